@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -97,8 +98,11 @@ class UnknownPeer(KeyError):
 class Edge:
     """Everything one process needs to handle calls."""
 
-    def __init__(self, config: Config, bot: Bot | None = None) -> None:
+    def __init__(self, config: Config, bot: Bot | None = None, secret_key: str = "") -> None:
+        """`secret_key`: key of client secrets where the configuration has none; "" for a random
+        one."""
         self.config = config
+        self.secret_key = secret_key or token_urlsafe()
         self._bot = bot
         self.programs = ProgramCalls(self)
         """The calls on which programs decide."""
@@ -163,7 +167,7 @@ class Edge:
         return policy
 
     def _access_of(self, config: Config) -> AccessPolicy:
-        return replace(config.access(), secret_called=self.programs.secrets.find)
+        return replace(config.access(), secret_called=self.programs.secrets_of(config).find)
 
     # --- life ---
 

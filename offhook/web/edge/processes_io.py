@@ -15,8 +15,9 @@ import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any
 
 from loguru import logger
@@ -65,6 +66,8 @@ class Settings:
     """Private directory of the Unix sockets."""
     config: Config
     bot_file: Path | None
+    secret_key: str = field(repr=False)
+    """Key of client secrets where the configuration has none."""
 
 
 # --- one process ---
@@ -74,7 +77,7 @@ class Settings:
 async def _open(settings: Settings) -> AsyncIterator[Edge]:
     """An edge that takes calls from the port and from its siblings. Raises EngineError, OSError."""
     bot = load_bot(settings.bot_file) if settings.bot_file is not None else None
-    edge = NumberedEdge(settings.config, bot, settings.number)
+    edge = NumberedEdge(settings.config, bot, settings.number, settings.secret_key)
     await edge.start()
     async with shared(edge, settings.directory):
         yield edge
@@ -191,7 +194,7 @@ async def serve_all(config: Config, bot_file: Path | None = None, read: Read | N
     server = config.server.model_copy(update={"port": await _free_port(config.server)})
     config = config.model_copy(update={"server": server})
     with tempfile.TemporaryDirectory(prefix="offhook-") as directory:  # mode 0700
-        settings = Settings(FIRST, Path(directory), config, bot_file)
+        settings = Settings(FIRST, Path(directory), config, bot_file, token_urlsafe())
         _number_logs(settings)
         async with (
             local_workers(config) as config,

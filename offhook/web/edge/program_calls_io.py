@@ -24,7 +24,7 @@ from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.incoming import DECLINED, IncomingState
 from offhook.web.realtime.incoming_io import IncomingCalls, headers_of, playing
 from offhook.web.realtime.protocol.conversation_session import full_session
-from offhook.web.realtime.secrets import ClientSecrets
+from offhook.web.realtime.secrets import ClientSecrets, secrets_with
 from offhook.web.realtime.webhooks import Webhook
 
 BUSY_TONE_S = 3.0
@@ -35,6 +35,7 @@ class Calls(Protocol):
     """The calls of an edge."""
 
     config: Config
+    secret_key: str
     sip: SipEndpoint | None
     carriers: Carriers | None
     realtime: RealtimeCalls
@@ -51,9 +52,19 @@ class ProgramCalls:
     """The decisions of programs on the calls of an edge, and the client secrets they make."""
 
     def __init__(self, edge: Calls) -> None:
-        self.secrets = ClientSecrets()
         self.incoming = IncomingCalls()
         self._edge = edge
+
+    @property
+    def secrets(self) -> ClientSecrets:
+        """The client secrets with the current key."""
+        return self.secrets_of(self._edge.config)
+
+    def secrets_of(self, config: Config) -> ClientSecrets:
+        """Returns the client secrets of a configuration. Their key is derived from the API key, so
+        that another server with it takes them too."""
+        server = config.server
+        return secrets_with(server.api_key or server.admin_key or self._edge.secret_key)
 
     def agent_names(self) -> Collection[str]:
         """Returns the names of the agents that a session can be with."""

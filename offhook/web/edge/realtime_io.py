@@ -135,6 +135,9 @@ class Conversations:
             raise ApiError(403, words, code="insufficient_scope")
         if grant.secret is None and not grant.agent:
             return asked
+        if grant.agent and grant.agent not in self._edge.config.agents:
+            words = f"this key is for conversations with {grant.agent!r}, who is not there any more"
+            raise ApiError(404, words, "model", "model_not_found")
         if asked not in ("", grant.agent):
             words = f"this key is not for conversations with {asked!r}"
             raise ApiError(403, words, "model", "insufficient_scope")

@@ -188,7 +188,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     carrier_routes_io.add_routes(app.router)
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)
-    call_control_io.add_routes(app, edge.programs, door)
+    call_control_io.add_routes(app, edge.programs)
     if edge.speech is not None and door != "admin":
         mount(app, edge.speech)
         add_conversations(app)

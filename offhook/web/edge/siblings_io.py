@@ -8,12 +8,10 @@ connection is handed over.
 """
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from time import time
 from typing import Any
 from zlib import crc32
 
@@ -36,7 +34,6 @@ from offhook.web.edge.whip_calls_io import WhipRefusal
 from offhook.web.http import health_io
 from offhook.web.http.access_io import PEER_HEADER, peer_of
 from offhook.web.realtime import call_control_io
-from offhook.web.realtime.call_control_io import SHARED_SECRETS
 from offhook.web.realtime.http_io import call_not_found
 from offhook.web.realtime.incoming_io import CALL_PREFIX
 from offhook.web.realtime.transcription.server_io import realtime
@@ -73,7 +70,7 @@ WITH_PHONES = 1
 class NumberedEdge(Edge):
     """An edge whose pc_ids start with its process number, as in `2-7f3a`."""
 
-    def __init__(self, config: Config, bot: Bot | None, number: int) -> None:
+    def __init__(self, config: Config, bot: Bot | None, number: int, secret_key: str = "") -> None:
         # All messages of a SIP dialog must reach one process, so phones are in the first one.
         if number != WITH_PHONES:
             others = tuple(c for c in config.carriers if c.provider != "audiosocket")
@@ -82,7 +79,7 @@ class NumberedEdge(Edge):
                 port = config.webrtc.port + number - WITH_PHONES
                 webrtc = config.webrtc.model_copy(update={"port": port})
                 config = config.model_copy(update={"webrtc": webrtc})
-        super().__init__(config, bot)
+        super().__init__(config, bot, secret_key)
         self.number = number
         self._prefix = f"{number}-"
 
@@ -154,8 +151,6 @@ class Siblings:
             return await self._about_calls(request, handler)
         if wanted in carrier_routes_io.OF_CARRIERS:
             return await self._of_carrier(request, handler)
-        if wanted is call_control_io.client_secrets:
-            return await self._share_secret(await handler(request))
         if wanted in call_control_io.OF_CALLS or (
             wanted is realtime and "call_id" in request.query
         ):
@@ -234,24 +229,6 @@ class Siblings:
             return await self._pass_on(request, number, limit_s=CONTROL_S)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise call_not_found(given) from error
-
-    async def _share_secret(self, created: web.StreamResponse) -> web.StreamResponse:
-        """Gives a new client secret to all processes: its holder may connect to any of them."""
-        assert isinstance(created, web.Response)
-        assert isinstance(created.body, bytes)
-        value = json.loads(created.body)["value"]
-        shared = self._edge.programs.secrets.shared(value, time())
-        others = (number for number in self._http if number != self._number)
-        await asyncio.gather(*(self._give_secret(number, shared) for number in others))
-        return created
-
-    async def _give_secret(self, number: int, shared: bytes) -> None:
-        timeout = aiohttp.ClientTimeout(ASK_S)
-        try:
-            async with self._http[number].put(SHARED_SECRETS, data=shared, timeout=timeout):
-                pass
-        except (aiohttp.ClientError, TimeoutError):
-            logger.warning("process {} does not answer: it lacks a client secret", number)
 
     async def _of_room(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Forwards a request of WHIP or WHEP: a publisher and its players are all in the process

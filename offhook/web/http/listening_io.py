@@ -36,6 +36,9 @@ MAX_LINE_BYTES = 1 << 16
 """Maximum request line; a stream's context is in its query, 4000 characters of up to 12 bytes
 each."""
 
+MAX_FIELD_BYTES = 16 << 10
+"""Maximum header; a client secret with its session is in one."""
+
 
 class BodyTimeoutError(TimeoutError):
     """Raised when the body of a request does not arrive in time: 408 (RFC 9110 §15.5.9)."""
@@ -77,6 +80,7 @@ class Runner(web.AppRunner):
             lingering_time=lingering_time,
             keepalive_timeout=IDLE_S,
             max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_FIELD_BYTES,
         )
         self._seen: dict[RequestHandler, _Seen] = {}
         self._looking: asyncio.Task[None] | None = None

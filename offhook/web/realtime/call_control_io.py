@@ -17,16 +17,10 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from offhook.media.leg import LegError
-from offhook.web.http.access_io import Door
 from offhook.web.realtime.http_io import call_not_found
 from offhook.web.realtime.incoming import DECLINED
 from offhook.web.realtime.incoming_io import CALL_PREFIX
-from offhook.web.realtime.secrets import (
-    ClientSecrets,
-    SecretsFull,
-    agent_of_model,
-    parse_secret_request,
-)
+from offhook.web.realtime.secrets import ClientSecrets, agent_of_model, parse_secret_request
 from offhook.web.realtime.sessions import validated_session
 from offhook.web.speech_api.errors import ApiError
 
@@ -41,7 +35,8 @@ class CallControl(Protocol):
     """The calls of an edge, as these routes control them. `call_id` is our id. Every method raises
     KeyError for a call that is unknown or has ended."""
 
-    secrets: ClientSecrets
+    @property
+    def secrets(self) -> ClientSecrets: ...
 
     def agent_names(self) -> Collection[str]: ...
 
@@ -67,12 +62,10 @@ async def client_secrets(request: web.Request) -> web.Response:
     wanted = parse_secret_request(await request.read())
     session, shown = validated_session(wanted.session)
     agent = agent_of_model(session.get("model"), control.agent_names())
-    try:
-        text, token = control.secrets.create(session, agent, wanted.expires_after.seconds, time())
-    except SecretsFull as full:
-        raise ApiError(429, str(full), None, "rate_limit_exceeded", full.retry_after_s) from full
-    shown = {"id": f"sess_{token_hex(12)}", "expires_at": token.expires_at, **shown}
-    answer = {"value": text, "expires_at": token.expires_at, "session": shown}
+    lifetime_s = wanted.expires_after.seconds
+    text, expires_at = control.secrets.create(session, agent, lifetime_s, time())
+    shown = {"id": f"sess_{token_hex(12)}", "expires_at": expires_at, **shown}
+    answer = {"value": text, "expires_at": expires_at, "session": shown}
     return web.json_response(answer, headers={"Cache-Control": "no-store"})
 
 
@@ -153,26 +146,13 @@ async def body_of(request: web.Request) -> dict[str, Any]:
     return table
 
 
-async def shared_secret(request: web.Request) -> web.Response:
-    """Takes a client secret that another process has made."""
-    try:
-        request.app[CONTROL].secrets.add_shared(await request.read(), time())
-    except SecretsFull as full:
-        raise ApiError(429, str(full), retry_after_s=full.retry_after_s) from full
-    return web.Response()
-
-
 OF_CALLS = frozenset({accept, reject, refer, hangup})
 """Handlers about one call, which is in one process."""
-HANDLERS = OF_CALLS | {client_secrets, shared_secret}
-SHARED_SECRETS = "/v1/realtime/client_secrets/shared"
-"""Path of a route for the server's other processes only."""
+HANDLERS = OF_CALLS | {client_secrets}
 
 
-def add_routes(app: web.Application, control: CallControl, door: Door) -> None:
+def add_routes(app: web.Application, control: CallControl) -> None:
     app[CONTROL] = control
     app.router.add_post("/v1/realtime/client_secrets", client_secrets)
     for handler in (accept, reject, refer, hangup):
         app.router.add_post(f"/v1/realtime/calls/{{call}}/{handler.__name__}", handler)
-    if door == "siblings":
-        app.router.add_put(SHARED_SECRETS, shared_secret)

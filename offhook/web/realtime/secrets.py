@@ -1,117 +1,91 @@
 """Client secrets, `ek_…`: temporary keys that open Realtime sessions with one agent.
 
-A client secret grants what a token of `POST /tokens` does, and a session object with it. A token
-carries its claims, readable by whoever holds it, in a header of limited size; a session object has
-the agent's instructions and may be large. So it stays here, under a hash of the secret.
+A client secret grants what a token of `POST /tokens` does, and a session object with it. It holds
+both itself, encrypted and authenticated with a key of the server's (AES-GCM, NIST SP 800-38D).
+Nothing is stored, so a secret is valid at every process with that key and after a restart, and
+whoever has it cannot read the agent's instructions in it.
+
+    ek_ base64url( nonce | ciphertext of zlib( JSON of session, agent, expires_at ) | tag )
 """
 
-import hmac
+import base64
+import binascii
 import json
 import re
 import secrets
+import zlib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from hashlib import sha256
-from heapq import heappop, heappush
+from functools import lru_cache
+from hashlib import scrypt
 from typing import Annotated, Any, Literal
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offhook.web.http.access import SECRET_PREFIX, Scope, Token
 from offhook.web.speech_api.errors import ApiError
 
-MAX_SECRETS = 10_000
-"""Maximum client secrets that are valid at a time."""
-MAX_SESSIONS_BYTES = 32 << 20
-"""Maximum size of all their session objects as JSON."""
-SECRET_BYTES = 32
+PURPOSE = b"offhook: client secrets"
+NONCE_BYTES = 12
+KEY_BYTES = 32
+SCRYPT_N = 1 << 13
+"""Cost of deriving the key, about 20 ms and 8 MB: whoever has a secret could try API keys on it."""
+MAX_SECRET_CHARS = 15 << 10
+"""Maximum length of a secret, which is sent in a header."""
 DEFAULT_S, MIN_S, MAX_S = 600, 10, 7200
 """Lifetimes in s."""
 OPENAI_MODEL = re.compile(r"gpt-(4o-|4o-mini-)?(realtime|audio|live|transcribe|mini-transcribe).*")
 """Names of OpenAI's models that clients send by default; they mean [agent]."""
 
 
-class SecretsFull(Exception):
-    """Raised when no more secrets are accepted for `retry_after_s`."""
-
-    def __init__(self, retry_after_s: int) -> None:
-        super().__init__("too many client secrets are valid")
-        self.retry_after_s = retry_after_s
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    token: Token
-    digest: bytes
-    size: int
-    """Of the session object as JSON."""
-
-
 class ClientSecrets:
-    """The client secrets of a server. `now` is wall-clock time in s."""
+    """Creates and reads the client secrets of the servers with one key. `now` is wall-clock time in
+    s."""
 
-    def __init__(self, max_secrets: int = MAX_SECRETS, max_bytes: int = MAX_SESSIONS_BYTES) -> None:
-        self._max_secrets, self._max_bytes = max_secrets, max_bytes
-        self._stored: dict[bytes, _Stored] = {}
-        """By the SHA-256 of the secret. That suffices: a secret is random, not a password."""
-        self._expiries: list[tuple[int, bytes]] = []
-        """A heap."""
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._stored)
+    def __init__(self, key: str) -> None:
+        derived = scrypt(key.encode(), salt=PURPOSE, n=SCRYPT_N, r=8, p=1, dklen=KEY_BYTES)
+        self._cipher = AESGCM(derived)
 
     def create(
         self, session: Mapping[str, Any], agent: str, lifetime_s: int, now: float
-    ) -> tuple[str, Token]:
-        """Creates a secret for `agent`, "" being [agent]. When there are too many, none is created
-        rather than another made invalid. Raises SecretsFull."""
-        scope: Scope = "speech" if session.get("type") == "transcription" else "call"
-        text = SECRET_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        token = Token((scope,), agent, int(now) + lifetime_s, session)
-        self._store(_digest(text), token, now)
-        return text, token
-
-    def _store(self, digest: bytes, token: Token, now: float) -> None:
-        self.drop_expired(now)
-        size = len(json.dumps(token.session))
-        if len(self._stored) >= self._max_secrets or self._bytes + size > self._max_bytes:
-            first = self._expiries[0][0] if self._expiries else now + MIN_S
-            raise SecretsFull(max(1, round(first - now)))
-        self._stored[digest] = _Stored(token, digest, size)
-        self._bytes += size
-        heappush(self._expiries, (token.expires_at, digest))
-
-    def shared(self, text: str, now: float) -> bytes:
-        """Returns a valid secret for `add_shared` of another process; it has the hash only."""
-        token = self.find(text, now)
-        return json.dumps(
-            {"digest": _digest(text).hex(), "token": token and asdict(token)}
-        ).encode()
-
-    def add_shared(self, shared: bytes, now: float) -> None:
-        """Stores a secret of another process. Raises SecretsFull."""
-        table = json.loads(shared)
-        if table["token"] is not None:
-            token = Token(**{**table["token"], "scopes": tuple(table["token"]["scopes"])})
-            self._store(bytes.fromhex(table["digest"]), token, now)
+    ) -> tuple[str, int]:
+        """Creates a secret for `agent`, "" being [agent]. Returns it and when it expires. Raises
+        ApiError 400 for a session object that is too large for it."""
+        expires_at = int(now) + lifetime_s
+        table = {"session": session, "agent": agent, "expires_at": expires_at}
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        data = zlib.compress(json.dumps(table, separators=(",", ":")).encode(), 9)
+        sealed = nonce + self._cipher.encrypt(nonce, data, PURPOSE)
+        text = SECRET_PREFIX + base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+        if len(text) > MAX_SECRET_CHARS:
+            words = (
+                f"the session object makes a client secret of {len(text)} characters, and headers "
+                f"take {MAX_SECRET_CHARS}: leave instructions to the agent's settings"
+            )
+            raise ApiError(400, words, "session", "invalid_value")
+        return text, expires_at
 
     def find(self, text: str, now: float) -> Token | None:
-        """Returns what a secret grants; None if it is unknown or has expired."""
-        self.drop_expired(now)
-        digest = _digest(text)
-        stored = self._stored.get(digest)
-        same = stored is not None and hmac.compare_digest(stored.digest, digest)
-        return stored.token if stored is not None and same else None
+        """Returns what a secret grants; None if it was not created with this key or has expired."""
+        try:
+            body = text.removeprefix(SECRET_PREFIX)
+            sealed = base64.b64decode(body + "=" * (-len(body) % 4), b"-_", validate=True)
+            data = self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], PURPOSE)
+        except (binascii.Error, InvalidTag, ValueError):
+            return None
+        table = json.loads(zlib.decompress(data))
+        if table["expires_at"] <= now:
+            return None
+        session = table["session"]
+        scope: Scope = "speech" if session.get("type") == "transcription" else "call"
+        return Token((scope,), table["agent"], table["expires_at"], session)
 
-    def drop_expired(self, now: float) -> None:
-        while self._expiries and self._expiries[0][0] <= now:
-            stored = self._stored.pop(heappop(self._expiries)[1])
-            self._bytes -= stored.size
 
-
-def _digest(text: str) -> bytes:
-    return sha256(text.encode(errors="surrogateescape")).digest()
+@lru_cache(4)
+def secrets_with(key: str) -> ClientSecrets:
+    """Returns the client secrets of a key; deriving it takes time."""
+    return ClientSecrets(key)
 
 
 # --- POST /v1/realtime/client_secrets ---

@@ -61,10 +61,6 @@ async def test_a_secret_is_valid_at_every_process(server: TwoProcesses) -> None:
                 http.ws_connect(query) as socket,
             ):
                 assert (await socket.receive_json())["type"] == "session.created"
-    async with aiohttp.ClientSession(server.url) as http:
-        shared = "/v1/realtime/client_secrets/shared"
-        headers = {"Authorization": f"Bearer {KEY}"}
-        assert (await http.put(shared, headers=headers)).status in (404, 405)
 
 
 async def test_a_phones_call_is_controlled_at_every_process(server: TwoProcesses) -> None:

@@ -2,18 +2,20 @@
 answers, what the client may change, and what the secret does not open."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import time
 
 import aiohttp
 import pytest
-from aiohttp.test_utils import TestServer
 from openai import AsyncOpenAI
 from websockets.exceptions import InvalidStatus
 
 from offhook.web.config.config import Agent, Config, Realtime, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
+from offhook.web.http.listening_io import Runner
 from tests.pipeline.conversation.phone import model, says
 from tests.web.realtime.test_openai_python import Conversation
 from tests.web.realtime.test_webrtc import Peer
@@ -36,14 +38,15 @@ async def serving(*answers, frozen=()) -> AsyncIterator[tuple]:
         )
         edge = Edge(config)
         await edge.start()
-        server = TestServer(application(edge))
-        await server.start_server()
-        url = str(server.make_url("/v1"))
+        runner = Runner(application(edge))
+        await runner.setup()
+        await runner.listen("127.0.0.1", 0)
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         try:
             async with AsyncOpenAI(api_key=KEY, base_url=url, max_retries=0) as client:
                 yield edge, url, client, there
         finally:
-            await server.close()
+            await runner.cleanup()
             await edge.close()
 
 
@@ -101,8 +104,24 @@ async def test_a_secret_opens_nothing_else():
                 headers = {"Authorization": f"Bearer {secret.value}"}
                 for path in ("models", "audio/voices"):
                     assert (await http.get(f"{url}/{path}", headers=headers)).status == 401
-        edge.programs.secrets.drop_expired(made.expires_at)
-        assert await status(client, made.value, model="sales") == 401
+        expired, _ = edge.programs.secrets.create(SALES, "sales", 10, time() - 11)
+        assert await status(client, expired, model="sales") == 401
+        agents = {"other": edge.config.agents["other"]}
+        edge.config = edge.config.model_copy(update={"agents": agents})
+        assert await status(client, made.value) == 404
+
+
+async def test_a_secret_outlives_the_server_that_made_it():
+    """With a session as large as they get, in a header."""
+    session = {**SALES, "instructions": random.Random(1).randbytes(8_000).hex()}
+    async with serving() as (_, _, client, _):
+        made = await client.realtime.client_secrets.create(session=session)
+        assert len(made.value) > 8_190  # aiohttp's usual limit
+    async with serving() as (_, _, client, _):
+        visitor = client.with_options(api_key=made.value)
+        async with visitor.realtime.connect(model="sales") as connection:
+            created = await Conversation(connection).until("session.created")
+            assert created.session.instructions == session["instructions"]
 
 
 async def test_a_secret_of_a_transcription_configures_it():
