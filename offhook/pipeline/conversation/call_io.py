@@ -10,6 +10,8 @@ from typing import Any, Literal
 from loguru import logger
 from pipecat.frames.frames import (
     EndFrame,
+    Frame,
+    LLMContextFrame,
     LLMRunFrame,
     TTSSpeakFrame,
     UserIdleTimeoutUpdateFrame,
@@ -22,7 +24,7 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMContextAggregatorPair,
     LLMUserAggregatorParams,
 )
-from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIProcessor
 from pipecat.processors.frameworks.rtvi.models import ClientMessage
 from pipecat.transports.base_transport import TransportParams
@@ -54,7 +56,11 @@ from offhook.pipeline.conversation.rtvi_io import Rtvi
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.transport_io import HeardFrame, LegTransport, TransportListener
-from offhook.pipeline.conversation.user_turn_io import TurnDetection, UserTurnController
+from offhook.pipeline.conversation.user_turn_io import (
+    TurnDetection,
+    UserAudioListener,
+    UserTurnController,
+)
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 
@@ -92,6 +98,26 @@ class Agent:
     """Set if the agent answers only on request."""
     takes_images: bool = False
     """Whether messages may have images."""
+    user_audio: UserAudioListener | None = None
+    """Receives the audio of the caller's turns."""
+    played_words: Callable[[str], Awaitable[str]] | None = None
+    """Returns what was played of the reply just interrupted, given our estimate of it."""
+
+
+class StandbyGate(FrameProcessor):
+    """Behind a fallback: what asks for an answer from downstream, such as a tool's result, goes to
+    the agent first, which passes it on if the fallback is to answer."""
+
+    def __init__(self, agent: FrameProcessor) -> None:
+        super().__init__()
+        self._agent = agent
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMContextFrame) and direction is FrameDirection.UPSTREAM:
+            await self._agent.queue_frame(frame, direction)
+        else:
+            await self.push_frame(frame, direction)
 
 
 @dataclass
@@ -346,6 +372,7 @@ class Call(TransportListener):
         hearing = self.hearing = UserTurnController(
             self.leg, engines.turn_detection, stream, self.emit, self._excuse
         )
+        hearing.audio_listener = self._agent.user_audio or hearing.audio_listener
         self._worker = self._build(hearing)
         names = self._agent.name, engines.recognizer.name, engines.synthesizer.name
         self.emit(CallStarted(self.leg.heard_ms, *names, **as_dict(self.leg.info)))
@@ -469,10 +496,20 @@ class Call(TransportListener):
             if len(self.context.messages) > CONTEXT_MESSAGES:
                 self.context.set_messages(_newer_half(self.context.messages))
             if message.content:
-                text, cut = message.content, message.interrupted
-                self.emit(AgentTurn(leg.heard_ms, self._turn, text, cut))
+                text, cut, turn = message.content, message.interrupted, self._turn
+                if cut and self._agent.played_words is not None:
+                    text = await self._agent.played_words(text)
+                    self._correct(message.content, text)
+                self.emit(AgentTurn(leg.heard_ms, turn, text, cut))
 
         return worker
+
+    def _correct(self, estimate: str, text: str) -> None:
+        """Corrects what the conversation says of the last reply."""
+        for message in reversed(self.context.messages):
+            if isinstance(message, dict) and message.get("content") == estimate:
+                message["content"] = text
+                break
 
     def _about(self) -> dict[str, Any]:
         """Return the details of the call that the client may see."""
@@ -487,7 +524,9 @@ class Call(TransportListener):
     def _processors(self, voice: FrameProcessor) -> list[FrameProcessor]:
         """Return the agent and its voice, with what stands around them."""
         agent, direction = self._agent, self._agent.direction
-        chain = [agent.processor, agent.standby] if agent.standby else [agent.processor]
+        chain = [agent.processor]
+        if agent.standby is not None:
+            chain += [agent.standby, StandbyGate(agent.processor)]
         if direction is None:
             return [*chain, voice]
         return [direction.gate, *chain, direction.text, voice, direction.audio]

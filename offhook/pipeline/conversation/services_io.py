@@ -8,7 +8,7 @@ behind its own audio.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -27,7 +27,6 @@ from pipecat.frames.frames import (
     STTMetadataFrame,
     TranscriptionFrame,
     TTSAudioRawFrame,
-    TTSStartedFrame,
     TTSStoppedFrame,
     TTSTextFrame,
 )
@@ -43,6 +42,7 @@ from pipecat.utils.context.aggregated_frame_sequencer import (
 from pipecat.utils.time import time_now_iso8601
 
 from offhook.media.pcm import RATE_OUT
+from offhook.pipeline.conversation.transport_io import UtteranceStartedFrame
 from offhook.pipeline.conversation.user_turn_io import UserTurnController, UserTurnListener
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import (
@@ -137,10 +137,21 @@ class OffhookSTT(STTService, UserTurnListener):
 
 
 @dataclass
+class SpokenResponseStartFrame(LLMFullResponseStartFrame):
+    """The start of a response that comes with speech of its own: its text is not synthesized."""
+
+    speech: SynthesizerStream | None = None
+    utterance: UtteranceStartedFrame | None = field(default=None, init=False)
+    """The start of the speech, once it has text."""
+
+
+@dataclass
 class _Reply:
     stream: SynthesizerStream
     complete: asyncio.Event
     """Set when the whole text of the reply has been written."""
+    remote: bool = False
+    """The speech comes from elsewhere, perhaps all of it before its last word is known."""
     speaking: asyncio.Task[None] | None = None
     failed: bool = False
 
@@ -226,6 +237,8 @@ class OffhookTTS(TTSService):
         self.options = options
         """How the next reply is spoken."""
         self._replies: dict[str, _Reply] = {}
+        self._spoken: tuple[str | None, SpokenResponseStartFrame] | None = None
+        """A response with speech of its own that has no text yet, and its context id."""
 
     def can_generate_metrics(self) -> bool:
         return True
@@ -233,12 +246,31 @@ class OffhookTTS(TTSService):
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         if context_id not in self._replies:
             await self.create_audio_context(context_id)
-            await self.append_to_audio_context(context_id, TTSStartedFrame(context_id=context_id))
-            reply = _Reply(self._synthesizer.open(self.options), asyncio.Event())
+            started = UtteranceStartedFrame(context_id=context_id)
+            await self.append_to_audio_context(context_id, started)
+            remote = self._is_remote(context_id)
+            stream = self._stream_for(context_id, started)
+            reply = _Reply(stream, asyncio.Event(), remote)
             self._replies[context_id] = reply
             reply.speaking = self.create_task(self._speak(reply, context_id), f"speak {context_id}")
         self._replies[context_id].stream.write(text)
         yield None
+
+    def _is_remote(self, context_id: str) -> bool:
+        """Whether the reply has speech of its own."""
+        if context_id in self._replies:
+            return self._replies[context_id].remote
+        return self._spoken is not None and self._spoken[0] == context_id
+
+    def _stream_for(self, context_id: str, started: UtteranceStartedFrame) -> SynthesizerStream:
+        """Returns the response's own speech, or opens a synthesizer."""
+        if self._is_remote(context_id):
+            assert self._spoken is not None
+            response, self._spoken = self._spoken[1], None
+            response.utterance = started
+            assert response.speech is not None
+            return response.speech
+        return self._synthesizer.open(self.options)
 
     async def _register_spoken_text(
         self, src_frame: AggregatedTextFrame, text: str, context_id: str
@@ -251,6 +283,9 @@ class OffhookTTS(TTSService):
                 parted = await sequencer.finalize(context_id)
                 await self._push_sequencer_frames(parted, context_id)
         await super()._register_spoken_text(src_frame, text, context_id)
+        if self._is_remote(context_id):  # its words are due before the sentence is complete
+            parted = await sequencer.finalize(context_id)
+            await self._push_sequencer_frames(parted, context_id)
 
     async def _push_sequencer_frames(self, frames: list[Frame], context_id: str | None) -> None:
         is_queued = bool(context_id) and self.audio_context_available(context_id or "")
@@ -321,6 +356,8 @@ class OffhookTTS(TTSService):
             self._hearing.reply.written = True
             self._stamp("llm_first_token")
         await super().process_frame(frame, direction)
+        if isinstance(frame, SpokenResponseStartFrame):
+            self._spoken = (self._turn_context_id, frame)
 
     def _stamp(self, name: str) -> None:
         if self._hearing is not None:

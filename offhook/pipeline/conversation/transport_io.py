@@ -80,6 +80,14 @@ class HeardFrame(ControlFrame):
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass
+class UtteranceStartedFrame(TTSStartedFrame):
+    """The start of an utterance, which is told where in the call's output it begins."""
+
+    begins_at: int | None = field(default=None, init=False)
+    """Samples sent before it since the start of the call; None while it is not queued."""
+
+
 class TransportListener:
     """Receives events that also pass the pipeline as frames, without that delay. Each method does
     nothing unless overridden."""
@@ -274,6 +282,8 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
                 self.voiceless = True
             elif isinstance(frame, TTSStartedFrame):
                 playout.begin()
+                if isinstance(frame, UtteranceStartedFrame):
+                    frame.begins_at = playout.sent + playout.queued
             elif isinstance(frame, TTSStoppedFrame):
                 playout.end()
             elif isinstance(frame, TTSTextFrame):

@@ -146,6 +146,20 @@ class UserTurnListener:
         """The agent's reply was cancelled."""
 
 
+class UserAudioListener:
+    """Receives the audio of the user's turns, as the recognizer does. Each method does nothing
+    unless overridden."""
+
+    def on_audio(self, pcm: Pcm) -> None:
+        """More audio of the turn, 16 kHz, with a short pre-roll before its speech."""
+
+    def on_discard(self) -> None:
+        """The audio since the last commit belongs to no turn."""
+
+    def on_commit(self, text: str) -> None:
+        """The turn is over; `text` is its transcript, with the keys pressed in it."""
+
+
 class UserTurnController:
     """Detects the user's turns on one leg; runs on the event loop only."""
 
@@ -160,6 +174,7 @@ class UserTurnController:
         """`emit` receives the call's events. `excuse` speaks a sentence to the caller: WAIT while
         the transcript is late, NOT_HEARD when no words were recognized."""
         self.listener = UserTurnListener()
+        self.audio_listener = UserAudioListener()
         self.watch = TurnStopwatch(0, 0)
         """Stopwatch of the current turn."""
         self.reply = Reply()
@@ -435,7 +450,9 @@ class UserTurnController:
 
     def _feed_rest(self) -> None:
         if self._fed_until is not None and self._memory.end > self._fed_until:
-            self._recognizer.feed(self._memory.slice(self._fed_until, self._memory.end))
+            pcm = self._memory.slice(self._fed_until, self._memory.end)
+            self._recognizer.feed(pcm)
+            self.audio_listener.on_audio(pcm)
             self._fed_until = self._memory.end
 
     def _notice_late_words(self) -> None:
@@ -465,6 +482,7 @@ class UserTurnController:
             self._awaiting_final = False
         elif self._fed_until is not None:
             self._recognizer.cancel()
+        self.audio_listener.on_discard()
         self._fed_until = None
         self._facts.text, self._facts.final = "", False
 
@@ -591,6 +609,7 @@ class UserTurnController:
         self.watch.stamp("turn_decided", now)
         text = _join(_join(facts.turn_text, facts.text), self._keyed)
         self._keyed = ""
+        self.audio_listener.on_commit(text)
         self._reset_turn()
         self.reply.busy = True
         self._emit(CallerTurn(self._ms(self._memory.end), self._turns, text))

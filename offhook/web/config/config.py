@@ -38,7 +38,7 @@ from offhook.pipeline.speech.recognizer import (
     StreamOptions,
 )
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS
-from offhook.pipeline.speech.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
+from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED, VoiceOptions
 from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
@@ -349,15 +349,17 @@ class Tts(SpeechEngine):
 
 
 class Agent(Section):
-    kind: Literal["frontdesk", "openai", "silent", "webhook"] = "frontdesk"
-    """The built-in front desk, a language model, an agent that only listens, or a program that is
-    asked by webhook whether it accepts the call."""
+    kind: Literal["frontdesk", "openai", "realtime", "silent", "webhook"] = "frontdesk"
+    """The built-in front desk, a language model, a speech-to-speech model, an agent that only
+    listens, or a program that is asked by webhook whether it accepts the call."""
     model: str = "gpt-4o-mini"
     """Name of the language model at its server."""
     base_url: str = "https://api.openai.com/v1"
-    """URL of a server with OpenAI's chat API."""
+    """URL of a server with OpenAI's chat API, or Realtime API."""
     api_key: Secret = ""
     """Bearer token for that server."""
+    voice: str = Field("", max_length=MAX_VOICE_CHARS)
+    """Voice of a speech-to-speech model; empty: its default."""
     instructions: str = (
         "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
         "markup. Greet the caller first."
@@ -400,6 +402,14 @@ class Agent(Section):
     """What is said when the model fails, replacing the default sentences."""
     ready_probe: bool = False
     """Whether /readyz fails while the model's server does not respond."""
+
+    @model_validator(mode="after")
+    def _names_its_model(self) -> "Agent":
+        if self.kind == "realtime" and "model" not in self.model_fields_set:
+            raise ValueError('kind = "realtime" needs model, such as "gpt-realtime"')
+        if self.kind != "realtime" and self.voice:
+            raise ValueError('voice is for kind = "realtime"; [tts] voice is that of the others')
+        return self
 
     @model_validator(mode="after")
     def _has_a_receiver(self) -> "Agent":
@@ -570,9 +580,10 @@ class Config(Section):
             other = self.agents.get(agent.fallback)
             if other is None:
                 raise ValueError(f"{where}: no agent is called {agent.fallback!r}")
-            if agent.kind not in ("openai", "webhook"):
+            if agent.kind not in ("openai", "realtime", "webhook"):
                 raise ValueError(f"{where}: only an agent with a model or webhook needs a fallback")
-            if other is agent or other.kind in ("silent", "webhook"):
+            unfit = ("silent", "webhook") + (("realtime",) if agent.kind != "webhook" else ())
+            if other is agent or other.kind in unfit:
                 raise ValueError(f"{where}: {agent.fallback!r} cannot answer in its place")
         return self
 

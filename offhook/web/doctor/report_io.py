@@ -12,12 +12,14 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from aioice.ice import get_host_addresses
 
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, libopus
 from offhook.media.recording_io import check_writable
+from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeModel, check_model
 from offhook.pipeline.engine.asr_models import Device
 from offhook.pipeline.engine.gpu_io import Machine
 from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer, is_installed
@@ -141,6 +143,22 @@ async def _ask(
     finally:
         await remote.close()
     return f"{remote.name}, by {where}"
+
+
+def _realtime_agents(config: Config) -> Iterator[Finding]:
+    """Opens a session with each speech-to-speech model."""
+    for name, agent in (("agent", config.agent), *config.agents.items()):
+        if agent.kind == "realtime":
+            model = RealtimeModel(agent.model, agent.base_url, agent.api_key)
+            place = urlsplit(agent.base_url).netloc.rpartition("@")[2]
+            without = f"{agent.fallback} answers instead" if agent.fallback else None
+            check = partial(_check_realtime, model, f"{agent.model}, at {place}")
+            yield _attempt("agent" if name == "agent" else f"agent {name}", check, without)
+
+
+def _check_realtime(model: RealtimeModel, description: str) -> str:
+    asyncio.run(check_model(model))
+    return description
 
 
 def _vad() -> str:
@@ -284,6 +302,7 @@ def examine(path: Path | None) -> list[Finding]:
         _attempt("end of turn", _smart_turn),
         _attempt("hearing", lambda: _recognizer_line(config)),
         *_speaking(config),
+        *_realtime_agents(config),
         _attempt("gpu", _gpu, "the embedded engines need none"),
         *_speech_gpu(config),
     ]

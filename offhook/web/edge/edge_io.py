@@ -692,6 +692,8 @@ class Edge:
     def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
         if a.kind == "openai":
             return replace(self._make_openai_agent(a, call), takes_images=a.images)
+        if a.kind == "realtime":
+            return self._make_realtime_agent(a, call)
 
         async def act(action: Action) -> None:
             done = for_log(asdict(action), has_words=True)  # a message is left to be read
@@ -733,6 +735,23 @@ class Edge:
             gives_up_to=a.gives_up_to,
         )
         return openai_agent(settings, call, self._models, standby)
+
+    def _make_realtime_agent(self, a: AgentSettings, call: Call) -> Agent:
+        from offhook.pipeline.conversation.agents.realtime_agent_io import (
+            RealtimeAgentSettings,
+            realtime_agent,
+        )
+
+        standby = None
+        if a.fallback:
+            other = self.config.agents[a.fallback]
+            standby = self._make_agent(other.model_copy(update={"fallback": ""}), call)
+        settings = RealtimeAgentSettings(
+            *(a.model, a.base_url, a.api_key, a.instructions, a.voice, a.transfers),
+            limits=a.limits,
+            gives_up_to=a.gives_up_to,
+        )
+        return realtime_agent(settings, call, standby)
 
     def _record(self, leg: Leg, call: Call) -> None:
         """Starts the recording; the call continues if that fails."""

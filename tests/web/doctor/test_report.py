@@ -289,3 +289,49 @@ def test_a_server_of_openais_api_that_does_not_answer_is_no_server(tmp_path, mon
         speaking = found(examine(path), "speaking")
     assert speaking.verdict == "fails"
     assert f"the server at {url} has not answered in 0.2 s" in speaking.detail
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_a_realtime_model_is_asked_for_a_session(tmp_path):
+    port = 0
+
+    async def answer(request):
+        if request.query["model"] != "right":
+            return web.Response(status=404)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.send_str('{"type": "session.created"}')
+        async for _ in socket:
+            pass
+        return socket
+
+    def ask(model, fallback=""):
+        file = tmp_path / "offhook.toml"
+        file.write_text(
+            f'[agents.desk]\n[agents.far]\nkind = "realtime"\nmodel = "{model}"\n'
+            f'base_url = "http://127.0.0.1:{port}/v1"\nfallback = "{fallback}"\n'
+        )
+        return found(examine(file), "agent far")
+
+    async def serve():
+        nonlocal port
+        app = web.Application()
+        app.router.add_get("/v1/realtime", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        try:
+            return [
+                await asyncio.to_thread(ask, *each)
+                for each in (("right",), ("wrong",), ("wrong", "desk"))
+            ]
+        finally:
+            await runner.cleanup()
+
+    right, wrong, replaced = asyncio.run(serve())
+    assert (right.verdict, right.detail) == ("ok", f"right, at 127.0.0.1:{port}")
+    assert (wrong.verdict, wrong.detail) == ("fails", "status 404: no_model")
+    assert replaced.verdict == "note"
+    assert "desk answers instead" in replaced.detail

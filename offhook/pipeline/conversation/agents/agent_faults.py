@@ -225,6 +225,10 @@ class AgentFaults:
             return Decision(action, Occasion.BROKEN_OFF)
         return Decision(action, Occasion.GREETING if self._greeting else Occasion.TROUBLE)
 
+    def fall_back(self, now: float) -> None:
+        """Has the fallback answer the next turns: the model cannot."""
+        self._fell_back = now
+
     def answered(self) -> None:
         """Records a successful answer."""
         self._failures = 0

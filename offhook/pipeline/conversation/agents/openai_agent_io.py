@@ -14,39 +14,31 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 import openai
-from loguru import logger
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-from pipecat.frames.frames import Frame, InterruptionFrame, LLMContextFrame, TTSSpeakFrame
+from pipecat.frames.frames import Frame, InterruptionFrame, LLMContextFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.utils.http import connection_limits
 
-from offhook.media.end_reason import End
-from offhook.media.leg import LegError
 from offhook.pipeline.conversation.agents.agent_faults import (
     Action,
-    AgentFaults,
     Decision,
     Fault,
     Limits,
-    Place,
 )
-from offhook.pipeline.conversation.call_info import for_a_model
+from offhook.pipeline.conversation.agents.supervision_io import Supervision
+from offhook.pipeline.conversation.call_info import model_instructions
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.call_tools_io import ANYWHERE, call_tools
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.openai.answers import plain, retry_after_s
 
-_KEYS = "Keys that the caller presses come as [pressed 12#]; that is not speech."
 _NO_KEY = "none"
 """Sent if no key is configured: otherwise the library would send OPENAI_API_KEY of the environment
 to whatever server that is."""
-GAVE_UP = End.MODEL_FAILED
-"""End reason of a call whose model failed."""
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 MAX_CONNECTIONS, MAX_SPARE_CONNECTIONS = 1000, 100
 SPARE_S = 300.0
@@ -204,26 +196,16 @@ class _OpenAI(OpenAILLMService):
         self._about = settings
         self._call = call
         self._standby = standby
-        self._faults = AgentFaults(
-            settings.limits, stands_by=stands_by, transfers=bool(settings.gives_up_to)
+        self._supervision = Supervision(
+            self, call, settings.limits, stands_by, settings.gives_up_to
         )
+        self._faults = self._supervision.faults
         self._own_client = self._client
         self._fallback_client: AsyncOpenAI | None = None
         if settings.fallback is not None:
             key, url = settings.fallback.api_key or _NO_KEY, settings.fallback.base_url
             self._fallback_client = self.create_client(api_key=key, base_url=url)
         self._answer = self._new_answer(0.0)
-        self._said = False
-        """Whether the model has said something in this turn."""
-        self._waited = False
-        """Whether the caller was asked to wait in this turn."""
-        self._waiting: asyncio.Task[None] | None = None
-        """The task that asks the caller to wait for a slow tool."""
-        self._parting: asyncio.Task[None] | None = None
-        """The task that ends the call after the agent has given up."""
-        self._asked_at = 0.0
-        """When the caller's turn arrived."""
-        self.add_event_handler("on_function_calls_started", self._tools_started)
 
     def create_client(
         self, api_key: Any = None, base_url: Any = None, *_: Any, **others: Any
@@ -238,46 +220,38 @@ class _OpenAI(OpenAILLMService):
         )
 
     async def cleanup(self) -> None:
-        for task in (self._waiting, self._parting):
-            if task is not None:
-                await self.cancel_task(task)
+        await self._supervision.close()
         await super().cleanup()
 
     # --- one turn ---
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        if isinstance(frame, LLMContextFrame) and self._parting is not None:
+        if isinstance(frame, LLMContextFrame) and self._supervision.gave_up:
             return  # the agent has given up
         if isinstance(frame, InterruptionFrame):
-            await self._stop_waiting()
+            await self._supervision.stop_waiting()
         await super().process_frame(frame, direction)
         if isinstance(frame, LLMContextFrame) and self._standby and self._faults.fell_back:
             await self.push_frame(frame)
 
     async def _process_context(self, context: LLMContext) -> None:
-        last: Any = context.messages[-1] if context.messages else {}
-        role = last.get("role", "") if isinstance(last, dict) else ""
-        tool_round, now = role == "tool", self._now()
-        if not tool_round:
-            self._said, self._waited, self._asked_at = False, False, now
-        await self._stop_waiting()
-        self._answer = self._new_answer(now)
+        await self._supervision.begin(context)
+        self._answer = self._new_answer(self._now())
         faults = self._faults
-        faults.begin(now, tool_round=tool_round, greeting=not context.messages)
         if faults.over:
-            decision = await self._failed(_Failure(Fault.TOO_MANY_ROUNDS, f"{faults.rounds}"))
+            decision = self._failed(_Failure(Fault.TOO_MANY_ROUNDS, f"{faults.rounds}"))
             return await self._explain(decision)
         while not (faults.fell_back and self._standby):
             try:
                 await self._request(context)
             except Exception as error:
-                decision = await self._failed(error)
+                decision = self._failed(error)
                 if decision.action not in (Action.RETRY, Action.FALL_BACK):
                     return await self._explain(decision)
                 await asyncio.sleep(decision.pause_s)
             else:
                 if self._answer.too_long:
-                    await self._failed(_Failure(Fault.TOO_LONG, f"{self._answer.characters}"))
+                    self._failed(_Failure(Fault.TOO_LONG, f"{self._answer.characters}"))
                 if self._answer.characters:
                     faults.answered()
                 return
@@ -319,7 +293,7 @@ class _OpenAI(OpenAILLMService):
             if answer.too_long and answer.tools:
                 raise _Failure(Fault.TOO_LONG, "arguments of a tool")
             answer.check()
-            if not answer.has_begun and not self._said:
+            if not answer.has_begun and not self._supervision.has_spoken:
                 raise _Failure(Fault.EMPTY, "an empty answer")
         finally:
             await chunks.close()
@@ -343,31 +317,24 @@ class _OpenAI(OpenAILLMService):
             raise
 
     async def _push_llm_text(self, text: str) -> None:
-        if not self._said and text.strip():
-            self._said = True
-            await self._stop_waiting()
+        if text.strip():
+            await self._supervision.spoke()
         for piece in _PIECE.findall(text):
             await super()._push_llm_text(piece)
 
     # --- faults ---
 
-    async def _failed(self, error: Exception) -> Decision:
+    def _failed(self, error: Exception) -> Decision:
         fault, after_s = fault_of(error)
-        place = Place.TOOL if self._faults.rounds else Place.START
-        if self._answer.characters:
-            place = Place.SPEAKING
         about: OpenAIModel = self._about
         if self._faults.fell_back and self._about.fallback is not None:
             about = self._about.fallback
-        decision = self._faults.failed(fault, place, self._now(), after_s)
-        call_id = self._call.leg.call_id
-        logger.opt(exception=error if fault is Fault.UNEXPECTED else None).warning(
-            "{}: x the language model {} at {}, {}: {} ({}): {}",
-            *(call_id, about.model, urlsplit(about.base_url).netloc.rpartition("@")[2]),
-            *(place, fault, plain(error), decision.action),
+        return self._supervision.failed(
+            *(error, fault, after_s),
+            speaking=bool(self._answer.characters),
+            model=about.model,
+            base_url=about.base_url,
         )
-        self._call.agent_failed(fault, place, decision.action)
-        return decision
 
     async def _explain(self, decision: Decision) -> None:
         """Tells the caller."""
@@ -378,38 +345,7 @@ class _OpenAI(OpenAILLMService):
                     text = f" {text}" if self._answer.ends_sentence else f". {text}"
                 await self._push_llm_text(text)
             case Decision(Action.TRANSFER | Action.GOODBYE, Occasion() as occasion):
-                self._parting = self.create_task(self._part(occasion), "part")
-
-    async def _part(self, occasion: Occasion) -> None:
-        """Ends the call after the agent has given up."""
-        call = self._call
-        await call.say(call.sentence(occasion))
-        if occasion is Occasion.TRANSFER:
-            try:
-                return await call.transfer(self._about.gives_up_to)
-            except LegError as error:
-                logger.warning("{}: x not transferred: {}", call.leg.call_id, error)
-                await call.say(call.sentence(Occasion.GOODBYE))
-        await call.hang_up(GAVE_UP)
-
-    # --- slow tools ---
-
-    async def _tools_started(self, service: Any, calls: Any) -> None:
-        await self._stop_waiting()
-        if not (self._said or self._waited):
-            self._waiting = self.create_task(self._wait(), "wait")
-
-    async def _wait(self) -> None:
-        """Asks the caller to wait if nothing else is said in time."""
-        await asyncio.sleep(self._asked_at + self._about.limits.first_token_seconds - self._now())
-        self._waited = True
-        if not self._call.away:
-            await self.push_frame(TTSSpeakFrame(self._call.sentence(Occasion.WAIT)))
-
-    async def _stop_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            await self.cancel_task(waiting)
+                self._supervision.part(occasion)
 
     @staticmethod
     def _now() -> float:
@@ -436,8 +372,7 @@ def openai_agent(
     """Creates an agent with Pipecat's OpenAI service, informed about the caller, with tools for
     controlling the call. `connections` comes from `model_connections`; `standby` answers when it
     fails."""
-    known = for_a_model(call.leg.info)
-    instructions = "\n\n".join(text for text in (settings.instructions, _KEYS, known) if text)
+    instructions = model_instructions(settings.instructions, call.leg.info)
     llm = _OpenAI(settings, instructions, call, standby is not None, connections)
     tools = call_tools(call, settings.transfers, settings.limits.tool_seconds)
     if standby is None:

@@ -28,12 +28,12 @@ from offhook.pipeline.conversation.agents.agent_faults import (
     Place,
 )
 from offhook.pipeline.conversation.agents.openai_agent_io import (
-    GAVE_UP,
     OpenAIAgentSettings,
     OpenAIModel,
     model_connections,
     openai_agent,
 )
+from offhook.pipeline.conversation.agents.supervision_io import GAVE_UP
 from offhook.pipeline.conversation.events import AgentFailed, AgentTurn, CallEnded, CallerTurn
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, StreamOptions
