@@ -20,7 +20,8 @@ try {
     seen.loudness = await loudness(page, speaker);
   await page.waitForTimeout(3000); // to its end
   await say(page, line);
-  await page.waitForTimeout(3000); // the answer
+  await page.evaluate(() => fetch("/heard"));
+  await page.waitForTimeout(1000); // the answer
   seen.talking = await button.textContent();
   await button.click();
   seen.ended = [await button.textContent(), await status.textContent()];

@@ -94,15 +94,17 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     assert seen["partial"]
 
     interrupted = server.events("interrupted")[0]
-    assert agent[2]["text"] == interrupted["heard"]
-    assert agent[2]["struck"] == "line-through"
-    assert agent[2]["lines"] == pytest.approx(1, abs=0.1)
-    assert agent[2]["unheard"].startswith(interrupted["unheard"])
-    assert [turn["unheard"] for turn in agent if turn is not agent[2]] == [""] * 5
+    [cut] = [turn for turn in agent if turn["unheard"]]
+    assert cut["text"] == interrupted["heard"]
+    assert cut["struck"] == "line-through"
+    assert cut["lines"] == pytest.approx(1, abs=0.1)
+    assert cut["unheard"].startswith(interrupted["unheard"])
 
     latencies = server.events("turn_latency")
+    assert len(latencies) >= 4  # more where a busy machine has heard a sentence as two turns
     scale = max(1000, *(latency["total_ms"] for latency in latencies))  # of all bars
-    for latency, turn in zip(latencies, agent[1:5], strict=True):
+    answers = [turn for turn in agent if turn["total"]]
+    for latency, turn in zip(latencies, answers, strict=True):
         assert turn["total"] == f"answered in {latency['total_ms'] / 1000:.1f}\u00a0s"
         assert turn["width"] / STRIP_PX == pytest.approx(latency["total_ms"] / scale, abs=0.02)
         shown = [(SPANS[name], ms) for name, ms, _ in turn["spans"]]
@@ -111,7 +113,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
 
     assert {"user-transcription", "server-message turn-latency", "key #"} <= {*seen["events"]}
     assert f"You: {caller[0]['text']}" in seen["words"]
-    assert f"not heard: {agent[2]['unheard']}]" in seen["words"]
+    assert f"not heard: {cut['unheard']}]" in seen["words"]
     assert loud_s(Path(seen["sound"])) > 5
 
     assert re.match("The agent hung up\u00a0· [01]:", seen["end"])
