@@ -1,12 +1,15 @@
 """FFmpeg's own WHIP client, in PyAV: python -m tests.web.edge.ffmpeg_publisher URL FILE [video]
 
-Sends a file of 48 kHz samples in real time, with "video" a picture beside it. It is a process of
+Sends a file of 48 kHz samples in real time, with "video" a picture beside it, and then silence
+until its standard input ends. It is a process of
 its own because FFmpeg connects while it holds the interpreter.
 """
 
 import sys
 from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
 from pathlib import Path
+from select import select
 from time import monotonic, sleep
 
 import av
@@ -56,8 +59,12 @@ def publish(url: str, file: Path, video: bool) -> None:
             picture.codec_context.max_b_frames = 0
         output.start_encoding()
         started = monotonic()
-        for number in range(len(sound) // FRAME):
-            samples = sound[number * FRAME : (number + 1) * FRAME].repeat(2)
+        silence = repeat(np.zeros(FRAME, np.int16))
+        frames = chain(sound[: len(sound) // FRAME * FRAME].reshape(-1, FRAME), silence)
+        for number, mono in enumerate(frames):
+            if select([sys.stdin], [], [], 0)[0]:
+                break
+            samples = mono.repeat(2)
             frame = av.AudioFrame.from_ndarray(samples[None, :], format="s16", layout="stereo")
             frame.sample_rate, frame.pts = RATE, number * FRAME
             output.mux(audio.encode(frame))

@@ -382,19 +382,22 @@ async def test_ffmpeg_publishes(http: Http, edge: Edge, video: bool, tmp_path: P
     question = await spoken(synthesizer, "What are your opening hours?")
     await synthesizer.close()
     quiet = np.zeros(RATE_OUT, np.int16)
-    speech = np.concatenate((quiet, question, quiet, quiet))
+    speech = np.concatenate((quiet, question))
     file = tmp_path / "speech.raw"
     file.write_bytes(soxr.resample(speech, RATE_OUT, RATE).tobytes())
     publishing = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.web.edge.ffmpeg_publisher"),
         *(str(http.make_url("/whip/ffmpeg")), str(file), *(["video"] if video else [])),
+        stdin=asyncio.subprocess.PIPE,
     )
+    assert publishing.stdin is not None
     try:
         await until(lambda: turns or publishing.returncode is not None)
         leg = publisher(edge)
         reception = leg._rtcp.reception
         assert reception is not None
         assert reception.received > 50
+        publishing.stdin.close()
         assert await asyncio.wait_for(publishing.wait(), SOON) == 0
     finally:
         logger.remove(sink)
