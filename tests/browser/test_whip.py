@@ -51,11 +51,18 @@ async def test_the_example_is_a_call(drive: Callable[..., Any], tmp_path: Path) 
 
 
 async def test_the_pages_of_mediamtx(drive: Callable[..., Any], tmp_path: Path) -> None:
-    """Its scripts, unmodified: with AV1 beside the voice, data channels at the player, and the key with POST alone."""
+    """Its scripts, unmodified: with AV1 beside the voice, data channels at the player, and the key
+    with POST alone."""
     folder = os.environ.get("OFFHOOK_MEDIAMTX_PAGES")
     if not folder:
-        pytest.skip("set OFFHOOK_MEDIAMTX_PAGES: internal/servers/webrtc of github.com/bluenviron/mediamtx")
-    scripts = [Path(folder) / "publisher.js", Path(folder) / "reader.js", HERE / "client" / "mediamtx.js"]
+        pytest.skip(
+            "set OFFHOOK_MEDIAMTX_PAGES: internal/servers/webrtc of github.com/bluenviron/mediamtx"
+        )
+    scripts = [
+        Path(folder) / "publisher.js",
+        Path(folder) / "reader.js",
+        HERE / "client" / "mediamtx.js",
+    ]
     script = tmp_path / "client.js"
     script.write_text("\n".join(f"{{{file.read_text()}}}" for file in scripts))
     line = await microphone(tmp_path / "question.wav", [0.3, QUESTION, 0.5])
