@@ -92,5 +92,4 @@ seen.history = session.history
   .filter(({ type }) => type === "message")
   .map(({ role, content }) => [role, content.map(({ text, transcript }) => text ?? transcript).join("")]);
 session.close();
-console.log(JSON.stringify(seen));
-process.exit(0);
+process.stdout.write(JSON.stringify(seen), () => process.exit(0)); // not before all is written
