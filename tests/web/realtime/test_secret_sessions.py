@@ -144,12 +144,11 @@ async def test_a_secret_of_a_transcription_configures_it():
 async def test_a_page_calls_with_a_secret():
     async with serving([says("Good morning.")], frozen=("instructions",)) as parts:
         edge, url, client, there = parts
-        old = await client.realtime.client_secrets.create(session=SALES)
-        edge.programs.secrets.drop_expired(old.expires_at)
+        expired, _ = edge.programs.secrets.create(SALES, "sales", 10, time() - 11)
         made = await client.realtime.client_secrets.create(session=SALES)
         for key, model_name, wanted in (
             ("ek_wrong", "sales", 401),
-            (old.value, "sales", 401),
+            (expired, "sales", 401),
             (made.value, "other", 403),
         ):
             async with aiohttp.ClientSession() as http:
