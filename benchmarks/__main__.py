@@ -13,6 +13,7 @@ NAMES = {
     "media": "media.media",
     "nemotron": "engines.nemotron",
     "realtime": "realtime.realtime",
+    "realtime_agent": "calls.realtime_agent",
     "sip": "sip.sip",
     "soak": "calls.soak",
     "tts": "engines.tts",

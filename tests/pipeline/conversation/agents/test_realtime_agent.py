@@ -32,7 +32,7 @@ from tests.pipeline.conversation.phone import Answerer, Phone, Words, phone_call
 __all__ = ["voice"]
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-SHORT = Limits(first_token_seconds=3, between_tokens_seconds=1)
+SHORT = Limits(first_token_seconds=2, between_tokens_seconds=1)
 ENGLISH = SENTENCES["en"]
 SECRET = "sk-0123456789abcdef"
 PREFIX = "the price of it is "
