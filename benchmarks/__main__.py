@@ -12,8 +12,6 @@ NAMES = {
     "marks": "calls.marks",
     "media": "media.media",
     "nemotron": "engines.nemotron",
-    "realtime": "realtime.realtime",
-    "realtime_agent": "calls.realtime_agent",
     "sip": "sip.sip",
     "soak": "calls.soak",
     "tts": "engines.tts",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Device = Literal["auto", "cpu", "cuda"]
-Precision = Literal["bf16", "fp8-weights", "int8-weights"]
+Precision = Literal["auto", "fp32", "bf16", "int8", "fp8-weights", "int8-weights"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,10 @@ class AsrModels:
     """Model of the final texts while `model` makes the partials; empty: `model` makes both."""
     aligner: str = ""
     """Forced aligner for word times; empty: word times are unavailable."""
-    precision: Precision = "bf16"
-    """Weight format of the decoders, see `models.qwen3_asr.quantize`. bf16 means fp32 on a CPU."""
+    precision: Precision = "auto"
+    """Number format: "fp32", "bf16", "int8" (Nemotron on a CPU, see `models.int8`), or 8-bit
+    weights beside bf16 (Qwen3-ASR, see `models.qwen3_asr.quantize`). "auto" is bf16 on a GPU; on a
+    CPU int8 for Nemotron, else fp32."""
     max_batch_latency_ms: float = 0.0
     """Time in ms that a chunk may wait to share a batch; Nemotron only. Chunks that arrive while a
     batch runs share the next one anyway, so this only adds latency."""

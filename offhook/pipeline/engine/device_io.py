@@ -5,7 +5,7 @@ import os
 import torch
 
 from offhook.pipeline.engine.affinity_io import pin_to_numa_node
-from offhook.pipeline.engine.asr_models import Device
+from offhook.pipeline.engine.asr_models import Device, Precision
 from offhook.pipeline.speech.recognizer import EngineError
 
 CPU_THREADS = 4
@@ -21,8 +21,10 @@ def choose_device(device: Device) -> torch.device:
     return torch.device(device)
 
 
-def dtype_of(device: torch.device) -> torch.dtype:
-    """Returns the compute type of models on the device."""
+def dtype_of(device: torch.device, precision: Precision = "auto") -> torch.dtype:
+    """Returns the type of a model's state, and of its weights unless they have 8 bits."""
+    if precision in ("fp32", "bf16"):
+        return torch.float32 if precision == "fp32" else torch.bfloat16
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 

@@ -103,6 +103,11 @@ def check_tensor(
         raise EngineError(f"{path}: {name} is {dtype}; quantised models are not read")
 
 
+def check_names(folder: Path, wanted: Set[str]) -> None:
+    """Raises EngineError naming the tensors that the checkpoint lacks or has beyond `wanted`."""
+    _check_names(folder, wanted, find_tensors(folder).keys())
+
+
 def _check_names(folder: Path, wanted: Set[str], found: Set[str]) -> None:
     for what, names in (("lacks", wanted - found), ("has unknown", found - wanted)):
         if names:

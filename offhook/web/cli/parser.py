@@ -8,7 +8,7 @@ from typing import Any
 from offhook import __version__
 
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
-BENCHMARKS = ("edge", "turns", "sip", "http", "stream")
+BENCHMARKS = ("edge", "turns", "sip", "http", "stream", "cpu")
 
 
 class _InOrderAction(argparse.Action):
@@ -219,10 +219,9 @@ def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     parser.add_argument(
         "--aligner", default="", metavar="MODEL", help="Qwen3-ForcedAligner, for word times"
     )
-    precisions = ("bf16", "fp8-weights", "int8-weights")
-    parser.add_argument(
-        "--precision", choices=precisions, default="bf16", help="weight format in decode steps"
-    )
+    precisions = ("auto", "fp32", "bf16", "int8", "fp8-weights", "int8-weights")
+    help = "number format: int8 is for nemotron on a CPU, 8-bit weights are for qwen3-asr"
+    parser.add_argument("--precision", choices=precisions, default="auto", help=help)
 
 
 def _tts_arguments(parser: argparse.ArgumentParser, *more: str) -> None:

@@ -276,7 +276,7 @@ class Asr(SpeechEngine):
     """A larger model for final texts; empty: `model`."""
     aligner: str = ""
     """Forced aligner for word timestamps, available to API clients; empty: none."""
-    precision: Precision = "bf16"
+    precision: Precision = AsrModels.precision
     max_batch_latency_ms: float = Field(AsrModels.max_batch_latency_ms, ge=0, le=1000)
     """Time in ms that Nemotron's batches may wait for more streams."""
     update_ms: int = Field(UPDATE_MS, ge=UPDATE_MS_MIN, le=UPDATE_MS_MAX)
@@ -292,7 +292,7 @@ class Asr(SpeechEngine):
         "processes": ("pocketsphinx",),
         "final_model": ("qwen3-asr",),
         "aligner": ("qwen3-asr", "qwen3-asr-official"),
-        "precision": ("qwen3-asr",),
+        "precision": ("qwen3-asr", "nemotron"),
         "max_batch_latency_ms": ("nemotron",),
     }
 

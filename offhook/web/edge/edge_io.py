@@ -20,6 +20,7 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
+from offhook.media.memory_io import release_code_pages, trim_heap
 from offhook.media.pcm import Pcm
 from offhook.media.recording_io import RecordingWriter, check_writable
 from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent, SilentAgent
@@ -65,7 +66,6 @@ from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, s
 from offhook.web.http.access import AccessPolicy
 from offhook.web.process.logs import for_log, kind
 from offhook.web.process.loop_io import freeze_loaded_objects
-from offhook.web.process.memory_io import release_code_pages, trim_heap
 from offhook.web.process.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer

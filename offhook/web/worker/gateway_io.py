@@ -13,6 +13,7 @@ from typing import Any
 from loguru import logger
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from offhook.media.memory_io import release_code_pages, trim_heap
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.engines.engines_io import MODELS
 from offhook.web.engines.remote_engine_io import RemoteEngine, until_loaded
@@ -20,7 +21,6 @@ from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, s
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.listening_io import Address, listener
 from offhook.web.process.loop_io import freeze_loaded_objects
-from offhook.web.process.memory_io import release_code_pages, trim_heap
 from offhook.web.process.stop_io import Stop
 from offhook.web.routes_io import listening
 from offhook.web.speech_api.server_io import SpeechServer

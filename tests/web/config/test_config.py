@@ -255,7 +255,10 @@ def test_a_traceback_tells_no_secret(lines, json_lines):
             "[asr]\nengine = 'nemotron'\naligner = 'a'",
             "asr: .*aligner is for qwen3-asr and qwen3-asr-official, not for nemotron",
         ),
-        ("[asr]\nprecision = 'fp8-weights'", "asr: .*precision is for qwen3-asr, not for pocket"),
+        (
+            "[asr]\nprecision = 'fp8-weights'",
+            "asr: .*precision is for qwen3-asr and nemotron, not for pocket",
+        ),
         ("[tts]\nmax_requests = 2", "tts: .*max_requests is for openai, not for auto"),
     ],
 )

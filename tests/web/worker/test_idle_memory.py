@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from offhook.web.process.memory_io import _as_in_files
+from offhook.media.memory_io import _as_in_files
 
 MOST_MB = 125
 START_S = 60
@@ -83,7 +83,7 @@ def test_a_server_that_waits_for_its_first_call_is_small(server: tuple[int, str]
 def test_what_let_go_of_comes_back_when_it_is_used() -> None:
     used_again = """
 import numpy as np
-from offhook.web.process.memory_io import release_code_pages
+from offhook.media.memory_io import release_code_pages
 from tests.web.worker.test_idle_memory import resident_mb
 def work():
     return np.fft.rfft(np.sin(np.arange(4096.0))).sum(), np.linalg.svd(np.eye(50) + 2)[1].sum()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -115,8 +116,8 @@ async def test_the_right_context_is_chosen_by_the_stream(
     for update_ms in (80, 160, 400, 559, 560, 1120):
         _, final = await heard(worker, noise, StreamOptions(update_ms=update_ms))
         texts[update_ms] = final.text
-    assert texts[160] == texts[400] == texts[559]
-    assert len({texts[ms] for ms in (80, 160, 560, 1120)}) == 4
+    # On a CPU 560 ms at least; `test_engine` has the others.
+    assert texts[80] == texts[160] == texts[400] == texts[559] == texts[560] != texts[1120]
 
 
 @module_loop
@@ -160,7 +161,10 @@ def test_a_file_is_written_down_with_times_of_words(
     [
         (("--final-model", "x"), "Nemotron has no second model"),
         (("--aligner", "x"), "Nemotron has no aligner"),
-        (("--precision", "int8-weights"), "weights are bf16, not int8-weights"),
+        (
+            ("--precision", "int8-weights"),
+            "Nemotron on a CPU has the precisions auto, .*int8, not",
+        ),
         (("--model", "/nowhere"), "no folder /nowhere"),
     ],
 )
@@ -174,7 +178,7 @@ def test_what_it_has_not_is_said(
     path = write_wav(tmp_path / "silence.wav", np.zeros(RATE_IN, np.int16))
     command = ["transcribe", "--engine", "nemotron", "--model", model, "--device", "cpu"]
     assert cli.main([*command, *options, str(path)]) == 1
-    assert says in capsys.readouterr().err
+    assert re.search(says, capsys.readouterr().err)
 
 
 @pytest.mark.slow

@@ -48,12 +48,14 @@ class Loading:
     """Loads everything that `AsrModels` names. `load` runs in the inference thread."""
 
     def __init__(self, models: AsrModels, progress: Progress) -> None:
-        """Raises EngineError if the device does not exist."""
+        """Raises EngineError if the device does not exist or an option is unsupported."""
+        if models.precision == "int8":
+            raise EngineError("int8 is for Nemotron on a CPU; Qwen3-ASR has int8-weights")
         self.models = models
         self.device = choose_device(models.device)
         self.word_times: WordTimes | None = None
         """The caller closes it."""
-        self._dtype = dtype_of(self.device)
+        self._dtype = dtype_of(self.device, models.precision)
         wanted = (models.model, models.final_model, models.aligner)
         self._bar = Bar(progress, sum(map(bool, wanted)))
 
@@ -101,7 +103,7 @@ class Loading:
         model = asr_checkpoint.load_model(folder, self.device, self._dtype)
         if model.config.classes is not None:
             raise EngineError(f"{name} is a forced aligner, not a recognition model")
-        if self.models.precision != "bf16":
+        if self.models.precision in ("fp8-weights", "int8-weights"):
             quantize(model, self.models.precision)
         return model, tokenizer
 

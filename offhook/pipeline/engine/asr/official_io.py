@@ -66,7 +66,7 @@ class OfficialRecognizer:
     name = "qwen3-asr-official"
 
     def __init__(self, models: AsrModels, progress: Progress) -> None:
-        if models.final_model or models.precision != "bf16":
+        if models.final_model or models.precision not in ("auto", "bf16"):
             raise EngineError(f"{self.name} has one model in its own precision, bf16")
         self._models = models
         self._progress = progress

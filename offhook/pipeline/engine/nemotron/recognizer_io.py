@@ -2,21 +2,24 @@
 
 import gc
 from collections.abc import Callable
+from time import perf_counter
 
+import numpy as np
 import torch
 from loguru import logger
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.asr_models import AsrModels, Precision
 from offhook.pipeline.engine.capacity import MAX_FILES, nemotron_capacity
 from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
 from offhook.pipeline.engine.inference_io import Command
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine
-from offhook.pipeline.engine.nemotron.runner import NemotronRunner
+from offhook.pipeline.engine.nemotron.runner import NemotronRunner, Part, chunk_samples
 from offhook.pipeline.engine.nemotron.utterance import FRAME_MS
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
 from offhook.pipeline.models import hub_io
+from offhook.pipeline.models.int8 import Instructions, instructions
 from offhook.pipeline.models.nemotron import checkpoint as nemotron_checkpoint
 from offhook.pipeline.models.nemotron.model import NemotronConfig
 from offhook.pipeline.models.nemotron.tokenizer import LabelTokenizer
@@ -27,7 +30,16 @@ from offhook.pipeline.speech.recognizer import (
     UnsupportedRequest,
 )
 
-CPU_STREAMS = 8
+CPU_STREAMS = 64
+"""Maximum live streams on a CPU."""
+CPU_FILES = 4
+CPU_LOAD = 0.7
+"""Share of the time that a CPU may spend on streams that all speak at once."""
+CPU_LOOKAHEAD = 6
+"""Least right context in frames on a CPU: each chunk reads all the weights, so chunks of 80 ms cost
+six times as much as chunks of 560 ms."""
+COST_STREAMS = 4
+COST_RUNS = 3
 
 
 class NemotronRecognizer(EngineRecognizer):
@@ -41,10 +53,9 @@ class NemotronRecognizer(EngineRecognizer):
         for name, value in (("second model", models.final_model), ("aligner", models.aligner)):
             if value:
                 raise EngineError(f"Nemotron has no {name}: leave {value} out")
-        if models.precision != "bf16":
-            raise EngineError(f"Nemotron's weights are bf16, not {models.precision}")
         self._models = models
         self._device = choose_device(models.device)
+        self._int8 = _int8(models.precision, self._device)
         self._bar = Bar(progress, 1)
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "NemotronStreams":
@@ -53,38 +64,48 @@ class NemotronRecognizer(EngineRecognizer):
         claim_thread(self._device)
         name = self._models.model
         folder = hub_io.find(name, self._bar.reading(name), self._models.hub)
-        model = nemotron_checkpoint.load_model(folder, self._device, dtype_of(self._device))
+        dtype = dtype_of(self._device, self._models.precision)
+        model = nemotron_checkpoint.load_model(folder, self._device, dtype, self._int8)
         tokenizer = LabelTokenizer.load(folder)
         if tokenizer.vocab_size < model.config.blank:
             raise EngineError(
                 f"the tokenizer of {name} has {tokenizer.vocab_size} pieces, the model "
                 f"{model.config.blank} labels: they are not of the same model"
             )
-        streams = CPU_STREAMS
-        if self._device.type == "cuda":
+        on_cpu = self._device.type == "cpu"
+        files, lookaheads = MAX_FILES, model.config.lookaheads
+        if on_cpu:
+            files, streams = CPU_FILES, CPU_STREAMS
+            lookaheads = tuple(r for r in lookaheads if r >= CPU_LOOKAHEAD) or lookaheads[-1:]
+        else:
             torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
             free, _ = torch.cuda.mem_get_info(self._device)
             streams = nemotron_capacity(free, model.config)
-        runner = NemotronRunner(model, streams + MAX_FILES)
+        runner = NemotronRunner(model, streams + files)
         runner.warm_up(self._bar.warming())
-        logger.info("{}: {} streams", name, streams)
+        if on_cpu:
+            streams = measured_streams(runner, min(lookaheads))
+        by = f" in int8 by {self._int8.value}" if self._int8 else ""
+        logger.info("{}{}: {} streams", name, by, streams)
         wait = self._models.max_batch_latency_ms / 1000
-        engine = NemotronEngine(runner, tokenizer, streams, MAX_FILES, tell, wait)
+        engine = NemotronEngine(runner, tokenizer, streams, files, tell, wait)
         gc.collect()
         gc.freeze()  # the model is never garbage: exclude it from collection
-        return NemotronStreams(engine, model.config)
+        return NemotronStreams(engine, model.config, lookaheads)
 
 
 class NemotronStreams:
     """Translates stream options for the engine; see `streams_io.StreamingEngine`."""
 
-    def __init__(self, engine: NemotronEngine, config: NemotronConfig) -> None:
-        self._engine, self._config = engine, config
+    def __init__(
+        self, engine: NemotronEngine, config: NemotronConfig, lookaheads: tuple[int, ...]
+    ) -> None:
+        self._engine, self._config, self._lookaheads = engine, config, lookaheads
 
     def open(self, options: StreamOptions) -> int:
         """Opens a stream. Raises UnsupportedRequest or EngineOverloaded."""
         prompt = self._prompt(options)
-        lookahead = lookahead_of(self._config.lookaheads, options)
+        lookahead = lookahead_of(self._lookaheads, options)
         language = options.language_code or ("" if self._config.prompts else "en")
         return self._engine.open(lookahead, options.live, prompt, options.timing, language)
 
@@ -127,3 +148,37 @@ def lookahead_of(lookaheads: tuple[int, ...], options: StreamOptions) -> int:
         return max(lookaheads)
     fit = [r for r in lookaheads if (r + 1) * FRAME_MS <= options.update_ms]
     return max(fit, default=min(lookaheads))
+
+
+def _int8(precision: Precision, device: torch.device) -> Instructions | None:
+    """Returns the CPU's 8-bit instructions if the precision asks for them. Raises EngineError if
+    Nemotron does not have the precision on this device."""
+    on_cpu = device.type == "cpu"
+    possible = ("auto", "fp32", "bf16", "int8") if on_cpu else ("auto", "bf16")
+    if precision not in possible:
+        where = "a CPU" if on_cpu else "a GPU"
+        known = ", ".join(possible)
+        raise EngineError(f"Nemotron on {where} has the precisions {known}, not {precision}")
+    return instructions() if on_cpu and precision in ("auto", "int8") else None
+
+
+def measured_streams(runner: NemotronRunner, lookahead: int) -> int:
+    """Returns the live streams that this machine's CPU can follow, by timing chunks of one stream
+    and of several: 1 at least."""
+    noise = np.random.default_rng(0).standard_normal(chunk_samples(lookahead + 1)) * 3000
+
+    def chunk_s(streams: int) -> float:
+        parts = [Part(1 + i, 0, noise.astype(np.int16)) for i in range(streams)]
+        times = []
+        for _ in range(COST_RUNS + 1):
+            began = perf_counter()
+            runner.encode(lookahead, parts).labels()
+            times.append(perf_counter() - began)
+        return float(np.median(times[1:]))
+
+    one, several = chunk_s(1), chunk_s(COST_STREAMS)
+    each = max((several - one) / (COST_STREAMS - 1), several / COST_STREAMS / 4)
+    room = CPU_LOAD * (lookahead + 1) * FRAME_MS / 1000 - one
+    if room < 0:
+        logger.warning("this CPU is slower than speech: text will lag behind the caller")
+    return max(1, min(CPU_STREAMS, 1 + int(room / each)))

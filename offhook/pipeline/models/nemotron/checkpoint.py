@@ -6,13 +6,17 @@ because it holds pickles.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from offhook.media.memory_io import trim_heap
 from offhook.pipeline.models import checkpoint
+from offhook.pipeline.models.int8 import Instructions, quantize
 from offhook.pipeline.models.nemotron.mel import FFT, HOP, PREEMPHASIS, WINDOW
 from offhook.pipeline.models.nemotron.model import EncoderConfig, Nemotron, NemotronConfig
 from offhook.pipeline.models.qwen3.body import require
@@ -65,25 +69,63 @@ def read_config(folder: Path) -> NemotronConfig:
         raise EngineError(f"the configuration in {folder} lacks {error.args[0]!r}") from error
 
 
-def load_model(folder: Path, device: torch.device | str, dtype: torch.dtype) -> Nemotron:
-    """Loads a model for inference. Raises EngineError naming the tensors if the checkpoint is
-    incomplete or does not match config.json."""
+def load_model(
+    folder: Path, device: torch.device | str, dtype: torch.dtype, int8: Instructions | None = None
+) -> Nemotron:
+    """Loads a model for inference, with linear layers in 8 bits if the CPU's `int8` instructions
+    are given. Raises EngineError naming the tensors if the checkpoint is incomplete or does not
+    match config.json."""
     config = read_config(folder)
-    model = checkpoint.build(lambda: Nemotron(config), device, dtype)
-    checkpoint.fill(folder, dict(model.named_parameters()))
-    model.prepare()
+    model = checkpoint.build(lambda: Nemotron(config), "meta", dtype)
+    checkpoint.check_names(folder, {name for name, _ in model.named_parameters()})
+
+    def read(name: str, part: nn.Module) -> None:
+        places = {f"{name}.{of_part}": place for of_part, place in part.named_parameters()}
+        checkpoint.fill(folder, places, ours=lambda other: False)
+
+    _make(model, device, int8, read)
     return model
 
 
 def random_model(
-    config: NemotronConfig, device: torch.device | str, dtype: torch.dtype, seed: int = 0
+    config: NemotronConfig,
+    device: torch.device | str,
+    dtype: torch.dtype,
+    seed: int = 0,
+    int8: Instructions | None = None,
 ) -> Nemotron:
     """Returns a model with random weights at the real cost, for benchmarks; its output is
     meaningless."""
-    model = checkpoint.build(lambda: Nemotron(config), device, dtype)
-    checkpoint.randomise(model, device, seed)
-    model.prepare()
+    model = checkpoint.build(lambda: Nemotron(config), "meta", dtype)
+    seeds = count(seed * 1000)
+
+    def draw(_: str, part: nn.Module) -> None:
+        for norm in part.modules():
+            if isinstance(norm, nn.LayerNorm):
+                norm.reset_parameters()
+        checkpoint.randomise(part, device, next(seeds))
+
+    _make(model, device, int8, draw)
     return model
+
+
+def _make(
+    model: Nemotron,
+    device: torch.device | str,
+    int8: Instructions | None,
+    fill: Callable[[str, nn.Module], None],
+) -> None:
+    """Fills, prepares and quantizes a model part by part, so that no more than one part is in
+    memory twice."""
+    for name, part in model.parts():
+        part.to_empty(device=device)
+        fill(name, part)
+        model.prepare(part)
+        if int8 is not None:
+            quantize(part, int8)
+            trim_heap()  # of the part as it was read
+    if int8 is not None:
+        quantize(model, int8)  # the parts that are layers themselves
 
 
 def _check_kind(config: Mapping[str, Any]) -> None:

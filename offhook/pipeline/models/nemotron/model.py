@@ -6,12 +6,12 @@ frames before it but none after it, so results never change. A stream keeps the 
 its last frames and eight frames before each convolution (`EncoderState`). (Rekesh et al. 2023, Fast
 Conformer; Noroozi et al. 2024, cache-based inference.)
 
-Parameters are named as in transformers' NemotronAsrStreamingForRNNT. After loading, `prepare`
-derives the tensors used for inference.
+Parameters are named as in transformers' NemotronAsrStreamingForRNNT. Once loaded, each of
+`Nemotron.parts` is prepared: what inference uses is derived.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -103,8 +103,6 @@ class _FeedForward(nn.Module):
 
 
 class _Attention(nn.Module):
-    qkv_weight: Tensor
-    qkv_bias: Tensor | None
     positions: Tensor
     """[H, distances, D]: projected embeddings of relative distances, farthest future first, padded
     with zeros to a multiple of EIGHT."""
@@ -124,8 +122,8 @@ class _Attention(nn.Module):
     def prepare(self, distances: Tensor) -> None:
         """Prepares for `distances` [N, hidden_size] from `distance_embedding`."""
         parts = (self.q_proj, self.k_proj, self.v_proj)
-        self.qkv_weight = torch.cat([p.weight for p in parts])
-        self.qkv_bias = torch.cat([p.bias for p in parts]) if self.q_proj.bias is not None else None
+        bias = torch.cat([p.bias for p in parts]) if self.q_proj.bias is not None else None
+        self.qkv = _linear(torch.cat([p.weight for p in parts]), bias)
         of_heads = self.relative_k_proj(distances).unflatten(-1, (self._heads, -1))
         self._longest = (len(distances) - self._left + 1) // 2
         self.positions = F.pad(of_heads.transpose(0, 1), (0, 0, 0, EIGHT - 1)).contiguous()
@@ -133,8 +131,7 @@ class _Attention(nn.Module):
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, of: "Rows") -> Tensor:
         streams, frames, _ = x.shape
-        qkv = F.linear(x, self.qkv_weight, self.qkv_bias)
-        qkv = qkv.view(streams, frames, 3, self._heads, -1)
+        qkv = self.qkv(x).view(streams, frames, 3, self._heads, -1)
         left = self._left // frames * frames  # whole chunks are seen
         # Starts at the nearest future of the longest chunk; this chunk has less of it.
         first = self._longest - frames
@@ -145,7 +142,8 @@ class _Attention(nn.Module):
         out = fast_conformer.ring_attention(
             qkv, self.bias_u, by_distance, keys, values, of.slots, of.position, left
         )
-        return F.linear(out, self.o_proj.weight, self.o_proj.bias)
+        mixed: Tensor = self.o_proj(out)
+        return mixed
 
 
 class _Convolution(nn.Module):
@@ -163,11 +161,14 @@ class _Convolution(nn.Module):
     def prepare(self) -> None:
         # Tap-major in memory: neighbouring channels are read together.
         self.taps = self.depthwise_conv.weight[:, 0].t().contiguous().t()
+        one, two = self.pointwise_conv1, self.pointwise_conv2
+        self.expand = _linear(one.weight[..., 0], one.bias)
+        self.contract = _linear(two.weight[..., 0], two.bias)
+        del self.pointwise_conv1, self.pointwise_conv2
 
     def forward(self, x: Tensor, cache: Tensor, of: "Rows") -> Tensor:
-        x = F.linear(x, self.pointwise_conv1.weight[..., 0], self.pointwise_conv1.bias)
         x = fast_conformer.glu_conv(
-            x,
+            self.expand(x),
             cache,
             of.slots,
             of.position,
@@ -177,7 +178,18 @@ class _Convolution(nn.Module):
             self.norm.bias,
             NORM_EPS,
         )
-        return F.linear(x, self.pointwise_conv2.weight[..., 0], self.pointwise_conv2.bias)
+        out: Tensor = self.contract(x)
+        return out
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> Linear:
+    """Returns a layer with this weight [outputs, inputs], which is shared."""
+    with torch.device("meta"):
+        layer = Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias, requires_grad=False)
+    return layer
 
 
 class _Conv1d(nn.Conv1d):
@@ -209,6 +221,11 @@ class _Block(nn.Module):
         self.norm_conv = nn.LayerNorm(c.hidden_size)
         self.norm_feed_forward2 = nn.LayerNorm(c.hidden_size)
         self.norm_out = nn.LayerNorm(c.hidden_size)
+
+    def prepare(self, distances: Tensor) -> None:
+        """Prepares for `distances`, see `_Attention.prepare`."""
+        self.self_attn.prepare(distances)
+        self.conv.prepare()
 
     def forward(
         self, x: Tensor, normed: Tensor, next_norm: nn.LayerNorm, layer: "Layer", of: "Rows"
@@ -311,16 +328,6 @@ class _Encoder(nn.Module):
         self.layers = nn.ModuleList(_Block(c) for _ in range(c.layers))
         self.scale = math.sqrt(c.hidden_size) if c.scale_input else 1.0
 
-    def prepare(self, longest: int) -> None:
-        c = self.config
-        weight = self.subsampling.linear.weight
-        far = torch.arange(1 - longest, c.left_context + longest, device=weight.device)
-        distances = distance_embedding(far, c.hidden_size).to(weight.dtype)
-        for block in self.layers:
-            assert isinstance(block, _Block)
-            block.self_attn.prepare(distances)
-            block.conv.prepare()
-
     def forward(self, mel: Tensor, state: EncoderState, of: Rows) -> Tensor:
         x: Tensor = self.subsampling(mel, of.position)
         if self.scale != 1.0:
@@ -356,9 +363,9 @@ class _Predictor(nn.Module):
         self.embedding = nn.Embedding(c.vocab_size, size, _weight=torch.empty(c.vocab_size, size))
         self.lstm = nn.LSTM(size, size, c.predictor_layers)
         self.decoder_projector = Linear(size, size)
-        self.recurrent: list[tuple[Tensor, Tensor | None]] = []
-        """Per layer: the weight of its concatenated input and last output, and a bias; for the
-        first layer the weight of the last output only."""
+        self.recurrent = nn.ModuleList()
+        """Per layer: its linear layer of its concatenated input and last output; for the first
+        layer of the last output only."""
 
     def prepare(self) -> None:
         lstm = self.lstm
@@ -368,9 +375,9 @@ class _Predictor(nn.Module):
             bias = getattr(lstm, f"bias_ih_l{number}") + getattr(lstm, f"bias_hh_l{number}")
             if number == 0:
                 self.of_labels = F.linear(self.embedding.weight, of_input, bias)
-                self.recurrent = [(of_last.contiguous(), None)]
+                self.recurrent.append(_linear(of_last.contiguous(), None))
             else:
-                self.recurrent.append((torch.cat([of_input, of_last], 1), bias))
+                self.recurrent.append(_linear(torch.cat([of_input, of_last], 1), bias))
         del self.lstm, self.embedding
 
 
@@ -384,12 +391,13 @@ class _Joint(nn.Module):
 
     def prepare(self) -> None:
         more = -len(self.head.weight) % EIGHT
-        self.weight = F.pad(self.head.weight, (0, 0, 0, more))
-        self.bias = F.pad(self.head.bias, (0, more), value=float("-inf"))
+        weight = F.pad(self.head.weight, (0, 0, 0, more))
+        self.scores = _linear(weight, F.pad(self.head.bias, (0, more), value=float("-inf")))
         del self.head
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+        out: Tensor = self.scores(x)
+        return out
 
 
 class _PromptProjector(nn.Module):
@@ -407,17 +415,18 @@ class _PromptProjector(nn.Module):
 
     def prepare(self) -> None:
         weight = self.linear_1.weight
-        self.of_sound = weight[:, : self._size].contiguous()
+        self.of_sound = _linear(weight[:, : self._size].contiguous(), None)
         self.of_prompts = weight[:, self._size :].T + self.linear_1.bias
+        del self.linear_1
 
     def forward(self, x: Tensor, prompts: Tensor) -> Tensor:
-        hidden = F.linear(x, self.of_sound) + self.of_prompts[prompts][:, None]
+        hidden = self.of_sound(x) + self.of_prompts[prompts][:, None]
         out: Tensor = self.linear_2(F.relu(hidden, inplace=True))
         return out
 
 
 class Nemotron(nn.Module):
-    """The whole model. Load its parameters, then call `prepare`."""
+    """The whole model; its `parts` must be loaded and prepared."""
 
     def __init__(self, config: NemotronConfig) -> None:
         super().__init__()
@@ -429,14 +438,28 @@ class Nemotron(nn.Module):
         self.joint = _Joint(config)
         self.prompt_projector = _PromptProjector(config) if config.prompts else None
 
+    def parts(self) -> Iterator[tuple[str, nn.Module]]:
+        """Yields all parts with the prefix of their parameters' names. Load and `prepare` one
+        after the other: so a part is in memory in its final form before the next is read."""
+        blocks = self.encoder.layers.named_children()
+        yield from ((f"encoder.layers.{number}", block) for number, block in blocks)
+        yield "encoder.subsampling", self.encoder.subsampling
+        for name, part in self.named_children():
+            if part is not self.encoder:
+                yield name, part
+
     @torch.no_grad()
-    def prepare(self) -> None:
-        """Derives the inference tensors; call once after loading, on the model's device."""
-        self.encoder.prepare(max(self.config.lookaheads) + 1)
-        self.decoder.prepare()
-        self.joint.prepare()
-        if self.prompt_projector is not None:
-            self.prompt_projector.prepare()
+    def prepare(self, part: nn.Module) -> None:
+        """Derives the inference tensors of a part; call once after loading, on the model's
+        device."""
+        match part:
+            case _Block():
+                c, longest = self.config.encoder, max(self.config.lookaheads) + 1
+                weight = part.norm_out.weight
+                far = torch.arange(1 - longest, c.left_context + longest, device=weight.device)
+                part.prepare(distance_embedding(far, c.hidden_size).to(weight.dtype))
+            case _Predictor() | _Joint() | _PromptProjector():
+                part.prepare()
 
     def encode(self, mel: Tensor, state: EncoderState, of: Rows, prompts: Tensor) -> Tensor:
         """Encodes one chunk of each stream and updates `state`.

@@ -4,7 +4,8 @@ A stream is at a frame of its chunk. A step computes the argmax label of every s
 advances it to the next frame; any other label is emitted and fed to the prediction network, and the
 stream stays, for at most `max_symbols` labels. A launch runs a fixed number of steps, so it can be
 one CUDA graph; a stream with too many labels continues in the next launch. (Like label-looping,
-Bataev et al. 2024, without its loops.)
+Bataev et al. 2024, without its loops.) On a CPU, where looking costs nothing, the steps end with
+the last frame, and the prediction network runs only for labels.
 
 On a GPU the operations between matrix products are one Triton kernel each (`triton_rnnt`);
 elsewhere they are the plain torch beside them (`*_reference`).
@@ -105,14 +106,18 @@ class Greedy:
         of, c = self.state, self._config
         hidden, cell = of.hidden[slots], of.cell[slots]
         at, said = of.at[slots], of.said[slots]
-        out = torch.empty(len(slots), steps + 1, dtype=torch.int64, device=slots.device)
+        out = torch.full((len(slots), steps + 1), -1, device=slots.device)
         last = hidden[:, -c.predictor_size :]
+        looks = not slots.is_cuda
         for step in range(steps):
+            if looks and bool((at >= until).all()):
+                break
             predicted = self._predictor.decoder_projector(last)
             label = self._joint(joined(of.heard, predicted, slots, at)).argmax(-1)
             label = self._pick(label, position, at, said)
             new = advance(label, at, said, until, c, out, step)
-            self._predict(label, new, hidden, cell)
+            if not looks or bool(new.any()):
+                self._predict(label, new, hidden, cell)
         out[:, -1] = at
         of.hidden[slots], of.cell[slots] = hidden, cell
         of.at[slots], of.said[slots] = at, said
@@ -122,16 +127,15 @@ class Greedy:
         """Steps the prediction network where `new` is not 0; hidden and cell [B, layers N] are
         updated in place."""
         size = self._config.predictor_size
-        for number, (weight, bias) in enumerate(self._predictor.recurrent):
+        for number, linear in enumerate(self._predictor.recurrent):
             own = slice(number * size, (number + 1) * size)
             if number == 0:
-                gates = hidden[:, own] @ weight.T
+                gates = linear(hidden[:, own])
                 lstm_step(
                     gates, self._predictor.of_labels, label, new, hidden[:, own], cell[:, own]
                 )
             else:
-                both = hidden[:, (number - 1) * size : (number + 1) * size]
-                gates = F.linear(both, weight, bias)
+                gates = linear(hidden[:, (number - 1) * size : (number + 1) * size])
                 lstm_step(gates, None, label, new, hidden[:, own], cell[:, own])
 
 

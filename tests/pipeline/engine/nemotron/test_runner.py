@@ -20,6 +20,7 @@ from offhook.pipeline.engine.nemotron.runner import (  # noqa: E402
     chunk_end,
     chunk_samples,
 )
+from offhook.pipeline.models.int8 import instructions  # noqa: E402
 from offhook.pipeline.models.nemotron import checkpoint as nemotron_checkpoint  # noqa: E402
 from offhook.pipeline.models.nemotron.mel import NemotronMel  # noqa: E402
 from offhook.pipeline.models.nemotron.model import Nemotron, NemotronConfig  # noqa: E402
@@ -134,10 +135,50 @@ def test_streams_together_say_what_each_says_alone(checkpoint: Checkpoint) -> No
     assert together == alone
 
 
+@pytest.mark.parametrize("config", [tiny_nemotron.ENGLISH, tiny_nemotron.MULTILINGUAL])
+def test_in_8_bits_most_labels_are_those_in_32_and_company_changes_nothing(
+    tmp_path: Path, config: NemotronConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offhook.pipeline.models.int8.MIN_WEIGHTS", 0)
+    folder = tiny_nemotron.write(tmp_path, config)
+    exact = nemotron_checkpoint.load_model(folder, "cpu", torch.float32)
+    model = nemotron_checkpoint.load_model(folder, "cpu", torch.float32, instructions())
+    kinds = {type(layer).__name__ for layer in model.modules()}
+    assert "Int8Linear" in kinds
+    assert "Linear" not in kinds
+    sounds = [noise(12, 7, i) for i in range(4)]
+    runner = NemotronRunner(model, SLOTS)
+    alone = [said(runner, pcm, 6, 5, i) for i, pcm in enumerate(sounds)]
+    together: list[list[Label]] = [[] for _ in sounds]
+    for position in range(0, 12 * 7, 7):
+        parts = [part(pcm, 1 + i, position, 7, i) for i, pcm in enumerate(sounds)]
+        for i, new in enumerate(runner.encode(6, parts).labels()):
+            together[i] += [Label(position + label.frame, label.id) for label in new]
+    assert together == alone
+    pairs = zip(scores_first(model, sounds[0]), scores_first(exact, sounds[0]), strict=True)
+    same = [ours == theirs for ours, theirs in pairs]
+    assert len(same) > 100
+    assert sum(same) > 0.9 * len(same)
+
+
+def scores_first(model: Nemotron, pcm: Pcm) -> list[int]:
+    """The labels that the model likes best where every other frame has said label 5: with one
+    history, since random weights say something else after the first difference."""
+    best: list[int] = []
+
+    def pick(labels: torch.Tensor, position: torch.Tensor, at: torch.Tensor, count: torch.Tensor):  # type: ignore[no-untyped-def]
+        best.extend(labels.tolist())
+        says = ((position + at) % 2 == 0) & (count == 0)
+        return torch.where(says, 5, model.config.blank)
+
+    said(NemotronRunner(model, SLOTS, pick), pcm, 6, 1, 0)
+    return best
+
+
 def test_a_stream_that_says_more_than_a_launch_has_steps_for_says_it_all(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bias = checkpoint.model.joint.bias
+    bias = checkpoint.model.joint.scores.bias
     blank = checkpoint.model.config.blank
     before = bias[blank].item()
     pcm = noise(6, 1, 3)

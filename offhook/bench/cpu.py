@@ -1,0 +1,146 @@
+"""`offhook bench cpu`: what the speech models cost on this machine's CPU.
+
+Each model has its real size and random weights, which cost the same: what is said is meaningless,
+so the labels that enter the decoder come from a script at the rate of English speech. Every row is
+a process of its own. Columns: CPU seconds of one core per second of speech and stream, the share
+of real time that a chunk takes, memory in MB (the most while loading, and afterwards).
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from offhook.bench.speech.table import Table, progress
+
+MODELS = ("nemotron", "nemotron-3.5")
+PRECISIONS = ("int8", "bf16", "fp32")
+STREAMS = (1, 4, 8)
+CHUNKS = 5
+COLUMNS = "model precision threads streams cpu_per_s of_real_time peak_mb mb instructions"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row's process."""
+
+    model: str
+    precision: str
+    threads: int
+    streams: tuple[int, ...]
+    lookahead: int
+
+
+def main(argv: Sequence[str]) -> int:
+    options = _parser().parse_args(argv)
+    if options.case:
+        given = json.loads(options.case)
+        for row in measure(Case(**given | {"streams": tuple(given["streams"])})):
+            print(json.dumps(row), flush=True)
+        return 0
+    note = f"chunks of {80 * (options.lookahead + 1)} ms, random weights of the real size"
+    table = Table("cpu", note, COLUMNS, options.json)
+    for model in options.models:
+        for precision in options.precisions:
+            for threads in options.threads:
+                case = Case(model, precision, threads, options.streams, options.lookahead)
+                progress(f"{model} in {precision} with {threads} threads")
+                if not _run(case, table):
+                    return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="offhook bench cpu", description=__doc__)
+    parser.add_argument("--models", type=_names(MODELS), default=("nemotron",))
+    parser.add_argument("--precisions", type=_names(PRECISIONS), default=PRECISIONS)
+    parser.add_argument("--threads", type=_numbers, default=(1,))
+    parser.add_argument("--streams", type=_numbers, default=STREAMS)
+    parser.add_argument("--lookahead", type=int, default=6, help="frames of 80 ms (default 6)")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    return parser
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(","))
+
+
+def _names(known: Sequence[str]) -> Any:
+    def names(text: str) -> tuple[str, ...]:
+        given = tuple(text.split(","))
+        if unknown := [name for name in given if name not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+        return given
+
+    return names
+
+
+def _run(case: Case, table: Table) -> bool:
+    """Returns whether the process ended well."""
+    command = [sys.executable, "-m", "offhook.bench.cpu", "--case", json.dumps(asdict(case))]
+    env = os.environ | {"OMP_NUM_THREADS": str(case.threads)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            table.row(**json.loads(line))
+    return child.returncode == 0
+
+
+def measure(case: Case) -> Iterator[dict[str, Any]]:
+    """Yields a row for each number of streams."""
+    import torch
+
+    from offhook.pipeline.engine.device_io import dtype_of
+    from offhook.pipeline.engine.nemotron.runner import Part, chunk_samples
+    from offhook.pipeline.engine.nemotron.simulated import SimulatedNemotron, Speech
+    from offhook.pipeline.models.int8 import instructions
+    from offhook.pipeline.models.nemotron import checkpoint
+
+    torch.set_num_threads(case.threads)
+    config = checkpoint.NEMOTRON_0_6B if case.model == "nemotron" else checkpoint.NEMOTRON_3_5_0_6B
+    int8 = instructions() if case.precision == "int8" else None
+    dtype = dtype_of(torch.device("cpu"), "bf16" if case.precision == "bf16" else "fp32")
+    model = checkpoint.random_model(config, "cpu", dtype, int8=int8)
+    peak_mb, mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, resident_mb()
+    runner = SimulatedNemotron(model, max(case.streams), Speech())
+    frames = case.lookahead + 1
+    sound = np.random.default_rng(0).standard_normal(chunk_samples(frames)) * 3000
+    pcm, speech_s = sound.astype(np.int16), frames * 0.08
+    for streams in case.streams:
+        took = []
+        for chunk in range(CHUNKS + 1):
+            parts = [Part(1 + slot, chunk * frames, pcm) for slot in range(streams)]
+            cpu, began = time.process_time(), time.perf_counter()
+            runner.encode(case.lookahead, parts).labels()
+            took.append((time.process_time() - cpu, time.perf_counter() - began))
+        cpu, elapsed = np.median(took[1:], axis=0)
+        yield {
+            "model": case.model,
+            "precision": case.precision,
+            "threads": case.threads,
+            "streams": streams,
+            "cpu_per_s": round(cpu / speech_s / streams, 3),
+            "of_real_time": round(elapsed / speech_s, 3),
+            "peak_mb": peak_mb,
+            "mb": mb,
+            "instructions": int8.value if int8 else "",
+        }
+
+
+def resident_mb() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
