@@ -382,6 +382,8 @@ class Call(TransportListener):
         try:
             await runner.add_workers(self._worker)
             await self._until(self._finished.wait(), deadline)
+            if self.end_reason is End.TOO_LONG:
+                await self.end_with_a_word()
         except Exception:
             self.end_reason = End.SERVER_FAILED
             raise

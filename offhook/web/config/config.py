@@ -79,7 +79,8 @@ class Server(Section):
     max_calls: int = Field(20, ge=1, le=MAX_CALLS)
     """Maximum calls per process; further callers get 503 with Retry-After."""
     max_call_minutes: float = Field(120, gt=0)
-    """Maximum duration of a call in minutes, in case nobody hangs up."""
+    """Maximum duration of a call in minutes, in case nobody hangs up; then the caller is told and
+    the call ends. Realtime sessions last as long as their call."""
     api_key: Secret = ""
     """If set, callers must send it, or a token from `POST /tokens`, as a bearer token."""
     admin_key: Secret = ""

@@ -14,6 +14,7 @@ from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.llm_service import LLMService
 
+from offhook.media.end_reason import End
 from offhook.media.leg import Leg
 from offhook.media.pcm import Pcm
 from offhook.media.tasks_io import TaskSet
@@ -171,7 +172,7 @@ class RealtimeCall(ResponseListener):
             case CallTransferred():
                 self._leave("the caller was transferred")
             case CallEnded(reason=reason):
-                self._leave(str(reason))
+                self._leave(str(reason), expired=reason == End.TOO_LONG)
 
     def _interrupted(self, words: list[str]) -> None:
         self._heard_ms = self._end_of(words)
@@ -210,13 +211,16 @@ class RealtimeCall(ResponseListener):
             message = f"the agent's model failed: {fault}"
             self._perform(self.conversation.response_failed(response_id, "server_error", message))
 
-    def _leave(self, reason: str) -> None:
-        """Ends the conversation of a call that goes on without it, or is over."""
+    def _leave(self, reason: str, *, expired: bool = False) -> None:
+        """Ends the conversation of a call that goes on without it, or is over: `expired`, because
+        it has lasted as long as calls may."""
         if self.ended.is_set():
             return
         heard, _ = self._call.hearing.reply.end()
         self._perform(self.conversation.left(self._end_of(heard.split())))
         self._forget_played()
+        if expired:
+            self._perform(self.conversation.expired())
         self.end(reason)
 
     @property

@@ -560,6 +560,15 @@ async def test_a_caller_whose_words_are_lost_is_asked_to_say_them_again(voice: P
         await phone.until(lambda: agent.turns == ["when are you open"])
 
 
+async def test_a_call_that_lasts_too_long_ends_with_a_word() -> None:
+    agent = Answerer(LONG)
+    async with phone_call(lambda call: agent.agent(), limit_s=2.0) as phone:
+        await phone.until(lambda: phone.speaking)
+        await phone.until(phone.running.done)
+        assert phone.of(AgentTurn)[-1].text == SENTENCES["en"][Occasion.CLOSING]
+        assert phone.leg.closed == "the call reached its longest duration"
+
+
 async def test_a_caller_who_is_cut_off_is_told_so() -> None:
     agent = Answerer(LONG)
     async with phone_call(lambda call: agent.agent()) as phone:

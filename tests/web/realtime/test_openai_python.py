@@ -3,6 +3,7 @@ scripted language model."""
 
 import asyncio
 import base64
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,6 +16,7 @@ from aiohttp.test_utils import TestServer
 from openai import AsyncOpenAI
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
+from websockets.exceptions import ConnectionClosed
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.web.config.config import Agent, Config, Realtime, Server
@@ -76,14 +78,18 @@ class Conversation:
 
 @asynccontextmanager
 async def conversation(
-    there: Model, realtime: Realtime | None = None, **agent: Any
+    there: Model,
+    realtime: Realtime | None = None,
+    server: Server | None = None,
+    **agent: Any,
 ) -> AsyncIterator[Conversation]:
     about = Agent(kind="openai", base_url=there.url, model="scripted", **agent)
-    edge = Edge(Config(agent=about, server=Server(port=0), realtime=realtime or Realtime()))
+    here = server or Server(port=0)
+    edge = Edge(Config(agent=about, server=here, realtime=realtime or Realtime()))
     await edge.start()
-    server = TestServer(application(edge))
-    await server.start_server()
-    client = AsyncOpenAI(base_url=str(server.make_url("/v1")), api_key="none")
+    serving = TestServer(application(edge))
+    await serving.start_server()
+    client = AsyncOpenAI(base_url=str(serving.make_url("/v1")), api_key="none")
     try:
         async with client.realtime.connect(model="gpt-realtime") as connection:
             opened = Conversation(connection)
@@ -92,7 +98,7 @@ async def conversation(
             yield opened
     finally:
         await client.close()
-        await server.close()
+        await serving.close()
         await edge.close()
 
 
@@ -368,3 +374,19 @@ async def test_an_image_is_shown_to_a_model_that_takes_images() -> None:
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
     ]
+
+
+async def test_a_session_that_lasts_too_long_expires() -> None:
+    short = Server(port=0, max_call_minutes=1 / 60)
+    async with (
+        model([says("One two three four five. " * 20)]) as there,
+        conversation(there, server=short) as talk,
+    ):
+        assert talk.of("session.created")[0].session.expires_at <= time.time() + 1
+        await talk.send(type="response.create")
+        error = (await talk.until("error")).error
+        assert error.code == "session_expired"
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.until("never")
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1001
