@@ -14,6 +14,7 @@ from typing import Any
 import aioice.ice
 from aioice import Candidate, Connection, ConnectionClosed, stun
 from aioice.candidate import candidate_priority
+from aioice.mdns import is_mdns_hostname
 from aiortc import RTCIceServer, RTCPeerConnection
 from aiortc.rtcdtlstransport import RTCDtlsTransport
 from aiortc.rtcicetransport import RTCIceCandidate, candidate_to_aioice, connection_kwargs
@@ -169,6 +170,13 @@ class PortConnection(_AgentConnection):
         await super().close()
 
 
+async def _add_by_name(connection: Connection, candidate: Candidate) -> None:
+    try:
+        await connection.add_remote_candidate(candidate)
+    except OSError as error:  # another program has the port of mDNS for itself
+        logger.debug("{} cannot be looked up: {}", candidate.host, error)
+
+
 class IceAgent:
     """What aiortc takes for a Connection: one at a time, two during a restart."""
 
@@ -276,7 +284,15 @@ class IceAgent:
         were none that it can use, while the peer's checks may still come; whoever calls has a time
         limit."""
         if candidate is not None:
-            await self._newest.add_remote_candidate(candidate)
+            await self._add(self._newest, candidate)
+
+    async def _add(self, connection: _AgentConnection, candidate: Candidate) -> None:
+        """Adds a candidate. Nobody waits for the address of an mDNS name, which pages without a
+        microphone have for theirs: outside their network it takes a second to find none."""
+        if is_mdns_hostname(candidate.host):
+            self._later(_add_by_name(connection, candidate))
+        else:
+            await connection.add_remote_candidate(candidate)
 
     async def connect(self) -> None:
         """Waits for a nominated pair. Raises ConnectionError if the agent is closed before."""
@@ -339,7 +355,7 @@ class IceAgent:
         self._pending = pending
         await pending.gather_candidates()
         for candidate in candidates:
-            await pending.add_remote_candidate(candidate)
+            await self._add(pending, candidate)
         if self._started and self._pending is pending:
             self._run(pending)
 

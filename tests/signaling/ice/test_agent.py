@@ -3,13 +3,14 @@
 Each test fails when a new version has moved its joint: read agent_io.py anew, then change the pins.
 """
 
+import asyncio
 import inspect
 import re
 from importlib.metadata import version
 
 import aioice.ice
 import pytest
-from aioice import stun
+from aioice import Candidate, stun
 from aiortc import RTCPeerConnection, rtcdtlstransport, rtcicetransport, rtcpeerconnection
 
 from offhook.signaling.ice.agent_io import IceAgent, PortConnection, use_agents
@@ -141,6 +142,45 @@ async def test_a_closed_agent_says_so_to_whoever_waits() -> None:
     with pytest.raises(ConnectionError):
         await agent.connect()
     assert isinstance(await agent.get_event(), aioice.ConnectionClosed)
+
+
+async def test_nobody_waits_for_the_address_of_a_name(monkeypatch) -> None:
+    """Chromium hides the addresses of pages without a microphone behind mDNS."""
+    answered = asyncio.Event()
+
+    async def resolve(self, hostname: str) -> str:
+        await answered.wait()
+        return "192.0.2.7"
+
+    monkeypatch.setattr("aioice.mdns.MDnsProtocol.resolve", resolve)
+    agent = IceAgent(None, [])
+    name = "4dc0bd64-0d0b-4f4c-9d8d-000000000001.local"
+    line = f"1 1 udp 1 {name} 50000 typ host"
+    async with asyncio.timeout(20):
+        await agent.add_remote_candidate(Candidate.from_sdp(line))
+        await agent.restart("abcd", "p" * 24, [Candidate.from_sdp(line)])
+        assert agent.remote_candidates == []
+        answered.set()
+        while not agent.remote_candidates:
+            await asyncio.sleep(0.01)
+    assert [c.host for c in agent.remote_candidates] == [name]
+    answered.clear()
+    await agent.add_remote_candidate(Candidate.from_sdp(line.replace("01.local", "02.local")))
+    await agent.close()
+
+
+async def test_a_name_that_cannot_be_looked_up_harms_nothing(monkeypatch) -> None:
+    """Port 5353 is another program's."""
+
+    async def taken(receiver: object) -> None:
+        raise OSError("in use")
+
+    monkeypatch.setattr("aioice.ice.get_or_create_mdns_protocol", taken)
+    agent = IceAgent(None, [])
+    await agent.add_remote_candidate(Candidate.from_sdp("1 1 udp 1 a-b.local 50000 typ host"))
+    await asyncio.sleep(0)
+    assert agent.remote_candidates == []
+    await agent.close()
 
 
 async def test_datagrams_before_dtls_are_bounded() -> None:
