@@ -31,6 +31,7 @@ NOT_LOCKED = {*PROJECT["tool"]["uv"]["exclude-dependencies"], "numba"}
 """Listed by packages that never import them here."""
 UNDER_ANOTHER = {
     "annotated_types": "pydantic",
+    "httpx2": "mcp",
     "pydantic_core": "pydantic",
     "transformers": "qwen-tts",
     "triton": "torch",

@@ -138,7 +138,7 @@ class RealtimeCall(ResponseListener):
         """Takes the direction of a call that is about to start."""
         self._call, self._agent, self.leg = call, agent, call.leg
         self._begun = True
-        self.conversation.take_images(agent.takes_images)
+        self.conversation.accept_images(agent.takes_images)
         call.listeners.append(self._report)
         return replace(agent, direction=self.direction, on_idle=None)
 

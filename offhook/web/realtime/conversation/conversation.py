@@ -117,7 +117,7 @@ class RealtimeConversation:
         self._mcp.list_tools(self.session.tools)
         return self._out.drain()
 
-    def take_images(self, images: bool) -> None:
+    def accept_images(self, images: bool) -> None:
         """Whether the agent that answers understands images; otherwise they are refused."""
         self._items.images = images
 

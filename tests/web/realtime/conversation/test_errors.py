@@ -243,7 +243,7 @@ def test_audio_in_events_is_refused_where_it_comes_by_rtp() -> None:
 
 def seeing() -> Client:
     client = Client()
-    client.core.take_images(True)
+    client.core.accept_images(True)
     return client
 
 
