@@ -482,7 +482,8 @@ class UserTurnController:
             self._awaiting_final = False
         elif self._fed_until is not None:
             self._recognizer.cancel()
-        self.audio_listener.on_discard()
+        if not self._facts.turn_text:  # else the words before are part of the turn
+            self.audio_listener.on_discard()
         self._fed_until = None
         self._facts.text, self._facts.final = "", False
 
@@ -633,8 +634,8 @@ class UserTurnController:
 
     def _reset_turn(self) -> None:
         self._committing = False
-        self._cancel_utterance()
         self._facts.turn_text = ""
+        self._cancel_utterance()
         self._facts.excused = False
         self._facts.end_probability = None
         self._withdraw_question()

@@ -368,3 +368,28 @@ def test_a_program_is_an_agent(tmp_path):
 def test_a_program_that_cannot_be_asked_is_a_fault(tmp_path, text, says):
     with pytest.raises(ConfigError, match=says):
         load(written(tmp_path, text), {})
+
+
+def test_a_realtime_model_is_an_agent():
+    config = load(Path(__file__).parents[3] / "examples" / "realtime_trunk.toml", {})
+    assert (config.agent.kind, config.agent.model, config.agent.voice) == (
+        *("realtime", "gpt-realtime", "marin"),
+    )
+    assert config.agents[config.agent.fallback].kind == "frontdesk"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[agents.r]\nkind = "realtime"', "needs model"),
+        ('[agents.o]\nkind = "openai"\nvoice = "marin"', "voice is for"),
+        (
+            '[agents.r]\nkind = "realtime"\nmodel = "m"\n'
+            '[agents.o]\nkind = "openai"\nfallback = "r"',
+            "agents.o: 'r' cannot answer",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_realtime_agent_is_named(tmp_path, text, says):
+    with pytest.raises(ConfigError, match=says):
+        load(written(tmp_path, text), {})

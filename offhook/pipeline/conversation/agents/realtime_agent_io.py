@@ -52,7 +52,7 @@ from offhook.pipeline.conversation.agents.realtime_session import (
     TextDelta,
     WordsPlayed,
 )
-from offhook.pipeline.conversation.agents.realtime_speech_io import RemoteSpeech, SpeakingRate
+from offhook.pipeline.conversation.agents.realtime_speech_io import RemoteSpeech
 from offhook.pipeline.conversation.agents.supervision_io import Supervision
 from offhook.pipeline.conversation.call_info import model_instructions
 from offhook.pipeline.conversation.call_io import Agent, Call
@@ -61,6 +61,7 @@ from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.conversation.services_io import SpokenResponseStartFrame
 from offhook.pipeline.conversation.user_turn_io import UserAudioListener
 from offhook.pipeline.conversation.words import words
+from offhook.pipeline.speech.voice.word_marks import Pace
 
 RENEW_S = 50 * 60.0
 """Age in s at which a session is replaced, in a moment when nobody speaks: OpenAI ends sessions
@@ -168,7 +169,8 @@ class _Realtime(LLMService[Any], UserAudioListener):
         self._closing = TaskSet()
         """Links being closed."""
         self._renewing: asyncio.Task[None] | None = None
-        self._rate = SpeakingRate()
+        self._pace = Pace()
+        """Of the model's voice."""
         self._resampler = Resampler(RATE_IN, RATE_OUT)
         self._rest = _NOTHING
         self._turn_open = False
@@ -298,7 +300,7 @@ class _Realtime(LLMService[Any], UserAudioListener):
 
     async def _answer_remotely(self, context: LLMContext) -> Decision | None:
         """Has the model answer; returns what to tell the caller if it fails."""
-        speech = RemoteSpeech(self._rate)
+        speech = RemoteSpeech(self._pace)
         start = SpokenResponseStartFrame(speech)
         await self.push_frame(start)
         reply: _Reply | None = None
@@ -310,7 +312,7 @@ class _Realtime(LLMService[Any], UserAudioListener):
                 except Exception as error:
                     decision = self._failed(error, reply.audible)
                     if decision.action is Action.CUT:
-                        speech.finish(0)
+                        speech.finish()
                     if decision.action not in (Action.RETRY, Action.FALL_BACK):
                         return decision
                     await asyncio.sleep(decision.pause_s)
@@ -385,7 +387,7 @@ class _Realtime(LLMService[Any], UserAudioListener):
             raise _Failure(Fault.EMPTY, "an empty answer")
         if response.samples and not response.transcript.strip():
             await self.push_frame(LLMTextFrame(NO_WORDS))
-        speech.finish(len(response.transcript))
+        speech.finish()
         usage = LLMTokenUsage(
             prompt_tokens=done.input_tokens,
             completion_tokens=done.output_tokens,

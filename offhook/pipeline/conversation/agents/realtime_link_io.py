@@ -126,6 +126,7 @@ class RealtimeLink:
         return self._events.popleft()
 
     async def close(self) -> None:
+        self.session.over = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

@@ -32,6 +32,8 @@ from offhook.pipeline.conversation.agents.agent_faults import Fault
 SAMPLES_PER_MS = RATE_OUT // 1000
 MIN_COMMIT_MS = 100
 """Less audio than this is refused by a commit."""
+MAX_OUTPUTS = 64
+"""Messages, and function calls, of one response."""
 MAX_UNSENT_CHARS = 8 << 20
 """Characters of events that may wait for a slow server: two minutes of audio."""
 MAX_RESPONSES = 8
@@ -266,6 +268,8 @@ class RealtimeSession:
                 self._send("conversation.item.delete", item_id=item.id)
                 continue
             self._truncated[item.id] = response
+            if len(self._truncated) > MAX_RESPONSES:
+                del self._truncated[next(iter(self._truncated))]
             self._send(
                 "conversation.item.truncate",
                 item_id=item.id,
@@ -377,6 +381,8 @@ class RealtimeSession:
         item_id = _text(item, "id")
         if (response := self._active(event)) is not None:
             response.item(item_id)
+            if len(response.items) > MAX_OUTPUTS:
+                self._fail(response, Fault.TOO_LONG, "its messages")
         elif self._current is not None and event.get("response_id") == self._current.id:
             # Nobody has heard anything of it.
             self._send("conversation.item.delete", item_id=item_id)
@@ -412,7 +418,8 @@ class RealtimeSession:
         self.open_calls.add(call.call_id)
         if (response := self._active(event)) is not None:
             response.calls.append(call)
-            if sum(len(call.arguments) for call in response.calls) > self._max_characters:
+            characters = sum(len(call.arguments) for call in response.calls)
+            if characters > self._max_characters or len(response.calls) > MAX_OUTPUTS:
                 self._fail(response, Fault.TOO_LONG, "arguments of a tool")
 
     def _receive_done(self, about: dict[str, Any]) -> None:

@@ -11,34 +11,24 @@ import numpy as np
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import Speech
+from offhook.pipeline.speech.text.spoken_text import SpokenWord
+from offhook.pipeline.speech.voice.word_marks import Pace, WordMarks
 
-USUAL_CHARS_PER_S = 15.0
+PIECE = RATE_OUT * 80 // 1000
+"""Samples after which the words that have ended are looked for."""
 _WORD = re.compile(r"\s*\S+\s+")
 _NO_SOUND = np.zeros(0, np.int16)
 
 
-class SpeakingRate:
-    """How fast the model speaks, measured over its replies."""
-
-    def __init__(self) -> None:
-        self.samples_per_char = RATE_OUT / USUAL_CHARS_PER_S
-
-    def update(self, samples: int, characters: int) -> None:
-        """Learns from a complete reply."""
-        self.samples_per_char = samples / characters
-
-
 class RemoteSpeech:
-    """One reply. The API does not say when which word is spoken: words are placed by the speaking
-    rate, of this reply once all of it is there, of the last one before. Nothing is delayed."""
+    """One reply. The API does not say when which word is spoken, so the words are found in the
+    audio. Nothing is delayed."""
 
-    def __init__(self, rate: SpeakingRate) -> None:
-        self._rate = rate
+    def __init__(self, pace: Pace) -> None:
+        """`pace` is the voice's, learned from reply to reply."""
+        self._marks = WordMarks(pace=pace)
         self._text = ""
-        self._placed = 0
-        """Characters of the words that were placed."""
-        self._samples = 0
-        """Samples given out."""
+        """Text that is not yet a whole word."""
         self._waiting: deque[Pcm] = deque()
         self._text_ended = False
         self._audio_ended = False
@@ -50,8 +40,17 @@ class RemoteSpeech:
 
     def write(self, text: str) -> None:
         self._text += text
+        while word := _WORD.match(self._text):
+            self._write_word(word[0])
+            self._text = self._text[word.end() :]
+
+    def _write_word(self, text: str) -> None:
+        self._marks.write(SpokenWord(text, text.strip()))
 
     def end(self) -> None:
+        if self._text:
+            self._write_word(self._text)
+            self._text = ""
         self._text_ended = True
         self._wake.set()
 
@@ -68,11 +67,8 @@ class RemoteSpeech:
             self._waiting.append(pcm)
             self._wake.set()
 
-    def finish(self, characters: int) -> None:
-        """Ends the audio, which speaks a text of this length."""
-        samples = self._samples + sum(map(len, self._waiting))
-        if characters and samples and not self._cancelled:
-            self._rate.update(samples, characters)
+    def finish(self) -> None:
+        """Ends the audio."""
         self._audio_ended = True
         self._wake.set()
 
@@ -87,6 +83,7 @@ class RemoteSpeech:
             while self._waiting:
                 for speech in self._with_words(self._waiting.popleft()):
                     yield speech
+                await asyncio.sleep(0)  # a reply may come at once: let the packets out between
             if self._cancelled:
                 return
             if self._audio_ended and (self._text_ended or self._fault):
@@ -95,19 +92,10 @@ class RemoteSpeech:
             await self._wake.wait()
         if self._fault:
             raise EngineError(self._fault)
-        if rest := self._text[self._placed :]:
+        if rest := "".join(self._marks.finish()):
             yield Speech(_NO_SOUND, rest)
 
     def _with_words(self, pcm: Pcm) -> Iterator[Speech]:
-        while word := _WORD.match(self._text, self._placed):
-            end = round(word.end() * self._rate.samples_per_char) - self._samples
-            if end > len(pcm):
-                break
-            cut = max(0, end)
-            self._samples += cut
-            self._placed = word.end()
-            yield Speech(pcm[:cut], word[0])
-            pcm = pcm[cut:]
-        self._samples += len(pcm)
-        if len(pcm):
-            yield Speech(pcm, "")
+        for start in range(0, len(pcm), PIECE):
+            piece = pcm[start : start + PIECE]
+            yield Speech(piece, "".join(self._marks.feed(piece)))

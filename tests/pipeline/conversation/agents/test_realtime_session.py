@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.conversation.agents.agent_faults import Fault
 from offhook.pipeline.conversation.agents.realtime_session import (
+    MAX_OUTPUTS,
     MAX_UNSENT_CHARS,
     AudioDelta,
     ErrorReported,
@@ -214,6 +215,31 @@ def test_function_calls_come_with_the_end_and_are_open_until_their_output() -> N
     assert server.session.open_calls == set()
     server.read()
     assert server.sent[-1]["item"]["output"] == '{"bells": 12}'
+
+
+def test_a_conversation_is_told_as_text() -> None:
+    server = Server()
+    for role in ("user", "assistant", "system"):
+        server.session.add_message(role, "Hello.")
+    server.session.add_call("c1", "stock", "{}")
+    assert server.session.open_calls == {"c1"}
+    assert server.read() == ["conversation.item.create"] * 4
+    kinds = [event["item"]["content"][0]["type"] for event in server.sent[1:4]]
+    assert kinds == ["input_text", "output_text", "input_text"]
+
+
+@pytest.mark.parametrize("kind", ["message", "function_call"])
+def test_endless_outputs_are_too_long(kind: str) -> None:
+    server = Server()
+    response = server.session.respond()
+    server.created()
+    at = "added" if kind == "message" else "done"
+    for number in range(MAX_OUTPUTS + 2):
+        item = {"type": kind, "id": f"i{number}", "call_id": "c", "name": "n", "arguments": ""}
+        server.send(f"response.output_item.{at}", response_id="resp_1", item=item)
+    (event,) = server.events()
+    assert (event.response, event.fault) == (response, Fault.TOO_LONG)
+    assert len(response.items) + len(response.calls) == MAX_OUTPUTS + 1
 
 
 @pytest.mark.parametrize(
