@@ -287,8 +287,11 @@ class IceAgent:
             await self._add(self._newest, candidate)
 
     async def _add(self, connection: _AgentConnection, candidate: Candidate) -> None:
-        """Adds a candidate. Nobody waits for the address of an mDNS name, which pages without a
-        microphone have for theirs: outside their network it takes a second to find none."""
+        """Adds a candidate, unless it is for RTCP alone (component 2), which shares the path of RTP
+        here. Nobody waits for the address of an mDNS name, which pages without a microphone have
+        for theirs: outside their network it takes a second to find none."""
+        if candidate.component != 1:
+            return
         if is_mdns_hostname(candidate.host):
             self._later(_add_by_name(connection, candidate))
         else:

@@ -220,6 +220,31 @@ async def test_a_flood_of_foreign_checks_harms_no_call(port: IcePort, caplog) ->
             assert caller.leg.statistics().packets_lost < 50
 
 
+async def test_a_candidate_of_another_component_is_left_out(port: IcePort) -> None:
+    """aioice raises when a check comes from its address: a traceback for each."""
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, fault: faults.append(fault))
+    async with calls(port, 1) as (caller,):
+        agent = caller.leg._agents[0]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+            peer.bind(("127.0.0.1", 0))
+            peer.settimeout(SOON_S)
+            host, number = peer.getsockname()
+            await caller.leg.add_candidate(
+                f"candidate:1 2 udp 1 {host} {number} typ host", "0", None
+            )
+            check = stun.Message(stun.Method.BINDING, stun.Class.REQUEST)
+            check.attributes["USERNAME"] = f"{agent.local_username}:{agent.remote_username}"
+            check.attributes["PRIORITY"] = 1
+            check.add_message_integrity(agent.local_password.encode())
+            peer.sendto(bytes(check), ("127.0.0.1", port.port))
+            response = await asyncio.to_thread(peer.recv, 1000)
+        assert stun.parse_message(response).transaction_id == check.transaction_id
+        assert [c.port for c in agent.remote_candidates].count(number) == 1
+        await talk(caller)
+    assert faults == []
+
+
 async def test_a_check_without_priority_connects(port: IcePort, monkeypatch) -> None:
     """FFmpeg before 8.1 leaves it out; aioice alone fails with a KeyError."""
     build = aioice.ice.Connection.build_request
