@@ -32,6 +32,7 @@ NOT_LOCKED = {*PROJECT["tool"]["uv"]["exclude-dependencies"], "numba"}
 UNDER_ANOTHER = {
     "annotated_types": "pydantic",
     "httpx2": "mcp",
+    "mcp_types": "mcp",
     "pydantic_core": "pydantic",
     "transformers": "qwen-tts",
     "triton": "torch",
