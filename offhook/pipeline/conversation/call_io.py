@@ -38,7 +38,7 @@ from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.digits import GatherOptions
-from offhook.pipeline.conversation.directed_io import Direction, ResponseRequest
+from offhook.pipeline.conversation.directed_io import Direction, Infer, ResponseRequest
 from offhook.pipeline.conversation.events import (
     AgentFailed,
     AgentTurn,
@@ -98,6 +98,8 @@ class Agent:
     """Set if the agent answers only on request."""
     takes_images: bool = False
     """Whether messages may have images."""
+    infer: Infer | None = None
+    """Answers outside the conversation; None for an agent that is no language model."""
     user_audio: UserAudioListener | None = None
     """Receives the audio of the caller's turns."""
     played_words: Callable[[str], Awaitable[str]] | None = None

@@ -9,8 +9,9 @@ its voice:
 """
 
 import json
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
@@ -37,6 +38,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import FunctionCallHandler, FunctionCallParams, LLMService
 from pipecat.services.settings import LLMSettings
+from pipecat.utils.types import assert_given
 
 from offhook.media.pcm import RATE_OUT, Pcm
 
@@ -56,6 +58,25 @@ class ResponseRequest(DataFrame):
     max_tokens: int | None = None
     spoken: bool = True
     """Whether it is spoken; otherwise it is text only."""
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What a language model answers outside the call's conversation."""
+
+    text: str
+    calls: tuple[tuple[str, str, str], ...]
+    """Functions that it calls: id, name, and arguments in JSON."""
+    usage: LLMTokenUsage | None
+
+
+class Infer(Protocol):
+    """Answers a context once, with these instructions (empty: the agent's own). Raises what the
+    model's client raises."""
+
+    def __call__(
+        self, context: LLMContext, instructions: str, max_tokens: int | None
+    ) -> Awaitable[Inference]: ...
 
 
 class ResponseListener:
@@ -140,7 +161,8 @@ class RequestGate(FrameProcessor):
     def __init__(self, direction: Direction) -> None:
         super().__init__()
         self._direction = direction
-        self._agent: FrameProcessor | None = None
+        self._usual = ""
+        """The agent's own instructions."""
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -157,8 +179,8 @@ class RequestGate(FrameProcessor):
         agent = self._next
         if isinstance(agent, LLMService):
             given = LLMSettings()
-            if request.instructions:
-                given.system_instruction = request.instructions
+            self._usual = self._usual or assert_given(agent._settings.system_instruction) or ""
+            given.system_instruction = request.instructions or self._usual
             given.max_tokens = request.max_tokens
             await self.push_frame(LLMUpdateSettingsFrame(delta=given))
         await self.push_frame(LLMContextFrame(request.context))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from loguru import logger
 from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
-from pipecat.services.llm_service import LLMService
 
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg
@@ -22,6 +21,7 @@ from offhook.pipeline.conversation.agents.agent_faults import Action as FaultAct
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.directed_io import (
     Direction,
+    Inference,
     ResponseListener,
     ResponseRequest,
     function_tool,
@@ -40,6 +40,7 @@ from offhook.pipeline.conversation.events import (
     SpeechStarted,
     TurnDiscarded,
 )
+from offhook.pipeline.speech.synthesizer import MIN_SPEED, VoiceOptions
 from offhook.web.realtime.chat import chat_messages
 from offhook.web.realtime.conversation.actions import (
     Action,
@@ -73,6 +74,8 @@ NO_MCP = McpToolError(
     type="tool_execution_error",
     message="this server calls no MCP servers: its operator has not named any in its settings",
 )
+BESIDE_TIMEOUT_S = 60.0
+"""Time limit in s for the text of a response beside the conversation."""
 BACKLOG_POLL_S = 0.1
 """How often a client that sends audio faster than it can be processed is looked at again, in s."""
 
@@ -437,16 +440,18 @@ class RealtimeCall(ResponseListener):
         self._speak_with(session.audio.output.voice)
 
     def _speak_with(self, voice: str) -> None:
-        """Has the next response spoken by the voice, if the engine has it; by OpenAI's names the
-        engine's own voice is meant."""
-        call = self._call
-        usual, there = call.engines.speaking, call.engines.synthesizer.voices()
-        options = replace(
+        """Has the next response spoken by the voice."""
+        self._call.voice.options = self._voice(voice)
+
+    def _voice(self, voice: str) -> VoiceOptions:
+        """Returns the voice, if the engine has it; by OpenAI's names the engine's own is meant."""
+        engines = self._call.engines
+        usual, there = engines.speaking, engines.synthesizer.voices()
+        return replace(
             usual,
             voice=voice if voice in there else usual.voice,
-            speed=max(0.5, self.conversation.session.audio.output.speed),
+            speed=max(MIN_SPEED, self.conversation.session.audio.output.speed),
         )
-        call.voice.options = options
 
     # --- tools of MCP servers ---
 
@@ -474,24 +479,42 @@ class RealtimeCall(ResponseListener):
 
     async def _think_beside(self, action: Generate) -> None:
         conversation, response_id = self.conversation, action.response_id
-        model = self._agent.processor
         try:
-            if not isinstance(model, LLMService):
-                raise RuntimeError("the agent of this call is no language model")
-            limit = action.max_output_tokens
-            text = await model.run_inference(
-                context_of(action),
-                max_tokens=None if limit == "inf" else limit,
-                system_instruction=action.instructions or None,
-            )
-            self._perform(conversation.response_text(response_id, text or ""))
-            self._perform(conversation.response_done(response_id, usage_of(None)))
+            async with asyncio.timeout(BESIDE_TIMEOUT_S):
+                answer = await self._infer(action)
+            self._perform(conversation.response_text(response_id, answer.text))
+            if action.modalities == ("audio",) and isinstance(self.leg, SocketLeg):
+                await self._speak_beside(action, answer.text)
+            for call in answer.calls:
+                self._perform(conversation.response_function_call(response_id, *call))
+            self._perform(conversation.response_done(response_id, usage_of(answer.usage)))
         except Exception as error:
-            logger.warning("{}: x response beside: {}", self.leg.call_id, error)
+            logger.warning("{}: x response beside: {!r}", self.leg.call_id, error)
             words = "the response could not be generated"
+            if self._agent.infer is None:
+                words = "the agent of this conversation is no language model"
             self._perform(conversation.response_failed(response_id, "server_error", words))
         finally:
             self._beside_by_id.pop(response_id, None)
+
+    async def _infer(self, action: Generate) -> Inference:
+        if self._agent.infer is None:
+            raise RuntimeError("the agent is no language model")
+        limit = action.max_output_tokens
+        max_tokens = None if limit == "inf" else limit
+        return await self._agent.infer(context_of(action), action.instructions, max_tokens)
+
+    async def _speak_beside(self, action: Generate, text: str) -> None:
+        """Synthesizes a response that no line plays. Raises EngineError."""
+        options = replace(self._voice(action.voice), live=False, whole_text=True)
+        stream = self._call.engines.synthesizer.open(options)
+        try:
+            stream.write(text)
+            stream.end()
+            async for speech in stream:
+                self._perform(self.conversation.response_audio(action.response_id, speech.pcm))
+        finally:
+            stream.cancel()
 
 
 def usage_of(usage: LLMTokenUsage | None) -> Usage:

@@ -240,10 +240,13 @@ def calls(name: str, **arguments: Any) -> dict[str, Any]:
 
 def completion(deltas: list[dict[str, Any]]) -> dict[str, Any]:
     """An answer that is not streamed."""
-    message = {"role": "assistant", "content": "".join(delta["content"] for delta in deltas)}
+    text = "".join(delta.get("content") or "" for delta in deltas)
+    tools = [tool for delta in deltas for tool in delta.get("tool_calls", ())]
+    message = {"role": "assistant", "content": text or None, "tool_calls": tools or None}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
     about = {"id": "1", "object": "chat.completion", "created": 1, "model": "scripted"}
-    return {**about, "choices": choices}
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+    return {**about, "choices": choices, "usage": usage}
 
 
 def chunk(delta: dict[str, Any]) -> bytes:

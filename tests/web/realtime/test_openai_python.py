@@ -139,6 +139,21 @@ async def test_a_turn_of_text() -> None:
     assert messages[-1] == {"role": "user", "content": "Are you open on Sunday?"}
 
 
+async def test_instructions_of_a_response_are_for_it_alone() -> None:
+    async with (
+        model([says("Yes.")], [says("No.")]) as there,
+        conversation(there, instructions="Be brief.") as talk,
+    ):
+        await talk.update(output_modalities=["text"])
+        await talk.send(type="response.create", response={"instructions": "Agree."})
+        await talk.until("response.done")
+        await talk.send(type="response.create")
+        await talk.until("response.done")
+    first, second = (request["messages"][0]["content"] for request in there.requests)
+    assert first == "Agree."
+    assert second.startswith("Be brief.")
+
+
 async def test_a_turn_of_speech(question: Pcm) -> None:
     async with model([says("We are open on Sunday.")]) as there, conversation(there) as talk:
         await talk.update(
@@ -266,6 +281,51 @@ async def test_pings_are_answered() -> None:
     async with model() as there, conversation(there) as talk:
         answered = await talk.connection._connection.ping()
         await asyncio.wait_for(answered, SOON_S)
+
+
+async def test_a_response_beside_the_conversation_is_spoken_to_nobody_but_the_client(
+    question: Pcm,
+) -> None:
+    async with (
+        model([says("Mark my words.")], [says("From nine to six.")]) as there,
+        conversation(there) as talk,
+    ):
+        await talk.update()
+        aside = {"conversation": "none", "metadata": {"topic": "aside"}, "input": []}
+        await talk.send(type="response.create", response=aside)
+        await talk.append(question)  # the user speaks meanwhile, which cancels nothing
+        done = await talk.until("response.done", lambda e: e.response.conversation_id)
+        (aside,) = [e.response for e in talk.of("response.done") if not e.response.conversation_id]
+        assert aside.status == done.response.status == "completed"
+        assert aside.output[0].content[0].transcript == "Mark my words."
+        assert (aside.usage.input_tokens, aside.usage.output_tokens) == (9, 3)
+        deltas = talk.of("response.output_audio.delta")
+        own = b"".join(base64.b64decode(e.delta) for e in deltas if e.response_id == aside.id)
+        assert len(own) / 2 / RATE_OUT > 0.5
+        assert np.abs(np.frombuffer(own, np.int16)).max() > 1000
+        items = {e.item.id for e in talk.of("conversation.item.added")}
+        assert aside.output[0].id not in items
+
+
+async def test_a_response_beside_the_conversation_calls_functions_and_is_cancelled() -> None:
+    async with (
+        model([calls("stock", what="bells")], [says("One two three four five. " * 400)]) as there,
+        conversation(there) as talk,
+    ):
+        tool = {"type": "function", "name": "stock", "parameters": {"type": "object"}}
+        await talk.update(tools=[tool])
+        await talk.send(type="response.create", response={"conversation": "none"})
+        (call,) = (await talk.until("response.done")).response.output
+        assert (call.type, call.name, call.arguments) == (
+            "function_call",
+            "stock",
+            '{"what": "bells"}',
+        )
+        await talk.send(type="response.create", response={"conversation": "none"})
+        delta = await talk.until("response.output_audio.delta")
+        await talk.send(type="response.cancel", response_id=delta.response_id)
+        done = await talk.until("response.done")
+        assert (done.response.status, done.response.id) == ("cancelled", delta.response_id)
 
 
 async def test_a_model_that_fails_ends_the_response_not_the_session() -> None:

@@ -33,6 +33,7 @@ from offhook.pipeline.conversation.agents.supervision_io import Supervision
 from offhook.pipeline.conversation.call_info import model_instructions
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.call_tools_io import ANYWHERE, call_tools
+from offhook.pipeline.conversation.directed_io import Inference
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.openai.answers import plain, retry_after_s
 
@@ -192,6 +193,7 @@ class _OpenAI(OpenAILLMService):
                 model=settings.model, system_instruction=instructions
             ),
         )
+        self._instructions = instructions
         stands_by = standby or settings.fallback is not None
         self._about = settings
         self._call = call
@@ -222,6 +224,30 @@ class _OpenAI(OpenAILLMService):
     async def cleanup(self) -> None:
         await self._supervision.close()
         await super().cleanup()
+
+    async def infer(
+        self, context: LLMContext, instructions: str, max_tokens: int | None
+    ) -> Inference:
+        """Answers a context once, outside the conversation: what fails is no fault of the call.
+        Raises the client's exceptions."""
+        adapter = self.get_llm_adapter()
+        given = await adapter.get_llm_invocation_params(
+            context,
+            system_instruction=instructions or self._instructions,
+            convert_developer_to_user=not self.supports_developer_role,
+        )
+        params = {**self.build_chat_completion_params(given), "stream": False}
+        params.pop("stream_options", None)
+        if max_tokens is not None:
+            params["max_tokens"] = max_tokens
+        completion = await self._own_client.chat.completions.create(**params)
+        message = completion.choices[0].message
+        calls: list[Any] = message.tool_calls or []
+        return Inference(
+            message.content or "",
+            tuple((call.id, call.function.name, call.function.arguments) for call in calls),
+            None if completion.usage is None else self._token_usage(completion.usage),
+        )
 
     # --- one turn ---
 
@@ -376,5 +402,6 @@ def openai_agent(
     llm = _OpenAI(settings, instructions, call, standby is not None, connections)
     tools = call_tools(call, settings.transfers, settings.limits.tool_seconds)
     if standby is None:
-        return Agent("openai", llm, tools)
-    return Agent("openai", llm, tools, standby.on_cut, standby=standby.processor)
+        return Agent("openai", llm, tools, infer=llm.infer)
+    on_cut, processor = standby.on_cut, standby.processor
+    return Agent("openai", llm, tools, on_cut, standby=processor, infer=llm.infer)
