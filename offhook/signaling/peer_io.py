@@ -87,23 +87,24 @@ aiortc.codecs.CODECS["audio"] += [
 ]
 
 
-def _accept_any_video() -> None:
+def _choose_codecs() -> None:
     """Have aiortc answer video of any codec with the first that is offered: we make the m-line
-    inactive, while aiortc refuses the whole offer if it knows none of the codecs."""
+    inactive, while aiortc refuses the whole offer if it knows none of the codecs. Retransmission
+    (RFC 4588), which GStreamer offers for audio too, is left out."""
     find = aiortc.rtcpeerconnection.find_common_codecs
 
     def find_common_codecs(
         local_codecs: list[RTCRtpCodecParameters], remote_codecs: list[RTCRtpCodecParameters]
     ) -> list[RTCRtpCodecParameters]:
-        if local_codecs is not aiortc.codecs.CODECS["video"]:
-            return find(local_codecs, remote_codecs)
-        found = [codec for codec in remote_codecs if codec.name != "rtx"]
-        return [replace(codec, rtcpFeedback=[]) for codec in found[:1]]
+        remote_codecs = [codec for codec in remote_codecs if codec.name.lower() != "rtx"]
+        if local_codecs is aiortc.codecs.CODECS["video"]:
+            return [replace(codec, rtcpFeedback=[]) for codec in remote_codecs[:1]]
+        return find(local_codecs, remote_codecs)
 
     aiortc.rtcpeerconnection.find_common_codecs = find_common_codecs
 
 
-_accept_any_video()
+_choose_codecs()
 
 
 class OfferError(ValueError):

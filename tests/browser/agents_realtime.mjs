@@ -78,11 +78,12 @@ await new Promise((resolve) => setTimeout(resolve, 1000)); // a few words are pl
 await speak();
 await until("conversation.item.truncated");
 await until("response.done", 5);
+seen.audio = 0;
 session.sendMessage("My tyre is flat.");
 await until("response.done", 7); // the hand-off, and the other agent's answer
+await played();
 seen.turns = 0;
 for (const end = Date.now() + 1000 * seconds; Date.now() < end; seen.turns += 1) {
-  seen.audio = 0;
   await speak();
   await until("response.done", 8 + seen.turns);
   await played();
@@ -92,5 +93,4 @@ seen.history = session.history
   .filter(({ type }) => type === "message")
   .map(({ role, content }) => [role, content.map(({ text, transcript }) => text ?? transcript).join("")]);
 session.close();
-console.log(JSON.stringify(seen));
-process.exit(0);
+process.stdout.write(JSON.stringify(seen), () => process.exit(0)); // not before all is written

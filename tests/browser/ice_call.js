@@ -1,5 +1,5 @@
 // In a page of the server: a call with the offer sent before any candidate is known, and what its ICE does.
-// An expression whose value is a function: `transport` "udp" and "tcp" leave only those of our candidates, `through` gives them
+// An expression whose value is a function: `transport` "udp" and "tcp" leave only those of our candidates, "any" all, `through` gives them
 // another port, `microphone` has it speak, and for `watch_ms` it looks for the longest time without a packet.
 
 (async ({ transport, restart, through, microphone, watch_ms: watchMs }) => {
@@ -28,7 +28,7 @@
     const answer = await (await fetch("/api/offer", { method: "POST", body, headers: { "Content-Type": "application/json" } })).json();
     pcId = answer.pc_id;
     const lines = answer.sdp.split("\r\n");
-    const kept = lines.filter((line) => !line.startsWith("a=candidate:") || line.split(" ")[2] === transport);
+    const kept = lines.filter((line) => !line.startsWith("a=candidate:") || transport === "any" || line.split(" ")[2] === transport);
     const moved = kept.map((line) => (through && line.startsWith("a=candidate:") ? line.replace(/ \d+ typ/, ` ${through} typ`) : line));
     await pc.setRemoteDescription({ type: "answer", sdp: moved.join("\r\n") });
     return { candidates: (sdp.match(/^a=candidate:/gm) ?? []).length, ufrag: answer.sdp.match(/a=ice-ufrag:(\S+)/)[1] };

@@ -55,5 +55,4 @@ const report = {
   websocket: await converse(OpenAIRealtimeWebSocket, secret),
   beta: [await refused(BetaWS), await refused(BetaWebSocket)],
 };
-console.log(JSON.stringify(report));
-process.exit(0);
+process.stdout.write(JSON.stringify(report), () => process.exit(0)); // not before all is written

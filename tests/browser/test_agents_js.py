@@ -1,6 +1,10 @@
 """OpenAI's agents SDK for JavaScript, as npm has it, in Realtime sessions with our agents."""
 
 import asyncio
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,9 @@ from offhook.web.config.config import Server
 from offhook.web.edge.edge_io import Edge
 from tests.browser.conftest import DRIVE_S, bundled, microphone, node, page_of_another_site
 from tests.pipeline.conversation.phone import Model, calls, model, says
+from tests.telephony.sip.phones import free_port
 from tests.web.realtime.test_openai_python import SOON_S
+from tests.web.realtime.test_phone import until_listening
 from tests.web.realtime.test_webrtc import edge_for
 
 pytestmark = pytest.mark.browser
@@ -29,6 +35,7 @@ ANSWERS = (
     [calls("transfer_to_workshop")],
     [says("I mend it now.")],
 )
+KEY = "zelkova-18"
 LONG_S = 300
 """Duration in s of a long call."""
 
@@ -109,3 +116,42 @@ async def test_a_webrtc_call_from_a_page_of_another_site(
     assert seen["troubles"] == []
     check(seen, there)
     assert seen["turns"] >= seconds / 15
+
+
+@pytest.fixture
+def example(packages: Path, tmp_path: Path) -> Path:
+    """A copy of examples/agents_page, built as it says."""
+    folder = tmp_path / "agents_page"
+    shutil.copytree("examples/agents_page", folder)
+    (folder / "node_modules").symlink_to(packages)
+    subprocess.run(["npm", "run", "build"], check=True, capture_output=True, cwd=folder)
+    return folder
+
+
+@pytest.mark.slow
+async def test_the_example_in_a_browser(
+    drive: Callable[..., Any], example: Path, tmp_path: Path
+) -> None:
+    line, port = str(await microphone(tmp_path / "line.wav", (LINES[0],))), free_port()
+    answers = ANSWERS[0], [calls("stock", article="bells")], ANSWERS[2]
+    server = Server(port=0, api_key=KEY, origins=[f"http://localhost:{port}"])
+    async with model(*answers) as there, edge_for(there, server=server) as (edge, url):
+        settings = {"OFFHOOK_URL": url.removesuffix("/realtime"), "OFFHOOK_KEY": KEY}
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "server.py"),
+            cwd=example,
+            env={**os.environ, **settings, "PORT": str(port)},
+        )
+        try:
+            await until_listening(port)
+            seen = await drive("agents_example.mjs", url=f"http://localhost:{port}/", line=line)
+        finally:
+            program.terminate()
+            await program.wait()
+        await until_idle(edge)
+    assert seen["troubles"] == []
+    assert seen["said"][0] == "assistant: Good morning."
+    assert seen["said"][-1] == "assistant: There are twelve bells."
+    last = there.requests[-1]["messages"]
+    assert last[0]["content"].startswith("You sell bicycle parts.")
+    assert last[-1]["content"] == "12"

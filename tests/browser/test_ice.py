@@ -2,9 +2,13 @@
 
 import asyncio
 import contextlib
+import ctypes
 import json
+import os
+import re
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +137,8 @@ async def test_chromium_keeps_its_call_when_its_tcp_connection_is_cut(
     assert server.faults() == []
 
 
-async def test_firefox_calls_by_tcp(tmp_path: Path) -> None:
+async def _call_of_firefox(profile: Path, way: str) -> tuple[dict[str, Any], int]:
+    """The result of a call, and the port."""
     program = shutil.which("firefox-esr") or shutil.which("firefox")
     if program is None:
         pytest.skip("needs Firefox: apt-get install firefox-esr")
@@ -141,14 +146,76 @@ async def test_firefox_calls_by_tcp(tmp_path: Path) -> None:
     if not addresses:
         pytest.skip("needs an address: pages without a microphone do not use loopback")
     port, script = free_port(), (HERE / "ice_call.js").read_text()
-    (tmp_path / "profile").mkdir()
     async with (
         serving(
             OFFHOOK_WEBRTC_PORT=str(port), OFFHOOK_WEBRTC_ADDRESSES=json.dumps(addresses[:1])
         ) as server,
-        firefox(program, tmp_path / "profile") as page,
+        firefox(program, profile) as page,
     ):
         await page.goto(f"{server.url}/")
-        result = await page.evaluate(f"({script})({{transport: 'tcp', restart: false}})")
-    check(result, port, "tcp")
+        result = await page.evaluate(f"({script})({way})")
     assert server.faults() == []
+    return result, port
+
+
+async def test_firefox_calls_by_tcp(tmp_path: Path) -> None:
+    result, port = await _call_of_firefox(tmp_path, "{transport: 'tcp'}")
+    check(result, port, "tcp")
+
+
+# --- a firewall that lets no UDP through ---
+
+NEW_NETWORK = 0x40000000
+"""CLONE_NEWNET of <sched.h>."""
+FIREWALL = (
+    "ip link set lo up",
+    "ip link add office type veth peer name street",
+    "ip address add 10.53.0.1/24 dev office",
+    "ip link set office up",
+    "ip link set street up",
+    "ip route add default via 10.53.0.2 dev office",
+    "nft add table inet firewall",
+    "nft add chain inet firewall in { type filter hook input priority 0 ; }",
+    "nft add rule inet firewall in meta l4proto udp counter drop",
+)
+
+
+@pytest.fixture
+def firewall() -> Iterator[None]:
+    """Has what the test starts run in a network of its own, without UDP."""
+    if shutil.which("nft") is None:
+        pytest.skip("needs nft: apt-get install nftables")
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/self/ns/net") as before:
+        if libc.unshare(NEW_NETWORK):
+            pytest.skip(f"needs a network of its own: {os.strerror(ctypes.get_errno())}")
+        try:
+            for line in FIREWALL:
+                subprocess.run(line.split(), check=True)
+            yield
+            rules = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True)
+            dropped = re.search(r"packets (\d+)", rules.stdout)
+            assert dropped is not None
+            assert int(dropped[1]) > 0
+        finally:
+            assert libc.setns(before.fileno(), NEW_NETWORK) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("firewall")
+async def test_chromium_calls_through_a_firewall_without_udp(drive: Callable[..., Any]) -> None:
+    """It is offered UDP as well."""
+    port = free_port()
+    ways = [{"transport": "any"}, {"transport": "any", "restart": True}]
+    async with serving(OFFHOOK_WEBRTC_PORT=str(port)) as server:
+        seen = await drive("ice_calls.mjs", url=f"{server.url}/", ways=ways)
+    for result in seen["results"]:
+        check(result, port, "tcp")
+    assert server.faults() == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("firewall")
+async def test_firefox_calls_through_a_firewall_without_udp(tmp_path: Path) -> None:
+    result, port = await _call_of_firefox(tmp_path, "{transport: 'any'}")
+    check(result, port, "tcp")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.browser.conftest import ROOT, bundled, microphone, page_of_another_site, serving
+from tests.browser.conftest import HERE, ROOT, bundled, microphone, page_of_another_site, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -47,6 +48,49 @@ async def test_the_example_is_a_call(drive: Callable[..., Any], tmp_path: Path) 
     assert seen["answer"] > 0.05
     assert seen["states"] == ["connected"]
     assert "hours" in server.events("caller_turn")[0]["text"]
+
+
+async def test_the_pages_of_mediamtx(drive: Callable[..., Any], tmp_path: Path) -> None:
+    """Its scripts, unmodified: with AV1 beside the voice, data channels at the player, and the key
+    with POST alone."""
+    folder = os.environ.get("OFFHOOK_MEDIAMTX_PAGES")
+    if not folder:
+        pytest.skip(
+            "set OFFHOOK_MEDIAMTX_PAGES: internal/servers/webrtc of github.com/bluenviron/mediamtx"
+        )
+    scripts = [
+        Path(folder) / "publisher.js",
+        Path(folder) / "reader.js",
+        HERE / "client" / "mediamtx.js",
+    ]
+    script = tmp_path / "client.js"
+    script.write_text("\n".join(f"{{{file.read_text()}}}" for file in scripts))
+    line = await microphone(tmp_path / "question.wav", [0.3, QUESTION, 0.5])
+    turn = {"urls": "turn:127.0.0.1:9?transport=udp", "username": "u", "credential": "c"}
+    async with (
+        page_of_another_site(script) as url,
+        serving(
+            OFFHOOK_SERVER_ORIGINS=json.dumps([url]),
+            OFFHOOK_SERVER_API_KEY="sesame",
+            OFFHOOK_WEBRTC_ICE_SERVERS=json.dumps([turn]),
+        ) as server,
+    ):
+        asked = {"server": server.url, "key": "sesame", "room": "r", "client": "mediamtx"}
+        seen = await drive("whip_page.mjs", url=f"{url}/", **asked, line=str(line))
+        async with asyncio.timeout(20):
+            while not server.events("call_ended"):
+                await asyncio.sleep(0.1)
+    assert server.faults() == []
+    assert seen["errors"] == []
+    assert seen["troubles"] == []
+    assert seen["greeting"] > 0.05
+    assert seen["answer"] > 0.05
+    assert seen["states"] == ["connected", "connected"]
+    [asked] = server.events("caller_turn")
+    assert "hours" in asked["text"]
+    statuses = {(method, status) for method, status in seen["responses"]}
+    assert statuses == {("OPTIONS", 204), ("POST", 201), ("PATCH", 204)}
+    assert len(server.calls()) == 1
 
 
 @pytest.mark.parametrize("client", ["stock", "plain"])

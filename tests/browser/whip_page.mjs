@@ -70,6 +70,7 @@ if (restart) {
 await say(page, line);
 seen.answer = await spoken();
 seen.states = await page.evaluate(() => Object.values(window.peers).map((peer) => peer.connectionState));
+seen.errors = await page.evaluate(() => window.errors);
 await page.evaluate(() => window.call.stop());
 await browser.close();
 console.log(JSON.stringify(seen));

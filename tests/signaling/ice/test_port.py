@@ -1,6 +1,7 @@
 """Calls of real aiortc peers on one port."""
 
 import asyncio
+import itertools
 import re
 import socket
 import threading
@@ -21,9 +22,11 @@ from tests.telephony.sip.phones import free_port
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
 
 
-async def _many_calls(port: IcePort, number: int) -> None:
+async def _many_calls(port: IcePort, number: int, hosts: int = 1) -> None:
     async with calls(port, number) as callers:
         assert len(port.demultiplexer) == number
+        [udp] = port.sockets.values()
+        assert len({host for host, _ in udp.local.paths}) == hosts
         await talk(*callers)
         assert {c.leg.srtp_failures for c in callers} == {0}
         await callers[0].close()
@@ -36,8 +39,10 @@ async def test_calls_share_a_port_and_hear_their_own(port: IcePort) -> None:
 
 
 @pytest.mark.slow
-async def test_fifty_calls_share_a_port(port: IcePort) -> None:
-    await _many_calls(port, 50)
+async def test_fifty_calls_of_two_hosts_share_a_port(port: IcePort, monkeypatch) -> None:
+    hosts = itertools.cycle(("127.0.0.1", "127.0.0.2"))
+    monkeypatch.setattr(aioice.ice, "get_host_addresses", lambda use_ipv4, use_ipv6: [next(hosts)])
+    await _many_calls(port, 50, 2)
 
 
 async def test_callers_of_two_hosts_over_ipv4_and_ipv6_share_a_port() -> None:

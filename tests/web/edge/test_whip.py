@@ -1,6 +1,7 @@
 """WHIP and WHEP: the HTTP matrix, and calls with stock clients."""
 
 import asyncio
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -314,6 +315,25 @@ async def test_the_codec_of_the_video_does_not_matter(http: Http, edge: Edge, co
     assert f"a=rtpmap:{payload_type} {codec}/90000" in video
     assert f"a=rtpmap:{payload_type} {codec}/90000" in offer
     assert "a=inactive" in video
+
+
+async def test_retransmission_of_audio_is_not_answered(
+    http: Http, edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GStreamer's whepclientsrc offers it."""
+    async with client("whip") as speaker:
+        offer = await speaker.offer()
+        [opus] = re.findall(r"a=rtpmap:(\d+) opus/48000/2\r\n", offer)
+        line = f"a=rtpmap:{opus} opus/48000/2\r\n"
+        rtx = f"a=rtpmap:120 rtx/48000/2\r\na=fmtp:120 apt={opus}\r\n"
+        offer = offer.replace(f"SAVPF {opus}", f"SAVPF {opus} 120").replace(line, line + rtx)
+
+        async def changed() -> str:
+            return offer
+
+        monkeypatch.setattr(speaker, "offer", changed)
+        assert "rtx" not in await speaker.connect(http, "r")
+        await until(lambda: publisher(edge).statistics().packets_received > 10)
 
 
 async def test_a_player_may_open_data_channels(http: Http, edge: Edge) -> None:

@@ -9,7 +9,7 @@ from time import time
 
 import aiohttp
 import pytest
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, NotFoundError
 from websockets.exceptions import InvalidStatus
 
 from offhook.web.config.config import Agent, Config, Realtime, Server, WebRtc
@@ -17,7 +17,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.http.listening_io import Runner
 from tests.pipeline.conversation.phone import model, says
-from tests.web.realtime.test_openai_python import Conversation
+from tests.web.realtime.test_openai_python import SOON_S, Conversation
 from tests.web.realtime.test_webrtc import Peer
 
 KEY = "the server's key"
@@ -143,10 +143,12 @@ async def test_a_secret_of_a_transcription_configures_it():
 
 async def test_a_page_calls_with_a_secret():
     async with serving([says("Good morning.")], frozen=("instructions",)) as parts:
-        _, url, client, there = parts
+        edge, url, client, there = parts
+        expired, _ = edge.programs.secrets.create(SALES, "sales", 10, time() - 11)
         made = await client.realtime.client_secrets.create(session=SALES)
         for key, model_name, wanted in (
             ("ek_wrong", "sales", 401),
+            (expired, "sales", 401),
             (made.value, "other", 403),
         ):
             async with aiohttp.ClientSession() as http:
@@ -160,9 +162,14 @@ async def test_a_page_calls_with_a_secret():
         await peer.until("response.done")
         call_id = location.rpartition("/")[2]
         assert await status(client, made.value, call_id=call_id) == 401
-        await client.realtime.calls.hangup(call_id)
-        with pytest.raises(Exception, match="has ended"):
+        async with client.realtime.connect(call_id=call_id) as beside:
             await client.realtime.calls.hangup(call_id)
-        await asyncio.sleep(0)
+            with pytest.raises(NotFoundError, match="has ended"):
+                await client.realtime.calls.hangup(call_id)
+            async with asyncio.timeout(SOON_S):
+                assert "session.created" not in [event.type async for event in beside]
+        async with asyncio.timeout(SOON_S):
+            while peer.pc.connectionState != "closed":
+                await asyncio.sleep(0.02)
         await peer.close()
     assert there.requests[0]["messages"][0]["content"] == "You sell bells."

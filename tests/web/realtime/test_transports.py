@@ -257,3 +257,34 @@ async def test_whatever_the_order_every_response_ends_once(
     known = {"conversation_already_has_active_response", "response_cancel_not_active"}
     known |= {"invalid_event_for_transport", "rate_limit_exceeded"}
     assert {event.error.code for event in talk.of("error")} <= known
+
+
+async def test_a_response_that_is_cleared_ends_and_the_next_one_is_heard() -> None:
+    """A client need not cancel what it clears."""
+
+    async def count(request: web.Request) -> web.StreamResponse:
+        response = await stream(request)
+        for sentence in ("One two three. ", "Four five six. "):
+            await response.write(chunk(says(sentence)))
+        await asyncio.sleep(SOON_S)
+        return response
+
+    program = Program()
+    async with (
+        model() as there,
+        program.running(),
+        edge_of_program(there, program.url) as (url, phone),
+        AsyncOpenAI(base_url=url, api_key=KEY) as openai,
+        by_webrtc(openai, program, phone) as connection,
+    ):
+        there.ill = count
+        talk = Conversation(connection)
+        await talk.send(type="response.create")
+        await talk.until("output_audio_buffer.started")
+        await talk.send(type="output_audio_buffer.clear")
+        assert (await talk.until("response.done")).response.status == "cancelled"
+        await talk.until("output_audio_buffer.cleared")
+        there.answers.append([says("Seven.")])
+        await talk.send(type="response.create")
+        await talk.until("output_audio_buffer.stopped")
+    assert talk.of("response.done")[-1].response.status == "completed"

@@ -299,8 +299,12 @@ class Responses:
             self._drained = response
 
     def clear_output(self) -> None:
-        """Drop what waits to be played, for a client."""
-        self._scope.out.add(ClearOutput())
+        """Drop what waits to be played, for a client; what is being generated ends with it."""
+        active = self._active
+        if active is not None and active.state is ResponseState.GENERATING:
+            self.cancel(active.id)
+        else:
+            self._scope.out.add(ClearOutput())
 
     def output_cleared(self, heard_ms: int | None) -> None:
         """What waited to be played was dropped; `heard_ms` of the message were played."""

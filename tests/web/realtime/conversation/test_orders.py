@@ -369,6 +369,19 @@ def test_a_client_clears_what_the_server_plays() -> None:
     assert client.report("playout_started", client.response_id) == []
 
 
+def test_clearing_the_output_also_ends_what_is_being_generated() -> None:
+    client = Client(Transport.RTP)
+    client.turn()
+    client.speak("Good morning.")
+    client.report("playout_started", client.response_id)
+    response = one(client(CLEAR_OUTPUT), "response.done")["response"]
+    assert response["status_details"]["reason"] == "client_cancelled"
+    assert client.actions == [CancelResponse(client.response_id), ClearOutput()]
+    events = client.report("output_cleared", 500)
+    assert kinds(events) == ["conversation.item.truncated", "output_audio_buffer.cleared"]
+    assert one(client(respond()), "response.created")
+
+
 def test_what_was_not_begun_to_be_played_was_not_heard() -> None:
     client = Client(Transport.RTP)
     client.turn()
