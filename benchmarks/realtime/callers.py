@@ -79,10 +79,10 @@ async def call(url: str, dialect: type[Session], sessions: int, seconds: float) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url")
     parser.add_argument("dialect", choices=sorted(DIALECTS))
     parser.add_argument("sessions", type=int)
     parser.add_argument("seconds", type=float)
+    parser.add_argument("url")
     a = parser.parse_args()
     say({})
     run(call(a.url, DIALECTS[a.dialect], a.sessions, a.seconds))

@@ -1,14 +1,19 @@
-"""`python -m benchmarks realtime`: Realtime sessions by WebSocket, beside Pipecat's transport.
+"""`python -m benchmarks realtime`: Realtime sessions by WebSocket, beside peers.
 
     serve      one caller of `offhook serve` with its built-in engines: connection, answer,
                interruption, by WebSocket and by WebRTC
-    dummy      the same by WebSocket with engines that cost nothing, ours and stock Pipecat
+    dummy      the same by WebSocket with engines that cost nothing, ours and the peers
     load       many sessions with those engines: CPU time and answers of each server
 
-Both servers get the same sound and end a turn after the same silence. Ours speaks OpenAI's events
-and keeps a conversation; Pipecat speaks its own frames and keeps none. Server and callers are
-processes of their own on 127.0.0.1. What limits the callers is printed beside: their share of a
-core, and the lag of their loop.
+All servers get the same sound and end a turn after the same silence. Ours and Hugging Face's
+speech-to-speech speak OpenAI's events and keep a conversation; Pipecat speaks its own frames and
+keeps none. Server and callers are processes of their own on 127.0.0.1. What limits the callers is
+printed beside: their share of a core, and the lag of their loop.
+
+speech-to-speech is run from a copy of its source, and needs scipy besides what is installed here:
+    git clone https://github.com/huggingface/speech-to-speech /tmp/s2s
+    pip install --no-deps --target /tmp/scipy scipy
+    PYTHONPATH=/tmp/scipy python -m benchmarks realtime --huggingface /tmp/s2s/src
 """
 
 import argparse
@@ -96,7 +101,9 @@ def middle(values: Sequence[float]) -> tuple[float, float]:
 # --- one caller ---
 
 
-async def by_websocket(name: str, url: str, dialect: type[Session], rounds: int) -> Caller:
+async def by_websocket(
+    name: str, url: str, dialect: type[Session], rounds: int, truncates: bool = True
+) -> Caller:
     line, cut_in = map(dialect.chunks, await voiced(LINE, CUT_IN))
     connects, answers, cuts, truncations = (
         list[float](),
@@ -121,7 +128,7 @@ async def by_websocket(name: str, url: str, dialect: type[Session], rounds: int)
                     await asyncio.sleep(0.001)
                 onset = session.onset_at
                 cuts.append((await session.next("cut", onset) - onset) * 1000)
-                if isinstance(session, OpenAI):
+                if truncates and isinstance(session, OpenAI):
                     await session.truncate()
                     told = session.came("conversation.item.truncated")
                     truncations.append((told - onset) * 1000)
@@ -168,14 +175,30 @@ async def _serve(rounds: int) -> list[Caller]:
 # --- with dummy engines ---
 
 
+@dataclass(frozen=True)
+class Server:
+    """A kind of server with dummy engines."""
+
+    dialect: str
+    command: tuple[str, ...]
+    """The module, and its arguments."""
+
+
+SERVERS = {
+    "offhook": Server("openai", ("offhook.bench.edge_server", "scripted")),
+    "pipecat": Server("pipecat", ("benchmarks.realtime.stock_pipecat",)),
+}
+
+
+def hugging_face(source: str, sessions: int) -> Server:
+    module = "benchmarks.realtime.stock_hf"
+    return Server("openai", (module, source, "--pipelines", str(sessions)))
+
+
 @asynccontextmanager
-async def dummy(kind: str, words: int) -> AsyncIterator[tuple[Child, str, str]]:
+async def dummy(kind: str, at: Server, words: int) -> AsyncIterator[tuple[Child, str, str]]:
     """A server with dummy engines: its process, its URL, and that of its streams."""
-    modules = {
-        "offhook": ("offhook.bench.edge_server", "scripted"),
-        "pipecat": ("benchmarks.realtime.stock_pipecat",),
-    }
-    async with child(*modules[kind], "--words", str(words)) as running:
+    async with child(*at.command, "--words", str(words)) as running:
         url = f"http://127.0.0.1:{running.hello['port']}"
         stream = f"{url.replace('http', 'ws')}/v1/realtime?model=gpt-realtime"
         if kind != "offhook":
@@ -184,26 +207,18 @@ async def dummy(kind: str, words: int) -> AsyncIterator[tuple[Child, str, str]]:
         yield running, url, stream
 
 
-SERVERS = {"offhook": "openai", "pipecat": "pipecat"}
-"""With the dialect of each."""
+async def _dummy(kind: str, at: Server, rounds: int) -> Caller:
+    async with dummy(kind, at, WORDS) as (_, _, stream):
+        dialect, truncates = DIALECTS[at.dialect], kind == "offhook"
+        return await by_websocket(f"{kind}, dummy", stream, dialect, rounds, truncates)
 
 
-async def _dummy(kinds: Sequence[str], rounds: int) -> list[Caller]:
-    found = []
-    for kind in kinds:
-        async with dummy(kind, WORDS) as (_, _, stream):
-            dialect = DIALECTS[SERVERS[kind]]
-            found.append(await by_websocket(f"{kind}, dummy engines", stream, dialect, rounds))
-    return found
-
-
-async def load(kind: str, sessions: int, seconds: float) -> Load:
+async def load(kind: str, at: Server, sessions: int, seconds: float) -> Load:
+    callers_of = ("benchmarks.realtime.callers", at.dialect, str(sessions), str(seconds))
     async with (
-        dummy(kind, LOAD_WORDS) as (running, url, stream),
+        dummy(kind, at, LOAD_WORDS) as (running, url, stream),
         aiohttp.ClientSession() as http,
-        child(
-            "benchmarks.realtime.callers", stream, SERVERS[kind], str(sessions), str(seconds)
-        ) as callers,
+        child(*callers_of, stream) as callers,
     ):
         await callers.line(ALL_S + sessions)
         before = await get_json(http, f"{url}/stats")
@@ -240,17 +255,24 @@ def _callers(rows: Sequence[Caller]) -> None:
 
 def _loads(rows: Sequence[Load]) -> None:
     print(
-        f"{'server':9} {'sessions':>8} {'% of a core':>12} {'MB':>6} {'lag p99 ms':>11} "
+        f"{'server':16} {'sessions':>8} {'% of a core':>12} {'MB':>6} {'lag p99 ms':>11} "
         f"{'answer p50, p99 ms':>20} {'unanswered':>11} {'callers: core, lag':>19}"
     )
     for row in rows:
         answer = f"{row.answer[0]:.0f}, {row.answer[1]:.0f}"
         callers = f"{row.callers_core:.2f}, {row.callers_lag_ms:.0f} ms"
         print(
-            f"{row.server:9} {row.sessions:>8} {row.cpu:>12.2f} {row.rss_mb:>6.1f} "
+            f"{row.server:16} {row.sessions:>8} {row.cpu:>12.2f} {row.rss_mb:>6.1f} "
             f"{row.lag_p99_ms:>11.1f} {answer:>20} {row.unanswered:>11} {callers:>19}",
             flush=True,
         )
+
+
+def _servers(a: argparse.Namespace, sessions: int) -> dict[str, Server]:
+    """All servers that are compared, for so many sessions at most."""
+    if a.huggingface is None:
+        return SERVERS
+    return {**SERVERS, "speech-to-speech": hugging_face(a.huggingface, sessions)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -260,14 +282,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--parts", default="serve,dummy,load")
-    parser.add_argument("--servers", default=",".join(SERVERS), help="of those with dummy engines")
+    parser.add_argument("--huggingface", metavar="DIR", help="the folder src of speech-to-speech")
     parser.add_argument("--rounds", type=int, default=10, help="calls of the one caller")
     parser.add_argument("--sessions", default="50,200", help="at once, step by step")
     parser.add_argument("--seconds", type=float, default=30.0, help="each row of load is counted")
     parser.add_argument("--json", action="store_true")
     a = parser.parse_args(argv)
-    kinds, steps = a.servers.split(","), [int(number) for number in a.sessions.split(",")]
-    if unknown := {*kinds} - {*SERVERS} | {*a.parts.split(",")} - {"serve", "dummy", "load"}:
+    steps = [int(number) for number in a.sessions.split(",")]
+    if unknown := {*a.parts.split(",")} - {"serve", "dummy", "load"}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if max(steps) > MAX_CALLS:
         parser.error(f"one process holds {MAX_CALLS} calls")
@@ -276,14 +298,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "serve" in a.parts:
         one += run_loop(_serve(a.rounds))
     if "dummy" in a.parts:
-        one += run_loop(_dummy(kinds, a.rounds))
+        one += [run_loop(_dummy(kind, at, a.rounds)) for kind, at in _servers(a, a.rounds).items()]
     if one and not a.json:
         _callers(one)
     if "load" in a.parts:
         for step in steps:
-            for kind in kinds:
+            for kind, at in _servers(a, step).items():
                 try:
-                    many.append(run_loop(load(kind, step, a.seconds)))
+                    many.append(run_loop(load(kind, at, step, a.seconds)))
                 except ChildError as error:
                     print(f"{kind} does not hold {step} sessions: {error}", file=sys.stderr)
     if many and not a.json:

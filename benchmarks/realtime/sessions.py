@@ -4,7 +4,6 @@ the time at which it came. One class for OpenAI's events, one for Pipecat's fram
 import asyncio
 import base64
 import json
-import re
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -23,7 +22,8 @@ SILENCE_MS = 500
 """Silence after which both servers end a turn."""
 WAIT_S = 30.0
 """Time limit in s for anything that is waited for."""
-_TYPE = re.compile(r'\{"type": ?"([^"]+)"')
+DELTA = '"response.output_audio.delta"'
+"""The type of an event with sound, which is not parsed; it stands at the beginning or the end."""
 Message = str | bytes
 
 
@@ -133,10 +133,6 @@ class Session(ABC):
 
 class OpenAI(Session):
     rate = RATE_OUT
-    NAMES: ClassVar[dict[str, str]] = {
-        "response.output_audio.delta": "audio",
-        "input_audio_buffer.speech_started": "cut",
-    }
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,11 +149,12 @@ class OpenAI(Session):
         return json.dumps({"type": "input_audio_buffer.append", "audio": audio})
 
     def kind(self, message: Any) -> str:
-        found = _TYPE.match(message)
-        name = found[1] if found else ""
-        if name == "response.output_item.added":
-            self._item = json.loads(message)["item"]["id"]
-        return self.NAMES.get(name, name)
+        if DELTA in message[:100] or DELTA in message[-200:]:
+            return "audio"
+        event = json.loads(message)
+        if event["type"] == "response.output_item.added":
+            self._item = event["item"]["id"]
+        return "cut" if event["type"] == "input_audio_buffer.speech_started" else event["type"]
 
     async def truncate(self) -> None:
         """Tells the server what was played, and waits for its answer."""
