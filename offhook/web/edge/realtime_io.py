@@ -9,7 +9,7 @@ import uuid
 from functools import partial
 from typing import Any
 
-from aiohttp import web
+from aiohttp import WSCloseCode, web
 from aiortc import RTCDataChannel
 
 from offhook.media.end_reason import End
@@ -70,7 +70,8 @@ class Conversations:
             return "call" in secret.scopes
         if query.get("intent", "") == "transcription":
             return False
-        model = query.get("model", "")
+        if not (model := query.get("model", "")):  # the first event says it
+            return "speech" not in request[GRANT].scopes
         agents = self._edge.programs.agent_names()
         return model in agents or REALTIME_MODEL.fullmatch(model) is not None
 
@@ -109,13 +110,37 @@ class Conversations:
         await run_socket(request, socket, self._run(socket, leg, agent, call), lambda code: None)
         return socket
 
+    async def serve_opened(
+        self, request: web.Request, socket: web.WebSocketResponse, event: str
+    ) -> None:
+        """Serves a conversation that the first event begins, a session.update, on a socket that is
+        open and has its session.created."""
+        edge, model = self._edge, json.loads(event)["session"].get("model") or ""
+        try:
+            agent = self._agent_for(request, str(model))
+            edge.admit()
+        except ApiError as refusal:
+            await _refuse(socket, refusal.code or "invalid_model", str(refusal))
+        except Busy as busy:
+            await _refuse(socket, "server_overloaded", str(busy), WSCloseCode.TRY_AGAIN_LATER)
+        else:
+            session = full_session({"model": str(model) or agent or "default"})
+            leg = SocketLeg(uuid.uuid4().hex[:12])
+            call = edge.realtime.open(leg.call_id, session, Transport.WEBSOCKET)
+            await self._run(socket, leg, agent, call, event)
+
     async def _run(
-        self, socket: web.WebSocketResponse, leg: SocketLeg, agent: str, call: RealtimeCall
+        self,
+        socket: web.WebSocketResponse,
+        leg: SocketLeg,
+        agent: str,
+        call: RealtimeCall,
+        first: str | None = None,
     ) -> None:
         leg.connect()
         running = self._edge.begin_call(leg, agent, call.direct)
         try:
-            await self._attend(socket, call, owner=True)
+            await self._attend(socket, call, owner=True, first=first)
         finally:
             leg.close(End.CALLER_HUNG_UP)
             await asyncio.wait((running,))
@@ -189,13 +214,19 @@ class Conversations:
         self._reading.spawn(events.run(partial(call.receive, number)), "events of a data channel")
 
     async def _attend(
-        self, socket: web.WebSocketResponse, call: RealtimeCall, *, owner: bool
+        self,
+        socket: web.WebSocketResponse,
+        call: RealtimeCall,
+        *,
+        owner: bool,
+        first: str | None = None,
     ) -> None:
+        """`first`: an event that was read before, by who has greeted the client."""
         connection = Connection(socket)
-        number = call.attach(connection, owner=owner)
+        number = call.attach(connection, owner=owner, greeted=first is not None)
         try:
             await connection.run(
-                lambda text: call.receive(number, text), lambda: call.refuse_bytes(number)
+                lambda text: call.receive(number, text), lambda: call.refuse_bytes(number), first
             )
         finally:
             call.detach(number)
@@ -259,9 +290,15 @@ def _is_beta(request: web.Request) -> bool:
 async def _refuse_beta(request: web.Request) -> web.StreamResponse:
     """Refuses a client of the beta as OpenAI does."""
     socket = await upgraded(request, protocols=PROTOCOLS)
-    await socket.send_str(error(Dialect.OPENAI, EventError(BETA_WORDS, BETA_REFUSAL)))
-    await socket.close(code=REFUSED, message=f"invalid_request_error.{BETA_REFUSAL}".encode())
+    await _refuse(socket, BETA_REFUSAL, BETA_WORDS)
     return socket
+
+
+async def _refuse(
+    socket: web.WebSocketResponse, code: str, words: str, close: int = REFUSED
+) -> None:
+    await socket.send_str(error(Dialect.OPENAI, EventError(words, code)))
+    await socket.close(code=close, message=f"invalid_request_error.{code}".encode())
 
 
 async def _refuse_beta_request(request: web.Request) -> web.StreamResponse:

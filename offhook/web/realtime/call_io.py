@@ -254,14 +254,15 @@ class RealtimeCall(ResponseListener):
 
     # --- clients ---
 
-    def attach(self, client: Client, *, owner: bool) -> int:
-        """Adds a client; the owner is sent session.created, and audio if it has a WebSocket leg.
-        Returns its number."""
+    def attach(self, client: Client, *, owner: bool, greeted: bool = False) -> int:
+        """Adds a client; the owner is sent session.created, unless it is `greeted`, and audio if it
+        has a WebSocket leg. Returns its number."""
         number = next(self._numbers)
         self._clients[number] = client
         if owner:
             self._owner = number
-            client.send(self.conversation.created())
+            if not greeted:
+                client.send(self.conversation.created())
             self._perform(self.conversation.started())
         return number
 

@@ -52,12 +52,17 @@ class Connection:
             self._wake.set()
 
     async def run(
-        self, receive: Callable[[str], Awaitable[None]], refuse: Callable[[], None]
+        self,
+        receive: Callable[[str], Awaitable[None]],
+        refuse: Callable[[], None],
+        first: str | None = None,
     ) -> None:
         """Reads and writes until either side closes. `receive` handles a text message, `refuse` a
         binary one; the next message is handled when it returns. Pings are answered meanwhile,
-        unless MAX_UNHANDLED messages wait."""
+        unless MAX_UNHANDLED messages wait. `first`: a message that was read before."""
         unhandled: asyncio.Queue[WSMessage | None] = asyncio.Queue(MAX_UNHANDLED)
+        if first is not None:
+            unhandled.put_nowait(WSMessage(WSMsgType.TEXT, first, None))
         reader = asyncio.create_task(self._read(unhandled), name="realtime reader")
         writer = asyncio.create_task(self._write(), name="realtime writer")
         try:

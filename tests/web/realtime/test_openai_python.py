@@ -3,6 +3,7 @@ scripted language model."""
 
 import asyncio
 import base64
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -81,8 +82,10 @@ async def conversation(
     there: Model,
     realtime: Realtime | None = None,
     server: Server | None = None,
+    asks: str | None = "gpt-realtime",
     **agent: Any,
 ) -> AsyncIterator[Conversation]:
+    """A session of a client that names `asks` as the model; None: that names none."""
     about = Agent(kind="openai", base_url=there.url, model="scripted", **agent)
     here = server or Server(port=0)
     edge = Edge(Config(agent=about, server=here, realtime=realtime or Realtime()))
@@ -91,10 +94,14 @@ async def conversation(
     await serving.start_server()
     client = AsyncOpenAI(base_url=str(serving.make_url("/v1")), api_key="none")
     try:
-        async with client.realtime.connect(model="gpt-realtime") as connection:
+        named = {} if asks is None else {"model": asks}
+        async with client.realtime.connect(**named) as connection:
             opened = Conversation(connection)
-            created = await opened.until("session.created")
-            assert created.session.type == "realtime"
+            if asks is None:  # it suits vLLM's clients too
+                assert json.loads(await connection.recv_bytes())["type"] == "session.created"
+            else:
+                created = await opened.until("session.created")
+                assert created.session.type == "realtime"
             yield opened
     finally:
         await client.close()
@@ -137,6 +144,25 @@ async def test_a_turn_of_text() -> None:
     messages = there.requests[0]["messages"]
     assert messages[0] == {"role": "system", "content": "Be brief."}
     assert messages[-1] == {"role": "user", "content": "Are you open on Sunday?"}
+
+
+async def test_the_first_event_begins_a_conversation_where_no_model_is_named() -> None:
+    async with model([says("Yes.")]) as there, conversation(there, asks=None) as talk:
+        session = await talk.update(output_modalities=["text"], instructions="Agree.")
+        assert (session.type, session.instructions) == ("realtime", "Agree.")
+        await talk.say("Is it open?")
+        await talk.send(type="response.create")
+        done = await talk.until("response.done")
+        assert done.response.output[0].content[0].text == "Yes."
+    assert talk.of("session.created") == []  # there was one before
+    async with model() as there, conversation(there, asks=None) as talk:
+        unknown = {"type": "realtime", "model": "nobody"}
+        await talk.send(type="session.update", session=unknown)
+        assert (await talk.until("error")).error.code == "model_not_found"
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.until("never")
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4000
 
 
 async def test_instructions_of_a_response_are_for_it_alone() -> None:

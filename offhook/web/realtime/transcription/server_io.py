@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from aiohttp import WSMessage, WSMsgType, web
@@ -12,6 +13,7 @@ from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
 from offhook.web.http.access import Token
 from offhook.web.http.access_io import GRANT
+from offhook.web.realtime.connection_io import MAX_EVENT_BYTES
 from offhook.web.realtime.protocol.client_events import MAX_EVENT_CHARS, Dialect
 from offhook.web.realtime.transcription.session import (
     MAX_ERRORS,
@@ -46,6 +48,10 @@ class Conversations(Protocol):
 
     async def serve(self, request: web.Request) -> web.StreamResponse: ...
 
+    async def serve_opened(
+        self, request: web.Request, socket: web.WebSocketResponse, event: str
+    ) -> None: ...
+
 
 CONVERSATIONS: web.AppKey[Conversations] = web.AppKey("conversations")
 
@@ -75,10 +81,40 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         lenient=server.settings.lenient,
     )
 
-    def prepare() -> MakeStream:
-        return lambda socket: RealtimeStream(host, socket, session, request[GRANT].secret)
+    grant = request[GRANT]
+    open_to_both = not (model or intent or grant.secret) and "call" in grant.scopes
+    if conversations is None or not open_to_both:
+        prepare: MakeStream = partial(RealtimeStream, host, session, grant.secret, None)
+        return await host.serve(lambda: prepare, session.error_text, MAX_MESSAGE_BYTES, PROTOCOLS)
+    return await _serve_either(request, host, session, conversations)
 
-    return await host.serve(prepare, session.error_text, MAX_MESSAGE_BYTES, PROTOCOLS)
+
+async def _serve_either(
+    request: web.Request, host: StreamHost, session: RealtimeSession, conversations: Conversations
+) -> web.StreamResponse:
+    """Serves a client whose first event says whether it wants a conversation or transcripts."""
+    begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def converse(socket: web.WebSocketResponse) -> None:
+        if begun.done():
+            await conversations.serve_opened(request, socket, begun.result())
+
+    prepare: MakeStream = partial(RealtimeStream, host, session, None, begun)
+    return await host.serve(
+        lambda: prepare, session.error_text, MAX_EVENT_BYTES, PROTOCOLS, then=converse
+    )
+
+
+def begins_conversation(text: str) -> bool:
+    """Returns whether an event is a session.update of a conversation."""
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    match event:
+        case {"type": "session.update", "session": {"type": "realtime"}}:
+            return True
+    return False
 
 
 class RealtimeStream(LiveStream):
@@ -88,12 +124,15 @@ class RealtimeStream(LiveStream):
     def __init__(
         self,
         host: StreamHost,
-        socket: web.WebSocketResponse,
         session: RealtimeSession,
         secret: Token | None,
+        conversation: asyncio.Future[str] | None,
+        socket: web.WebSocketResponse,
     ) -> None:
+        """`conversation` is set to the first event, and the stream ends, if that begins one."""
         super().__init__(host, socket)
         self._session = session
+        self._conversation = conversation
         self._secret = secret
         """The client's, whose session object is its first update."""
         loop = asyncio.get_running_loop()
@@ -109,6 +148,10 @@ class RealtimeStream(LiveStream):
     async def receive(self, message: WSMessage) -> bool:
         match message.type:
             case WSMsgType.TEXT:
+                conversation, self._conversation = self._conversation, None
+                if conversation is not None and begins_conversation(message.data):
+                    conversation.set_result(message.data)
+                    return False
                 await self._perform(self._session.receive(message.data))
             case WSMsgType.BINARY:
                 await self._perform(self._session.receive_bytes(message.data))

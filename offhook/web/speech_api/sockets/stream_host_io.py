@@ -1,8 +1,8 @@
 """The WebSockets of a speech server, from upgrade to close, and their use of the server's engine,
 admission and metrics."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from aiohttp import web
 from loguru import logger
@@ -50,11 +50,13 @@ class StreamHost:
         max_bytes: int = MAX_MESSAGE_BYTES,
         protocols: tuple[str, ...] = (),
         *,
+        then: Callable[[web.WebSocketResponse], Awaitable[None]] | None = None,
         internal: bool = False,
     ) -> web.WebSocketResponse:
         """Upgrades the connection and runs its stream to the end. `prepare` checks the request and
         raises ApiError. Requests that cannot be served are rejected before the upgrade; but on an
-        `internal` path of a worker on the socket, where our own clients read the reason."""
+        `internal` path of a worker on the socket, where our own clients read the reason. `then` has
+        the socket after the stream, which takes no capacity any more."""
         if internal and self.server.engine_metrics is not None:
             socket = await upgraded(self._request, max_bytes, protocols)
             await run_socket(
@@ -62,11 +64,18 @@ class StreamHost:
             )
             return socket
         make = prepare()
-        with self.server.stream(self._kind, self._context) as self._ticket:
+        with ExitStack() as admitted:
+            admission = self.server.stream(self._kind, self._context)
+            self._ticket = admitted.enter_context(admission)
             socket = await upgraded(self._request, max_bytes, protocols)
-            await run_socket(
-                self._request, socket, self._run(make(socket)), self._ended, error_text
-            )
+
+            async def run() -> None:
+                await self._run(make(socket))
+                admitted.close()
+                if then is not None:
+                    await then(socket)
+
+            await run_socket(self._request, socket, run(), self._ended, error_text)
         return socket
 
     async def _admit_and_run(
