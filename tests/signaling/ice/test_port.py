@@ -1,7 +1,9 @@
 """Calls of real aiortc peers on one port."""
 
 import asyncio
+import contextlib
 import itertools
+import random
 import re
 import socket
 import threading
@@ -14,6 +16,7 @@ from aiortc.mediastreams import AudioStreamTrack
 
 from offhook.media.clock_io import PacketClock
 from offhook.signaling.ice import agent_io
+from offhook.signaling.ice.demultiplexer import MAX_ADDRESSES
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import OfferError, PeerLeg, use_addresses
 from tests.support.ice import SOON_S, Caller, Nat, bare, calls, talk, tone, until
@@ -223,6 +226,48 @@ async def test_a_flood_of_foreign_checks_harms_no_call(port: IcePort, caplog) ->
             assert caller.leg.closed is None
             assert caller.leg.srtp_failures == 0
             assert caller.leg.statistics().packets_lost < 50
+
+
+async def test_a_hostile_peer_of_one_call_harms_no_other(port: IcePort, caplog) -> None:
+    """It knows its password, and signs checks that make no sense, from many addresses."""
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, fault: faults.append(fault))
+    chance = random.Random(5)
+    attributes = {
+        "PRIORITY": 1 << 31,
+        "USE-CANDIDATE": None,
+        "ICE-CONTROLLING": (1 << 64) - 1,
+        "ICE-CONTROLLED": (1 << 64) - 1,
+        "XOR-MAPPED-ADDRESS": ("192.0.2.7", 1),
+        "ERROR-CODE": (487, "Role Conflict"),
+    }
+    async with calls(port, 2) as (hostile, other):
+        agent = hostile.leg._agents[0]
+        caplog.clear()
+        with contextlib.ExitStack() as stack:
+            sockets = [
+                stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+                for _ in range(80)
+            ]
+            for number in range(3000):
+                method = chance.choice([stun.Method.BINDING] * 9 + list(stun.Method))
+                kind = chance.choice([stun.Class.REQUEST] * 9 + list(stun.Class))
+                message = stun.Message(method, kind)
+                name = chance.choice([agent.remote_username] * 4 + ["x", ""])
+                message.attributes["USERNAME"] = f"{agent.local_username}:{name}"
+                chosen = [item for item in attributes.items() if chance.random() < 0.4]
+                message.attributes |= dict(chosen)
+                message.add_message_integrity(agent.local_password.encode())
+                chance.choice(sockets).sendto(bytes(message), ("127.0.0.1", port.port))
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+            await talk(other)
+        dropped = port.demultiplexer.dropped
+        assert dropped.too_many_addresses > 0
+        assert len(agent.remote_candidates) <= MAX_ADDRESSES + 1
+        assert [r for r in caplog.records if r.levelname != "DEBUG"] == []
+        assert other.leg.srtp_failures == 0
+    assert faults == []
 
 
 async def test_a_candidate_of_another_component_is_left_out(port: IcePort) -> None:
