@@ -9,11 +9,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 
+from offhook.web.cli.caller_io import ScriptedCall
 from offhook.web.config.config import Config, ConfigError, Realtime, Server
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import calls, model, says
-from tests.web.realtime.test_openai_python import Conversation, conversation
+from tests.web.edge.test_call_control import KEY, Program
+from tests.web.realtime.test_openai_python import SOON_S, Conversation, conversation
+from tests.web.realtime.test_phone import edge_of_program, lines_of
 
 mcp_io = pytest.importorskip("offhook.web.realtime.mcp_io", reason="needs the mcp package")
 
@@ -189,6 +193,31 @@ async def test_connections_end_with_their_session(origin: str) -> None:
         assert any(name.startswith("MCP server of") for name in running)
     running = {task.get_name() for task in asyncio.all_tasks()}
     assert not any(name.startswith("MCP") for name in running)
+
+
+async def test_tools_of_a_phone_call_are_those_that_it_was_accepted_with(origin: str) -> None:
+    program, lines = Program(), await lines_of("How many bells have you got?")
+    realtime = Realtime(mcp_servers=frozenset({origin}))
+    async with (
+        model() as there,
+        program.running(),
+        edge_of_program(there, program.url, realtime=realtime) as (url, phone),
+        AsyncOpenAI(base_url=url, api_key=KEY) as client,
+    ):
+        calling = asyncio.create_task(ScriptedCall(phone, lines).run())
+        call_id = (await program.event()).data.call_id
+        shop = {"type": "mcp", "server_label": "shop", "server_url": f"{origin}/mcp"}
+        by_client: Any = {"input": {"turn_detection": None}}
+        accepted: Any = {"type": "realtime", "model": "model", "tools": [shop], "audio": by_client}
+        await client.realtime.calls.accept(call_id, **accepted)
+        async with asyncio.timeout(SOON_S), client.realtime.connect(call_id=call_id) as beside:
+            talk, offered = Conversation(beside), set[str]()
+            while "stock" not in offered:
+                await talk.send(type="response.create", response={"output_modalities": ["text"]})
+                await talk.until("response.done")
+                offered = {tool["function"]["name"] for tool in there.requests[-1].get("tools", ())}
+        await client.realtime.calls.hangup(call_id)
+        await asyncio.wait_for(calling, SOON_S)
 
 
 async def test_a_server_without_the_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
