@@ -428,7 +428,7 @@ class Call(TransportListener):
         transport = LegTransport(leg, TransportParams(audio_out_enabled=True))
         self._transport, transport.listener = transport, self
         transport.output().reply = hearing.reply
-        self._stt = OffhookSTT(hearing)
+        self._stt = OffhookSTT(hearing, self._agent.direction)
         self.voice = OffhookTTS(engines.synthesizer, hearing, engines.speaking)
         idle = IDLE_S if self._agent.on_idle is not None else 0
         user, assistant = LLMContextAggregatorPair(

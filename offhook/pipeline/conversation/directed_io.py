@@ -6,6 +6,9 @@ and what it writes and says is reported as it is made. Three processors stand ar
 its voice:
 
     user aggregator → RequestGate → agent → TextMonitor → OffhookTTS → AudioMonitor → output
+
+The request itself follows the same way, before its context: behind the agent it marks where what
+is made of an earlier one ends.
 """
 
 import json
@@ -97,6 +100,10 @@ class ResponseListener:
     def on_done(self, response_id: str, usage: LLMTokenUsage | None) -> None:
         """The response is complete, though perhaps not yet played."""
 
+    def on_interrupted(self, response_id: str) -> None:
+        """The caller has the floor: nothing more comes of the response, and nothing of it was
+        heard but what the call's events tell."""
+
     def on_playout_started(self) -> None:
         """The first packet of audio was sent to the caller."""
 
@@ -148,6 +155,12 @@ class Direction:
         if self.wanted == response_id:
             self.wanted = self.request = None
 
+    def interrupted(self) -> None:
+        """Reports the response that an interruption has ended, unless it was cancelled before."""
+        response_id, self.wanted, self.request = self.wanted, None, None
+        if response_id is not None:
+            self.listener.on_interrupted(response_id)
+
     def done(self) -> None:
         request, self.request = self.request, None
         if request is not None and request.response_id == self.wanted:
@@ -172,10 +185,8 @@ class RequestGate(FrameProcessor):
             await self.push_frame(frame, direction)
 
     async def _begin(self, request: ResponseRequest) -> None:
-        current = self._direction
-        if request.response_id != current.wanted:
+        if request.response_id != self._direction.wanted:
             return  # cancelled meanwhile
-        current.request, current.usage = request, None
         agent = self._next
         if isinstance(agent, LLMService):
             given = LLMSettings()
@@ -183,6 +194,7 @@ class RequestGate(FrameProcessor):
             given.system_instruction = request.instructions or self._usual
             given.max_tokens = request.max_tokens
             await self.push_frame(LLMUpdateSettingsFrame(delta=given))
+        await self.push_frame(request)
         await self.push_frame(LLMContextFrame(request.context))
 
 
@@ -198,6 +210,10 @@ class TextMonitor(FrameProcessor):
         await super().process_frame(frame, direction)
         current, request = self._direction, self._direction.request
         written = LLMFullResponseStartFrame, LLMTextFrame, LLMFullResponseEndFrame
+        if isinstance(frame, ResponseRequest):
+            if frame.response_id == current.wanted:
+                current.request, current.usage = frame, None
+            return
         if isinstance(frame, MetricsFrame):
             for data in frame.data:
                 if isinstance(data, LLMUsageMetricsData):

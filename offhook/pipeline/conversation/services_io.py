@@ -42,6 +42,7 @@ from pipecat.utils.context.aggregated_frame_sequencer import (
 from pipecat.utils.time import time_now_iso8601
 
 from offhook.media.pcm import RATE_OUT
+from offhook.pipeline.conversation.directed_io import Direction
 from offhook.pipeline.conversation.transport_io import UtteranceStartedFrame
 from offhook.pipeline.conversation.user_turn_io import UserTurnController, UserTurnListener
 from offhook.pipeline.speech.recognizer import EngineError
@@ -67,10 +68,14 @@ class OffhookSTT(STTService, UserTurnListener):
     """Pushes the decisions of `UserTurnController` as Pipecat frames. The audio itself does not
     pass through Pipecat: the controller reads the leg directly."""
 
-    def __init__(self, hearing: UserTurnController, **kwargs: Any) -> None:
+    def __init__(
+        self, hearing: UserTurnController, direction: Direction | None, **kwargs: Any
+    ) -> None:
+        """`direction`: is told of interruptions."""
         settings = STTSettings(model="offhook", language=None)
         super().__init__(ttfs_p99_latency=0.35, settings=settings, **kwargs)
         self._hearing = hearing
+        self._direction = direction
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue(FRAME_QUEUE)
         self._task: asyncio.Task[None] | None = None
         self._turn_open = False
@@ -126,6 +131,8 @@ class OffhookSTT(STTService, UserTurnListener):
 
     def on_interrupt(self) -> None:
         self.queue(None)
+        if self._direction is not None:
+            self._direction.interrupted()
 
     async def _push_frames(self) -> None:
         while True:

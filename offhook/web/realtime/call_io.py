@@ -37,6 +37,7 @@ from offhook.pipeline.conversation.events import (
     Event,
     Interrupted,
     PlayoutPaused,
+    PlayoutResumed,
     SpeechStarted,
     TurnDiscarded,
 )
@@ -122,8 +123,8 @@ class RealtimeCall(ResponseListener):
         """Words of the responses that are not played to their end, each with its end in ms."""
         self._to_play: deque[str] = deque()
         """Responses with audio that was not played to its end."""
-        self._onset_ms = 0
-        """Position at which the caller began to speak over the agent."""
+        self._onset_ms: int | None = None
+        """Position at which the caller began to speak over the agent, if that is heard just now."""
         self._spoke_from_ms = 0
         """Position at which the user's turn began."""
         self._acting = False
@@ -159,6 +160,8 @@ class RealtimeCall(ResponseListener):
                 self._perform(conversation.speech_started(at_ms))
             case PlayoutPaused(_, onset_ms):
                 self._onset_ms = onset_ms
+            case PlayoutResumed():
+                self._onset_ms = None
             case Interrupted(_, heard, _):
                 self._interrupted(heard.split())
             case CallerPartial(_, text):
@@ -179,12 +182,17 @@ class RealtimeCall(ResponseListener):
 
     def _interrupted(self, words: list[str]) -> None:
         self._heard_ms = self._end_of(words)
-        if self._acting:
-            return
+        if not self._acting:
+            self._give_floor(self._heard_ms)
+
+    def _give_floor(self, heard_ms: int) -> None:
+        """The caller has interrupted, by speaking or by a key."""
         self._forget_played()
-        self._spoke_from_ms = self._onset_ms
-        self._perform(self.conversation.speech_started(self._onset_ms))
-        self._perform(self.conversation.interrupted(self._heard_ms))
+        if self._onset_ms is not None:
+            self._spoke_from_ms = self._onset_ms
+            self._perform(self.conversation.speech_started(self._onset_ms))
+            self._onset_ms = None
+        self._perform(self.conversation.interrupted(heard_ms))
 
     def _end_of(self, heard: list[str]) -> int:
         """Returns where these words end in the response that begins with them; 0 if none does."""
@@ -200,6 +208,7 @@ class RealtimeCall(ResponseListener):
 
     def _user_turn(self, at_ms: int, text: str) -> None:
         self._stop_idling()
+        self._onset_ms = None
         conversation, hearing = self.conversation, self._call.hearing
         self._perform(conversation.speech_stopped(at_ms))
         audio_s = max(0, at_ms - self._spoke_from_ms) / 1000
@@ -308,6 +317,9 @@ class RealtimeCall(ResponseListener):
         if not self._to_play:
             self._call.leave_unanswered()
             self._idle_from_now()
+
+    def on_interrupted(self, response_id: str) -> None:
+        self._give_floor(0)
 
     def on_playout_started(self) -> None:
         if self._to_play:

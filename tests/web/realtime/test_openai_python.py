@@ -23,7 +23,7 @@ from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.web.config.config import Agent, Config, Realtime, Server
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from tests.pipeline.conversation.phone import Model, calls, model, says
+from tests.pipeline.conversation.phone import Model, calls, chunk, model, says, stream
 
 SOON_S = 40
 """Time limit in s for an event, far more than one takes."""
@@ -427,9 +427,7 @@ async def test_a_response_beside_one_that_runs() -> None:
         await talk.update(output_modalities=["text"])
         await talk.send(type="response.create")
         first = (await talk.until("response.created")).response.id
-        async with asyncio.timeout(SOON_S):
-            while not there.requests:
-                await asyncio.sleep(0.02)
+        await requested(there)
         there.answers.append([says("sales")])
         aside = {"conversation": "none", "metadata": {"topic": "triage"}}
         await talk.send(type="response.create", response=aside)
@@ -476,3 +474,50 @@ async def test_a_session_that_lasts_too_long_expires() -> None:
             await talk.until("never")
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1001
+
+
+async def test_who_goes_on_while_the_agent_thinks_is_answered_then(question: Pcm) -> None:
+    async def think(request: Any) -> Any:
+        await asyncio.sleep(SOON_S)
+
+    async with model() as there, conversation(there) as talk:
+        there.ill = think
+        await talk.update(audio={"input": {"turn_detection": {"type": "server_vad"}}})
+        await talk.append(question)
+        await talk.until("response.created")
+        await requested(there)
+        there.answers.append([says("From nine to six.")])
+        await talk.append(question)
+        dropped = (await talk.until("response.done")).response
+        assert (dropped.status, dropped.status_details.reason) == ("cancelled", "turn_detected")
+        done = (await talk.until("response.done")).response
+        assert done.output[0].content[0].transcript == "From nine to six."
+    for kind in ("speech_started", "speech_stopped", "committed"):
+        assert len(talk.of(f"input_audio_buffer.{kind}")) == 2
+
+
+async def requested(there: Model) -> None:
+    """Waits until the model was asked."""
+    async with asyncio.timeout(SOON_S):
+        while not there.requests:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("modality", ["text", "audio"])
+async def test_what_follows_a_cancelled_response_is_whole(modality: str) -> None:
+    async def think(request: Any) -> Any:
+        response = await stream(request)
+        await response.write(chunk(says("Nothing of this ")))
+        await asyncio.sleep(SOON_S)
+
+    async with model() as there, conversation(there) as talk:
+        there.ill = think
+        await talk.update(output_modalities=[modality])
+        await talk.send(type="response.create")
+        await talk.until("response.output_item.added")
+        there.answers.append([says("Two words.")])
+        await talk.send(type="response.cancel")
+        await talk.send(type="response.create")
+        assert (await talk.until("response.done")).response.status == "cancelled"
+        [item] = (await talk.until("response.done")).response.output
+        assert (item.content[0].text or item.content[0].transcript) == "Two words."
