@@ -7,9 +7,12 @@ where its sound ends in the whole answer says which words it holds.
 
 import asyncio
 import sys
+import wave
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,7 +32,7 @@ from tests.pipeline.conversation.phone import Model, model, says
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall, Way
 from tests.support.carriers.far_end_json import Twilio
-from tests.telephony.sip.phones import free_port
+from tests.telephony.sip.phones import Baresip, free_port, needs_baresip
 from tests.web.edge.phones import Served, configured, served
 from tests.web.edge.test_call_control import KEY, Program
 from tests.web.edge.test_carriers import stream_url, webhook
@@ -272,14 +275,38 @@ async def trial(
     await talk.until("output_audio_buffer.started")
     await asyncio.sleep(after_s)
     phone.say(line)
+    kept = await kept_words(talk)
+    return compared(kept, speech, phone.recording()[began:], phone.rate)
+
+
+async def kept_words(talk: Conversation) -> list[str]:
+    """Those of the answer that is interrupted next."""
     cut = await talk.until("conversation.item.truncated")
     await talk.until("input_audio_buffer.committed")
     await asyncio.sleep(1.0)
     await talk.send(type="conversation.item.retrieve", item_id=cut.item_id)
     item = (await talk.until("conversation.item.retrieved")).item
-    kept = item.content[0].transcript.split()
-    whole = soxr.resample(speech.pcm, RATE_OUT, phone.rate).astype(np.int16)
-    return Trial(kept, speech, *end_in(whole, phone.recording()[began:], phone.rate))
+    words: list[str] = item.content[0].transcript.split()
+    return words
+
+
+def compared(kept: list[str], speech: Speech, recording: Pcm, rate: int) -> Trial:
+    whole = soxr.resample(speech.pcm, RATE_OUT, rate).astype(np.int16)
+    return Trial(kept, speech, *end_in(whole, recording, rate))
+
+
+async def interruption() -> Pcm:
+    voice = open_synthesizer()
+    await voice.start()
+    line = trimmed(await spoken(voice, INTERRUPTION))
+    await voice.close()
+    return line
+
+
+async def listening(talk: Conversation) -> None:
+    """The program answers only when it wants to."""
+    detection = {"type": "server_vad", "create_response": False}
+    await talk.update(audio={"input": {"turn_detection": detection}})
 
 
 @pytest.mark.slow
@@ -289,11 +316,7 @@ async def test_an_interrupted_answer_keeps_what_the_phone_has_recorded(
 ) -> None:
     monkeypatch.setattr(user_turn_io, "WORDS_LATE_MS", 60_000)
     monkeypatch.setattr("tests.web.edge.phones.bot", None)
-    voice = open_synthesizer()
-    await voice.start()
-    line = trimmed(await spoken(voice, INTERRUPTION))
-    await voice.close()
-    detection = {"type": "server_vad", "create_response": False}
+    line = await interruption()
     program, trials = Program(), list[Trial]()
     async with (
         model(*([says(text)] for text in ANSWERS)) as there,
@@ -305,7 +328,7 @@ async def test_an_interrupted_answer_keeps_what_the_phone_has_recorded(
         await openai.realtime.calls.accept(call_id, type="realtime", model="model")
         async with openai.realtime.connect(call_id=call_id) as beside:
             talk = Conversation(beside)
-            await talk.update(audio={"input": {"turn_detection": detection}})
+            await listening(talk)
             for number, text in enumerate(ANSWERS):
                 async with asyncio.timeout(2 * SOON_S):
                     speech = await speech_of(text)
@@ -313,5 +336,61 @@ async def test_an_interrupted_answer_keeps_what_the_phone_has_recorded(
                     trials.append(await trial(talk, phone, speech, line, after_s))
                 sys.stdout.write(f"{way.__name__} {number + 1}: {trials[-1]}\n")
         await openai.realtime.calls.hangup(call_id)
+    assert all(each.is_same for each in trials)
+    assert all(0 < len(each.kept) < len(each.speech.words) for each in trials)
+
+
+PERIOD_S = 12.0
+"""In which a baresip says the interruption once, at its end but for TAIL_S..."""
+TAIL_S = 4.0
+RATE = 8_000
+
+
+@needs_baresip
+@pytest.mark.slow
+async def test_an_interrupted_answer_keeps_what_a_baresip_has_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its microphone is a file, so the answers begin at different times before the interruptions
+    in it."""
+    monkeypatch.setattr(user_turn_io, "WORDS_LATE_MS", 60_000)
+    monkeypatch.setattr("tests.web.edge.phones.bot", None)
+    line = soxr.resample(await interruption(), RATE_OUT, RATE).astype("<i2")
+    period = np.zeros(int(PERIOD_S * RATE), "<i2")
+    said_at = int((PERIOD_S - TAIL_S) * RATE)
+    period[said_at : said_at + len(line)] = line
+    phone, program, kept = Baresip(tmp_path / "phone"), Program(), list[list[str]]()
+    with wave.open(str(tmp_path / "phone" / "tone.wav"), "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        file.writeframes(np.tile(period, len(ANSWERS) + 2).tobytes())
+    port = free_port()
+    async with model(*([says(text)] for text in ANSWERS)) as there, program.running():
+        config = configured("127.0.0.1:9", udp=port, tcp=port, allow_anonymous=True)
+        async with (
+            served(programmed(config, program, there)) as server,
+            AsyncOpenAI(base_url=f"{server.url}/v1", api_key=KEY) as openai,
+            phone.running(),
+        ):
+            await phone.command("dial", f"sip:desk@127.0.0.1:{port}")
+            call_id = (await program.event()).data.call_id
+            await openai.realtime.calls.accept(call_id, type="realtime", model="model")
+            await phone.event("CALL_ESTABLISHED")
+            began = monotonic()
+            async with openai.realtime.connect(call_id=call_id) as beside:
+                talk = Conversation(beside)
+                await listening(talk)
+                for number in range(len(ANSWERS)):
+                    said_s = PERIOD_S * (number + 1) - TAIL_S
+                    await asyncio.sleep(began + said_s - FIRST_S - STEP_S * number - monotonic())
+                    await talk.send(type="response.create")
+                    kept.append(await kept_words(talk))
+            await phone.hang_up()
+    recording = phone.heard()
+    trials = []
+    for number, text in enumerate(ANSWERS):
+        end = int(PERIOD_S * (number + 1) * RATE)
+        part = recording[end - int(PERIOD_S * RATE) : end]
+        trials.append(compared(kept[number], await speech_of(text), part, RATE))
+        sys.stdout.write(f"baresip {number + 1}: {trials[-1]}\n")
     assert all(each.is_same for each in trials)
     assert all(0 < len(each.kept) < len(each.speech.words) for each in trials)
