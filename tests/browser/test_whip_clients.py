@@ -95,14 +95,20 @@ def needs(program: str) -> None:
         pytest.skip(f"needs {program}")
 
 
+async def has(needed: str, *command: str) -> None:
+    """Skips unless what the command prints has what is needed in it."""
+    needs(command[0])
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    out, _ = await process.communicate()
+    if needed not in out.decode():
+        pytest.skip(f"this {command[0]} has no {needed}")
+
+
 async def inspect(element: str) -> None:
     """Skips without this element of GStreamer."""
-    needs("gst-inspect-1.0")
-    process = await asyncio.create_subprocess_exec(
-        *("gst-inspect-1.0", "--exists", element), stderr=asyncio.subprocess.DEVNULL
-    )
-    if await process.wait():
-        pytest.skip(f"needs {element} of GStreamer: gst-plugins-rs")
+    await has(element, "gst-inspect-1.0", element)
 
 
 def ffmpeg(url: str, folder: Path) -> Sequence[str]:
@@ -218,6 +224,8 @@ async def test_a_program_publishes(
         request.getfixturevalue("packages")
     if name == "whipclientsink":
         await inspect(name)
+    if name == "ffmpeg":
+        await has("whip", "ffmpeg", "-muxers")
     await sounds(tmp_path)
     async with (
         serving_programs(unused_udp_port if shared else 0) as server,
