@@ -65,7 +65,7 @@ ANSWERS = (
 FIRST_S, STEP_S = 0.7, 0.5
 """When the caller begins to speak after the answer has begun, in s, and how much later in each
 trial."""
-WINDOW_S = 0.3
+WINDOW_S = 0.5
 """Length in s of the end of a stretch of sound that is looked for in the answer, where it can be
 by what was before, give or take SLACK_S."""
 SLACK_S = 0.03
@@ -163,7 +163,8 @@ class SipPhone:
 
     def __init__(self, url: str) -> None:
         self._clock = PacketClock()
-        self._caller = SipCaller(url, self._clock)
+        # G.711 keeps the shape of the samples, which Opus does not.
+        self._caller = SipCaller(url, self._clock, ("pcmu",))
 
     async def call(self) -> None:
         await self._caller.call()
