@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from enum import Enum, auto
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -89,6 +90,24 @@ class Client(Protocol):
     def close(self, code: int, reason: str) -> None: ...
 
 
+class CallState(Enum):
+    """State of a session's call.
+
+    | state | when | then |
+    |---|---|---|
+    | WAITING | its agent is made | STARTING |
+    | STARTING | its pipeline runs | ACTIVE |
+    | any | it is over, goes on without the session, or never comes | ENDED |
+
+    Events of clients wait until it is ACTIVE; once it has ENDED they are ignored.
+    """
+
+    WAITING = auto()
+    STARTING = auto()
+    ACTIVE = auto()
+    ENDED = auto()
+
+
 class RealtimeCall(ResponseListener):
     """The clients, the conversation and the call of one session."""
 
@@ -106,14 +125,12 @@ class RealtimeCall(ResponseListener):
         self._owned = owned
         self.leg: Leg
         """The call's leg, once it has one."""
-        self.ended = asyncio.Event()
-        """Set when the call is over."""
+        self.state = CallState.WAITING
         self.direction = Direction(self)
-        self._begun = False
         self._call: Call
         self._agent: Agent
         self._started = asyncio.Event()
-        """Set once the call takes actions."""
+        """Set in ACTIVE and ENDED."""
         self._clients: dict[int, Client] = {}
         self._owner: int | None = None
         """The client that the session's audio is sent to."""
@@ -141,7 +158,7 @@ class RealtimeCall(ResponseListener):
     def direct(self, call: Call, agent: Agent) -> Agent:
         """Takes the direction of a call that is about to start."""
         self._call, self._agent, self.leg = call, agent, call.leg
-        self._begun = True
+        self._enter(CallState.STARTING)
         self.conversation.accept_images(agent.takes_images)
         call.listeners.append(self._report)
         return replace(agent, direction=self.direction, on_idle=None)
@@ -153,7 +170,7 @@ class RealtimeCall(ResponseListener):
                 self._configure(self.conversation.session)
                 if not self._owned:
                     self._perform(conversation.started())
-                self._started.set()
+                self._enter(CallState.ACTIVE)
             case SpeechStarted(at_ms):
                 self._stop_idling()
                 self._spoke_from_ms = at_ms
@@ -226,7 +243,7 @@ class RealtimeCall(ResponseListener):
     def _leave(self, reason: str, *, expired: bool = False) -> None:
         """Ends the conversation of a call that goes on without it, or is over: `expired`, because
         it has lasted as long as calls may."""
-        if self.ended.is_set():
+        if self.has_ended:
             return
         heard, _ = self._call.hearing.reply.end()
         self._perform(self.conversation.left(self._end_of(heard.split())))
@@ -241,21 +258,26 @@ class RealtimeCall(ResponseListener):
         return self._owner is not None
 
     @property
-    def has_begun(self) -> bool:
-        """Whether it has a call."""
-        return self._begun
+    def has_ended(self) -> bool:
+        """Whether nothing more is done with it."""
+        return self.state is CallState.ENDED
 
     def end(self, reason: str) -> None:
         """Closes all connections: the call is over."""
         self._stop_idling()
         for client in self._clients.values():
             client.close(NORMAL_CLOSURE, reason)
-        self._started.set()
-        self.ended.set()
+        self._enter(CallState.ENDED)
+
+    def _enter(self, state: CallState) -> None:
+        if not self.has_ended:
+            self.state = state
+        if self.state in (CallState.ACTIVE, CallState.ENDED):
+            self._started.set()
 
     async def close(self) -> None:
         """Ends it and cancels what runs beside the call."""
-        if not self.ended.is_set():
+        if not self.has_ended:
             self.end("the call is over")
         await self._beside.close()
         if self._mcp is not None:
@@ -282,11 +304,11 @@ class RealtimeCall(ResponseListener):
     async def receive(self, number: int, text: str) -> None:
         """Handles an event of a client; returns when the next one may be read."""
         await self._started.wait()
-        if self.ended.is_set():
+        if self.has_ended:
             return
         self._perform(self.conversation.receive(number, text))
         if isinstance(self.leg, SocketLeg):
-            while self.leg.is_ahead and not self.ended.is_set():
+            while self.leg.is_ahead and not self.has_ended:
                 await asyncio.sleep(BACKLOG_POLL_S)
 
     def refuse_bytes(self, number: int) -> None:

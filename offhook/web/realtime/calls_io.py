@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from time import time
 from typing import TYPE_CHECKING
 
-from offhook.web.realtime.call_io import RealtimeCall
+from offhook.web.realtime.call_io import CallState, RealtimeCall
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
 from offhook.web.realtime.conversation.scope import Transport
 from offhook.web.realtime.protocol.conversation_session import ConversationSession
@@ -47,12 +47,12 @@ class RealtimeCalls:
     def find(self, call_id: str) -> RealtimeCall | None:
         """Returns the conversation of a call; None if it has none or has ended."""
         call = self._calls.get(call_id)
-        return call if call is not None and not call.ended.is_set() else None
+        return call if call is not None and not call.has_ended else None
 
     def drop(self, call_id: str) -> None:
         """Ends the conversation of a call that is over before it began."""
         call = self._calls.get(call_id)
-        if call is not None and not call.has_begun:
+        if call is not None and call.state is CallState.WAITING:
             del self._calls[call_id]
             call.end("the caller hung up")
 
