@@ -175,8 +175,7 @@ class Edge:
         """Loads all engines of this process. Raises EngineError."""
         config = self.config
         self._tracing = tracing_io.set_up(config.tracing)
-        if config.realtime.mcp_servers:
-            _load_mcp()
+        load_mcp(config)
         if config.webrtc.addresses:
             use_addresses(config.webrtc.addresses)
         elif config.server.local:
@@ -805,8 +804,11 @@ class Edge:
                     self._send(leg, {"type": "quality", **quality})
 
 
-def _load_mcp() -> None:
-    """Loads what connects to MCP servers: later, it would hold up calls. Raises ConfigError."""
+def load_mcp(config: Config) -> None:
+    """Loads what connects to MCP servers, if there are any: later, it would hold up calls. Raises
+    ConfigError."""
+    if not config.realtime.mcp_servers:
+        return
     try:
         import offhook.web.realtime.mcp_io  # noqa: F401
     except ModuleNotFoundError as error:

@@ -13,6 +13,7 @@ from openai import AsyncOpenAI
 
 from offhook.web.cli.caller_io import ScriptedCall
 from offhook.web.config.config import Config, ConfigError, Realtime, Server
+from offhook.web.edge import reload_io
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.web.edge.test_call_control import KEY, Program
@@ -224,6 +225,10 @@ async def test_a_server_without_the_package_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.delitem(sys.modules, "offhook.web.realtime.mcp_io")
     monkeypatch.setitem(sys.modules, "mcp", None)
     servers = Realtime(mcp_servers=frozenset({"http://mcp.example"}))
-    edge = Edge(Config(server=Server(port=0), realtime=servers))
+    config = Config(server=Server(port=0), realtime=servers)
     with pytest.raises(ConfigError, match="pip install mcp"):
-        await edge.start()
+        await Edge(config).start()
+    running = Edge(Config(server=Server(port=0)))
+    with pytest.raises(ConfigError, match="pip install mcp"):
+        reload_io.use(running, config)
+    assert not running.config.realtime.mcp_servers
