@@ -72,6 +72,8 @@ SLACK_S = 0.03
 GAP_S = 0.03
 EXACT_S = 0.03
 """How exact the end of a recording is: a packet, and a step of `last_sound`."""
+MARKS_EXACT_S = 0.07
+"""How exact the position of a carrier is known by its marks; see test_played_is_heard.py."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ class Phone(Protocol):
     """A caller that speaks and records what it hears."""
 
     rate: int
+    exact_s: float
+    """How exact is known what it has heard."""
 
     def say(self, pcm: Pcm) -> None:
         """Samples at 24 kHz."""
@@ -160,6 +164,7 @@ class Phone(Protocol):
 
 class SipPhone:
     rate = RATE_IN
+    exact_s = EXACT_S
 
     def __init__(self, url: str) -> None:
         self._clock = PacketClock()
@@ -184,6 +189,7 @@ class SipPhone:
 
 class CarrierPhone:
     rate = 8_000
+    exact_s = EXACT_S + MARKS_EXACT_S
 
     def __init__(self, call: FarEndCall) -> None:
         self._call = call
@@ -247,11 +253,12 @@ class Trial:
     """How much of the answer the recording holds."""
     alike: float
     """How alike both are there, up to 1."""
+    exact_s: float = EXACT_S
 
     @property
     def held(self) -> list[int]:
         """How many words the recording holds: two numbers if it ends just where a word does."""
-        cuts = self.cut_s - EXACT_S, self.cut_s + EXACT_S
+        cuts = self.cut_s - self.exact_s, self.cut_s + self.exact_s
         return sorted({words_held(self.speech, cut_s) for cut_s in cuts})
 
     @property
@@ -277,7 +284,7 @@ async def trial(
     await asyncio.sleep(after_s)
     phone.say(line)
     kept = await kept_words(talk)
-    return compared(kept, speech, phone.recording()[began:], phone.rate)
+    return compared(kept, speech, phone.recording()[began:], phone.rate, phone.exact_s)
 
 
 async def kept_words(talk: Conversation) -> list[str]:
@@ -291,9 +298,11 @@ async def kept_words(talk: Conversation) -> list[str]:
     return words
 
 
-def compared(kept: list[str], speech: Speech, recording: Pcm, rate: int) -> Trial:
+def compared(
+    kept: list[str], speech: Speech, recording: Pcm, rate: int, exact_s: float = EXACT_S
+) -> Trial:
     whole = soxr.resample(speech.pcm, RATE_OUT, rate).astype(np.int16)
-    return Trial(kept, speech, *end_in(whole, recording, rate))
+    return Trial(kept, speech, *end_in(whole, recording, rate), exact_s)
 
 
 async def interruption() -> Pcm:
