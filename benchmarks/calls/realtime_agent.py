@@ -114,7 +114,9 @@ def _print(rows: Sequence[Row]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks realtime_agent", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks realtime_agent", description=__doc__
+    )
     parser.add_argument("--calls", type=int, default=4, help="calls of each kind, of five turns")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
