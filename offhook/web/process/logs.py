@@ -242,6 +242,8 @@ def set_up(log: Log) -> None:
     logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)
     # A page's key is sent as an unknown subprotocol, about which aiohttp warns.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
+    # It logs what servers answer; `mcp_io` reports failures.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 def kind(event: object) -> str:

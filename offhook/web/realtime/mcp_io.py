@@ -7,7 +7,6 @@ answer, or answers with too much, fails its request and nothing else.
 import asyncio
 import importlib
 import json
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from time import monotonic
 from typing import Any, TypeVar
@@ -52,8 +51,6 @@ T = TypeVar("T")
 Origin = tuple[str, str, int | None]
 
 importlib.import_module("jsonschema")  # mcp would load it in the middle of a call
-# It logs what servers answer; failures are reported here.
-logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 class Refused(Exception):
