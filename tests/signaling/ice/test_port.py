@@ -352,6 +352,25 @@ async def test_ice_restarts_beneath_a_call_that_goes_on(port: IcePort, monkeypat
         assert caller.leg.closed is None
 
 
+async def test_restarts_one_after_the_other_leave_one_call(port: IcePort, monkeypatch) -> None:
+    """Whether each is used or replaced by the next one at once."""
+    monkeypatch.setattr(agent_io, "OVERLAP_S", 0.2)
+    async with calls(port, 1) as (caller,):
+        agent, keys, old = caller.leg._agents[0], caller.leg._srtp_out, []
+        for number in range(12):
+            for _ in range(number % 3):
+                await caller.leg.restart(f"nobody{number}", "n" * 24)
+            await restart(caller)
+            old.append(caller.old)
+            assert len(port.demultiplexer) <= 3
+        await until(lambda: agent._pending is None and len(port.demultiplexer) == 1)
+        for connection in old:
+            await connection.close()
+        await talk(caller)
+        assert caller.leg._srtp_out is keys
+        assert caller.leg.closed is None
+
+
 async def test_a_restart_that_fails_keeps_the_call(port: IcePort, monkeypatch) -> None:
     monkeypatch.setattr(agent_io, "RESTART_TIMEOUT_S", 0.3)
     async with calls(port, 1) as (caller,):
