@@ -54,6 +54,7 @@ async def test_chromium_calls_by_udp_and_tcp_and_restarts(drive: Callable[..., A
     assert server.faults() == []
 
 
+@pytest.mark.slow
 async def test_chromium_hardly_notices_that_its_nat_gives_it_another_port(
     drive: Callable[..., Any],
 ) -> None:
@@ -109,6 +110,7 @@ class Proxy:
         self._open.clear()
 
 
+@pytest.mark.slow
 async def test_chromium_keeps_its_call_when_its_tcp_connection_is_cut(
     drive: Callable[..., Any],
 ) -> None:
