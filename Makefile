@@ -20,9 +20,9 @@ qwen-tts-official: .venv-qwen-tts/.made
 
 # In three parts at once: one computes, the others mostly wait for calls that last as long as they last.
 COMPUTING := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/fuzz \
+	tests/deploy tests/bench tests/benchmarks tests/support \
 	$(addprefix tests/web/,config doctor engines http page process) $(wildcard tests/test_*.py)
-CALLING := tests/browser tests/web/cli tests/web/realtime tests/web/speech_api tests/deploy \
-	tests/bench tests/benchmarks tests/support
+CALLING := tests/browser tests/web/cli tests/web/realtime tests/web/speech_api
 PYTEST = $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test lint audit
 	@OMP_NUM_THREADS=1 $(PYTEST) -o cache_dir=$(VENV)/.computing $(COMPUTING) \
