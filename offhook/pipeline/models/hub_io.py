@@ -14,7 +14,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from functools import partial
@@ -27,8 +27,8 @@ from offhook.pipeline.speech.recognizer import EngineError
 Progress = Callable[[int, int], None]
 """Called with (bytes done, total bytes); the total grows while files are discovered."""
 
-FILES = ["*.json", "*.safetensors", "merges.txt"]
-"""Files needed from a repository, also in its subfolders."""
+FILES = ("*.json", "*.safetensors", "merges.txt")
+"""Files needed from a repository and its subfolders, unless the caller of `find` names others."""
 PINNED = {
     "Qwen/Qwen3-ASR-0.6B": "5eb144179a02acc5e5ba31e748d22b0cf3e303b0",
     "Qwen/Qwen3-ASR-0.6B-hf": "7f1569a48a89f3e3f4dc3a5c9d28bddd903bc76c",
@@ -41,6 +41,7 @@ PINNED = {
     "Qwen/Qwen3-TTS-12Hz-1.7B-Base": "fd4b254389122332181a7c3db7f27e918eec64e3",
     "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice": "0c0e3051f131929182e2c023b9537f8b1c68adfe",
     "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign": "5ecdb67327fd37bb2e042aab12ff7391903235d3",
+    "kyutai/pocket-tts-without-voice-cloning": "a7056f505a4a8ca72d8b5fb1440071d6f1a35739",
     "nvidia/nemotron-3.5-asr-streaming-0.6b": "ea30d66debe3740a08b573244286791d423d6b3e",
     "nvidia/nemotron-speech-streaming-en-0.6b": "ebe59e5a817142986528bbbee5dba8db7b38ed50",
 }
@@ -67,12 +68,18 @@ def repository(model: str) -> tuple[str, str]:
     return name, revision
 
 
-def find(model: str, progress: Progress = lambda done, total: None, hub: str = "") -> Path:
+def find(
+    model: str,
+    progress: Progress = lambda done, total: None,
+    hub: str = "",
+    files: Sequence[str] = FILES,
+) -> Path:
     """Returns the folder of a model: `model` itself if it is a folder, else the repository of this
     name, downloading what is not cached.
 
     `hub` is the URL of a Hugging Face hub mirror, or "modelscope"; empty: the hub itself or
-    HF_ENDPOINT. Raises EngineError with advice on what to do.
+    HF_ENDPOINT. `files` are the wanted paths in the repository, as patterns of fnmatch, whose `*`
+    also matches slashes. Raises EngineError with advice on what to do.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
@@ -81,14 +88,16 @@ def find(model: str, progress: Progress = lambda done, total: None, hub: str = "
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise EngineError(f"there is no folder {model}")
     if hub == MODELSCOPE:
-        return _from_modelscope(name, revision or "master", progress)
-    return _from_hugging_face(name, revision or PINNED.get(name, "main"), progress, hub)
+        return _from_modelscope(name, revision or "master", progress, files)
+    return _from_hugging_face(name, revision or PINNED.get(name, "main"), progress, hub, files)
 
 
 # --- the Hugging Face hub ---
 
 
-def _from_hugging_face(name: str, revision: str, progress: Progress, hub: str) -> Path:
+def _from_hugging_face(
+    name: str, revision: str, progress: Progress, hub: str, files: Sequence[str]
+) -> Path:
     """Raises EngineError."""
     try:
         import huggingface_hub
@@ -110,7 +119,7 @@ def _from_hugging_face(name: str, revision: str, progress: Progress, hub: str) -
             huggingface_hub.snapshot_download(
                 name,
                 revision=revision,
-                allow_patterns=FILES,
+                allow_patterns=list(files),
                 tqdm_class=_reporting(progress),
                 endpoint=hub or None,
             )
@@ -238,7 +247,7 @@ class _File:
     sha256: str
 
 
-def _from_modelscope(name: str, revision: str, progress: Progress) -> Path:
+def _from_modelscope(name: str, revision: str, progress: Progress, patterns: Sequence[str]) -> Path:
     """Raises EngineError."""
     cache = Path(os.environ.get("MODELSCOPE_CACHE") or MODELSCOPE_CACHE).expanduser()
     folder = cache / "offhook" / name / quote(revision, safe="")
@@ -246,7 +255,7 @@ def _from_modelscope(name: str, revision: str, progress: Progress) -> Path:
     with (folder / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may download the same model
         try:
-            files = _listed(name, revision)
+            files = _listed(name, revision, patterns)
         except OSError as error:  # no network: the cached copy may suffice
             if _known(folder).complete:
                 return folder
@@ -302,8 +311,8 @@ def _known(folder: Path) -> _Known:
         return _Known()
 
 
-def _listed(name: str, revision: str) -> list[_File]:
-    """Returns the needed files. Raises EngineError, and OSError if the hub does not respond."""
+def _listed(name: str, revision: str, patterns: Sequence[str]) -> list[_File]:
+    """Returns the wanted files. Raises EngineError, and OSError if the hub does not respond."""
     asked = urlencode({"Revision": revision, "Recursive": "true"})
     try:
         with _open(f"/api/v1/models/{quote(name)}/repo/files?{asked}") as answer:
@@ -319,7 +328,7 @@ def _listed(name: str, revision: str) -> list[_File]:
         raise EngineError(
             f"{MODELSCOPE_URL} answers what is no list of files: {error!r}"
         ) from error
-    wanted = [file for file in files if any(fnmatch(file.path, pattern) for pattern in FILES)]
+    wanted = [file for file in files if any(fnmatch(file.path, pattern) for pattern in patterns)]
     for file in wanted:
         place = PurePosixPath(file.path)
         if place.is_absolute() or ".." in place.parts:

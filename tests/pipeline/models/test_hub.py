@@ -79,6 +79,18 @@ def test_what_is_needed_comes_once(hub: Hub, source: str) -> None:
     assert not any("resolve" in path or path.endswith("/repo") for path, _ in hub.asked)
 
 
+def test_a_caller_names_the_files_it_wants(hub: Hub, source: str) -> None:
+    hub.files |= {"languages/english/model.safetensors": b"en", "languages/german/a.onnx": b"de"}
+    folder = find("org/model", hub=source, files=("languages/english/*",))
+    assert come(folder) == {"languages/english/model.safetensors": b"en"}
+    find("org/model", hub=source, files=("*.onnx", "merges.txt"))
+    assert come(folder).keys() == {
+        "languages/english/model.safetensors",
+        "languages/german/a.onnx",
+        "merges.txt",
+    }
+
+
 def test_a_download_that_broke_off_goes_on_where_it_was(hub: Hub, source: str) -> None:
     hub.cut["model.safetensors"] = 100_000
     assert come(find("org/model", hub=source))["model.safetensors"] == WEIGHTS
