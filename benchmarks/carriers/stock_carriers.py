@@ -9,11 +9,8 @@ import argparse
 import asyncio
 import json
 import os
-import socket
 
-import uvicorn
-from aiohttp import web
-from fastapi import FastAPI, WebSocket
+from fastapi import WebSocket
 from loguru import logger
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
@@ -21,7 +18,7 @@ from pipecat.serializers.twilio import TwilioFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
 from pipecat.workers.runner import WorkerRunner
 
-from offhook.bench.process import LoopLag, stats_route, stay
+from benchmarks.stock_streams import serve_streams
 from offhook.bench.stock_server import Echo
 from offhook.web.process.loop_io import run
 
@@ -61,30 +58,6 @@ class Stock:
         await ended.wait()
 
 
-async def serve() -> None:
-    stock, lag, streams = Stock(), LoopLag(), FastAPI()
-    streams.add_api_websocket_route("/stream", stock.stream)
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(streams, log_level="critical", lifespan="off"))
-    app = web.Application()
-    stats_route(app, lag)
-
-    async def where(request: web.Request) -> web.Response:
-        return web.json_response({"stream": f"ws://127.0.0.1:{listening.getsockname()[1]}/stream"})
-
-    app.router.add_get("/streams", where)
-    tasks = [
-        asyncio.create_task(stock.runner.run(auto_end=False)),
-        asyncio.create_task(lag.watch()),
-        asyncio.create_task(server.serve([listening])),
-    ]
-    try:
-        await stay(app)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu", type=int, help="to run on, of those there are")
@@ -92,7 +65,8 @@ def main() -> None:
     if arguments.cpu is not None:
         os.sched_setaffinity(0, {arguments.cpu})
     logger.remove()
-    run(serve())
+    stock = Stock()
+    run(serve_streams(stock.stream, stock.runner.run(auto_end=False)))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,8 @@ where its streams are.
 
 import argparse
 import asyncio
-import socket
 
-import uvicorn
-from aiohttp import web
-from fastapi import FastAPI, WebSocket
+from fastapi import WebSocket
 from loguru import logger
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.audio.vad.vad_analyzer import VADParams
@@ -31,7 +28,7 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPI
 from pipecat.workers.runner import WorkerRunner
 
 from benchmarks.realtime.sessions import SILENCE_MS
-from offhook.bench.process import LoopLag, stats_route, stay
+from benchmarks.stock_streams import serve_streams
 from offhook.bench.stock_server import Llm, Stt, Tts
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.web.process.loop_io import run
@@ -87,36 +84,13 @@ class Stock:
         await ended.wait()
 
 
-async def serve(words: int) -> None:
-    stock, lag, streams = Stock(words), LoopLag(), FastAPI()
-    streams.add_api_websocket_route("/stream", stock.stream)
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(streams, log_level="critical", lifespan="off"))
-    app = web.Application()
-    stats_route(app, lag)
-
-    async def where(request: web.Request) -> web.Response:
-        return web.json_response({"stream": f"ws://127.0.0.1:{listening.getsockname()[1]}/stream"})
-
-    app.router.add_get("/streams", where)
-    tasks = [
-        asyncio.create_task(stock.runner.run(auto_end=False)),
-        asyncio.create_task(lag.watch()),
-        asyncio.create_task(server.serve([listening])),
-    ]
-    try:
-        await stay(app)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--words", type=int, default=0)
     arguments = parser.parse_args()
     logger.remove()
-    run(serve(arguments.words))
+    stock = Stock(arguments.words)
+    run(serve_streams(stock.stream, stock.runner.run(auto_end=False)))
 
 
 if __name__ == "__main__":
