@@ -8,15 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.pipeline.engine.reply import FILE_S, MAX_WAITING_CHARS, VoiceProfile
 from offhook.pipeline.engine.tts.messages import Break, Ended, Reason, Spoken, Starved
-from offhook.pipeline.engine.tts.reply import (
-    FILE_S,
-    FILE_TOKENS,
-    MAX_WAITING_CHARS,
-    Reply,
-    VoiceProfile,
-    WordTokens,
-)
+from offhook.pipeline.engine.tts.reply import FILE_TOKENS, Reply, WordTokens
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.speech.text.spoken_text import TextReader
 from tests.pipeline.models.qwen3.test_token_stream import VOCABULARIES
@@ -43,9 +37,9 @@ def written(made: Reply, text: str, places: list[int]) -> list[WordTokens]:
     cuts = [0, *sorted(min(place, len(text)) for place in places), len(text)]
     for a, b in pairwise(cuts):
         made.write(text[a:b])
-        given += made.words()
+        given += made.parts()
     made.end()
-    return given + made.words()
+    return given + made.parts()
 
 
 def tokens(given: list[WordTokens]) -> list[int]:
@@ -66,15 +60,15 @@ def test_the_engine_gets_the_tokens_of_the_whole_text(
 def test_words_are_given_at_once() -> None:
     made = reply()
     made.write("the cat")
-    assert made.words() == [WordTokens(VOCABULARY.bpe.encode("the").ids, Break.WORD)]
+    assert made.parts() == [WordTokens(VOCABULARY.bpe.encode("the").ids, Break.WORD)]
     made.write(", ")
-    (clause,) = made.words()
+    (clause,) = made.parts()
     assert clause == WordTokens(VOCABULARY.bpe.encode(" cat,").ids, Break.CLAUSE)
     made.write("sat. ")
-    assert [one.ends for one in made.words()] == [Break.SENTENCE]
+    assert [one.ends for one in made.parts()] == [Break.SENTENCE]
     assert not made.end_of_text
     made.end()
-    assert made.words() == []
+    assert made.parts() == []
     assert made.end_of_text
 
 
@@ -94,7 +88,7 @@ def test_the_language_is_that_of_the_text(text: str, said: str) -> None:
     for letter in text:
         made.write(letter)
     made.end()
-    ids = tokens(made.words())
+    ids = tokens(made.parts())
     assert f" {said}" in VOCABULARY.bpe.decode(ids)
 
 
@@ -148,14 +142,14 @@ def test_half_a_word_waits_while_there_is_no_text() -> None:
     made = reply()
     tone: Pcm = (8000 * np.sin(np.arange(36000) * 0.1)).astype(np.int16)
     made.write("one two ")
-    made.words()
+    made.parts()
     made.receive(Starved(1))
     made.receive(Spoken(1, tone[:12000], 0, 2))  # but the first sound does not
     assert sum(len(piece.pcm) for piece in taken(made)) > 11000
     made.receive(Spoken(1, tone[12000:24000], 6, 2))
     assert sum(len(piece.pcm) for piece in taken(made)) == 0
     made.write("three ")
-    assert made.words()
+    assert made.parts()
     made.receive(Spoken(1, tone[24000:], 12, 3))
     assert sum(len(piece.pcm) for piece in taken(made)) > 23000
 
@@ -164,17 +158,17 @@ def test_the_engine_waits_for_whoever_takes_the_sound() -> None:
     made = reply(live=False)
     made.write("the cat sat on the mat " * 200)
     made.end()
-    given = len(tokens(made.words()))
+    given = len(tokens(made.parts()))
     assert FILE_TOKENS <= given < FILE_TOKENS + 10
     for second in range(FILE_S + 3):
         made.receive(Spoken(1, speech(1.0), 0, given))
-        more = made.words()
+        more = made.parts()
         given += len(tokens(more))
         assert bool(more) == (second < FILE_S)
     assert not made.end_of_text
     for _ in range(40):
         made.speech()
-    assert made.words()
+    assert made.parts()
 
 
 def test_too_much_text_is_refused() -> None:
@@ -182,7 +176,7 @@ def test_too_much_text_is_refused() -> None:
     made.write("cat " * (MAX_WAITING_CHARS // 4))
     with pytest.raises(TextTooLong):
         made.write("c")
-    made.words()
+    made.parts()
     made.receive(Spoken(1, speech(3.0), 0, 100))
     while (piece := made.speech()) and not piece.text:
         pass

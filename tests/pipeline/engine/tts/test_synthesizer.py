@@ -243,7 +243,7 @@ async def test_a_shared_cache_that_answers_late_is_not_waited_for(
             await asyncio.sleep(0.01)
     assert "".join(piece.text for piece in pieces) == "the cat"
     assert not any((piece.pcm == 1).all() and len(piece.pcm) == 2400 for piece in pieces)
-    assert not made._asking
+    assert not made.asking
     await made.close()
 
 
