@@ -2,23 +2,30 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
 import uvicorn
 from aiohttp import web
 from fastapi import FastAPI, WebSocket
+from pipecat.workers.runner import WorkerRunner
 
 from offhook.bench.process import LoopLag, stats_route, stay
 
 
-async def serve_streams(
-    stream: Callable[[WebSocket], Awaitable[None]], running: Coroutine[Any, Any, Any]
-) -> None:
-    """Serves a stock server's streams by WebSocket beside `running` until this child is told to
-    end. GET /streams says where they are."""
-    lag, streams = LoopLag(), FastAPI()
-    streams.add_api_websocket_route("/stream", stream)
+class Stock(Protocol):
+    """A server by Pipecat with a pipeline for each stream."""
+
+    runner: WorkerRunner
+
+    async def stream(self, websocket: WebSocket) -> None: ...
+
+
+async def serve_streams(create: Callable[[], Stock]) -> None:
+    """Serves the streams of a stock server by WebSocket until this child is told to end. It is
+    created in the running loop, which Pipecat wants. GET /streams says where its streams are."""
+    stock, lag, streams = create(), LoopLag(), FastAPI()
+    streams.add_api_websocket_route("/stream", stock.stream)
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(streams, log_level="critical", lifespan="off"))
     app = web.Application()
@@ -29,7 +36,7 @@ async def serve_streams(
 
     app.router.add_get("/streams", where)
     tasks = [
-        asyncio.create_task(running),
+        asyncio.create_task(stock.runner.run(auto_end=False)),
         asyncio.create_task(lag.watch()),
         asyncio.create_task(server.serve([listening])),
     ]

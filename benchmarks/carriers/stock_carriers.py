@@ -65,8 +65,7 @@ def main() -> None:
     if arguments.cpu is not None:
         os.sched_setaffinity(0, {arguments.cpu})
     logger.remove()
-    stock = Stock()
-    run(serve_streams(stock.stream, stock.runner.run(auto_end=False)))
+    run(serve_streams(Stock))
 
 
 if __name__ == "__main__":

@@ -89,8 +89,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=0)
     arguments = parser.parse_args()
     logger.remove()
-    stock = Stock(arguments.words)
-    run(serve_streams(stock.stream, stock.runner.run(auto_end=False)))
+    run(serve_streams(lambda: Stock(arguments.words)))
 
 
 if __name__ == "__main__":
