@@ -103,9 +103,12 @@ def check_tensor(
         raise EngineError(f"{path}: {name} is {dtype}; quantised models are not read")
 
 
-def check_names(folder: Path, wanted: Set[str]) -> None:
-    """Raises EngineError naming the tensors that the checkpoint lacks or has beyond `wanted`."""
-    _check_names(folder, wanted, find_tensors(folder).keys())
+def check_names(
+    folder: Path, wanted: Set[str], ours: Callable[[str], bool] = lambda name: True
+) -> None:
+    """Raises EngineError naming the tensors that the checkpoint lacks or has beyond `wanted`;
+    `ours` as of `fill`."""
+    _check_names(folder, wanted, {n for n in find_tensors(folder) if n in wanted or ours(n)})
 
 
 def _check_names(folder: Path, wanted: Set[str], found: Set[str]) -> None:
