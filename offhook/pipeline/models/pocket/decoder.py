@@ -10,6 +10,7 @@ the last inputs of each convolution.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -186,8 +187,7 @@ class _Transformer(nn.Module):
 class _Upsampling(nn.Module):
     def __init__(self, s: DecoderSizes) -> None:
         super().__init__()
-        self.weights = _Weights(s.first.inputs, 1, 2 * s.steps)
-        self.convtr = nn.ModuleDict({"convtr": self.weights})
+        self.convtr = nn.ModuleDict({"convtr": _Weights(s.first.inputs, 1, 2 * s.steps)})
 
 
 class _Quantizer(nn.Module):
@@ -214,7 +214,8 @@ class Decoder(nn.Module):
         """Folds in the mean and the standard deviation of the latents [latent size]."""
         weight = self.quantizer.output_proj.weight[..., 0]
         self.input = _linear(weight * deviation, weight @ mean)
-        now, before = self.upsample.weights.weight[:, 0].T.contiguous().chunk(2)
+        upsampling = cast(_Weights, self.upsample.convtr["convtr"]).weight
+        now, before = upsampling[:, 0].T.contiguous().chunk(2)
         self.now, self.before = now, before
         for module in self.modules():
             if isinstance(module, Layer | _Convolution | _TransposedConvolution):
