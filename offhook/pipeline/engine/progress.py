@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from offhook.pipeline.speech.recognizer import Progress
 
+DOWNLOADING = "downloading"
+"""First word of the description while weights come from a hub."""
 LOAD_SHARE = 0.7
 """Share of the bar for loading weights; the rest is for warm-up."""
 
@@ -16,13 +18,14 @@ class Bar:
 
     def reading(self, model: str) -> Callable[[int, int], None]:
         """Returns the callback for loading the next model; it is called with (bytes done, total
-        bytes)."""
+        bytes), and until all have come the model is being downloaded."""
         begin, self._begin = self._begin, self._begin + self._read_share
         self._progress(begin, f"reading {model}")
 
         def read(done: int, total: int) -> None:
             part = done / total if total else 0.0
-            self._progress(begin + self._read_share * min(1.0, part), f"reading {model}")
+            doing = DOWNLOADING if part < 1 else "reading"
+            self._progress(begin + self._read_share * min(1.0, part), f"{doing} {model}")
 
         return read
 

@@ -8,12 +8,10 @@ A product of few rows takes as long as its weights take to be read from memory, 
 bytes is up to a quarter of the time, more where the CPU also multiplies 8-bit numbers faster.
 """
 
-import os
-from enum import Enum
-
 import torch
 from torch import Tensor
 
+from offhook.pipeline.models.instructions import Instructions, instructions_of
 from offhook.pipeline.models.qwen3.linear import Linear
 
 LARGEST_WEIGHT = 127
@@ -24,30 +22,9 @@ MIN_WEIGHTS = 500_000
 more than it saves."""
 
 
-class Instructions(Enum):
-    """How the CPU multiplies 8-bit numbers."""
-
-    VNNI = "VNNI"
-    """Products of 8-bit numbers are summed in 32 bits in one instruction."""
-    AVX = "AVX without VNNI"
-    """Pairs of products are summed in 16 bits first: inputs have 7 bits, so that no sum
-    overflows."""
-    OTHER = "QNNPACK"
-    """Anything else, such as ARM."""
-
-
-WITHOUT_VNNI = ("SSE41", "AVX", "AVX2", "AVX512_CORE")
-"""Values of ONEDNN_MAX_CPU_ISA, which restricts oneDNN, the library below torch."""
-
-
 def instructions() -> Instructions:
     """Returns what oneDNN uses on this CPU."""
-    has = torch.cpu.get_capabilities()
-    if not has.get("avx2"):
-        return Instructions.OTHER
-    vnni = has.get("avx512_vnni") or has.get("avx_vnni")
-    masked = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in WITHOUT_VNNI
-    return Instructions.VNNI if vnni and not masked else Instructions.AVX
+    return instructions_of(torch.cpu.get_capabilities())
 
 
 class Int8Linear(torch.nn.Module):

@@ -40,6 +40,8 @@ def _serve(arguments: Namespace) -> int:
 
     given = {"HOST": arguments.host, "PORT": arguments.port}
     options = {f"OFFHOOK_SERVER_{k}": str(v) for k, v in given.items() if v is not None}
+    if arguments.engines:
+        options |= {f"OFFHOOK_{k}_ENGINE": arguments.engines for k in ("ASR", "TTS")}
     read = partial(configuration.load, arguments.config, {**os.environ, **options})
     config = read()
     set_up(config.log)

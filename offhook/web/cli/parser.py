@@ -58,6 +58,12 @@ def _serve_parser(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--config", type=Path, help="default: offhook.toml, if it exists")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="default 7860")
+    serve.add_argument(
+        "--engines",
+        choices=("auto",),
+        help="hear and speak with the best engines that this machine can run, instead of those of "
+        "the configuration: they are downloaded while calls go on with the embedded ones",
+    )
     serve.add_argument("--bot", type=Path, metavar="FILE", help="run this Pipecat bot file")
 
 
@@ -226,8 +232,8 @@ def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
 
 def _tts_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     """Adds the TTS options; `more` lists further engines."""
-    engines = ("auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", *more)
-    parser.add_argument("--engine", choices=engines, default="auto")
+    engines = ("embedded", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", *more)
+    parser.add_argument("--engine", choices=engines, default="embedded")
     parser.add_argument("--model", default="", help=f"qwen3-tts: {MODEL_HELP} or a folder")
     _hub_argument(parser)
     _voices_argument(parser)

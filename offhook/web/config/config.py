@@ -50,11 +50,15 @@ if TYPE_CHECKING:
     from offhook.media.codecs.opus import OpusSettings
 
 DEFAULT_FILE = Path("offhook.toml")
-AsrEngine = Literal["pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", "openai"]
-TtsEngine = Literal["auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", "openai"]
-"""auto: Flite if its library is installed, otherwise eSpeak NG if its wheel is. openai: an external
-server with OpenAI's audio API."""
+AsrEngine = Literal["pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", "openai", "auto"]
+TtsEngine = Literal[
+    "embedded", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", "openai", "auto"
+]
+"""embedded: Flite if its library is installed, otherwise eSpeak NG if its wheel is. openai: an
+external server with OpenAI's audio API. auto: the best that this machine can run, see
+`engines.choice`."""
 OPENAI = "openai"
+AUTO = "auto"
 ENVIRONMENT_PREFIX = "OFFHOOK_"
 Secret = Annotated[str, Field(repr=False)]
 """A string that is never logged."""
@@ -217,6 +221,10 @@ class Engines(Section):
         return table
 
 
+FIXED_BY_AUTO = ("model", "url", "idle_seconds", "preload")
+"""Keys of [asr] and [tts] that auto decides: its workers are local and stay loaded."""
+
+
 class SpeechEngine(Section):
     """Settings common to [asr] and [tts]."""
 
@@ -262,6 +270,10 @@ class SpeechEngine(Section):
     def _fits_the_engine(self) -> Self:
         if self.engine == OPENAI and not self.url:
             raise ValueError("url is required, e.g. http://host:port/v1")
+        if self.engine == AUTO:
+            for key in FIXED_BY_AUTO:
+                if getattr(self, key) != type(self).model_fields[key].default:
+                    raise ValueError(f"{key} is for an engine that is named, not for auto")
         for key, engines in self.OF_ENGINES.items():
             given = getattr(self, key) != type(self).model_fields[key].default
             if given and self.engine not in engines and not self.url:
@@ -290,7 +302,7 @@ class Asr(SpeechEngine):
 
     OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **SpeechEngine.OF_ENGINES,
-        "processes": ("pocketsphinx",),
+        "processes": ("pocketsphinx", AUTO),
         "final_model": ("qwen3-asr",),
         "aligner": ("qwen3-asr", "qwen3-asr-official"),
         "precision": ("qwen3-asr", "nemotron"),
@@ -317,7 +329,7 @@ class Asr(SpeechEngine):
 
 
 class Tts(SpeechEngine):
-    engine: TtsEngine = "auto"
+    engine: TtsEngine = "embedded"
     voices: str = ""
     """Folder of cloned and described voices; empty: the default folder."""
     audio_cache: str = ""

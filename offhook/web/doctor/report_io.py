@@ -31,7 +31,7 @@ from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.ice.port_io import RECEIVE_BUFFER_BYTES
-from offhook.web.config.config import AsrEngine, Config, ConfigError, TtsEngine, load
+from offhook.web.config.config import AUTO, AsrEngine, Config, ConfigError, TtsEngine, load
 from offhook.web.doctor.carriers import examine_carriers
 from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.doctor.gpu_io import described, look, streams_described, voices_described
@@ -92,7 +92,7 @@ def _pocketsphinx() -> str:
 def _recognizer_line(config: Config) -> str:
     asr = config.asr
     if not asr.url:
-        if asr.engine == "pocketsphinx":
+        if asr.engine in ("pocketsphinx", AUTO):
             return _pocketsphinx()
         return _in_worker(asr.engine, asr.python, "call")
     remote = recognizer_of(asr)
@@ -106,7 +106,7 @@ def _speaking(config: Config) -> Iterator[Finding]:
         remote = synthesizer_of(tts)
         asking = _ask(remote, tts.url, lambda: remote.start(tts.options()))
         yield _attempt("speaking", lambda: asyncio.run(asking))
-    elif tts.engine == "auto":
+    elif tts.engine in ("embedded", AUTO):
         flite = _attempt("speaking", _flite, "eSpeak NG speaks instead")
         yield flite
         if flite.verdict != "ok" or is_installed():

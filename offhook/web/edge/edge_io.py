@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -35,7 +35,7 @@ from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecogni
 from offhook.pipeline.speech.recognizer import Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
-from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.ice.port_io import IcePort
@@ -49,8 +49,8 @@ from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.trunks.trunks import SipSettings
+from offhook.web.config.config import AUTO, Config, ConfigError, TtsEngine, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
-from offhook.web.config.config import Config, ConfigError, WebRtc
 from offhook.web.edge import tracing_io
 from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agent_probe_io import AgentProbes
@@ -60,13 +60,15 @@ from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_
 from offhook.web.edge.program_calls_io import ProgramCalls
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.edge.whip_calls_io import WhipCalls
+from offhook.web.engines.auto_io import AutoEngine, auto_recognizer, auto_synthesizer
+from offhook.web.engines.choice import EMBEDDED_OF, AutoWorker, Kind
 from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
 from offhook.web.engines.remote_engine_io import RemoteEngine, here, until_loaded
 from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
 from offhook.web.http.access import AccessPolicy
 from offhook.web.process.logs import for_log, kind
 from offhook.web.process.loop_io import freeze_loaded_objects
-from offhook.web.process.metrics import Metrics
+from offhook.web.process.metrics import EngineInUse, Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer
 
@@ -98,9 +100,15 @@ class UnknownPeer(KeyError):
 class Edge:
     """Everything one process needs to handle calls."""
 
-    def __init__(self, config: Config, bot: Bot | None = None, secret_key: str = "") -> None:
+    def __init__(
+        self,
+        config: Config,
+        bot: Bot | None = None,
+        secret_key: str = "",
+        auto: Sequence[AutoWorker] = (),
+    ) -> None:
         """`secret_key`: key of client secrets where the configuration has none; "" for a random
-        one."""
+        one. `auto`: workers of the engines that take over from the embedded ones."""
         self.config = config
         self.secret_key = secret_key or token_urlsafe()
         self._bot = bot
@@ -147,6 +155,10 @@ class Edge:
         self._recordings: RecordingWriter | None = None
         self._writer = ThreadPoolExecutor(1, "call records")
         self._engines: Engines
+        """Those of the configuration; calls get `_engines_now`."""
+        self._auto_workers = auto
+        self._auto_asr: AutoEngine[Recognizer] | None = None
+        self._auto_tts: AutoEngine[Synthesizer] | None = None
         self._tracing = False
         self._quality: asyncio.Task[None]
         self._measuring: asyncio.Task[None]
@@ -203,6 +215,9 @@ class Edge:
             self._room.measure(lambda: len(self.legs)), name="load"
         )
         self.probes.start()
+        for engine in self.auto:
+            if engine.worker.wanted:
+                engine.want()
         self.ready = not self._awaited
         if self._awaited:
             self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
@@ -259,18 +274,73 @@ class Edge:
         """Loads and warms up the shared engines and returns a description. Raises EngineError."""
         turn_detection = TurnDetection(VadBatch(), SmartTurn(), self.config.turn_settings())
         recognizer = await self._open_recognizer()
-        synthesizer = await self._open_synthesizer()
-        options = self.config.asr.options(), self.config.tts.options()
-        self._engines = Engines(turn_detection, recognizer, synthesizer, *options)
+        synthesizer, speaking = await self._open_synthesizer()
+        hearing = self.config.asr.options()
+        if self.config.asr.engine == AUTO:  # PocketSphinx, which hears English only
+            hearing = replace(hearing, language=None)
+        self._engines = Engines(turn_detection, recognizer, synthesizer, hearing, speaking)
         self.clock.after = turn_detection.vad.run
+        self._open_auto()
+        self.metrics.add_engines(self._engines_in_use)
         names = f"hears with {recognizer.name}, speaks with {synthesizer.name}"
         return f"{names}, agent {self.config.agent.kind}"
+
+    def _open_auto(self) -> None:
+        """Creates the clients of the workers of `auto`."""
+        engines, config = self._engines, self.config
+        for worker in self._auto_workers:
+            if worker.kind == "asr":
+                name = str(EMBEDDED_OF["asr"])
+                self._auto_asr, remote = auto_recognizer(worker, config.asr.options(), name)
+                self.metrics.add_recognizer_losses(remote.losses)
+            else:
+                name = engines.synthesizer.name
+                self._auto_tts = auto_synthesizer(worker, config.tts.options(), name)
+
+    @property
+    def auto(self) -> list[AutoEngine[Recognizer] | AutoEngine[Synthesizer]]:
+        """Returns the engines that take over, or may, from the embedded ones."""
+        return [engine for engine in (self._auto_asr, self._auto_tts) if engine is not None]
+
+    def _engines_now(self) -> Engines:
+        """Returns the engines of a call that begins now."""
+        engines, config = self._engines, self.config
+        if self._auto_asr is not None and (recognizer := self._auto_asr.engine) is not None:
+            hearing = config.asr.options()
+            engines = replace(engines, recognizer=recognizer, hearing=hearing)
+        if self._auto_tts is not None and (synthesizer := self._auto_tts.engine) is not None:
+            speaking = config.tts.options()
+            engines = replace(engines, synthesizer=synthesizer, speaking=speaking)
+        return engines
+
+    def _engines_in_use(self) -> list[EngineInUse]:
+        engines, used = self._engines_now(), []
+        names: dict[Kind, str] = {"asr": engines.recognizer.name, "tts": engines.synthesizer.name}
+        of_auto = {engine.worker.kind: engine for engine in self.auto}
+        for hears_or_speaks, name in names.items():
+            auto = of_auto.get(hears_or_speaks)
+            state = (str(auto.state), auto.look.fraction) if auto is not None else ()
+            used.append(EngineInUse(hears_or_speaks, _public(name), *state))
+        return used
+
+    def engine_report(self) -> dict[str, Any]:
+        """Returns the states of the engines of `auto` by kind, for the operator."""
+        return {engine.worker.kind: engine.report() for engine in self.auto}
+
+    def health(self) -> dict[str, Any]:
+        """Returns the body of GET /healthz."""
+        engines = {e.worker.kind: e.health() for e in self.auto if e.worker.wanted}
+        return {"status": "ok", **({"engines": engines} if engines else {})}
 
     def _serve_programs(self) -> SpeechServer:
         """Builds the speech API on the engines of the calls, which have priority."""
         engines, asr, tts = self._engines, self.config.asr, self.config.tts
-        hears = here(engines.recognizer, asr.engine, MODELS.get(asr.engine, ""))
+        hears = here(engines.recognizer, "pocketsphinx", MODELS["pocketsphinx"])
+        if self._auto_asr is not None:
+            hears = self._auto_asr.handle(hears)
         speaks = here(engines.synthesizer, engines.synthesizer.name, "")
+        if self._auto_tts is not None:
+            speaks = self._auto_tts.handle(speaks)
         if asr.url:
             hears = self._elsewhere_at(elsewhere_at("asr", asr, engines.recognizer))
         if tts.url:
@@ -288,7 +358,7 @@ class Edge:
         """Returns PocketSphinx, or the client of the worker at the configured URL."""
         asr = self.config.asr
         if not asr.url:
-            if asr.engine != "pocketsphinx":
+            if asr.engine not in ("pocketsphinx", AUTO):
                 raise ConfigError("asr.url: this engine runs in a worker")
             embedded = PocketSphinxRecognizer(asr.processes)
             self.metrics.add_recognizer_losses(embedded.losses)
@@ -307,28 +377,33 @@ class Edge:
             self._awaited.append(start)
         return remote
 
-    async def _open_synthesizer(self) -> Synthesizer:
-        """Returns a local voice, or the client of the worker at the configured URL."""
+    async def _open_synthesizer(self) -> tuple[Synthesizer, VoiceOptions]:
+        """Returns a local voice, or the client of the worker at the configured URL, and the options
+        of its replies."""
         tts = self.config.tts
+        options = tts.options()
         if not tts.url:
             if tts.engine not in EMBEDDED:
                 raise ConfigError("tts.url: this engine runs in a worker")
-            synthesizer = open_synthesizer(tts.engine, tts.models(self.config.engines.hub))
+            engine: TtsEngine = "embedded" if tts.engine == AUTO else tts.engine
+            synthesizer = open_synthesizer(engine, tts.models(self.config.engines.hub))
             await synthesizer.start()
             try:
-                synthesizer.open(tts.options()).cancel()
+                synthesizer.open(options).cancel()
             except ValueError as error:
-                raise ConfigError(f"tts.engine: {error}") from error
-            return synthesizer
+                if tts.engine != AUTO:
+                    raise ConfigError(f"tts.engine: {error}") from error
+                options = VoiceOptions(speed=tts.speed)  # the rest is for the engine to come
+            return synthesizer, options
         remote = synthesizer_of(tts)
 
         async def start() -> str:
-            await remote.start(tts.options())
+            await remote.start(options)
             return remote.name
 
         if tts.preload is not False:
             self._awaited.append(start)
-        return remote
+        return remote, options
 
     async def _wait_for_workers(self) -> None:
         """Waits for required workers; no call is admitted before."""
@@ -385,7 +460,7 @@ class Edge:
         if self.speech is not None:
             self.speech.stop_streams()
             await self.speech.close()
-        for engine in self._elsewhere:
+        for engine in (*self._elsewhere, *self.auto):
             await engine.close()
         if self._bot is None:
             await self._engines.close()
@@ -404,7 +479,7 @@ class Edge:
             return None
         if self._bot is not None:
             return {"agent": "bot", "hears": "its own", "speaks": "its own"}
-        engines = self._engines
+        engines = self._engines_now()
         return {
             "agent": self.config.agent.kind,
             "hears": _public(engines.recognizer.name),
@@ -672,7 +747,7 @@ class Edge:
 
         call = Call(
             leg,
-            self._engines,
+            self._engines_now(),
             make_agent,
             self.config.server.max_call_minutes * 60,
             self._tracing,

@@ -13,7 +13,7 @@ import socket
 import sys
 import tempfile
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,11 +30,12 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.hand_over_io import adopting
 from offhook.web.edge.reload_io import Read, Reload, use
 from offhook.web.edge.siblings_io import NumberedEdge, Siblings, socket_path, stream_path
+from offhook.web.engines.choice import AutoWorker
 from offhook.web.http.listening_io import Runner
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run as run_loop
 from offhook.web.process.stop_io import Stop, first_of
-from offhook.web.worker.local_worker_io import end_within, local_workers
+from offhook.web.worker.local_worker_io import auto_workers, end_within, local_workers
 
 FIRST = 1
 """Number of the process that starts the others."""
@@ -68,6 +69,8 @@ class Settings:
     bot_file: Path | None
     secret_key: str = field(repr=False)
     """Key of client secrets where the configuration has none."""
+    auto: Sequence[AutoWorker] = ()
+    """Workers of the engines of `auto`, which all processes share."""
 
 
 # --- one process ---
@@ -77,7 +80,7 @@ class Settings:
 async def _open(settings: Settings) -> AsyncIterator[Edge]:
     """An edge that takes calls from the port and from its siblings. Raises EngineError, OSError."""
     bot = load_bot(settings.bot_file) if settings.bot_file is not None else None
-    edge = NumberedEdge(settings.config, bot, settings.number, settings.secret_key)
+    edge = NumberedEdge(settings.config, bot, settings.number, settings.secret_key, settings.auto)
     await edge.start()
     async with shared(edge, settings.directory):
         yield edge
@@ -198,9 +201,10 @@ async def serve_all(config: Config, bot_file: Path | None = None, read: Read | N
         _number_logs(settings)
         async with (
             local_workers(config) as config,
+            auto_workers(config) as auto,
             # outer, so that this process's calls end while the others stop
             asyncio.TaskGroup() as others,
-            _open(settings := replace(settings, config=config)) as edge,
+            _open(settings := replace(settings, config=config, auto=auto)) as edge,
         ):
             hive = OtherProcesses(config)
             for number in range(2, server.processes + 1):

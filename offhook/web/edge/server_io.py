@@ -40,7 +40,7 @@ from offhook.web.http.access import (
     issue_token,
     parse_token_request,
 )
-from offhook.web.http.access_io import GRANT, Door, admit, open_door, peer_of
+from offhook.web.http.access_io import GRANT, Door, admit, is_operator, open_door, peer_of
 from offhook.web.http.health_io import Health, add_health_routes
 from offhook.web.http.listening_io import Address, BodyTimeoutError, Runner, listener
 from offhook.web.page import page_io
@@ -52,7 +52,7 @@ from offhook.web.speech_api.disconnect_io import has_disconnected
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import GONE, answer_of
 from offhook.web.speech_api.server_io import guard as speech_guard
-from offhook.web.worker.local_worker_io import local_workers
+from offhook.web.worker.local_worker_io import auto_workers, local_workers
 
 BAD_REQUESTS = (
     *(RequestError, OfferError, FragmentError),
@@ -146,8 +146,23 @@ async def cancelled(request: web.Request) -> web.Response:
 
 
 async def status(request: web.Request) -> web.Response:
-    answers = request.app[EDGE].default_agent_name()
-    return web.json_response({"status": "ready", "transports": ["webrtc"], "answers": answers})
+    """Tells who answers; the operator also learns what `auto` is doing, or could do."""
+    edge = request.app[EDGE]
+    told = {"status": "ready", "transports": ["webrtc"], "answers": edge.default_agent_name()}
+    if edge.auto and is_operator(request):
+        told["engines"] = edge.engine_report()
+    return web.json_response(told)
+
+
+async def accepted(request: web.Request) -> web.Response:
+    """POST /engines: uses the engines that `auto` would choose, for calls from when they are
+    ready."""
+    edge = request.app[EDGE]
+    if not edge.auto:
+        return error(409, "no other engine is on offer here: see offhook doctor")
+    for engine in edge.auto:
+        engine.want()
+    return web.json_response({"engines": edge.engine_report()}, status=202)
 
 
 def readiness(edge: Edge) -> dict[str, Any]:
@@ -181,13 +196,13 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
         app.router.add_delete(f"{prefix}/api/offer/{{pc_id}}", cancelled)
     app.router.add_post("/start", start)
     app.router.add_get("/status", status)
-    alive = {"status": "ok"}
-    health = Health(lambda: alive, partial(readiness, edge), edge.metrics.registry)
+    health = Health(edge.health, partial(readiness, edge), edge.metrics.registry)
     add_health_routes(app, health)
     calls_io.add_routes(app.router)
     carrier_routes_io.add_routes(app.router)
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)
+    app.router.add_post("/engines", accepted)
     call_control_io.add_routes(app, edge.programs)
     if edge.speech is not None and door != "admin":
         mount(app, edge.speech)
@@ -228,8 +243,8 @@ async def serve(config: Config, bot_file: Path | None = None, read: Read | None 
     stop = Stop()
     stop.on_signals()
     as_read = config
-    async with local_workers(config) as config:
-        edge = Edge(config, bot)
+    async with local_workers(config) as config, auto_workers(config) as auto:
+        edge = Edge(config, bot, auto=auto)
         await edge.start()
         if read is not None:
             stop.reload = Reload(edge, as_read, read)

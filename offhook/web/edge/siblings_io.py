@@ -9,7 +9,7 @@ connection is handed over.
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
 from offhook.web.edge.refusals import RETRY_AFTER_S
 from offhook.web.edge.whip_calls_io import WhipRefusal
+from offhook.web.engines.choice import AutoWorker
 from offhook.web.http import health_io
 from offhook.web.http.access_io import PEER_HEADER, peer_of
 from offhook.web.realtime import call_control_io
@@ -70,7 +71,14 @@ WITH_PHONES = 1
 class NumberedEdge(Edge):
     """An edge whose pc_ids start with its process number, as in `2-7f3a`."""
 
-    def __init__(self, config: Config, bot: Bot | None, number: int, secret_key: str = "") -> None:
+    def __init__(
+        self,
+        config: Config,
+        bot: Bot | None,
+        number: int,
+        secret_key: str = "",
+        auto: Sequence[AutoWorker] = (),
+    ) -> None:
         # All messages of a SIP dialog must reach one process, so phones are in the first one.
         if number != WITH_PHONES:
             others = tuple(c for c in config.carriers if c.provider != "audiosocket")
@@ -79,7 +87,7 @@ class NumberedEdge(Edge):
                 port = config.webrtc.port + number - WITH_PHONES
                 webrtc = config.webrtc.model_copy(update={"port": port})
                 config = config.model_copy(update={"webrtc": webrtc})
-        super().__init__(config, bot, secret_key)
+        super().__init__(config, bot, secret_key, auto)
         self.number = number
         self._prefix = f"{number}-"
 
@@ -147,6 +155,8 @@ class Siblings:
             return await self._to_holder(trickled.pc_id, request, handler)
         if wanted is server_io.cancelled:
             return await self._to_holder(request.match_info["pc_id"], request, handler)
+        if wanted is server_io.accepted:
+            return await self._to_all(request, handler)
         if wanted in calls_io.OF_CALLS:
             return await self._about_calls(request, handler)
         if wanted in carrier_routes_io.OF_CARRIERS:
@@ -164,6 +174,14 @@ class Siblings:
         if wanted in (server_io.offer, server_io.start):
             return await self._to_roomiest(request, handler)
         return await handler(request)
+
+    async def _to_all(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Handles the request here and in every process that answers."""
+        response = await handler(request)
+        others = (n for n in self._http if n != self._number)
+        passed = (self._pass_on(request, number) for number in others)
+        await asyncio.gather(*passed, return_exceptions=True)
+        return response
 
     async def _to_holder(
         self, pc_id: str, request: web.Request, handler: Handler

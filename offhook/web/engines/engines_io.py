@@ -16,10 +16,11 @@ from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.recognizer import EngineError, Progress, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
-from offhook.web.config.config import OPENAI, AsrEngine, TtsEngine
+from offhook.web.config.config import AUTO, OPENAI, AsrEngine, TtsEngine
 
-EMBEDDED = ("pocketsphinx", "auto", "flite", "espeak")
-"""Engines small enough for the process that handles calls."""
+EMBEDDED = ("pocketsphinx", "embedded", "flite", "espeak", AUTO)
+"""Engines small enough for the process that handles calls; with `auto` it runs the embedded ones
+until a worker is ready (see `auto_io`)."""
 CHECKOUT = Path(__file__).parents[3]
 MODELS: dict[AsrEngine | TtsEngine, str] = {
     "pocketsphinx": "en-us",
@@ -135,7 +136,7 @@ NO_MODEL = TtsModels("")
 
 
 def open_synthesizer(
-    engine: TtsEngine = "auto", models: TtsModels = NO_MODEL, progress: Progress = silent
+    engine: TtsEngine = "embedded", models: TtsModels = NO_MODEL, progress: Progress = silent
 ) -> Synthesizer:
     """Creates a synthesizer in this process, not yet started. Takes seconds if it imports torch.
     Raises EngineError."""
@@ -155,8 +156,8 @@ def open_synthesizer(
 
 
 def at_hand(engine: TtsEngine) -> TtsEngine:
-    """Returns the engine that `auto` selects here. Raises EngineError if there is none."""
-    if engine != "auto":
+    """Returns the voice that `embedded` selects here. Raises EngineError if there is none."""
+    if engine != "embedded":
         return engine
     try:
         FliteSynthesizer().load()

@@ -81,6 +81,7 @@ ROUTES: Mapping[str, Role] = {
     "calls": Role.OPERATOR,
     "sip": Role.OPERATOR,
     "tokens": Role.OPERATOR,
+    "engines": Role.OPERATOR,
     "carriers": Role.CARRIER,
 }
 """Roles by the beginning of a route's path; the longest applies."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 from aiohttp import web
 
-from offhook.web.http.access import AccessPolicy, Grant, Head, Role
+from offhook.web.http.access import AccessPolicy, Grant, Head, Refusal, Role
 
 Door = Literal["public", "admin", "siblings"]
 
@@ -63,6 +63,16 @@ def admit(request: web.Request) -> Grant:
         grant = policy.admit(role, head, time.time(), admin=door == "admin")
     request[GRANT] = grant
     return grant
+
+
+def is_operator(request: web.Request) -> bool:
+    """Returns whether the request could use the operator's routes."""
+    try:
+        policy, admin = request.app[ACCESS](), request.app[DOOR] == "admin"
+        policy.admit(Role.OPERATOR, head_of(request), time.time(), admin=admin)
+    except Refusal:
+        return False
+    return True
 
 
 def is_same_user(request: web.Request) -> bool:

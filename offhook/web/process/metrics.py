@@ -1,7 +1,7 @@
 """Prometheus metrics. Series are named after what they measure; times are in seconds."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -87,17 +87,53 @@ class PhoneCollector(Collector):
 
 
 class LossCollector(Collector):
-    """Loss counters of a recognizer, collected on each scrape."""
+    """Loss counters of the recognizers, collected on each scrape."""
 
-    def __init__(self, losses: Mapping[Loss, int]) -> None:
-        self._losses = losses
+    def __init__(self) -> None:
+        self.of: list[Mapping[Loss, int]] = []
 
     def collect(self) -> Iterable[Metric]:
         text = "Times the recogniser was lost while it heard somebody, and heard them again"
         family = CounterMetricFamily("offhook_recognizer_losses", text, labels=["how"])
         for how in get_args(Loss):
-            family.add_metric([how], self._losses.get(how, 0))
+            family.add_metric([how], sum(losses.get(how, 0) for losses in self.of))
         yield family
+
+
+@dataclass(frozen=True)
+class EngineInUse:
+    """What a new call would use for one kind of work, "asr" or "tts"."""
+
+    kind: str
+    engine: str
+    state: str = ""
+    """State of the engine that `auto` brings in; empty without one."""
+    fraction: float = 0.0
+    """How far that one has loaded, 0..1."""
+
+
+class EngineCollector(Collector):
+    """The engines of new calls, collected on each scrape."""
+
+    def __init__(self, engines: Callable[[], Iterable[EngineInUse]]) -> None:
+        self._engines = engines
+
+    def collect(self) -> Iterable[Metric]:
+        used = GaugeMetricFamily(
+            "offhook_engine_in_use", "1 for the engine of new calls", labels=["kind", "engine"]
+        )
+        states = GaugeMetricFamily(
+            "offhook_auto_engine", "1 for the state it is in", labels=["kind", "state"]
+        )
+        loaded = GaugeMetricFamily(
+            "offhook_auto_engine_loaded_ratio", "How far it has come and loaded", labels=["kind"]
+        )
+        for engine in self._engines():
+            used.add_metric([engine.kind, engine.engine], 1)
+            if engine.state:
+                states.add_metric([engine.kind, engine.state], 1)
+                loaded.add_metric([engine.kind], engine.fraction)
+        yield from (used, states, loaded)
 
 
 class IcePortCollector(Collector):
@@ -203,14 +239,22 @@ class Metrics:
         tasks = Gauge("offhook_tasks", "Tasks of the event loop", registry=registry)
         tasks.set_function(task_count)
         registry.register(LegCollector(legs))
+        self._losses: LossCollector | None = None
 
     def add_ice_port(self, port: IcePort) -> None:
         """Registers the counters of the port of all WebRTC calls; call it once."""
         self.registry.register(IcePortCollector(port))
 
     def add_recognizer_losses(self, losses: Mapping[Loss, int]) -> None:
-        """Registers a recognizer's loss counters; call it once."""
-        self.registry.register(LossCollector(losses))
+        """Registers a recognizer's loss counters."""
+        if self._losses is None:
+            self._losses = LossCollector()
+            self.registry.register(self._losses)
+        self._losses.of.append(losses)
+
+    def add_engines(self, engines: Callable[[], Iterable[EngineInUse]]) -> None:
+        """Registers the engines of new calls; call it once."""
+        self.registry.register(EngineCollector(engines))
 
     def add_phone_collector(self, sip: SipEndpoint) -> None:
         """Registers the SIP endpoint's counters; call it once, if there are phones."""

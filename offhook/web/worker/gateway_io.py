@@ -24,7 +24,7 @@ from offhook.web.process.loop_io import freeze_loaded_objects
 from offhook.web.process.stop_io import Stop
 from offhook.web.routes_io import listening
 from offhook.web.speech_api.server_io import SpeechServer
-from offhook.web.worker.local_worker_io import local_workers
+from offhook.web.worker.local_worker_io import local_workers, with_choices
 
 LISTEN = "127.0.0.1:7862"
 """Default address."""
@@ -55,7 +55,7 @@ class Gateway(SpeechServer):
     def know(self, config: Config) -> None:
         """Sets the names of the engines that local workers will run."""
         for elsewhere, settings in ((self._hears, config.asr), (self._speaks, config.tts)):
-            if not settings.url and settings.engine != "auto":
+            if not settings.url and settings.engine != "embedded":
                 elsewhere.name = settings.engine
                 elsewhere.model = settings.model or MODELS.get(settings.engine, "")
 
@@ -95,6 +95,7 @@ class Gateway(SpeechServer):
 async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[Gateway]:
     """A gateway that listens at the addresses. Raises EngineError, OSError."""
     local = all(address.local for address in addresses)
+    config = await asyncio.to_thread(with_choices, config)
     async with local_workers(config, gateway=True) as with_workers:
         gateway = Gateway(with_workers)
         gateway.know(config)

@@ -23,8 +23,16 @@ from loguru import logger
 
 from offhook.pipeline.speech.remote.worker_client_io import UNIX
 from offhook.pipeline.speech.streams.retry import RetryPolicy
-from offhook.web.config.config import Asr, Config, Tts
+from offhook.web.config.config import AUTO, Asr, Config, Tts
+from offhook.web.engines.choice import (
+    EMBEDDED_OF,
+    KINDS,
+    AutoWorker,
+    Kind,
+    choice_for,
+)
 from offhook.web.engines.engines_io import EMBEDDED, check_engine, official_python, with_usual_model
+from offhook.web.engines.machine_io import look
 from offhook.web.worker.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
 
 RESTART_S = 0.1
@@ -35,6 +43,9 @@ CRASH_WINDOW_S = 300.0
 """Period in s in which MAX_CRASHES crashes, or one permanent error, disable the child."""
 GIVEN_UP_S = 60.0
 """Time in s for which connections are then rejected; afterwards the child is started once more."""
+AUTO_RETRY_S = 10.0
+AUTO_RETRY_MAX_S = 600.0
+"""The same for an engine of `auto`, which something always waits for: doubled by each failure."""
 END_S = 5.0
 """Time limit in s for the child to exit when asked; then it is killed."""
 BACKLOG = 1024
@@ -55,13 +66,17 @@ COMMAND = (sys.executable, "-m", "offhook.web.worker.worker_child_io")
 class LocalWorker:
     """Manages the child; `run` runs until cancelled."""
 
-    def __init__(self, settings: ChildSettings, listening: socket.socket) -> None:
+    def __init__(
+        self, settings: ChildSettings, listening: socket.socket, given_up: RetryPolicy
+    ) -> None:
+        """`given_up` has the times for which connections are rejected."""
         self._settings = settings
         self._name = f"{settings.kind} worker"
         self._listening = listening
         self._crashes: list[float] = []
         self._retry = RetryPolicy(first_s=RESTART_S)
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
+        self._given_up = given_up
         self._given_up_until = 0.0
         self._why = ""
         self._beats = 0
@@ -92,7 +107,8 @@ class LocalWorker:
 
     def _reject(self) -> None:
         """Answers a waiting connection's request with the reason why there is no worker."""
-        body = json.dumps({"error": self._why}).encode()
+        left = self._given_up_until - asyncio.get_running_loop().time()
+        body = json.dumps({"error": self._why, "retry_s": round(max(0.0, left))}).encode()
         with suppress(OSError), self._listening.accept()[0] as connection:
             connection.setblocking(False)
             with suppress(BlockingIOError):
@@ -107,10 +123,11 @@ class LocalWorker:
         if len(self._crashes) == 1:
             self._retry.reset()
         if status == FAILED or len(self._crashes) == MAX_CRASHES:
-            self._why = f"the {self._name} {how}, given up for {GIVEN_UP_S:g} s: {last}"
+            pause = self._given_up.next_s()
+            self._why = f"the {self._name} {how}, given up for {pause:g} s: {last}"
             logger.error("x {}", self._why)
             self._crashes.clear()
-            self._given_up_until = now + GIVEN_UP_S
+            self._given_up_until = now + pause
             return 0.0
         logger.error("{} {}: {}", self._name, how, last)
         return self._retry.next_s()
@@ -141,6 +158,8 @@ class LocalWorker:
             return status
         finally:
             watching.cancel()
+            if not self._beats:  # loading, perhaps for minutes: it ends when its input does
+                process.stdin.close()
             await _end(process)
             relaying.cancel()
             await asyncio.gather(watching, relaying, return_exceptions=True)
@@ -167,6 +186,7 @@ class LocalWorker:
                 continue  # over LOG_LINE_BYTES: skipped
             if data == HEARTBEAT:
                 self._beats += 1
+                self._given_up.reset()
                 continue
             text = data.decode(errors="replace")
             if not text:
@@ -207,8 +227,11 @@ async def end_within(process: Process, limit_s: float) -> None:
 
 
 @asynccontextmanager
-async def on_demand(settings: ChildSettings) -> AsyncIterator[str]:
-    """Provides such a worker on demand while inside; yields its address."""
+async def on_demand(
+    settings: ChildSettings, retry_s: float = GIVEN_UP_S, retry_max_s: float = GIVEN_UP_S
+) -> AsyncIterator[str]:
+    """Provides such a worker on demand while inside; yields its address. A child that is given up
+    is started once more after `retry_s`, doubled by each failure up to `retry_max_s`."""
     with (
         tempfile.TemporaryDirectory(prefix="offhook-") as folder,  # mode 0700
         socket.socket(socket.AF_UNIX) as listening,
@@ -218,7 +241,8 @@ async def on_demand(settings: ChildSettings) -> AsyncIterator[str]:
         listening.listen(BACKLOG)
         listening.setblocking(False)
         running = asyncio.create_task(
-            LocalWorker(settings, listening).run(), name=f"{settings.kind} worker"
+            LocalWorker(settings, listening, RetryPolicy(first_s=retry_s, max_s=retry_max_s)).run(),
+            name=f"{settings.kind} worker",
         )
         try:
             yield UNIX + path
@@ -244,6 +268,53 @@ async def local_workers(config: Config, *, gateway: bool = False) -> AsyncIterat
             reached = {"url": url, "preload": bool(section.preload)}
             here[settings.kind] = section.model_copy(update=reached)
         yield config.model_copy(update=here) if here else config
+
+
+@asynccontextmanager
+async def auto_workers(config: Config) -> AsyncIterator[list[AutoWorker]]:
+    """Provides workers for the engines that `auto` chooses, also where the embedded engines are
+    configured and the operator may prefer them; yields those that are not embedded."""
+    kinds = [kind for kind in KINDS if _may_choose(config, kind)]
+    async with AsyncExitStack() as stack:
+        machine = await asyncio.to_thread(look) if kinds else None
+        workers = []
+        for kind in kinds:
+            assert machine is not None
+            section: Asr | Tts = getattr(config, kind)
+            choice, wanted = choice_for(config, kind, machine), section.engine == AUTO
+            if choice.embedded:
+                if wanted:
+                    logger.info("auto: {} stays: {}", choice.engine, choice.why)
+                continue
+            models = replace(section.models(config.engines.hub), model=choice.model)
+            requests = config.speech.transcriptions if kind == "asr" else config.speech.speeches
+            settings = ChildSettings(
+                choice.engine, models, _streams(config, False, requests), 0, config.log.level
+            )
+            url = await stack.enter_async_context(
+                on_demand(settings, AUTO_RETRY_S, AUTO_RETRY_MAX_S)
+            )
+            workers.append(AutoWorker(kind, choice, url, wanted))
+        yield workers
+
+
+def _may_choose(config: Config, kind: Kind) -> bool:
+    section: Asr | Tts = getattr(config, kind)
+    return not section.url and section.engine in (AUTO, EMBEDDED_OF[kind])
+
+
+def with_choices(config: Config) -> Config:
+    """Returns the configuration with the engines that `auto` means, for a server without embedded
+    engines. Takes a moment if one is auto."""
+    chosen: dict[str, object] = {}
+    for kind in KINDS:
+        section: Asr | Tts = getattr(config, kind)
+        if section.engine == AUTO:
+            choice = choice_for(config, kind, look())
+            logger.info("auto: {} {}: {}", choice.engine, choice.model, choice.why)
+            updated = {"engine": choice.engine, "model": choice.model}
+            chosen[kind] = section.model_copy(update=updated)
+    return config.model_copy(update=chosen)
 
 
 def _wanted(config: Config, gateway: bool = False) -> Iterator[ChildSettings]:

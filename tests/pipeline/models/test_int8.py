@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from offhook.pipeline.models.instructions import Instructions  # noqa: E402
 from offhook.pipeline.models.int8 import (  # noqa: E402
     MIN_WEIGHTS,
-    Instructions,
     Int8Linear,
     instructions,
     quantize,

@@ -46,7 +46,8 @@ def test_a_text_becomes_a_file(
     assert cli.main(["speak", TEXT]) == 0
     pcm = read_wav(Path("speech.wav"))
     report = capsys.readouterr()
-    assert f"speech.wav: {len(pcm) / RATE_OUT:.1f} s by {at_hand('auto')}, the first" in report.err
+    voice = at_hand("embedded")
+    assert f"speech.wav: {len(pcm) / RATE_OUT:.1f} s by {voice}, the first" in report.err
     assert "real-time factor 0." in report.err
     assert report.out == ""
     (tmp_path / "text").write_text(TEXT)

@@ -259,7 +259,7 @@ def test_a_traceback_tells_no_secret(lines, json_lines):
             "[asr]\nprecision = 'fp8-weights'",
             "asr: .*precision is for qwen3-asr and nemotron, not for pocket",
         ),
-        ("[tts]\nmax_requests = 2", "tts: .*max_requests is for openai, not for auto"),
+        ("[tts]\nmax_requests = 2", "tts: .*max_requests is for openai, not for embedded"),
     ],
 )
 def test_engines_that_cannot_be_say_so(tmp_path, line, says):

@@ -15,7 +15,7 @@ from offhook.web.doctor.gpu_io import SETTINGS, described
 H200 = Machine("2.11.0", "3.6.0", "", "NVIDIA H200", 100 << 30, 140 << 30, 800, near_cpus=48)
 
 
-def config(asr="qwen3-asr", tts="auto", **engines):
+def config(asr="qwen3-asr", tts="embedded", **engines):
     """`engines`: asr_KEY and tts_KEY of the configuration."""
     sections = {"asr": {"engine": asr}, "tts": {"engine": tts}}
     for name, value in engines.items():

@@ -294,10 +294,10 @@ def client_of(url: str, key: str = "none") -> AsyncOpenAI:
 async def speech_server() -> AsyncIterator[Served]:
     """On PocketSphinx and Flite (or eSpeak NG where Flite is not), started once a module."""
     recognizer = PocketSphinxRecognizer()
-    synthesizer = open_synthesizer("auto")
+    synthesizer = open_synthesizer("embedded")
     await asyncio.gather(recognizer.start(), synthesizer.start())
     hears = at_once(recognizer, "pocketsphinx", "en-us")
-    speaks = at_once(synthesizer, at_hand("auto"), "")
+    speaks = at_once(synthesizer, at_hand("embedded"), "")
     server = SpeechServer(Settings(), hears, speaks)
     try:
         async with (

@@ -60,7 +60,7 @@ def started() -> Iterator[list[int]]:
 
 
 def child(idle_seconds: float = 0) -> ChildSettings:
-    return ChildSettings(at_hand("auto"), TtsModels(""), 8, idle_seconds, "INFO")
+    return ChildSettings(at_hand("embedded"), TtsModels(""), 8, idle_seconds, "INFO")
 
 
 async def speak(
@@ -152,11 +152,11 @@ async def test_what_is_configured_reaches_the_child() -> None:
 
 
 async def test_the_command_serves_and_ends_when_told(tmp_path: Path) -> None:
-    async with command(tmp_path, "tts", at_hand("auto"), "127.0.0.1:0") as (url, process):
+    async with command(tmp_path, "tts", at_hand("embedded"), "127.0.0.1:0") as (url, process):
         synthesizer = RemoteSynthesizer(url)
         assert text_of(await speak(synthesizer, TEXT)) == TEXT
         assert synthesizer.voices() == list(
-            {"flite": ["slt", "rms", "awb"], "espeak": ["en-us"]}[at_hand("auto")]
+            {"flite": ["slt", "rms", "awb"], "espeak": ["en-us"]}[at_hand("embedded")]
         )
         began = time.monotonic()
         process.terminate()

@@ -19,7 +19,8 @@ from offhook.pipeline.engine.nemotron.utterance import FRAME_MS
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
 from offhook.pipeline.models import hub_io
-from offhook.pipeline.models.int8 import Instructions, instructions
+from offhook.pipeline.models.instructions import Instructions
+from offhook.pipeline.models.int8 import instructions
 from offhook.pipeline.models.nemotron import checkpoint as nemotron_checkpoint
 from offhook.pipeline.models.nemotron.model import NemotronConfig
 from offhook.pipeline.models.nemotron.tokenizer import LabelTokenizer

@@ -16,7 +16,8 @@ from torch import nn
 
 from offhook.media.memory_io import trim_heap
 from offhook.pipeline.models import checkpoint
-from offhook.pipeline.models.int8 import Instructions, quantize
+from offhook.pipeline.models.instructions import Instructions
+from offhook.pipeline.models.int8 import quantize
 from offhook.pipeline.models.nemotron.mel import FFT, HOP, PREEMPHASIS, WINDOW
 from offhook.pipeline.models.nemotron.model import EncoderConfig, Nemotron, NemotronConfig
 from offhook.pipeline.models.qwen3.body import require

@@ -83,10 +83,10 @@ def test_without_flite_and_without_it_there_is_a_word_about_what_to_install(
         raise EngineError("no libflite1 here")
 
     monkeypatch.setattr(FliteSynthesizer, "load", missing)
-    assert engines_io.at_hand("auto") == "espeak"
+    assert engines_io.at_hand("embedded") == "espeak"
     monkeypatch.setattr(espeak_io, "find_spec", lambda name: None)
     with pytest.raises(EngineError, match=r"libflite1.*espeakng-loader"):
-        engines_io.at_hand("auto")
+        engines_io.at_hand("embedded")
     with pytest.raises(EngineError, match=r"libflite1.*espeakng-loader"):
         EspeakSynthesizer().load()
 

@@ -350,7 +350,7 @@ async def pcm_of(quick: Quick, **fields: Any) -> Pcm:
 async def test_a_reply_begins_and_ends_without_silence_and_keeps_its_pitch(
     monkeypatch: pytest.MonkeyPatch, usual: bool
 ) -> None:
-    voice = open_synthesizer("auto") if usual else EspeakSynthesizer()
+    voice = open_synthesizer("embedded") if usual else EspeakSynthesizer()
     async with embedded(voice, monkeypatch) as quick:
         for text in ("Yes.", "Your call is important to us.", "Thank you. Goodbye!"):
             loud = levels(pcm := await pcm_of(quick, input=text))

@@ -1,0 +1,85 @@
+"""Looks at the machine for `choice`, in milliseconds: without importing torch."""
+
+import os
+import platform
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from offhook.pipeline.models.instructions import Instructions, instructions_of
+from offhook.web.engines.choice import Machine
+from offhook.web.engines.engines_io import NEEDED
+
+GPU_QUERY_TIMEOUT_S = 5
+CPU_INFO = Path("/proc/cpuinfo")
+CGROUP = Path("/sys/fs/cgroup")
+"""Limits of a container (cgroup v2)."""
+
+
+def look() -> Machine:
+    """Examines this machine; may take a second if it has a GPU."""
+    packages = {package for _, needed in NEEDED.values() for package in needed}
+    return Machine(
+        _cores(),
+        _memory_bytes(),
+        _instructions(),
+        _gpu_bytes(),
+        frozenset(package for package in packages if find_spec(package) is not None),
+    )
+
+
+def _cores() -> int:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota, _, period = _limit("cpu.max").partition(" ")
+    if quota.isdecimal() and period.isdecimal():
+        return max(1, min(usable or 1, int(quota) // int(period)))
+    return usable or 1
+
+
+def _memory_bytes() -> int:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = _limit("memory.max")
+    return min(total, int(limit)) if limit.isdecimal() else total
+
+
+def _limit(name: str) -> str:
+    try:
+        return (CGROUP / name).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _instructions() -> Instructions:
+    """Returns what `models.int8.instructions` would, where the system tells."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return Instructions.OTHER
+    try:
+        flags = next(
+            line.partition(":")[2].split()
+            for line in CPU_INFO.read_text().splitlines()
+            if line.startswith("flags")
+        )
+    except (OSError, StopIteration):
+        return Instructions.AVX  # every x86 CPU of the last ten years
+    return instructions_of(dict.fromkeys(flags, True))
+
+
+def _gpu_bytes() -> int:
+    """Returns the memory of the largest NVIDIA GPU, 0 if torch could not use it."""
+    try:
+        if version("torch").endswith("+cpu"):
+            return 0
+    except PackageNotFoundError:
+        return 0
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1") or not shutil.which("nvidia-smi"):
+        return 0
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(
+            query, capture_output=True, text=True, timeout=GPU_QUERY_TIMEOUT_S, check=True
+        )
+        return max(int(line) for line in done.stdout.split()) << 20
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return 0
