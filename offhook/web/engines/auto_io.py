@@ -133,6 +133,7 @@ class AutoEngine(Generic[E]):
             return SILENT
         except EngineError as error:
             pause = self._refused.next_s()
+            logger.error("x auto: {}", error)
             self._see(replace(look, sign=Sign.FAILS, fault=str(error), retry_s=pause))
             await asyncio.sleep(pause)
             return self.look
@@ -162,9 +163,9 @@ class AutoEngine(Generic[E]):
                     *(name, verb, self._stand_in),
                 )
             case News.FAILED:
-                line.error(
-                    "x auto: {}; calls {} with {}, it is tried again in {:g} s",
-                    *(look.fault, verb, self._stand_in, look.retry_s),
+                line.warning(
+                    "auto: {} has failed; calls {} with {}, and it is tried again in {:g} s",
+                    *(name, verb, self._stand_in, look.retry_s),
                 )
 
 

@@ -1,0 +1,69 @@
+"""What `auto` means on which machine."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from offhook.pipeline.models.instructions import Instructions
+from offhook.web.config.config import Asr, Config, Tts
+from offhook.web.engines import machine_io
+from offhook.web.engines.choice import GIB, Kind, Machine, choice_for, choose
+from offhook.web.engines.engines_io import NEEDED
+
+ALL = frozenset(package for _, needed in NEEDED.values() for package in needed)
+VNNI, AVX, ARM = Instructions.VNNI, Instructions.AVX, Instructions.OTHER
+LAPTOP = Machine(8, 16 * GIB, VNNI, packages=ALL)
+OLD = Machine(2, 8 * GIB, AVX, packages=ALL)
+GPU = Machine(16, 64 * GIB, VNNI, 24 * GIB, packages=ALL)
+ENGLISH, OTHERS = (
+    "nvidia/nemotron-speech-streaming-en-0.6b",
+    "nvidia/nemotron-3.5-asr-streaming-0.6b",
+)
+NO_TORCH = Machine(8, 16 * GIB, VNNI)
+
+
+@pytest.mark.parametrize(
+    ("kind", "machine", "language", "engine", "model", "why"),
+    [
+        ("asr", GPU, "", "qwen3-asr", "Qwen/Qwen3-ASR-0.6B", "a GPU with 24 GB"),
+        ("asr", Machine(16, GIB, VNNI, 4 * GIB, ALL), "", "pocketsphinx", "", "3 GB of memory"),
+        ("asr", LAPTOP, "", "nemotron", ENGLISH, "8 cores .VNNI. and no GPU"),
+        ("asr", LAPTOP, "de", "nemotron", OTHERS, "no GPU"),
+        ("asr", Machine(2, 8 * GIB, VNNI, packages=ALL), "en", "nemotron", ENGLISH, "2 cores"),
+        ("asr", Machine(4, 8 * GIB, AVX, packages=ALL), "", "nemotron", ENGLISH, "AVX without"),
+        ("asr", Machine(8, 8 * GIB, ARM, packages=ALL), "", "nemotron", ENGLISH, "QNNPACK"),
+        ("asr", NO_TORCH, "", "pocketsphinx", "", "needs torch, .* not installed here"),
+        ("tts", GPU, "", "qwen3-tts", "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice", "24 GB"),
+        ("tts", NO_TORCH, "", "embedded", "", "needs .*not installed|needs a GPU"),
+    ],
+)
+def test_the_machine_decides(
+    kind: Kind, machine: Machine, language: str, engine: str, model: str, why: str
+) -> None:
+    choice = choose(kind, machine, language)
+    assert (choice.engine, choice.model, choice.embedded) == (engine, model, not model)
+    assert re.search(why, choice.why)
+
+
+def test_without_a_network_only_what_is_here_is_chosen() -> None:
+    offline = replace(LAPTOP, offline=True)
+    choice = choose("asr", offline)
+    assert choice.embedded
+    assert "not on this machine, and HF_HUB_OFFLINE is set" in choice.why
+    assert choose("asr", replace(offline, cached=frozenset((ENGLISH,)))).engine == "nemotron"
+
+
+def test_the_configuration_has_a_say() -> None:
+    config = Config(asr=Asr(engine="auto", device="cpu", language="pt-BR"), tts=Tts(engine="auto"))
+    assert choice_for(config, "asr", GPU).model == OTHERS
+    assert choice_for(config, "tts", GPU).engine == "qwen3-tts"
+
+
+def test_the_cpu_is_known_without_torch() -> None:
+    int8 = pytest.importorskip("offhook.pipeline.models.int8")
+    machine = machine_io.look()
+    assert machine.instructions is int8.instructions()
+    assert machine.cores >= 1
+    assert machine.memory_bytes > GIB // 2
+    assert "torch" in machine.packages
