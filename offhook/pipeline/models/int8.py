@@ -11,7 +11,8 @@ bytes is up to a quarter of the time, more where the CPU also multiplies 8-bit n
 import torch
 from torch import Tensor
 
-from offhook.pipeline.models.instructions import Instructions, instructions_of
+from offhook.pipeline.models.instructions import Instructions as Instructions
+from offhook.pipeline.models.instructions import instructions_of
 from offhook.pipeline.models.qwen3.linear import Linear
 
 LARGEST_WEIGHT = 127
