@@ -146,9 +146,9 @@ class AutoEngine(Generic[E]):
         # Nothing is seen of a worker between two attempts; the reason of the last one still holds.
         if look.sign is not Sign.SILENT or self.state is not before:
             self.look = look
-        self._tell(news)
+        self._log(news)
 
-    def _tell(self, news: News) -> None:
+    def _log(self, news: News) -> None:
         kind, choice, look = self.worker.kind, self.worker.choice, self.look
         name, verb = f"{choice.engine} ({choice.model})", VERB[self.worker.kind]
         line = logger.bind(engine=choice.engine, kind=kind, state=str(self.state))
