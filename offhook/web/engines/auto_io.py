@@ -18,7 +18,7 @@ from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.remote.worker_client_io import LOST, WorkerClient
 from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
-from offhook.web.engines.auto_state import SILENT, TABLE, Look, News, Sign, State, look_of
+from offhook.web.engines.auto_state import SILENT, TABLE, LoadState, Look, News, Sign, look_of
 from offhook.web.engines.choice import AutoWorker
 from offhook.web.speech_api.server_io import EngineHandle
 
@@ -45,7 +45,7 @@ class AutoEngine(Generic[E]):
         self, worker: AutoWorker, engine: E, start: Callable[[], Awaitable[None]], stand_in: str
     ) -> None:
         self.worker = worker
-        self.state = State.OFFERED
+        self.state = LoadState.OFFERED
         self.look = SILENT
         """What was seen last."""
         self._engine: E = engine
@@ -58,7 +58,7 @@ class AutoEngine(Generic[E]):
     @property
     def engine(self) -> E | None:
         """Returns the engine for a new call, None while that is the embedded one."""
-        return self._engine if self.state is State.READY else None
+        return self._engine if self.state is LoadState.READY else None
 
     def handle(self, stand_in: EngineHandle[E]) -> EngineHandle[E]:
         """Wraps the engine in use for the speech API."""
@@ -93,7 +93,7 @@ class AutoEngine(Generic[E]):
         choice = self.worker.choice
         return {
             "state": self.state,
-            "uses": choice.engine if self.state is State.READY else self._stand_in,
+            "uses": choice.engine if self.state is LoadState.READY else self._stand_in,
             "engine": choice.engine,
             "model": choice.model,
             "fraction": round(self.look.fraction, 3),
@@ -110,7 +110,7 @@ class AutoEngine(Generic[E]):
     async def _watch(self) -> None:
         while True:
             look = await self._look()
-            if look.sign is Sign.SERVES and self.state is not State.READY:
+            if look.sign is Sign.SERVES and self.state is not LoadState.READY:
                 look = await self._try_engine(look)
             self._see(look)
             await asyncio.sleep(LOOK_S)

@@ -10,7 +10,7 @@ from typing import Any
 from offhook.pipeline.engine.progress import DOWNLOADING
 
 
-class State(StrEnum):
+class LoadState(StrEnum):
     OFFERED = "offered"
     """Nobody has asked for it yet."""
     STARTING = "starting"
@@ -53,28 +53,28 @@ class News(StrEnum):
 
 
 _LOADS = {
-    Sign.SILENT: (State.STARTING, News.NONE),
-    Sign.DOWNLOADS: (State.DOWNLOADING, News.BEGUN),
-    Sign.LOADS: (State.LOADING, News.BEGUN),
-    Sign.SERVES: (State.READY, News.MOVED),
-    Sign.FAILS: (State.FAILED, News.FAILED),
+    Sign.SILENT: (LoadState.STARTING, News.NONE),
+    Sign.DOWNLOADS: (LoadState.DOWNLOADING, News.BEGUN),
+    Sign.LOADS: (LoadState.LOADING, News.BEGUN),
+    Sign.SERVES: (LoadState.READY, News.MOVED),
+    Sign.FAILS: (LoadState.FAILED, News.FAILED),
 }
-TABLE: dict[tuple[State, Sign], tuple[State, News]] = {
-    (State.OFFERED, Sign.WANTED): (State.STARTING, News.BEGUN),
-    **{(State.STARTING, sign): then for sign, then in _LOADS.items()},
-    **{(State.DOWNLOADING, sign): then for sign, then in _LOADS.items()},
-    (State.DOWNLOADING, Sign.DOWNLOADS): (State.DOWNLOADING, News.NONE),
-    **{(State.LOADING, sign): then for sign, then in _LOADS.items()},
-    (State.LOADING, Sign.LOADS): (State.LOADING, News.NONE),
-    **{(State.FAILED, sign): then for sign, then in _LOADS.items()},
-    (State.FAILED, Sign.SILENT): (State.FAILED, News.NONE),
-    (State.FAILED, Sign.FAILS): (State.FAILED, News.NONE),
+TABLE: dict[tuple[LoadState, Sign], tuple[LoadState, News]] = {
+    (LoadState.OFFERED, Sign.WANTED): (LoadState.STARTING, News.BEGUN),
+    **{(LoadState.STARTING, sign): then for sign, then in _LOADS.items()},
+    **{(LoadState.DOWNLOADING, sign): then for sign, then in _LOADS.items()},
+    (LoadState.DOWNLOADING, Sign.DOWNLOADS): (LoadState.DOWNLOADING, News.NONE),
+    **{(LoadState.LOADING, sign): then for sign, then in _LOADS.items()},
+    (LoadState.LOADING, Sign.LOADS): (LoadState.LOADING, News.NONE),
+    **{(LoadState.FAILED, sign): then for sign, then in _LOADS.items()},
+    (LoadState.FAILED, Sign.SILENT): (LoadState.FAILED, News.NONE),
+    (LoadState.FAILED, Sign.FAILS): (LoadState.FAILED, News.NONE),
     # The worker has crashed, or hangs: its calls wait for the next one, new ones do not.
-    (State.READY, Sign.SILENT): (State.STARTING, News.LOST),
-    (State.READY, Sign.DOWNLOADS): (State.DOWNLOADING, News.LOST),
-    (State.READY, Sign.LOADS): (State.LOADING, News.LOST),
-    (State.READY, Sign.SERVES): (State.READY, News.NONE),
-    (State.READY, Sign.FAILS): (State.FAILED, News.LOST),
+    (LoadState.READY, Sign.SILENT): (LoadState.STARTING, News.LOST),
+    (LoadState.READY, Sign.DOWNLOADS): (LoadState.DOWNLOADING, News.LOST),
+    (LoadState.READY, Sign.LOADS): (LoadState.LOADING, News.LOST),
+    (LoadState.READY, Sign.SERVES): (LoadState.READY, News.NONE),
+    (LoadState.READY, Sign.FAILS): (LoadState.FAILED, News.LOST),
 }
 """Other pairs do not occur: a worker is looked at once it is wanted."""
 

@@ -13,7 +13,7 @@ from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecogni
 from offhook.pipeline.speech.recognizer import Progress, Recognizer, StreamOptions
 from offhook.web.engines import auto_io
 from offhook.web.engines.auto_io import AutoEngine, auto_recognizer
-from offhook.web.engines.auto_state import SILENT, TABLE, Look, News, Sign, State, look_of
+from offhook.web.engines.auto_state import SILENT, TABLE, LoadState, Look, News, Sign, look_of
 from offhook.web.engines.choice import AutoWorker, Choice
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
@@ -24,12 +24,12 @@ CHOICE = Choice("nemotron", "a/model", "this machine has a test")
 
 def test_every_sign_of_a_wanted_worker_has_a_row() -> None:
     signs = set(Sign) - {Sign.WANTED}
-    assert {pair for pair in TABLE if pair[0] is not State.OFFERED} == {
-        (state, sign) for state in State if state is not State.OFFERED for sign in signs
+    assert {pair for pair in TABLE if pair[0] is not LoadState.OFFERED} == {
+        (state, sign) for state in LoadState if state is not LoadState.OFFERED for sign in signs
     }
     for (before, _), (after, news) in TABLE.items():
-        assert (news is News.LOST) == (before is State.READY and after is not State.READY)
-        assert (news is News.MOVED) == (before is not State.READY and after is State.READY)
+        assert (news is News.LOST) == (before is LoadState.READY and after is not LoadState.READY)
+        assert (news is News.MOVED) == (before is not LoadState.READY and after is LoadState.READY)
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ async def test_new_calls_move_over_when_it_is_ready_and_back_when_it_is_lost(
 ) -> None:
     may_load = Event()
     engine = brought_in(server, StreamOptions())
-    assert (engine.state, engine.engine) == (State.OFFERED, None)
+    assert (engine.state, engine.engine) == (LoadState.OFFERED, None)
     try:
         engine.want()
         assert engine.worker.wanted
-        await until(lambda: engine.state is State.STARTING)
+        await until(lambda: engine.state is LoadState.STARTING)
         await server.serve(new_worker(may_load))
-        await until(lambda: engine.state is State.DOWNLOADING)
+        await until(lambda: engine.state is LoadState.DOWNLOADING)
         assert engine.engine is None
         health = engine.health()
         assert (health["uses"], health["fraction"]) == ("pocketsphinx", 0.4)
@@ -136,7 +136,7 @@ async def test_an_engine_that_refuses_the_options_of_calls_does_not_take_them(
     await server.serve(new_worker(may_load))
     try:
         engine.want()
-        await until(lambda: engine.state is State.FAILED)
+        await until(lambda: engine.state is LoadState.FAILED)
         assert engine.engine is None
         assert "PocketSphinx hears English (en) only, not de" in engine.report()["fault"]
         await until(lambda: sum("hears English (en) only" in words for words in said) > 2)
