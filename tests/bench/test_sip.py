@@ -40,7 +40,7 @@ from offhook.web.cli.caller_sip_io import QUIET_S, AgentByEar
 from tests.telephony.sip.phones import ToneHost, endpoint, free_port, is_tone, port_of
 
 SILENCE = encode(np.zeros(RATE_OUT, np.int16))
-SOON = 30
+SOON = 60
 """Seconds; what must happen happens in far less."""
 
 

@@ -28,8 +28,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MICROPHONE_RATE = 48_000
 """What Chromium's fake microphone plays without resampling."""
-READY_S = 30
-STOP_S = 15
+READY_S = 120
+STOP_S = 60
 DRIVE_S = 150
 INSTALL_S = 120
 WAIT = "One moment, please."

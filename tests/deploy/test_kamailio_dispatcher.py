@@ -207,7 +207,7 @@ async def test_an_edge_taken_out_by_hand_keeps_its_calls():
         uri = f"sip:{HOST}:{here.proxy.edges[0]}"
         assert "Ok" in await kamcmd(here.proxy, "dispatcher.set_state", "d", "1", uri)
         await callers.fill(6)
-        assert here.calls == [2, 4]
+        await until(lambda: here.calls == [2, 4])  # one that an edge answered late was sent again
         await callers.empty()
         await until(lambda: here.calls == [0, 0])
 

@@ -36,8 +36,14 @@ from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
-SOON = 15
+SOON = 60
 """Seconds within which everything here happens; far more than it takes."""
+COUNT = (
+    "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty twenty one twenty two twenty three twenty four "
+    "twenty five twenty six twenty seven twenty eight twenty nine thirty thirty one thirty two."
+)
+"""What an agent says who is interrupted: longer than a busy machine takes to notice it."""
 FASTER = 0.001
 """Seconds for a tick of 20 ms."""
 

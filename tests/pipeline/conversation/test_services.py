@@ -30,7 +30,7 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from tests.pipeline.conversation.speller import Speller
 
-SOON = 10
+SOON = 60
 SMALL = VoiceOptions("small")
 
 

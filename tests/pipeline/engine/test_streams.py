@@ -10,7 +10,7 @@ from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.streams_io import EngineRecognizer, EngineStream, Tell
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
 
-SOON = 10
+SOON = 60
 SOUND = np.zeros(1600, np.int16)
 
 

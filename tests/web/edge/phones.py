@@ -17,7 +17,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.telephony.sip.phones import free_port
 
-SOON = 30
+SOON = 60
 """Seconds; what must happen happens in far less."""
 TABLE: dict[str, Any] = {
     "server": {"port": 0, "max_calls": 3, "drain_seconds": 0},

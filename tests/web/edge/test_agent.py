@@ -34,7 +34,7 @@ from tests.pipeline.speech.openai.openai_server import openai_stub
 from tests.web.conftest import CONFIG
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SOON = 20
+SOON = 60
 LATE_S = 2
 """On a machine that does much else."""
 

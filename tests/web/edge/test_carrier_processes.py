@@ -41,7 +41,7 @@ addresses = ["192.0.2.1"]
 provider = "audiosocket"
 port = 0
 """
-SOON = 8
+SOON = 60
 TRIES = 6
 """Each may reach either process."""
 

@@ -33,7 +33,7 @@ from tests.telephony.sip.phones import is_tone
 FloatArray = npt.NDArray[np.float64]
 pytestmark = pytest.mark.asyncio
 
-SOON = 20
+SOON = 60
 CLOSING = SENTENCES["en"][Occasion.CLOSING]
 CONFIG = Config.model_validate(
     {"server": {"port": 0, "drain_seconds": 0.3}, "webrtc": {"addresses": ["127.0.0.1"]}}

@@ -11,10 +11,10 @@ from openai import AsyncOpenAI
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.web.cli.caller_io import ScriptedCall
-from tests.pipeline.conversation.phone import Model, calls, model, says
+from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
 from tests.web.edge.test_call_control import KEY, Program
 from tests.web.realtime.test_openai_python import SOON_S, question
-from tests.web.realtime.test_phone import COUNT, LINES, edge_of_program, lines_of
+from tests.web.realtime.test_phone import LINES, edge_of_program, lines_of
 from tests.web.realtime.test_webrtc import edge_for
 
 agents: Any = pytest.importorskip("agents")
@@ -115,7 +115,7 @@ async def test_an_interruption_keeps_the_words_that_were_played(question: Pcm) -
         talk.check()
         counted = talk.said()[0]
     assert COUNT.startswith(counted)
-    assert 1 <= len(counted.split()) < 13
+    assert 1 <= len(counted.split()) < len(COUNT.split())
     assert {"role": "assistant", "content": counted} in there.requests[-1]["messages"]
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from tests.pipeline.conversation.phone import model
+from tests.pipeline.conversation.phone import COUNT, model
 from tests.web.realtime.test_openai_python import SOON_S, question
-from tests.web.realtime.test_phone import COUNT
 from tests.web.realtime.test_webrtc import edge_for
 from tests.web.realtime.turns import HEARD_S, SAID, TURNS, check_turns, observed
 

@@ -23,7 +23,7 @@ from offhook.web.config.config import Agent, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.engines.engines_io import open_synthesizer
-from tests.pipeline.conversation.phone import Model, calls, model, says
+from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall
 from tests.support.carriers.far_end_json import Twilio
@@ -35,7 +35,6 @@ from tests.web.edge.test_carriers import carriers, stream_url, webhook
 from tests.web.realtime.test_openai_python import SOON_S, Conversation
 
 LINES = ("How many bells have you got?", "Stop please, what are your opening hours?")
-COUNT = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen."
 TOOL = {
     "type": "function",
     "name": "stock",

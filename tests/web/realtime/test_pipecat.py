@@ -29,9 +29,8 @@ from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 from pipecat.workers.runner import WorkerRunner
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from tests.pipeline.conversation.phone import calls, model, says
+from tests.pipeline.conversation.phone import COUNT, calls, model, says
 from tests.web.realtime.test_openai_python import SOON_S, question
-from tests.web.realtime.test_phone import COUNT
 from tests.web.realtime.test_webrtc import edge_for
 from tests.web.realtime.turns import HEARD_S, SAID, TURNS, check_turns, observed
 

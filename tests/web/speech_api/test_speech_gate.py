@@ -28,7 +28,7 @@ from offhook.pipeline.speech.streams.speech_gate import (
 from offhook.pipeline.speech.streams.speech_gate_io import BY_THE_LOOP, GatedRecognizer, GatedStream
 from tests.web.speech_api.recordings import QUESTION, spoken, tone
 
-SOON = 20
+SOON = 60
 GATED = StreamOptions(gate=True)
 
 

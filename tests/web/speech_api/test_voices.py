@@ -54,7 +54,7 @@ from tests.web.speech_api.conftest import (
 )
 from tests.web.worker.workers import worker_app
 
-SOON = 15
+SOON = 60
 
 
 class Cloner(ScriptedSynthesizer):

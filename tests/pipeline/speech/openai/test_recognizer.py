@@ -30,7 +30,7 @@ from tests.pipeline.speech.openai.openai_server import (
     status,
 )
 
-SOON = 10
+SOON = 60
 FILE = StreamOptions(live=False)
 
 

@@ -25,7 +25,7 @@ from tests.pipeline.speech.openai.openai_server import (
     tones,
 )
 
-SOON = 10
+SOON = 60
 TEXT = "One, two. Three four five, six seven. Eight nine."
 
 

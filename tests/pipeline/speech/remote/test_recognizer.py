@@ -30,7 +30,7 @@ from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.web.worker.workers import LosableServer
 
 TENTH = RATE_IN // 10
-SOON = 10
+SOON = 60
 
 
 class Counter:

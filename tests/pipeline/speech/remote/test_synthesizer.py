@@ -34,7 +34,7 @@ from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
 from tests.web.worker.workers import LosableServer
 
-SOON = 10
+SOON = 60
 
 
 class Server(LosableServer):
