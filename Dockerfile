@@ -25,8 +25,8 @@ RUN useradd --uid 10001 --user-group --create-home --home-dir /var/lib/offhook o
 FROM base AS locks
 COPY pyproject.toml requirements.lock /tmp/locks/
 COPY deploy/locked.py /tmp/locks/deploy/
-RUN python3 /tmp/locks/deploy/locked.py base mcp redis > /tmp/cpu.lock \
-    && python3 /tmp/locks/deploy/locked.py base mcp redis qwen > /tmp/cuda.lock
+RUN python3 /tmp/locks/deploy/locked.py base mcp redis wyoming > /tmp/cpu.lock \
+    && python3 /tmp/locks/deploy/locked.py base mcp redis wyoming qwen > /tmp/cuda.lock
 
 
 # Packages exactly as locked, wheels only: nothing is compiled. A package index of your own:

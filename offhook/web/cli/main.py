@@ -58,7 +58,12 @@ def _speech(arguments: Namespace) -> int:
     from offhook.web.process.logs import set_up
     from offhook.web.worker.gateway_io import serve
 
-    read = partial(configuration.load, arguments.config)
+    options = {}
+    if arguments.wyoming:
+        options["OFFHOOK_SPEECH_WYOMING"] = arguments.wyoming
+    if arguments.wyoming_network:
+        options["OFFHOOK_SPEECH_WYOMING_NETWORKS"] = json.dumps(arguments.wyoming_network)
+    read = partial(configuration.load, arguments.config, {**os.environ, **options})
     config = read()
     set_up(config.log)
     run(serve(config, arguments.listen, read))

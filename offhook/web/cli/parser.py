@@ -35,6 +35,18 @@ def parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="HOST:PORT or unix:PATH; may be given several times (default 127.0.0.1:7862)",
     )
+    speech.add_argument(
+        "--wyoming",
+        metavar="ADDRESS",
+        help="serve Home Assistant too: a port of this machine, as 10300, or HOST:PORT",
+    )
+    speech.add_argument(
+        "--wyoming-network",
+        action="append",
+        metavar="NETWORK",
+        help="a private network that may connect there, as 192.168.1.0/24; may be given several "
+        "times (default: this machine only)",
+    )
 
     _call_parser(commands.add_parser("call", help="place a scripted call and report"))
     _phone_parsers(commands)

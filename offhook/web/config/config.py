@@ -43,6 +43,7 @@ from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
+from offhook.web.http.networks import private_network
 from offhook.web.http.webhook_signature import signing_key
 from offhook.web.process.logs import Log as Log
 
@@ -517,6 +518,42 @@ class Speech(Section):
     """Name of the chat model at that server."""
     translate_api_key: Secret = ""
     """Bearer token for that server."""
+    wyoming: str = Field("", pattern=r"^((\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):)?[0-9]{1,5}$|^$")
+    """Address at which Home Assistant and other Wyoming clients reach the engines: a port of this
+    machine, as 10300, or HOST:PORT; empty: none."""
+    wyoming_networks: tuple[str, ...] = ()
+    """Private networks whose machines may connect there besides this one, as 192.168.1.0/24. The
+    protocol has neither keys nor encryption."""
+
+    @field_validator("wyoming", mode="before")
+    @classmethod
+    def _may_be_a_port(cls, address: Any) -> Any:
+        return str(address) if type(address) is int else address
+
+    @field_validator("wyoming_networks")
+    @classmethod
+    def _are_private(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(private_network(text)) for text in networks)
+
+    @model_validator(mode="after")
+    def _names_its_networks(self) -> "Speech":
+        if not self.wyoming:
+            return self
+        host, port = self.wyoming_address
+        if port > 65535:
+            raise ValueError(f"wyoming: {port} is no port")
+        if not is_loopback(host) and not self.wyoming_networks:
+            raise ValueError(
+                f"wyoming: at {host} other machines could connect, and the protocol has no keys: "
+                'set wyoming_networks to those that may, as ["192.168.1.0/24"]'
+            )
+        return self
+
+    @property
+    def wyoming_address(self) -> tuple[str, int]:
+        """Host and port of `wyoming`."""
+        host, _, port = self.wyoming.rpartition(":")
+        return host.strip("[]") or "127.0.0.1", int(port)
 
 
 class Recording(Section):

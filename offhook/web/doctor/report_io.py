@@ -39,6 +39,7 @@ from offhook.web.doctor.sip_io import examine_phones
 from offhook.web.edge.phones import fault_of_doors, operator_access
 from offhook.web.engines.engines_io import MODELS, check_engine, official_python
 from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
+from offhook.web.wyoming.door_io import check_package
 
 PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
 """Versions whose private API is used or whose behaviour was measured."""
@@ -180,6 +181,18 @@ def _port(config: Config) -> str:
     return f"{server.host}:{server.port} is free"
 
 
+def _wyoming(config: Config) -> str:
+    check_package()
+    speech = config.speech
+    host, port = speech.wyoming_address
+    with socket.create_server(
+        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+    ):
+        pass
+    admitted = ", ".join(("this machine", *speech.wyoming_networks))
+    return f"{host}:{port} is free, for {admitted}"
+
+
 def _recordings(config: Config) -> str:
     directory = config.recording.directory
     check_writable(directory)
@@ -306,6 +319,8 @@ def examine(path: Path | None) -> list[Finding]:
         _attempt("gpu", _gpu, "the embedded engines need none"),
         *_speech_gpu(config),
     ]
+    if config.speech.wyoming:
+        findings.append(_attempt("home assistant", lambda: _wyoming(config)))
     if config.recording.enabled:
         findings.append(_attempt("recording", lambda: _recordings(config)))
     if config.log.calls is not None:

@@ -106,7 +106,10 @@ async def shared(edge: NumberedEdge, directory: Path) -> AsyncIterator[None]:
             await runners[0].listen(host, port, reuse_port=True)
             if edge.number == FIRST:
                 await server_io.listen_for_operator(edge.config.server, runners[2])
-            yield
+                async with server_io.listen_for_wyoming(edge):
+                    yield
+            else:
+                yield
     finally:
         await edge.close()
         for runner in runners:

@@ -3,6 +3,8 @@ phone calls."""
 
 import time
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,7 @@ from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import GONE, answer_of
 from offhook.web.speech_api.server_io import guard as speech_guard
 from offhook.web.worker.local_worker_io import auto_workers, local_workers
+from offhook.web.wyoming.door_io import wyoming_clients
 
 BAD_REQUESTS = (
     *(RequestError, OfferError, FragmentError),
@@ -235,6 +238,16 @@ async def listen_for_operator(server: Server, runner: Runner) -> None:
         logger.info("the operator's routes are at {}", where)
 
 
+@asynccontextmanager
+async def listen_for_wyoming(edge: Edge) -> AsyncIterator[None]:
+    """Serves Home Assistant while inside, if configured. Raises ConfigError, OSError."""
+    if edge.speech is None:
+        yield
+        return
+    async with wyoming_clients(edge.speech, edge.config.speech):
+        yield
+
+
 async def serve(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
     """Runs until SIGTERM or SIGINT, then drains; a second signal ends at once. SIGHUP reloads the
     configuration."""
@@ -254,7 +267,8 @@ async def serve(config: Config, bot_file: Path | None = None, read: Read | None 
             await runner.listen(config.server.host, config.server.port)
             await listen_for_operator(config.server, of_operator)
             say_where(config, runner.addresses[0][1])
-            await stop.until_drained(edge.drain)
+            async with listen_for_wyoming(edge):
+                await stop.until_drained(edge.drain)
         finally:
             await edge.close()
             await runner.cleanup()

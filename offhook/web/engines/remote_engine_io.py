@@ -44,6 +44,8 @@ class RemoteEngine(Generic[E]):
     ) -> None:
         self.engine = engine
         self.name, self.model = name, model
+        self.languages: tuple[str, ...] = ()
+        """Those of a recognizer, once it has loaded."""
         self.loaded = False
         """Whether it had loaded at the last check."""
         self._fault = ""
@@ -53,7 +55,7 @@ class RemoteEngine(Generic[E]):
         self._starting: asyncio.Task[None] | None = None
 
     def handle(self) -> EngineHandle[E]:
-        return EngineHandle(self.get, lambda: self.name, lambda: self.model)
+        return EngineHandle(self.get, lambda: self.name, lambda: self.model, lambda: self.languages)
 
     async def get(self) -> E:
         """Returns the engine once it has loaded. Raises EngineError."""
@@ -113,6 +115,8 @@ class RemoteEngine(Generic[E]):
             self._fault = str(state.get("error", ""))
             self.name = str(state.get("engine", self.name))
             self.model = str(state.get("model", self.model))
+            if isinstance(languages := state.get("languages"), list):
+                self.languages = tuple(map(str, languages))
 
 
 async def until_loaded(start: Callable[[], Awaitable[E]]) -> E:
@@ -132,4 +136,6 @@ def here(engine: E, name: str, model: str) -> EngineHandle[E]:
     async def get() -> E:
         return engine
 
-    return EngineHandle(get, lambda: name, lambda: model)
+    return EngineHandle(
+        get, lambda: name, lambda: model, lambda: tuple(getattr(engine, "languages", ()))
+    )

@@ -8,7 +8,7 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
@@ -75,14 +75,17 @@ class EngineHandle(Generic[E_co]):
     """Returns the engine's name, e.g. "qwen3-asr"."""
     model: Callable[[], str]
     """Returns the model; empty while unknown."""
+    languages: Callable[[], Sequence[str]] = tuple
+    """Returns the languages of a recognizer as BCP 47 tags; empty while unknown."""
 
 
 class RequestContext:
-    """The state of one request, `request[CONTEXT]`, created by the guard."""
+    """The state of one request, whatever protocol it came by."""
 
-    def __init__(self, request: web.Request) -> None:
-        given = request.headers.get("X-Request-Id", "")
-        self.id = given if re.fullmatch(r"[\w.-]{1,64}", given, re.ASCII) else uuid.uuid4().hex
+    def __init__(self, given_id: str = "") -> None:
+        """`given_id` is the client's, used if it is a valid one."""
+        is_valid = re.fullmatch(r"[\w.-]{1,64}", given_id, re.ASCII)
+        self.id = given_id if is_valid else uuid.uuid4().hex
         self.key = ""
         """Name of the API key."""
         self.stages = Stages(time.monotonic)
@@ -92,6 +95,13 @@ class RequestContext:
         """Audio format of the response, a label of the encoding metric."""
         self.audio_s = 0.0
         """Seconds of audio recognized or synthesized; see SpeechServer.count_audio."""
+
+
+class HttpContext(RequestContext):
+    """The state of one HTTP request, `request[CONTEXT]`, created by the guard."""
+
+    def __init__(self, request: web.Request) -> None:
+        super().__init__(request.headers.get("X-Request-Id", ""))
         self.has_begun = False
         """Whether the head of its response has been sent."""
         self._request = request
@@ -230,6 +240,10 @@ class SpeechServer:
         """Returns the engine's model; empty while unknown."""
         return self.engines[kind].model() if kind in self.engines else ""
 
+    def languages(self, kind: Kind) -> Sequence[str]:
+        """Returns the languages that the engine recognizes; empty while unknown."""
+        return self.engines[kind].languages() if kind in self.engines else ()
+
     def prioritized(self, options: VoiceOptions) -> VoiceOptions:
         """Returns the request's options, not live if calls have priority."""
         return replace(options, live=options.live and not self.calls_come_first)
@@ -269,7 +283,7 @@ class SpeechServer:
     # --- admission ---
 
     @asynccontextmanager
-    async def request(self, kind: Kind, context: RequestContext) -> AsyncIterator[Turn]:
+    async def request(self, kind: Kind, context: HttpContext) -> AsyncIterator[Turn]:
         """Admits a request: inside, its body is received; after awaiting the yielded function, it
         runs. Raises ApiError 429, 503 before the body is requested, and 503 if the queue has filled
         up meanwhile."""
@@ -328,9 +342,9 @@ class SpeechServer:
 
     # --- records ---
 
-    def record(self, request: web.Request, context: RequestContext, status: int) -> None:
+    def record(self, method: str, endpoint: str, context: RequestContext, status: int) -> None:
         """Records a finished request in metrics and log."""
-        stages, endpoint = context.stages, _endpoint(request)
+        stages = context.stages
         stages.mark("done")
         labels = (endpoint, str(status))
         self.metrics.requests.labels(*labels).inc()
@@ -357,11 +371,11 @@ class SpeechServer:
         times = " ".join(f"{name} {value}" for name, value in stages.as_dict().items())
         internal = context.kind is None or (self.engine_metrics is not None and status == 101)
         level = "DEBUG" if internal else "INFO"
-        line.log(level, "{} {} {}: {}; {}", request.method, endpoint, status, times, context.id)
+        line.log(level, "{} {} {}: {}; {}", method, endpoint, status, times, context.id)
 
 
 SPEECH: web.AppKey[SpeechServer] = web.AppKey("speech", SpeechServer)
-CONTEXT: web.RequestKey[RequestContext] = web.RequestKey("context", RequestContext)
+CONTEXT: web.RequestKey[HttpContext] = web.RequestKey("context", HttpContext)
 QUEUED: web.AppKey[frozenset[Any]] = web.AppKey("queued")
 """Handlers that enter `SpeechServer.request`, which requests the body."""
 
@@ -395,7 +409,7 @@ def _endpoint(request: web.Request) -> str:
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Authorizes a request, runs its handler, and converts exceptions to responses."""
     server = request.app[SPEECH]
-    context = RequestContext(request)
+    context = HttpContext(request)
     request[CONTEXT] = context
     with logger.contextualize(request=context.id):
         status = GONE
@@ -406,7 +420,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         except ConnectionError:  # including ClientDisconnected
             return web.Response(status=GONE)
         finally:
-            server.record(request, context, status)
+            server.record(request.method, _endpoint(request), context, status)
 
 
 async def _answer(

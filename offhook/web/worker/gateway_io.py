@@ -25,6 +25,7 @@ from offhook.web.process.stop_io import Stop
 from offhook.web.routes_io import listening
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.worker.local_worker_io import local_workers, with_choices
+from offhook.web.wyoming.door_io import wyoming_clients
 
 LISTEN = "127.0.0.1:7862"
 """Default address."""
@@ -47,6 +48,8 @@ class Gateway(SpeechServer):
         self.access = AccessPolicy()
         self.listening: list[str] = []
         """Addresses that it listens on."""
+        self.wyoming = ""
+        """Address for Wyoming clients; empty: none."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         handles = self._hears.handle(), self._speaks.handle()
@@ -107,7 +110,8 @@ async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[
             for where in gateway.listening:
                 logger.bind(listening=where).info("speech for programs at {}", where)
             gateway.start()
-            yield gateway
+            async with wyoming_clients(gateway, config.speech) as gateway.wyoming:
+                yield gateway
 
 
 async def serve(

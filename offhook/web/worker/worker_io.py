@@ -174,6 +174,7 @@ class Worker(SpeechServer, Generic[E]):
             "ready": self.engine is not None and not self.draining,
             "engine": self.of_worker.engine,
             "model": self.of_worker.model,
+            "languages": list(getattr(self.engine, "languages", ())),
             "streams": len(self.busy),
             "max_streams": self.of_worker.max_streams,
         }

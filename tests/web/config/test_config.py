@@ -393,3 +393,43 @@ def test_a_realtime_model_is_an_agent():
 def test_what_is_wrong_with_a_realtime_agent_is_named(tmp_path, text, says):
     with pytest.raises(ConfigError, match=says):
         load(written(tmp_path, text), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("wyoming = 10300", ("127.0.0.1", 10300)),
+        ('wyoming = "localhost:10300"', ("localhost", 10300)),
+        ('wyoming = "[::1]:10300"', ("::1", 10300)),
+        (
+            'wyoming = "0.0.0.0:10300"\nwyoming_networks = ["192.168.1.0/24", "fd00::/8"]',
+            ("0.0.0.0", 10300),
+        ),
+    ],
+)
+def test_wyoming_clients_are_of_this_machine_or_of_named_networks(tmp_path, text, address):
+    config = load(written(tmp_path, f"[speech]\n{text}"), {})
+    assert config.speech.wyoming_address == address
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('wyoming = "0.0.0.0:10300"', "the protocol has no keys: set wyoming_networks"),
+        ('wyoming = "192.168.1.5:10300"', "the protocol has no keys: set wyoming_networks"),
+        ('wyoming = "[::]:10300"', "the protocol has no keys: set wyoming_networks"),
+        ('wyoming_networks = ["0.0.0.0/0"]', "0.0.0.0/0 is not a private network"),
+        ('wyoming_networks = ["::/0"]', "::/0 is not a private network"),
+        ('wyoming_networks = ["10.0.0.0/7"]', "10.0.0.0/7 is not a private network"),
+        ('wyoming_networks = ["1.1.1.1"]', "1.1.1.1 is not a private network"),
+        ('wyoming_networks = ["192.168.1.5/24"]', "has host bits set"),
+        ('wyoming_networks = ["home"]', "does not appear to be"),
+        ("wyoming = 70000", "70000 is no port"),
+        ("wyoming = true", "speech.wyoming"),
+        ('wyoming = "unix:/run/w"', "speech.wyoming"),
+    ],
+)
+def test_nothing_lets_strangers_speak_wyoming(tmp_path, text, says):
+    with pytest.raises(ConfigError, match="speech") as caught:
+        load(written(tmp_path, f"[speech]\n{text}"), {})
+    assert says in str(caught.value)

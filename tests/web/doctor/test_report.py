@@ -335,3 +335,16 @@ def test_a_realtime_model_is_asked_for_a_session(tmp_path):
     assert (wrong.verdict, wrong.detail) == ("fails", "status 404: no_model")
     assert replaced.verdict == "note"
     assert "desk answers instead" in replaced.detail
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_who_may_speak_wyoming_is_said(tmp_path):
+    path = tmp_path / "offhook.toml"
+    assert not [f for f in examine(None) if f.subject == "home assistant"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        path.write_text(f"[speech]\nwyoming = {port}\nwyoming_networks = ['10.0.0.0/24']\n")
+        assert found(examine(path), "home assistant").verdict == "fails"
+    finding = found(examine(path), "home assistant")
+    assert finding.verdict == "ok"
+    assert finding.detail == f"127.0.0.1:{port} is free, for this machine, 10.0.0.0/24"

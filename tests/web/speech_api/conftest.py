@@ -283,7 +283,8 @@ def at_once(engine: E, name: str, model: str) -> ServedEngine[E]:
     async def get() -> E:
         return engine
 
-    return ServedEngine(get, lambda: name, lambda: model)
+    languages = tuple(getattr(engine, "languages", ()))
+    return ServedEngine(get, lambda: name, lambda: model, lambda: languages)
 
 
 def client_of(url: str, key: str = "none") -> AsyncOpenAI:

@@ -64,6 +64,8 @@ class OfficialRecognizer:
     than bf16; anything else raises EngineError."""
 
     name = "qwen3-asr-official"
+    languages = tuple(NAMES)
+    """BCP 47 tags."""
 
     def __init__(self, models: AsrModels, progress: Progress) -> None:
         if models.final_model or models.precision not in ("auto", "bf16"):

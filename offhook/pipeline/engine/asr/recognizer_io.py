@@ -4,11 +4,15 @@ from offhook.pipeline.engine.asr.loading_io import Loading
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.streams_io import EngineRecognizer
 from offhook.pipeline.speech.recognizer import Progress
+from offhook.pipeline.speech.streams.languages import NAMES
 
 
 class Qwen3Recognizer(EngineRecognizer):
     """Qwen3-ASR on one device, shared by all streams of the process. Raises EngineError if the
     device does not exist."""
+
+    languages = tuple(NAMES)
+    """BCP 47 tags."""
 
     def __init__(
         self, models: AsrModels, progress: Progress = lambda fraction, doing: None

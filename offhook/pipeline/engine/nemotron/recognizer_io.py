@@ -58,6 +58,8 @@ class NemotronRecognizer(EngineRecognizer):
         self._device = choose_device(models.device)
         self._int8 = _int8(models.precision, self._device)
         self._bar = Bar(progress, 1)
+        self.languages: tuple[str, ...] = ()
+        """BCP 47 tags of the model's languages, once it has loaded."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "NemotronStreams":
         """Loads and warms up the model. All memory is allocated before the first call and garbage
@@ -73,6 +75,7 @@ class NemotronRecognizer(EngineRecognizer):
                 f"the tokenizer of {name} has {tokenizer.vocab_size} pieces, the model "
                 f"{model.config.blank} labels: they are not of the same model"
             )
+        self.languages = tuple(model.config.languages) or ("en",)
         on_cpu = self._device.type == "cpu"
         files, lookaheads = MAX_FILES, model.config.lookaheads
         if on_cpu:

@@ -263,6 +263,8 @@ class PocketSphinxRecognizer:
     """
 
     name = "pocketsphinx"
+    languages = ("en",)
+    """BCP 47 tags."""
 
     def __init__(self, processes: int | None = None) -> None:
         self.processes = processes or max(1, (os.cpu_count() or 1) - 1)

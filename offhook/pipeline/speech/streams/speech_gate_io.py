@@ -50,6 +50,11 @@ class GatedRecognizer:
         self.engine = engine
         self._vad: VadBatch | None = None
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The engine's languages as BCP 47 tags; empty: unknown."""
+        return tuple(getattr(self.engine, "languages", ()))
+
     async def start(self) -> None:
         await self.engine.start()
         self.name = self.engine.name

@@ -178,7 +178,7 @@ class RealtimeStream(LiveStream):
                     self.recognition.cancel()
 
     async def send_results(self) -> None:
-        await self.recognition.open(self, await self._options)
+        await self.open(await self._options)
         async for number, event in self.recognition.events():
             for text in self._session.recognized(number, event):
                 await self.send(text)

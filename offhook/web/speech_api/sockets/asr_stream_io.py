@@ -13,6 +13,7 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import (
     Final,
     Partial,
+    Recognizer,
     RecognizerStream,
     StreamOptions,
 )
@@ -29,6 +30,7 @@ from offhook.pipeline.speech.remote.worker_protocol import ErrorCode, samples_of
 from offhook.pipeline.speech.streams import utterance_queue
 from offhook.pipeline.speech.streams.utterance_queue import Utterance, UtteranceQueue
 from offhook.pipeline.speech.timing import Stages
+from offhook.web.speech_api.sockets.engine_use_io import EngineUse
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 from offhook.web.speech_api.sockets.stream_host_io import StreamHost
 from offhook.web.speech_api.sockets.worker_stream_io import Refused, WorkerStream
@@ -43,15 +45,14 @@ class ClientUtterance(Utterance):
 class RecognitionSession:
     """The engine's side of a live stream; buffers audio until the engine is available."""
 
-    def __init__(self, host: StreamHost) -> None:
-        self._host = host
+    def __init__(self, engine: EngineUse) -> None:
+        self._engine = engine
         self._queue = UtteranceQueue(ClientUtterance, bounded=False)
         self._hears: RecognizerStream | None = None
         self._told = asyncio.Event()
 
-    async def open(self, stream: WorkerStream, options: StreamOptions) -> None:
-        """Opens the stream. Raises EngineError, and what ends `stream` meanwhile."""
-        recognizer = await stream.loaded(self._host.recognizer())
+    async def open(self, recognizer: Recognizer, options: StreamOptions) -> None:
+        """Opens the stream. Raises EngineError."""
         self._hears = await recognizer.open(options)
         self._forward()
 
@@ -63,7 +64,7 @@ class RecognitionSession:
         """Adds 16 kHz samples."""
         if len(pcm):
             self._queue.feed(pcm, time.monotonic())
-            self._host.count_audio(len(pcm) / RATE_IN)
+            self._engine.count_audio(len(pcm) / RATE_IN)
             self._forward()
 
     def flush(self) -> None:
@@ -108,7 +109,7 @@ class RecognitionSession:
             self._told.set()
             for each in told:
                 if isinstance(each, Final) and not each.continues:
-                    self._host.final_sent(time.monotonic() - utterance.finished_at)
+                    self._engine.final_sent(time.monotonic() - utterance.finished_at)
                 yield utterance.number, each
 
 
@@ -128,6 +129,11 @@ class LiveStream(WorkerStream):
                 await self.run_both(self.receive_all(), self.send_results())
             finally:
                 await self.recognition.close()
+
+    async def open(self, options: StreamOptions) -> None:
+        """Opens the recognizer. Raises EngineError, and what ends this stream meanwhile."""
+        recognizer = await self.loaded(self.host.recognizer())
+        await self.recognition.open(recognizer, options)
 
     async def wait_for_room(self) -> None:
         await self.recognition.wait_for_room()
@@ -175,9 +181,7 @@ class AsrStream(LiveStream):
 
     async def send_results(self) -> None:
         options = self._request.options
-        await self.recognition.open(
-            self, replace(options, timing=options.timing or self._observe is not None)
-        )
+        await self.open(replace(options, timing=options.timing or self._observe is not None))
         ready = Ready(self.host.engine, self.host.model, self._request.rate)
         await self.send(server_text(ready))
         async for number, event in self.recognition.events():
