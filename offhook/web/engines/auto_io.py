@@ -20,6 +20,7 @@ from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.engines.auto_state import SILENT, TABLE, LoadState, Look, News, Sign, look_of
 from offhook.web.engines.choice import AutoWorker
+from offhook.web.engines.remote_engine_io import languages_of, readiness
 from offhook.web.speech_api.server_io import EngineHandle
 
 LOOK_S = 1.0
@@ -52,6 +53,8 @@ class AutoEngine(Generic[E]):
         self._start = start
         self._stand_in = stand_in
         self._client = WorkerClient(worker.kind, worker.url, "")
+        self._languages: tuple[str, ...] = ()
+        """Those that the worker recognizes."""
         self._refused = RetryPolicy(first_s=REFUSED_S, max_s=REFUSED_MAX_S)
         self._watching: asyncio.Task[None] | None = None
 
@@ -71,6 +74,7 @@ class AutoEngine(Generic[E]):
             get,
             lambda: stand_in.name() if self.engine is None else choice.engine,
             lambda: stand_in.model() if self.engine is None else choice.model,
+            lambda: stand_in.languages() if self.engine is None else self._languages,
         )
 
     def want(self) -> None:
@@ -129,6 +133,8 @@ class AutoEngine(Generic[E]):
         try:
             async with asyncio.timeout(START_S):
                 await self._start()
+                _, state = await readiness(self._client)
+                self._languages = languages_of(state)
         except TimeoutError:
             return SILENT
         except EngineError as error:

@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from loguru import logger
 
@@ -101,22 +101,31 @@ class RemoteEngine(Generic[E]):
         """Returns what the worker's /readyz says."""
         if self._client is None:
             return self.loaded
-        self.loaded, self._fault = False, ""
-        with suppress(*LOST, ValueError):
-            answer = await self._client.ask("GET", "/readyz")
-            async with answer:
-                if (answer.content_length or 0) <= MAX_STATE_BYTES:
-                    self._update(json.loads(await answer.content.read(MAX_STATE_BYTES)))
-                self.loaded = answer.status == 200
+        self.loaded, state = await readiness(self._client)
+        self._fault = str(state.get("error", ""))
+        self.name = str(state.get("engine", self.name))
+        self.model = str(state.get("model", self.model))
+        self.languages = languages_of(state) or self.languages
         return self.loaded
 
-    def _update(self, state: object) -> None:
-        if isinstance(state, dict):
-            self._fault = str(state.get("error", ""))
-            self.name = str(state.get("engine", self.name))
-            self.model = str(state.get("model", self.model))
-            if isinstance(languages := state.get("languages"), list):
-                self.languages = tuple(map(str, languages))
+
+async def readiness(client: WorkerClient) -> tuple[bool, dict[str, Any]]:
+    """Returns whether a worker has loaded, and the body of its /readyz; empty if it is away."""
+    state: object = None
+    is_loaded = False
+    with suppress(*LOST, ValueError):
+        answer = await client.ask("GET", "/readyz")
+        async with answer:
+            if (answer.content_length or 0) <= MAX_STATE_BYTES:
+                state = json.loads(await answer.content.read(MAX_STATE_BYTES))
+            is_loaded = answer.status == 200
+    return is_loaded, state if isinstance(state, dict) else {}
+
+
+def languages_of(state: dict[str, Any]) -> tuple[str, ...]:
+    """Returns the languages in the body of a worker's /readyz."""
+    languages = state.get("languages")
+    return tuple(map(str, languages)) if isinstance(languages, list) else ()
 
 
 async def until_loaded(start: Callable[[], Awaitable[E]]) -> E:
