@@ -42,6 +42,12 @@ PINNED = {
     "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice": "0c0e3051f131929182e2c023b9537f8b1c68adfe",
     "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign": "5ecdb67327fd37bb2e042aab12ff7391903235d3",
     "kyutai/pocket-tts-without-voice-cloning": "a7056f505a4a8ca72d8b5fb1440071d6f1a35739",
+    "csukuangfj/sherpa-onnx-streaming-zipformer-de-kroko-2025-08-06": (
+        "887db3d083240198c2d2b99fb66cfcfe6948ced8"
+    ),
+    "csukuangfj/sherpa-onnx-streaming-zipformer-en-kroko-2025-08-06": (
+        "572aaf4e2e0c603c3fc2a574d096e755a178faa1"
+    ),
     "nvidia/nemotron-3.5-asr-streaming-0.6b": "ea30d66debe3740a08b573244286791d423d6b3e",
     "nvidia/nemotron-speech-streaming-en-0.6b": "ebe59e5a817142986528bbbee5dba8db7b38ed50",
 }

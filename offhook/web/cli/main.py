@@ -7,6 +7,7 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,13 +180,20 @@ def _operator(arguments: Namespace) -> tuple[str, str]:
 
 
 def _transcribe(arguments: Namespace) -> int:
-    from offhook.pipeline.speech.recognizer import StreamOptions
-    from offhook.web.cli.transcribe_io import CAPTIONS, Bar, Transcription, transcribe_all
+    from offhook.pipeline.speech.recognizer import Recognizer, StreamOptions
+    from offhook.web.cli.transcribe_io import (
+        CAPTIONS,
+        Bar,
+        Transcription,
+        in_worker,
+        transcribe_all,
+    )
     from offhook.web.config.config import Asr
-    from offhook.web.engines.engines_io import open_recognizer
+    from offhook.web.engines.engines_io import open_recognizer, with_usual_model
     from offhook.web.engines.remote_engines_io import recognizer_of
     from offhook.web.process.logs import Log, set_up
     from offhook.web.speech_api.http.transcript import Segment
+    from offhook.web.worker.local_worker_io import ENDED_BY_MODELS
 
     set_up(Log(level="WARNING"))
     a = arguments
@@ -206,15 +214,20 @@ def _transcribe(arguments: Namespace) -> int:
             print(transcription.transcript.render(a.format), end="", flush=True)
 
     async def transcribe() -> list[str]:
-        recognizer = (
-            recognizer_of(
-                Asr.model_construct(url=a.url, api_key=a.api_key, engine=a.engine, model=a.model)
-            )
-            if a.url
-            else open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
-        )
-        captions = a.format in CAPTIONS
-        return await transcribe_all(a.files, recognizer, options, say, show, captions=captions)
+        recognizer: Recognizer
+        async with AsyncExitStack() as workers:
+            if a.url:
+                asr = Asr.model_construct(
+                    url=a.url, api_key=a.api_key, engine=a.engine, model=a.model
+                )
+                recognizer = recognizer_of(asr)
+            elif a.engine in ENDED_BY_MODELS:
+                models = with_usual_model(a.engine, _asr_models(a))
+                recognizer = await workers.enter_async_context(in_worker(a.engine, models))
+            else:
+                recognizer = open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
+            captions = a.format in CAPTIONS
+            return await transcribe_all(a.files, recognizer, options, say, show, captions=captions)
 
     faults = run(transcribe())
     for fault in faults:

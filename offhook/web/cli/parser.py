@@ -226,7 +226,7 @@ def _config_argument(parser: argparse.ArgumentParser) -> None:
 
 def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     """Adds the ASR options; `more` lists further engines."""
-    engines = ("pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", *more)
+    engines = ("pocketsphinx", "qwen3-asr", "nemotron", "sherpa", "qwen3-asr-official", *more)
     parser.add_argument("--engine", choices=engines, default="pocketsphinx")
     parser.add_argument("--model", default="", help=f"{MODEL_HELP} or a folder")
     _hub_argument(parser)
