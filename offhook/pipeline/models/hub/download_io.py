@@ -184,7 +184,7 @@ def complete(
 ) -> None:
     """Downloads the files that are not there; `record` is the hub's listing. Raises EngineError."""
     try:
-        with _locked(store, lambda: progress(*_seen(store, files))):
+        with locked(store, lambda: progress(*seen(store, files))):
             record = Record(record.files, Record.read(store.record).checked)
             missing = [file for file in files if not _is_right(store, record, file)]
             record.write(store.record)
@@ -194,11 +194,11 @@ def complete(
                     source, store, record, missing, sum(file.size for file in files), progress
                 )
             else:
-                progress(*_seen(store, files))
+                progress(*seen(store, files))
     except OSError as error:
         if error.errno in FULL:
             raise EngineError(
-                f"the disk of {store.folder} is full ({_free(store.folder)} is free), and "
+                f"the disk of {store.folder} is full ({free(store.folder)} is free), and "
                 f"{source.name} is not all there. What has come is kept: make room and start "
                 "again, or set " + store.variable + " to a folder on another disk"
             ) from error
@@ -212,9 +212,9 @@ def is_complete(store: Store, patterns: Sequence[str]) -> bool:
     if record.vouches_for(store, patterns):
         return True
     wanted = [file for file in record.files.values() if file.is_like(patterns)]
-    if not all(_size(store.folder / file.path) == file.size for file in wanted):
+    if not all(size_of(store.folder / file.path) == file.size for file in wanted):
         return False
-    with _locked(store, lambda: None):
+    with locked(store, lambda: None):
         record = Record.read(store.record)
         right = [_is_right(store, record, file) for file in wanted]
         record.write(store.record)
@@ -228,7 +228,7 @@ def in_words(size: int) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-def _free(folder: Path) -> str:
+def free(folder: Path) -> str:
     return in_words(_free_bytes(folder))
 
 
@@ -241,30 +241,30 @@ def _free_bytes(folder: Path) -> int:
 
 def _check_room(name: str, store: Store, missing: Sequence[RemoteFile]) -> None:
     """Raises EngineError if the disk cannot take the files."""
-    needed = sum(file.size - _size(_part(store, file)) for file in missing)
+    needed = sum(file.size - size_of(part_of(store, file)) for file in missing)
     if needed + MARGIN_BYTES > _free_bytes(store.folder):
         raise EngineError(
             f"{name} needs {in_words(needed)} on the disk, and {in_words(MARGIN_BYTES)} must stay "
-            f"free; the disk of {store.folder} has {_free(store.folder)}: make room, or set "
+            f"free; the disk of {store.folder} has {free(store.folder)}: make room, or set "
             f"{store.variable} to a folder on another disk"
         )
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def _part(store: Store, file: RemoteFile) -> Path:
+def part_of(store: Store, file: RemoteFile) -> Path:
     kept = store.content(file)
     return kept.with_name(kept.name + PART)
 
 
-def _seen(store: Store, files: Sequence[RemoteFile]) -> tuple[int, int]:
+def seen(store: Store, files: Sequence[RemoteFile]) -> tuple[int, int]:
     """Returns the bytes that are there, of parts too, and those of all."""
-    done = sum(_size(store.content(f)) or _size(_part(store, f)) for f in files)
+    done = sum(size_of(store.content(f)) or size_of(part_of(store, f)) for f in files)
     return done, sum(file.size for file in files)
 
 
@@ -276,7 +276,7 @@ def _is_right(store: Store, record: Record, file: RemoteFile) -> bool:
     kept = path if path.is_file() else store.content(file)
     if not kept.is_file():
         return False
-    if _size(kept) != file.size or not _has_hash(kept, file):
+    if size_of(kept) != file.size or not _has_hash(kept, file):
         logger.warning("{} is damaged: it is removed", path)
         path.unlink(missing_ok=True)
         store.content(file).unlink(missing_ok=True)
@@ -316,7 +316,7 @@ def _download(
         def come(have: int, before: int = done) -> None:
             progress(before + have, total)
 
-        part = _part(store, file)
+        part = part_of(store, file)
         part.parent.mkdir(parents=True, exist_ok=True)
         _fetch(source, file, part, come)
         if not _has_hash(part, file):
@@ -343,11 +343,11 @@ def _fetch(source: Source, file: RemoteFile, part: Path, come: Callable[[int], N
     retry, failures = RetryPolicy(GIVE_UP_S, FIRST_PAUSE_S, MAX_PAUSE_S), 0
     if not part.exists():
         part.touch()
-    while (have := _size(part)) < file.size:
+    while (have := size_of(part)) < file.size:
         try:
             _append(source, file, part, have, come)
         except AttemptFailed as failed:
-            if _size(part) > have:
+            if size_of(part) > have:
                 retry.reset()
                 failures = 0
             failures += 1
@@ -384,7 +384,7 @@ def _append(
 
 
 @contextmanager
-def _locked(store: Store, waiting: Callable[[], None]) -> Iterator[None]:
+def locked(store: Store, waiting: Callable[[], None]) -> Iterator[None]:
     """Holds a store's lock; `waiting` is called while another process has it. A cache that cannot
     be written needs none."""
     try:

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from offhook.pipeline.models.hub import download_io
 from offhook.pipeline.models.hub.download_io import Progress, Record, RemoteFile, Store, complete
@@ -16,6 +17,8 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+MAX_PAGES = 100
+"""Pages of a repository's list of files."""
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 """HTTP statuses after which a request may succeed later."""
 
@@ -53,12 +56,11 @@ def _ref(name: str, revision: str) -> Path:
 def find(name: str, revision: str, progress: Progress, hub: str, patterns: Sequence[str]) -> Path:
     """Raises EngineError."""
     try:
-        from huggingface_hub import constants
+        site = site_of(hub)
     except ImportError as error:
         raise EngineError(
             f"there is no folder {name}; to download it: pip install huggingface_hub"
         ) from error
-    site = hub or constants.ENDPOINT
     store = known_store(name, revision)
     record = Record()
     if store and COMMIT.fullmatch(revision):
@@ -72,7 +74,7 @@ def find(name: str, revision: str, progress: Progress, hub: str, patterns: Seque
         wanted = record.wanted(name, patterns)
         complete(_Repository(name, store.folder.name, hub), store, wanted, progress, record)
     except _Refused as error:
-        if folder := _without_hub(name, revision, patterns):
+        if folder := without_hub(name, revision, patterns):
             return folder
         raise _in_words(error.why, name, revision, site) from error.why
     if store.folder.name != revision:
@@ -103,29 +105,70 @@ def _listing(
             pause = retry.pause_s(failed, time.monotonic())
             if not left or status not in TRANSIENT or pause is None:
                 raise _Refused(error) from error
-            if _without_hub(name, revision, patterns):
+            if without_hub(name, revision, patterns):
                 raise _Refused(error) from error
             time.sleep(pause)
     raise AssertionError
 
 
 def _listing_once(name: str, revision: str, hub: str) -> tuple[str, list[RemoteFile]]:
-    from huggingface_hub import HfApi
-    from huggingface_hub.hf_api import RepoFile
+    """Raises the errors of the library."""
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # it exports lazily
+        validate_repo_id,
+    )
 
-    api = HfApi(endpoint=hub or None)
+    validate_repo_id(name)
+    api = f"{site_of(hub)}/api/models/{name}"
     commit = revision
     if not COMMIT.fullmatch(revision):
-        commit = str(api.repo_info(name, revision=revision, timeout=download_io.TIMEOUT_S).sha)
-    files = []
-    for entry in api.list_repo_tree(name, revision=commit, recursive=True):
-        if isinstance(entry, RepoFile):
-            digest = entry.lfs.sha256 if entry.lfs else entry.blob_id
-            files.append(RemoteFile(entry.path, entry.size, digest))
-    return commit, files
+        commit = str(_told(f"{api}/revision/{quote(revision, safe='')}").json()["sha"])
+    url = f"{api}/tree/{commit}?recursive=true"
+    files: list[RemoteFile] = []
+    for _ in range(MAX_PAGES):
+        answer = _told(url)
+        for entry in answer.json():
+            if entry["type"] == "file":
+                digest = (entry.get("lfs") or entry)["oid"]
+                files.append(RemoteFile(str(entry["path"]), int(entry["size"]), str(digest)))
+        url = answer.links.get("next", {}).get("url", "")
+        if not url:
+            return commit, files
+    raise ValueError(f"more than {MAX_PAGES} pages of files")
 
 
-def _without_hub(name: str, revision: str, patterns: Sequence[str]) -> Path | None:
+def _told(url: str) -> Any:
+    """Returns the answer to a question about a repository. Raises the errors of the library."""
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # it exports lazily
+        build_hf_headers,
+        get_session,
+        hf_raise_for_status,
+    )
+
+    answer = get_session().get(url, headers=build_hf_headers(), timeout=download_io.TIMEOUT_S)
+    hf_raise_for_status(answer)
+    return answer
+
+
+def site_of(hub: str) -> str:
+    """Returns the URL of the hub in use."""
+    from huggingface_hub import constants
+
+    return (hub or str(constants.ENDPOINT)).rstrip("/")
+
+
+def bytes_of(name: str, revision: str, hub: str, patterns: Sequence[str]) -> int | None:
+    """Returns the size of the files of these patterns; None if the hub cannot tell it now."""
+    try:
+        store = known_store(name, revision)
+        files = list(Record.read(store.record).files.values()) if store else []
+        if not files:
+            files = _listing_once(name, revision, hub)[1]
+    except Exception:  # of httpx or requests, by the version of the hub's library
+        return None
+    return sum(file.size for file in files if file.is_like(patterns))
+
+
+def without_hub(name: str, revision: str, patterns: Sequence[str]) -> Path | None:
     """Returns the cached folder if all of it is there, as far as is known."""
     import huggingface_hub
 
@@ -156,14 +199,13 @@ class _Repository:
 
     @contextmanager
     def open(self, file: RemoteFile, begin: int) -> Iterator[tuple[int, Iterator[bytes]]]:
-        from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import (  # type: ignore[attr-defined]  # it exports lazily
             build_hf_headers,
             get_session,
             hf_raise_for_status,
         )
 
-        url = hf_hub_url(self.name, file.path, revision=self.commit, endpoint=self.hub or None)
+        url = f"{site_of(self.hub)}/{self.name}/resolve/{self.commit}/{quote(file.path)}"
         # Compressed bytes could not be resumed.
         headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
         if begin:
