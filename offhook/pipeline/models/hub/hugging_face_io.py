@@ -121,11 +121,11 @@ def _listing_once(name: str, revision: str, hub: str) -> tuple[str, list[RemoteF
     api = f"{site_of(hub)}/api/models/{name}"
     commit = revision
     if not COMMIT.fullmatch(revision):
-        commit = str(_told(f"{api}/revision/{quote(revision, safe='')}").json()["sha"])
+        commit = str(_answer(f"{api}/revision/{quote(revision, safe='')}").json()["sha"])
     url = f"{api}/tree/{commit}?recursive=true"
     files: list[RemoteFile] = []
     for _ in range(MAX_PAGES):
-        answer = _told(url)
+        answer = _answer(url)
         for entry in answer.json():
             if entry["type"] == "file":
                 digest = (entry.get("lfs") or entry)["oid"]
@@ -136,7 +136,7 @@ def _listing_once(name: str, revision: str, hub: str) -> tuple[str, list[RemoteF
     raise ValueError(f"more than {MAX_PAGES} pages of files")
 
 
-def _told(url: str) -> Any:
+def _answer(url: str) -> Any:
     """Returns the answer to a question about a repository. Raises the errors of the library."""
     from huggingface_hub.utils import (  # type: ignore[attr-defined]  # it exports lazily
         build_hf_headers,
