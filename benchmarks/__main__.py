@@ -12,6 +12,7 @@ NAMES = {
     "marks": "calls.marks",
     "media": "media.media",
     "nemotron": "engines.nemotron",
+    "pocket": "engines.pocket",
     "realtime": "realtime.realtime",
     "realtime_agent": "calls.realtime_agent",
     "sip": "sip.sip",

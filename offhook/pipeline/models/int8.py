@@ -19,8 +19,8 @@ LARGEST_WEIGHT = 127
 SMALLEST_SCALE = 1e-12
 """Scale of a row of zeros."""
 MIN_WEIGHTS = 500_000
-"""Smaller weights stay as they are by default: they are in the CPU's cache, and rounding rows costs
-more than it saves."""
+"""Smaller weights stay as they are: they are in the CPU's cache, and rounding rows costs more than
+it saves."""
 
 
 def instructions() -> Instructions:
@@ -85,10 +85,10 @@ class Int8Linear(torch.nn.Module):
         return product[:count]
 
 
-def quantize(module: torch.nn.Module, by: Instructions, min_weights: int = MIN_WEIGHTS) -> None:
+def quantize(module: torch.nn.Module, by: Instructions) -> None:
     """Replaces the linear layers inside a module that are large enough to gain from it."""
     for name, child in module.named_children():
         if not isinstance(child, Linear):
-            quantize(child, by, min_weights)
-        elif child.weight.numel() >= min_weights:
+            quantize(child, by)
+        elif child.weight.numel() >= MIN_WEIGHTS:
             setattr(module, name, Int8Linear(child.weight, child.bias, by))

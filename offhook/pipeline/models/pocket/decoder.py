@@ -47,8 +47,9 @@ class DecoderState:
 
 
 def _masks(s: DecoderSizes, ring: int, device: torch.device | str) -> Tensor:
-    """Returns what the steps of a frame see of the ring, bool [frames, steps, ring * steps]: for
-    the first `ring` frames, and for later ones by their place in it."""
+    """Returns what is added to the scores of a frame's steps for each place of the ring, 0 or
+    -inf, [frames, steps, ring * steps]: for the first `ring` frames, and for later ones by their
+    place in it."""
     steps = s.steps
     frames = torch.arange(2 * ring, device=device)[:, None]
     places = torch.arange(ring, device=device)
@@ -58,7 +59,8 @@ def _masks(s: DecoderSizes, ring: int, device: torch.device | str) -> Tensor:
     queries = (frames * steps + torch.arange(steps, device=device))[..., None]
     distance = queries - keys.flatten(1)[:, None]
     seen = (distance >= 0) & (distance < s.context)
-    return seen & (keys.flatten(1)[:, None] >= 0)
+    seen &= keys.flatten(1)[:, None] >= 0
+    return torch.zeros(seen.shape, device=device).masked_fill_(~seen, float("-inf"))
 
 
 def _tails(s: DecoderSizes) -> list[int]:

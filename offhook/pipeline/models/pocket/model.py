@@ -5,6 +5,7 @@ after the other: so a part is in memory in its final form before the next is rea
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -17,16 +18,12 @@ from offhook.pipeline.models.pocket.flow_lm import FlowHead, FlowLm
 from offhook.pipeline.models.pocket.sizes import PocketSizes
 from offhook.pipeline.models.pocket.tokenizer import PocketTokenizer
 from offhook.pipeline.models.pocket.transformer import Layer
-from offhook.pipeline.models.pocket.voices import Voices, VoiceState
-
-MIN_INT8_WEIGHTS = 200_000
-"""Least size of a layer in 8 bits. The layers of the 7M and 2M models are smaller: those in fp32
-are in the cache, and rounding their inputs takes longer than it saves."""
+from offhook.pipeline.models.pocket.voices import VoiceState
 
 
 class PocketNetwork(nn.Module):
-    """The weights. Only the layers of the language model are in 8 bits, if any: the flow head and
-    the decoder, whose errors are heard at once, stay in fp32."""
+    """The weights. Only the language model's layers can be in 8 bits, if they are large enough to
+    gain from it: the errors of the flow head and the decoder would be heard at once."""
 
     def __init__(self, sizes: PocketSizes) -> None:
         super().__init__()
@@ -51,13 +48,25 @@ class PocketNetwork(nn.Module):
         match part:
             case Layer():
                 if int8 is not None:
-                    quantize(part, int8, MIN_INT8_WEIGHTS)
+                    quantize(part, int8)
             case FlowHead():
                 part.prepare()
             case Decoder():
                 part.prepare(self.flow_lm.latents.emb_mean, self.flow_lm.latents.emb_std)
                 if packs(self.flow_lm.latents.bos_emb.device):
                     pack(self)
+
+
+class VoiceSource(Protocol):
+    """Voices of a model; `voices.Voices` implements it."""
+
+    @property
+    def names(self) -> list[str]: ...
+
+    @property
+    def longest(self) -> int: ...
+
+    def voice(self, name: str) -> VoiceState: ...
 
 
 class PocketModel:
@@ -68,7 +77,7 @@ class PocketModel:
         config: PocketConfig,
         network: PocketNetwork,
         tokenizer: PocketTokenizer,
-        voices: Voices,
+        voices: VoiceSource,
     ) -> None:
         self.config, self.network = config, network
         self.tokenizer = tokenizer
