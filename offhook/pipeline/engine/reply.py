@@ -33,7 +33,8 @@ SHORT_S = 45
 """Replies longer than this, in s, are not cached, since they rarely recur verbatim."""
 MARK_SAMPLES = RATE_OUT * 80 // 1000
 """Audio in which words are looked for at a time."""
-_NOT_LATIN = re.compile("[\u0370-\u1cff\u2e80-\ufb00]")
+NOT_LATIN = re.compile("[\u0370-\u1cff\u2e80-\ufb00]")
+"""A letter of another script than Latin."""
 FEWEST_WORDS, MOST_WORDS = 2, 12
 """Words of the text's start that decide its language."""
 NO_SOUND: Pcm = np.zeros(0, np.int16)
@@ -114,7 +115,7 @@ class EngineReply(ABC, Generic[P, E]):
         script, so the first may be read in the wrong language; that affects numbers and symbols,
         which rarely come first."""
         words = len(text.split()) - (not text[-1:].isspace())
-        if words >= FEWEST_WORDS or _NOT_LATIN.search(text):
+        if words >= FEWEST_WORDS or NOT_LATIN.search(text):
             language = language_of(text, self._languages)
             self._reader.read_in(language)
             if words >= MOST_WORDS:

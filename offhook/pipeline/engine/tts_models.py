@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from offhook.pipeline.engine.asr_models import Device
+from offhook.pipeline.engine.asr_models import Device, Precision
 
 VOICES = "~/.local/share/offhook/voices"
 NO_CACHE = "off"
@@ -14,7 +14,8 @@ class TtsModels:
     """The model to load, and its settings."""
 
     model: str
-    """Folder or hub repository, optionally with a revision, of talker, code predictor and codec."""
+    """Folder or hub repository, optionally with a revision, of talker, code predictor and codec.
+    For Pocket TTS a folder or a name such as "english", see `models.pocket.config`."""
     device: Device = "auto"
     voices: str = ""
     """Folder of cloned and described voices; empty: the default, VOICES."""
@@ -23,3 +24,5 @@ class TtsModels:
     empty: a cache in this process; "off": no cache."""
     hub: str = ""
     """Download source, see `AsrModels.hub`."""
+    precision: Precision = "auto"
+    """Number format of Pocket TTS: "fp32", or "int8", which "auto" means."""

@@ -1,6 +1,6 @@
-"""The interface of engines that clone voices from recordings and list their voices.
+"""The interfaces of engines that list their voices and clone voices from recordings.
 
-A `Synthesizer` may also be a `VoiceCloner`; others have only built-in voices.
+A `Synthesizer` may also be a `VoiceLister` or a `VoiceCloner`; others have only built-in voices.
 """
 
 import re
@@ -52,6 +52,8 @@ class KnownVoice:
     """ISO 639 codes; empty: unknown."""
     created_s: int = 0
     """Creation time in s since the epoch; 0: built in."""
+    licence: str = ""
+    """Licence of the recording that a built-in voice was made from; empty: that of the model."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,16 @@ class Sample:
 
 
 @runtime_checkable
-class VoiceCloner(Protocol):
-    """Clones voices. All methods raise EngineError if the engine fails."""
+class VoiceLister(Protocol):
+    """Tells more of its voices than their names."""
 
     async def known_voices(self) -> list[KnownVoice]:
-        """Returns the voices, the default first."""
+        """Returns the voices, the default first. Raises EngineError."""
+
+
+@runtime_checkable
+class VoiceCloner(VoiceLister, Protocol):
+    """Clones voices. All methods raise EngineError if the engine fails."""
 
     async def add_voice(self, name: str, sample: Sample, language: str = "") -> KnownVoice:
         """Clones a voice and stores it under a name for everyone who shares the folder. `language`

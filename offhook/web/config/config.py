@@ -51,11 +51,9 @@ if TYPE_CHECKING:
     from offhook.media.codecs.opus import OpusSettings
 
 DEFAULT_FILE = Path("offhook.toml")
-AsrEngine = Literal[
-    "pocketsphinx", "qwen3-asr", "nemotron", "sherpa", "qwen3-asr-official", "openai", "auto"
-]
+AsrEngine = Literal["pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", "openai", "auto"]
 TtsEngine = Literal[
-    "embedded", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", "openai", "auto"
+    "embedded", "flite", "espeak", "pocket", "qwen3-tts", "qwen3-tts-official", "openai", "auto"
 ]
 """embedded: Flite if its library is installed, otherwise eSpeak NG if its wheel is. openai: an
 external server with OpenAI's audio API. auto: the best that this machine can run, see
@@ -345,6 +343,13 @@ class Tts(SpeechEngine):
     instructions: str = ""
     """How to speak, in words, for engines that support it."""
     speed: float = Field(1.0, ge=MIN_SPEED, le=MAX_SPEED)
+    precision: Literal["auto", "fp32", "int8"] = "auto"
+    """Number format of Pocket TTS; auto: int8."""
+
+    OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **SpeechEngine.OF_ENGINES,
+        "precision": ("pocket",),
+    }
 
     @field_validator("audio_cache")
     @classmethod
@@ -354,7 +359,9 @@ class Tts(SpeechEngine):
         return url
 
     def models(self, hub: str) -> TtsModels:
-        return TtsModels(self.model, self.device, self.voices, self.audio_cache, hub)
+        return TtsModels(
+            self.model, self.device, self.voices, self.audio_cache, hub, self.precision
+        )
 
     def options(self) -> VoiceOptions:
         """Returns the voice options. Raises ConfigError."""

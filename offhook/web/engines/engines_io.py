@@ -26,8 +26,8 @@ MODELS: dict[AsrEngine | TtsEngine, str] = {
     "pocketsphinx": "en-us",
     "qwen3-asr": "Qwen/Qwen3-ASR-0.6B",
     "nemotron": "nvidia/nemotron-speech-streaming-en-0.6b",
-    "sherpa": "csukuangfj/sherpa-onnx-streaming-zipformer-en-kroko-2025-08-06",
     "qwen3-asr-official": "Qwen/Qwen3-ASR-0.6B",
+    "pocket": "english",
     "qwen3-tts": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
     "qwen3-tts-official": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
 }
@@ -39,7 +39,7 @@ TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
 NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "qwen3-asr": ("Qwen3-ASR", MODEL_PACKAGES),
     "nemotron": ("Nemotron", MODEL_PACKAGES),
-    "sherpa": ("The engine sherpa", ("sherpa_onnx", "huggingface_hub", "tqdm")),
+    "pocket": ("Pocket TTS", MODEL_PACKAGES + TEXT_PACKAGES),
     "qwen3-tts": ("Qwen3-TTS", MODEL_PACKAGES + TEXT_PACKAGES),
 }
 """Description of an engine, and its packages."""
@@ -65,10 +65,9 @@ def check_engine(engine: AsrEngine | TtsEngine) -> None:
     name, needed = NEEDED.get(engine, ("", ()))
     missing = [package for package in needed if find_spec(package) is None]
     if missing:
-        kind = "tts" if engine == "qwen3-tts" else "asr"
-        target = "sherpa" if engine == "sherpa" else "qwen"
+        kind = "tts" if engine in ("pocket", "qwen3-tts") else "asr"
         raise EngineError(
-            f"{name} needs {', '.join(missing)}, not installed here: `make {target}`, or "
+            f"{name} needs {', '.join(missing)}, not installed here: `make qwen`, or "
             f"pip install {' '.join(missing)}, or set [{kind}] url to a worker on a "
             "machine that has them"
         )
@@ -125,10 +124,6 @@ def _recognizer(engine: AsrEngine, models: AsrModels, progress: Progress) -> Rec
         from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
 
         return NemotronRecognizer(models, progress)
-    if engine == "sherpa":
-        from offhook.pipeline.engine.sherpa.recognizer_io import SherpaRecognizer
-
-        return SherpaRecognizer(models, progress)
     if engine == "qwen3-asr-official":
         from offhook.pipeline.engine.asr.official_io import OfficialRecognizer
 
@@ -153,6 +148,11 @@ def open_synthesizer(
         from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Synthesizer
 
         return Qwen3Synthesizer(with_usual_model(engine, models), progress)
+    if engine == "pocket":
+        _import_torch(progress)
+        from offhook.pipeline.engine.pocket.synthesizer_io import PocketSynthesizer
+
+        return PocketSynthesizer(with_usual_model(engine, models), progress)
     if engine == "qwen3-tts-official":
         from offhook.pipeline.engine.tts.official_io import OfficialSynthesizer
 

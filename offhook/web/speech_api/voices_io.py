@@ -24,6 +24,7 @@ from offhook.pipeline.speech.voice_cloning import (
     KnownVoice,
     Sample,
     VoiceCloner,
+    VoiceLister,
 )
 from offhook.web.speech_api.errors import ApiError, unknown_field
 from offhook.web.speech_api.http import speech_request
@@ -57,7 +58,7 @@ async def list_voices(request: web.Request) -> web.Response:
 
 async def known_voices(synthesizer: Synthesizer) -> list[KnownVoice]:
     """Returns the voices, the default first. Raises EngineError."""
-    if isinstance(synthesizer, VoiceCloner):
+    if isinstance(synthesizer, VoiceLister):
         return await synthesizer.known_voices()
     languages = tuple(getattr(synthesizer, "languages", ()))
     return [KnownVoice(name, languages=languages) for name in synthesizer.voices()]

@@ -84,7 +84,7 @@ class TtsEngine:
         self._runner = runner
         self._config = config
         self._tell = tell
-        self._scheduler = TtsScheduler(cost, runner.max_batch)
+        self._scheduler = TtsScheduler(cost.steps, runner.max_batch)
         self._launches = InFlightLaunches(cost)
         self._prefill = SegmentPrefill(runner, prefix_pages)
         self._streams: dict[int, Stream] = {}

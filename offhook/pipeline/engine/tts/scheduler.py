@@ -1,10 +1,10 @@
 """Decides which streams make a frame in the next batch.
 
 The criterion is a stream's lead: how long its audio will last from now on. A batch takes the
-streams with the smallest lead first. A live stream makes frames until its lead is LEAD; while no
-lead is below WAKE nothing is launched, so that streams are batched together and the device is free
-for new ones. A new stream counts as having a lead of NEW from the moment its text arrives, so it
-precedes all but those about to run dry.
+streams with the smallest lead first. A live stream makes frames until its lead is `lead`; while no
+lead is below `wake` nothing is launched, so that streams are batched together and the device is
+free for new ones. A new stream counts as having a lead of NEW from the moment its text arrives, so
+it precedes all but those about to run dry.
 
 The size of a batch depends on its streams:
 
@@ -21,13 +21,11 @@ Times are float seconds. Everything is O(log n) for each stream in the batch.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
-from offhook.pipeline.engine.tts.messages import SpeechCost
-
 LEAD = 0.6
-"""Target lead in s of the audio made over the audio heard."""
+"""Target lead in s of the audio made over the audio heard, on a GPU."""
 WAKE = 0.4
 BEHIND = 0.3
 NEW = 0.1
@@ -51,8 +49,16 @@ class Speaker:
 
 
 class TtsScheduler:
-    def __init__(self, cost: SpeechCost, max_batch: int) -> None:
-        steps = [(size, ms) for size, ms in cost.steps if size <= max_batch]
+    def __init__(
+        self,
+        steps: Sequence[tuple[int, float]],
+        max_batch: int,
+        lead: float = LEAD,
+        wake: float = WAKE,
+    ) -> None:
+        """`steps` is that of `SpeechCost`."""
+        steps = [(size, ms) for size, ms in steps if size <= max_batch]
+        self._lead, self._wake = lead, wake
         self._sizes = [size for size, _ in steps]
         self._step_ms = [ms for _, ms in steps]
         self._normal = self._within(BATCH_MS)
@@ -83,7 +89,7 @@ class TtsScheduler:
         if self._first_file() is not None:
             return 0.0
         first = self._first()
-        return None if first is None else first[0] - WAKE
+        return None if first is None else first[0] - self._wake
 
     def batch(self, now: float, step: Callable[[Speaker], bool]) -> None:
         """Calls `step` for the streams of the next batch; it returns whether the stream joined.
@@ -93,7 +99,7 @@ class TtsScheduler:
         behind = relaxed = False
         while count < limit and (first := self._first()) is not None:
             lead = first[0] - now
-            if lead >= LEAD:
+            if lead >= self._lead:
                 break
             if lead >= BEHIND and not relaxed:
                 relaxed = True

@@ -1,9 +1,5 @@
-"""Voices of Pocket TTS: what the language model has read of a speaker, as keys and values.
-
-Kyutai made each from a recording, whose own licence counts. Listed are only voices whose recordings
-may be used commercially: not `cosette` (Expresso) and `jean` (EARS), which are CC BY-NC 4.0, nor
-`juergen` and `rafael`, the licence of whose recordings is not stated.
-"""
+"""Voices of Pocket TTS: what the language model has read of a speaker, as keys and values. Others
+than those of LICENCES are not known."""
 
 from collections.abc import Set
 from pathlib import Path
@@ -13,27 +9,12 @@ import torch
 from torch import Tensor
 
 from offhook.pipeline.models.checkpoint import opened
+from offhook.pipeline.models.pocket.licences import DEFAULT, LICENCES, NATIVE
 from offhook.pipeline.models.pocket.sizes import LmSizes
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import UnknownVoice
 
 FOLDER = "embeddings"
-DONATED = ("marius", "javert")
-"""CC0: Kyutai's collection of donated voices."""
-VCTK = (
-    *("anna", "vera", "fantine", "charles", "paul", "eponine", "azelma", "george", "mary", "jane"),
-    *("michael", "eve"),
-)
-"""CC BY 4.0."""
-VOICE_ZERO = ("bill_boerst", "peter_yearsley", "stuart_bell", "caro_davy")
-"""CC0: readers of LibriVox."""
-COMMON_VOICE = ("giovanni", "lola")
-"""CC0."""
-FREE = ("alba", *DONATED, *VCTK, *VOICE_ZERO, *COMMON_VOICE, "daan", "estelle")
-"""Voices that are listed, the default of most languages first. alba is CC BY 4.0, as is daan
-(CML-TTS); estelle is CC0, a recording of Kyutai's."""
-DEFAULTS = {"fr": "estelle", "it": "giovanni", "es": "lola", "nl": "daan"}
-"""Native speakers, by language; others speak English in the recording."""
 
 
 class VoiceState:
@@ -56,11 +37,10 @@ class Voices:
     ) -> None:
         """Raises EngineError if the folder has none, or one is damaged."""
         found = {path.stem: path for path in (folder / FOLDER).glob("*.safetensors")}
-        native = DEFAULTS.get(language, FREE[0])
-        order = sorted(FREE, key=lambda name: name != native)
+        order = sorted(LICENCES, key=lambda name: name != NATIVE.get(language, DEFAULT))
         self._paths = {name: found[name] for name in order if name in found}
         if not self._paths:
-            raise EngineError(f"{folder / FOLDER} has none of the voices {', '.join(FREE)}")
+            raise EngineError(f"{folder / FOLDER} has none of the voices {', '.join(LICENCES)}")
         self._sizes, self._device = sizes, device
         self._read: dict[str, VoiceState] = {}
         self.longest = max(_positions(path) for path in self._paths.values())

@@ -27,15 +27,11 @@ from offhook.pipeline.speech.synthesizer import (
     UnknownVoice,
     VoiceOptions,
 )
-from offhook.pipeline.speech.voice.clauses import ClauseSplitter, ends_clause, ends_sentence
+from offhook.pipeline.speech.voice.clauses import ClauseSplitter, pause_after_ms
 
 LEVEL_DBFS = -20.0
 PEAK = 0.9
 """Peak relative to full scale; a louder clause is attenuated as a whole rather than clipped."""
-SENTENCE_PAUSE_MS = 250
-COMMA_PAUSE_MS = 120
-WORD_PAUSE_MS = 30
-"""Pause between clauses split without punctuation."""
 LEAD_SILENCE_DB = -40.0
 TAIL_SILENCE_DB = -36.0
 """Level below the loudest frame at which a 5 ms frame at a clause's edges is silence. The trailing
@@ -100,16 +96,6 @@ def speakable_words(clause: str) -> list[tuple[str, str]]:
         else:
             silent += word
     return pairs
-
-
-def pause_after_ms(clause: str) -> int:
-    """Returns the pause in ms that a speaker makes after the clause."""
-    words = clause.split()
-    if words and ends_sentence(words[-1]):
-        return SENTENCE_PAUSE_MS
-    if (words and ends_clause(words[-1])) or clause.endswith("\n"):
-        return COMMA_PAUSE_MS
-    return WORD_PAUSE_MS
 
 
 def voiced_span(pcm: Pcm, rate: int) -> tuple[int, int]:

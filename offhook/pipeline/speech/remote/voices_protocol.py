@@ -77,6 +77,7 @@ def voice_table(voice: KnownVoice) -> dict[str, Any]:
         "type": _TYPES[voice.kind],
         "languages": list(voice.languages),
         "created_at": voice.created_s,
+        **({"licence": voice.licence} if voice.licence else {}),
     }
 
 
@@ -97,10 +98,11 @@ class _Voice:
     type: str = "speaker"
     languages: tuple[str, ...] = ()
     created_at: Count = 0
+    licence: str = ""
 
     def known(self) -> KnownVoice:
         kind = _KINDS.get(self.type, "speaker")
-        return KnownVoice(self.name, kind, self.languages, self.created_at)
+        return KnownVoice(self.name, kind, self.languages, self.created_at, self.licence)
 
 
 @dataclass(frozen=True)

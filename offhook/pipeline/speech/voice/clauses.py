@@ -16,6 +16,11 @@ MAX_WORDS = 30
 MAX_CHARS = 400
 """Maximum clause; even text without white space is split here."""
 
+SENTENCE_PAUSE_MS = 250
+COMMA_PAUSE_MS = 120
+WORD_PAUSE_MS = 30
+"""Pause between clauses split without punctuation."""
+
 SENTENCE_ENDS = ".!?…"
 COMMAS = ",;:—–"
 CLOSERS = "\"')]}”’»*_"
@@ -66,10 +71,24 @@ def ends_clause(word: str) -> bool:
     return bool(word) and word[-1] in COMMAS
 
 
-class ClauseSplitter:
-    """Streaming text in, clauses out; `end` returns the rest."""
+def pause_after_ms(clause: str) -> int:
+    """Returns the pause in ms that a speaker makes after the clause."""
+    words = clause.split()
+    if words and ends_sentence(words[-1]):
+        return SENTENCE_PAUSE_MS
+    if (words and ends_clause(words[-1])) or clause.endswith("\n"):
+        return COMMA_PAUSE_MS
+    return WORD_PAUSE_MS
 
-    def __init__(self) -> None:
+
+class ClauseSplitter:
+    """Streaming text in, clauses out; `end` returns the rest.
+
+    No clause but the last has fewer than `least_words`; the first is split after `first_words` at
+    the latest, whatever their punctuation."""
+
+    def __init__(self, least_words: int = 1, first_words: int = FIRST_MAX_WORDS) -> None:
+        self._least_words, self._first_words = least_words, first_words
         self._text = ""
         self._first = True
         self._restart()
@@ -91,6 +110,12 @@ class ClauseSplitter:
             self._first = False
             self._restart()
         return clauses
+
+    @property
+    def holds_sentence(self) -> bool:
+        """Whether what has not been returned ends with a whole sentence."""
+        words = self._text.split()
+        return bool(words) and ends_sentence(words[-1])
 
     def end(self) -> list[str]:
         """Returns the rest and resets."""
@@ -123,15 +148,17 @@ class ClauseSplitter:
         self._word_start = place + 1
         if any(map(str.isalnum, word)):
             self._words += 1
-        if not word or self._words == 0:
-            return char == "\n" and self._words > 0
+        if self._words < self._least_words:
+            return False
+        if not word:
+            return char == "\n"
         if char != "\n" and is_maybe_last(word):
             self._doubtful = self._seen
             return False
         return self._is_breath(word, char)
 
     def _is_breath(self, word: str, space: str) -> bool:
-        if self._words >= (FIRST_MAX_WORDS if self._first else MAX_WORDS):
+        if self._words >= (self._first_words if self._first else MAX_WORDS):
             return True
         if ends_clause(word):
             return self._words >= (FIRST_COMMA_WORDS if self._first else COMMA_WORDS)

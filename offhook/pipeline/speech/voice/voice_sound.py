@@ -55,12 +55,16 @@ class VoiceSound:
 
     def __init__(self, speed: float = 1.0, gain: float = 1.0) -> None:
         self.gain = gain
+        self._speed = speed
+        self._power = 0.0
+        self._blocks = 0
+        self._begin()
+
+    def _begin(self) -> None:
         self._rest = _NOTHING
         self._leading = True
         self._lead = _NOTHING
-        self._power = 0.0
-        self._blocks = 0
-        self._tempo = Tempo(speed) if speed != 1 else None
+        self._tempo = Tempo(self._speed) if self._speed != 1 else None
         self._outlet = _Outlet()
 
     def starved(self, starved: bool) -> None:
@@ -77,11 +81,14 @@ class VoiceSound:
         return self._outlet.push(self._process(pcm[:whole]))
 
     def finish(self) -> Pcm:
-        """Returns the last samples, without trailing silence."""
+        """Returns the last samples, without trailing silence. What is pushed afterwards begins
+        anew, but for the gain: leading silence is dropped again."""
         sound = self._process(self._rest)
         if self._tempo:
             sound = np.concatenate([sound, self._tempo.finish()])
-        return np.concatenate([self._outlet.push(sound), self._outlet.finish()])
+        last = np.concatenate([self._outlet.push(sound), self._outlet.finish()])
+        self._begin()
+        return last
 
     def _process(self, pcm: Pcm) -> Pcm:
         if not len(pcm):
