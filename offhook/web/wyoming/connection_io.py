@@ -20,6 +20,7 @@ from wyoming.ping import Ping, Pong
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart
 
 from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
+from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import GONE, SpeechServer, fault_of
@@ -68,6 +69,7 @@ class Connection:
         self._requests: deque[WyomingRequest] = deque()
         """Oldest first; only the last can be incomplete."""
         self._news = asyncio.Event()
+        self._answered = asyncio.Event()
         self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wanted = Transcribe()
         """What the next transcription is to be."""
@@ -140,14 +142,11 @@ class Connection:
         loop = asyncio.get_running_loop()
         try:
             while data := await self._read():
-                was_within, self._event_began_at = (
-                    self._events.is_within_event,
-                    self._event_began_at,
-                )
+                is_next = not self._events.is_within_event
                 for event in self._events.receive(data):
-                    was_within = False
                     await self._handle(event)
-                if self._events.is_within_event and not was_within:
+                    is_next = True
+                if is_next and self._events.is_within_event:
                     self._event_began_at = loop.time()
         except (ProtocolError, Refused) as error:
             code = error.error.code.value if isinstance(error, Refused) else "bad_request"
@@ -191,14 +190,14 @@ class Connection:
             case "synthesize" if self._text is None:
                 wanted = parsed(SYNTHESIZE, event)
                 synthesis = self._synthesis(wanted, streams=False)
-                synthesis.write(wanted.text)
+                self._write(synthesis, wanted.text)
                 synthesis.finish()
             case "synthesize":
                 pass  # all of the streamed text once more, for servers without streaming
             case "synthesize-start":
                 self._synthesis(parsed(SYNTHESIZE_START, event), streams=True)
             case "synthesize-chunk":
-                self._open_text(event).write(parsed(SYNTHESIZE_CHUNK, event).text)
+                self._write(self._open_text(event), parsed(SYNTHESIZE_CHUNK, event).text)
             case "synthesize-stop":
                 self._open_text(event).finish()
             case kind:
@@ -244,6 +243,9 @@ class Connection:
         assert self._input is not None
         for pcm in self._input.process(chunk.audio):
             transcription = self._audio or self._transcription()
+            while transcription is not self._requests[0]:  # its audio waits in the client
+                self._answered.clear()
+                await self._answered.wait()
             transcription.feed(pcm)
             await transcription.session.wait_for_room()
             await asyncio.sleep(0)  # others' turn: converting a second takes milliseconds
@@ -269,6 +271,14 @@ class Connection:
         self._add(synthesis)
         return synthesis
 
+    def _write(self, synthesis: Synthesis, text: str) -> None:
+        """Adds text. Raises ApiError."""
+        waiting = sum(r.waiting_chars for r in self._requests if isinstance(r, Synthesis))
+        if waiting + len(text) > MAX_WAITING_CHARS:
+            words = f"more than {MAX_WAITING_CHARS} characters wait to be spoken"
+            raise ApiError(413, words, code="behind")
+        synthesis.write(text)
+
     def _open_text(self, event: Event) -> Synthesis:
         if self._text is None:
             raise ProtocolError(f"{event.type} without synthesize-start")
@@ -284,6 +294,7 @@ class Connection:
                 await self._news.wait()
             await self._answer(self._requests[0])
             self._requests.popleft()
+            self._answered.set()
 
     async def _answer(self, request: WyomingRequest) -> None:
         """Raises ApiError, ConnectionError."""

@@ -13,11 +13,12 @@ from wyoming.tts import SynthesizeStopped, SynthesizeVoice
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.recognizer import (
     MAX_CONTEXT_CHARS,
+    EngineError,
     Final,
     StreamOptions,
     canonical_tag,
 )
-from offhook.pipeline.speech.remote.tts_protocol import MAX_AUDIO_BYTES, MAX_WAITING_CHARS
+from offhook.pipeline.speech.remote.tts_protocol import MAX_AUDIO_BYTES
 from offhook.pipeline.speech.remote.worker_protocol import bytes_of
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, VoiceOptions
@@ -98,7 +99,7 @@ class Transcription(WyomingRequest):
         await self._send(TranscriptStop().event())
 
     async def _send_chunks(self) -> str | None:
-        """Sends the text as it becomes certain; returns its language."""
+        """Sends the text as it becomes certain; returns its language. Raises EngineError."""
         self._transcript = ChunkedTranscript(self.engine.engine)
         await self._send(TranscriptStart(language=self._options.language).event())
         async for _, event in self.session.events():
@@ -108,7 +109,7 @@ class Transcription(WyomingRequest):
                 self.context.stages.mark("first_byte")
             if isinstance(event, Final) and not event.continues:
                 return event.language if event.language != UNKNOWN else None
-        return None
+        raise EngineError("the recognizer ended before the audio")
 
 
 class Synthesis(WyomingRequest):
@@ -133,14 +134,17 @@ class Synthesis(WyomingRequest):
         self._streams = streams
         self._reply = Reply(0, _voice_options(server, voice, whole_text=not streams))
 
+    @property
+    def waiting_chars(self) -> int:
+        """Text that has not been spoken."""
+        return self._reply.waiting
+
     def write(self, text: str) -> None:
-        """Adds text. Raises ApiError 400, 413."""
+        """Adds text. Raises ApiError 400, 413 if the engine buffers no more."""
         try:
             plain_text(text)
         except ValueError as error:
             raise ApiError(400, f"text {error}", "text") from error
-        if self._reply.waiting + len(text) > MAX_WAITING_CHARS:
-            raise ApiError(413, f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
         try:
             self._reply.write(text)
         except TextTooLong as error:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart, TranscriptStop
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.client import AsyncClient
@@ -388,7 +390,7 @@ async def test_who_waits_for_an_answer_is_not_idle(
     monkeypatch.setattr(connection_io, "IDLE_S", 0.1)
     monkeypatch.setattr(connection_io, "QUIET_S", 0.3)
     served, where = quick
-    served.ears.slow_s = 1.5
+    served.ears.slow_s = 0.8
     async with client_at(where) as client:
         assert await client.transcribe(spoken()) == "hello world"
 
@@ -482,9 +484,68 @@ async def test_too_much_is_refused(
     async with client_at(where) as client:
         await client.send(*[second] * 3)
         assert "over 2 s of audio" in (await client.fault()).text
-    async with client_at(where) as client:
-        await client.send(*[Synthesize("a b c d")] * (connection_io.MAX_REQUESTS + 1))
-        assert (await client.fault()).code == "behind"
+    for requests in (
+        [Synthesize("a b c d")] * (connection_io.MAX_REQUESTS + 1),
+        [Synthesize("word " * 9000)] * 3,
+    ):
+        async with client_at(where) as client:
+            await client.send(*requests)
+            assert (await client.fault()).code == "behind"
+
+
+WORDS = st.sampled_from(["text", "ssml", "en", "fr-FR", "tone", "low", "amy", "", "scripted-ears"])
+FIELDS = st.dictionaries(
+    st.sampled_from(
+        ["text", "voice", "name", "language", "rate", "width", "channels", "text_format", "context"]
+    ),
+    WORDS
+    | st.sampled_from([1, 2, 4, 8000, 16000, 44100])
+    | st.dictionaries(st.sampled_from(["name", "language", "speaker"]), WORDS, max_size=2)
+    | st.none()
+    | st.booleans()
+    | st.lists(st.text(max_size=3), max_size=2),
+    max_size=5,
+)
+TYPES = st.sampled_from(
+    [
+        *("describe", "ping", "transcribe", "audio-start", "audio-chunk", "audio-stop"),
+        *("synthesize", "synthesize-start", "synthesize-chunk", "synthesize-stop", "other"),
+    ]
+)
+SOUND = {"rate": 16000, "width": 2, "channels": 1}
+REQUESTS = st.lists(
+    st.builds(Event, type=TYPES, data=FIELDS, payload=st.sampled_from([None, b"1234", b"123"]))
+    | st.sampled_from(
+        [
+            *(Event("audio-start", SOUND), Event("audio-chunk", SOUND, bytes(640))),
+            *(Event("audio-stop"), Event("transcribe"), Event("synthesize-start")),
+            *(Event("synthesize", {"text": "hi"}), Event("synthesize-chunk", {"text": "hi "})),
+            Event("synthesize-stop"),
+        ]
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(REQUESTS, st.booleans())
+def test_whatever_comes_is_answered_or_refused_and_frees_the_engine(
+    events: list[Event], leaves: bool
+) -> None:
+    async def run() -> None:
+        async with quickly_served() as served, listening(served.server) as where:
+            async with raw(where) as (reader, writer):
+                for event in events:
+                    writer.write(as_line(event))
+                if not leaves:
+                    writer.write(b"the end\n")  # an error, which ends the connection
+                    async with asyncio.timeout(30):
+                        lines = (await reader.read()).rpartition(b'{"type": "error"')[2]
+                    assert b"internal server error" not in lines
+            await until(lambda: not served.server.admission.is_busy)
+            assert served.ears.open_streams == served.voice.open_streams == 0
+
+    asyncio.run(run())
 
 
 # --- who may connect ---
