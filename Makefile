@@ -5,13 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run qwen qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
+.PHONY: run qwen sherpa qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
 
 run: $(VENV)/.runtime
 	$(BIN)/offhook serve $(ARGS)
 
 # What the Qwen3 engines need: torch, which is large.
 qwen: $(VENV)/.qwen
+
+# sherpa-onnx: streaming speech recognition on a CPU, without torch.
+sherpa: $(VENV)/.sherpa
 
 # The Qwen3 packages of their authors, each in an environment of its own: .venv-qwen-asr,
 # .venv-qwen-tts.
@@ -69,6 +72,10 @@ $(VENV)/.runtime: $(LOCK) debian-packages.txt
 $(VENV)/.qwen: $(VENV)/.runtime
 	$(call install,$(VENV),base qwen)
 	$(call install_torch,$(VENV))
+	touch $@
+
+$(VENV)/.sherpa: $(VENV)/.runtime
+	$(call install,$(VENV),base sherpa)
 	touch $@
 
 .venv-%/.made: requirements-%-official.lock $(LOCK) debian-packages.txt

@@ -14,11 +14,12 @@ from deploy.locked import locked
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/licences.md"
-PARTS = ("base", "espeak", "mcp", "qwen", "redis", "tracing")
+PARTS = ("base", "espeak", "mcp", "qwen", "redis", "sherpa", "tracing", "wyoming")
 """What is shipped or installed for users; a package is listed with the first that has it."""
 
 SPDX = {
     "Apache 2.0": "Apache-2.0",
+    "Apache licensed, as found in the LICENSE file": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "3-Clause BSD License": "BSD-3-Clause",

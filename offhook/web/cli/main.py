@@ -7,6 +7,7 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from offhook.web.process.loop_io import run
 
 if TYPE_CHECKING:
     from offhook.pipeline.speech.recognizer import Progress
+    from offhook.web.cli.models_io import Models
     from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 
 
@@ -180,13 +182,20 @@ def _operator(arguments: Namespace) -> tuple[str, str]:
 
 
 def _transcribe(arguments: Namespace) -> int:
-    from offhook.pipeline.speech.recognizer import StreamOptions
-    from offhook.web.cli.transcribe_io import CAPTIONS, Bar, Transcription, transcribe_all
+    from offhook.pipeline.speech.recognizer import Recognizer, StreamOptions
+    from offhook.web.cli.transcribe_io import (
+        CAPTIONS,
+        Bar,
+        Transcription,
+        in_worker,
+        transcribe_all,
+    )
     from offhook.web.config.config import Asr
-    from offhook.web.engines.engines_io import open_recognizer
+    from offhook.web.engines.engines_io import open_recognizer, with_usual_model
     from offhook.web.engines.remote_engines_io import recognizer_of
     from offhook.web.process.logs import Log, set_up
     from offhook.web.speech_api.http.transcript import Segment
+    from offhook.web.worker.local_worker_io import ENDED_BY_MODELS
 
     set_up(Log(level="WARNING"))
     a = arguments
@@ -207,15 +216,20 @@ def _transcribe(arguments: Namespace) -> int:
             print(transcription.transcript.render(a.format), end="", flush=True)
 
     async def transcribe() -> list[str]:
-        recognizer = (
-            recognizer_of(
-                Asr.model_construct(url=a.url, api_key=a.api_key, engine=a.engine, model=a.model)
-            )
-            if a.url
-            else open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
-        )
-        captions = a.format in CAPTIONS
-        return await transcribe_all(a.files, recognizer, options, say, show, captions=captions)
+        recognizer: Recognizer
+        async with AsyncExitStack() as workers:
+            if a.url:
+                asr = Asr.model_construct(
+                    url=a.url, api_key=a.api_key, engine=a.engine, model=a.model
+                )
+                recognizer = recognizer_of(asr)
+            elif a.engine in ENDED_BY_MODELS:
+                models = with_usual_model(a.engine, _asr_models(a))
+                recognizer = await workers.enter_async_context(in_worker(a.engine, models))
+            else:
+                recognizer = open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
+            captions = a.format in CAPTIONS
+            return await transcribe_all(a.files, recognizer, options, say, show, captions=captions)
 
     faults = run(transcribe())
     for fault in faults:
@@ -288,6 +302,80 @@ def _voice(arguments: Namespace) -> int:
     else:
         for voice in voice_io.kept(models):
             print(f"{voice.name}\t{voice.kind}\t{voice.language or '-'}\t{voice.created or '-'}")
+    return 0
+
+
+def _models(arguments: Namespace) -> int:
+    from offhook.web.cli.models_io import Models, table
+    from offhook.web.config import config as configuration
+    from offhook.web.process.logs import Log, set_up
+
+    set_up(Log(level="WARNING"))
+    a = arguments
+    models = Models(configuration.load(a.config), a.hub)
+    if a.action == "pull":
+        return _pull_models(models, a)
+    if a.action == "rm":
+        return _remove_models(models, a)
+    listed = models.list()
+    if a.json:
+        print(json.dumps([model.as_dict() for model in listed], indent=1))
+    else:
+        folder, free = models.cache()
+        print("\n".join(table(listed)))
+        print(f"downloaded to {folder}, whose disk has {free} free")
+    return 0
+
+
+def _pull_models(models: "Models", arguments: Namespace) -> int:
+    from offhook.pipeline.models.hub.download_io import in_words
+    from offhook.pipeline.speech.recognizer import EngineError
+    from offhook.web.cli.models_io import PullLines
+    from offhook.web.cli.transcribe_io import Bar
+
+    a = arguments
+    targets = [models.target(name) for name in a.names]
+    for target in targets:
+        bar = Bar(target.name)
+        lines = PullLines(target.name, lambda told: print(json.dumps(told), flush=True))
+
+        def show(done: int, total: int, bar: Bar = bar) -> None:
+            bar.show(done / total if total else None, f"{in_words(done)} of {in_words(total)}")
+
+        try:
+            folder = models.pull(target, lines.progress if a.json else show)
+        except EngineError as error:
+            bar.clear()
+            if a.json:
+                lines.say(state="failed", error=str(error))
+                return 1
+            raise
+        bar.clear()
+        if a.json:
+            lines.say(state="here", folder=str(folder))
+        else:
+            print(f"{target.name}: {folder}")
+    return 0
+
+
+def _remove_models(models: "Models", arguments: Namespace) -> int:
+    from offhook.pipeline.models.hub.download_io import in_words
+
+    a = arguments
+    for target in [models.target(name) for name in a.names]:
+        used = [key for name, keys in models.used().items() if name == target.name for key in keys]
+        size = in_words(models.here(target))
+        by = f", which {' and '.join(used)} names" if used else ""
+        if not a.yes and models.here(target):
+            if not sys.stdin.isatty():
+                raise ValueError(f"{target.name} ({size}){by} is not removed unasked: give --yes")
+            if input(f"Remove {target.name} ({size}){by}? [y/N] ").strip().lower() not in (
+                "y",
+                "yes",
+            ):
+                continue
+        freed = models.remove(target)
+        print(f"{target.name}: removed, {in_words(freed)} are free again")
     return 0
 
 
@@ -389,6 +477,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "transcribe": _transcribe,
     "speak": _speak,
     "voice": _voice,
+    "models": _models,
     "worker": _worker,
     "doctor": _doctor,
     "bench": _bench,

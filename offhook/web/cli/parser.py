@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     _transcribe_parser(commands.add_parser("transcribe", help="transcribe audio or video files"))
     _speak_parser(commands.add_parser("speak", help="synthesize a text to a file or a player"))
     _voice_parser(commands.add_parser("voice", help="manage voices cloned from recordings"))
+    _models_parser(commands.add_parser("models", help="list, download and remove models"))
 
     _worker_parser(commands.add_parser("worker", help="serve one speech model"))
     doctor = commands.add_parser("doctor", help="check what this machine can run, and why not")
@@ -226,7 +227,7 @@ def _config_argument(parser: argparse.ArgumentParser) -> None:
 
 def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     """Adds the ASR options; `more` lists further engines."""
-    engines = ("pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", *more)
+    engines = ("pocketsphinx", "qwen3-asr", "nemotron", "sherpa", "qwen3-asr-official", *more)
     parser.add_argument("--engine", choices=engines, default="pocketsphinx")
     parser.add_argument("--model", default="", help=f"{MODEL_HELP} or a folder")
     _hub_argument(parser)
@@ -357,3 +358,19 @@ def _voice_parser(voice: argparse.ArgumentParser) -> None:
         )
         _hub_argument(action)
         _voices_argument(action)
+
+
+def _models_parser(models: argparse.ArgumentParser) -> None:
+    actions = models.add_subparsers(dest="action", required=True, metavar="ACTION")
+    every = actions.add_parser("list", help="list models: which are here, sizes, licences")
+    pull = actions.add_parser("pull", help="download models; what broke off goes on")
+    remove = actions.add_parser("rm", help="remove downloaded models")
+    name = "a name of the list, or a hub id, optionally with @ and a branch, tag or commit"
+    for action in (pull, remove):
+        action.add_argument("names", nargs="+", metavar="NAME", help=name)
+    remove.add_argument("--yes", action="store_true", help="do not ask")
+    every.add_argument("--json", action="store_true", help="one JSON array")
+    pull.add_argument("--json", action="store_true", help="one JSON object per line")
+    for action in (every, pull, remove):
+        _hub_argument(action)
+        _config_argument(action)

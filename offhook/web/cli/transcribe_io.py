@@ -2,15 +2,19 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.speech.recognizer import Recognizer, RecognizerStream, StreamOptions
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.web.config.config import Asr, AsrEngine
+from offhook.web.engines.engines_io import check_engine
+from offhook.web.engines.remote_engines_io import elsewhere_at
 from offhook.web.speech_api.http.file_transcription_io import (
     CAPTION_S,
     PIECE_S,
@@ -19,6 +23,8 @@ from offhook.web.speech_api.http.file_transcription_io import (
     read_pieces,
 )
 from offhook.web.speech_api.http.transcript import Segment, Transcript
+from offhook.web.worker.local_worker_io import on_demand
+from offhook.web.worker.worker_child_io import ChildSettings
 
 BAR_WIDTH = 24
 CAPTIONS = ("srt", "vtt")
@@ -89,6 +95,22 @@ def _readable(path: Path) -> Iterator[Path]:
             yield Path(file.name)
         except FileError as error:
             raise FileError(str(error).replace(file.name, "standard input", 1)) from error
+
+
+@asynccontextmanager
+async def in_worker(engine: AsrEngine, models: AsrModels) -> AsyncIterator[RemoteRecognizer]:
+    """A recognizer in a process of its own, loaded. Raises EngineError."""
+    check_engine(engine)
+    async with on_demand(ChildSettings(engine, models, 1, 0, "ERROR")) as url:
+        asr = Asr.model_construct(engine=engine, model=models.model, url=url, api_key="")
+        recognizer = RemoteRecognizer(url, name=engine)
+        remote = elsewhere_at("asr", asr, recognizer)
+        try:
+            await remote.get()
+            yield recognizer
+        finally:
+            await remote.close()
+            await recognizer.close()
 
 
 async def _transcribe(

@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from offhook.media.codecs.opus import OpusSettings
 
 DEFAULT_FILE = Path("offhook.toml")
-AsrEngine = Literal["pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", "openai", "auto"]
+AsrEngine = Literal[
+    "pocketsphinx", "qwen3-asr", "nemotron", "sherpa", "qwen3-asr-official", "openai", "auto"
+]
 TtsEngine = Literal[
     "embedded", "flite", "espeak", "pocket", "qwen3-tts", "qwen3-tts-official", "openai", "auto"
 ]

@@ -26,6 +26,7 @@ MODELS: dict[AsrEngine | TtsEngine, str] = {
     "pocketsphinx": "en-us",
     "qwen3-asr": "Qwen/Qwen3-ASR-0.6B",
     "nemotron": "nvidia/nemotron-speech-streaming-en-0.6b",
+    "sherpa": "csukuangfj/sherpa-onnx-streaming-zipformer-en-kroko-2025-08-06",
     "qwen3-asr-official": "Qwen/Qwen3-ASR-0.6B",
     "pocket": "english",
     "qwen3-tts": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
@@ -39,6 +40,7 @@ TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
 NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "qwen3-asr": ("Qwen3-ASR", MODEL_PACKAGES),
     "nemotron": ("Nemotron", MODEL_PACKAGES),
+    "sherpa": ("The engine sherpa", ("sherpa_onnx", "huggingface_hub", "tqdm")),
     "pocket": ("Pocket TTS", MODEL_PACKAGES + TEXT_PACKAGES),
     "qwen3-tts": ("Qwen3-TTS", MODEL_PACKAGES + TEXT_PACKAGES),
 }
@@ -66,8 +68,9 @@ def check_engine(engine: AsrEngine | TtsEngine) -> None:
     missing = [package for package in needed if find_spec(package) is None]
     if missing:
         kind = "tts" if engine in ("pocket", "qwen3-tts") else "asr"
+        target = "sherpa" if engine == "sherpa" else "qwen"
         raise EngineError(
-            f"{name} needs {', '.join(missing)}, not installed here: `make qwen`, or "
+            f"{name} needs {', '.join(missing)}, not installed here: `make {target}`, or "
             f"pip install {' '.join(missing)}, or set [{kind}] url to a worker on a "
             "machine that has them"
         )
@@ -124,6 +127,10 @@ def _recognizer(engine: AsrEngine, models: AsrModels, progress: Progress) -> Rec
         from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
 
         return NemotronRecognizer(models, progress)
+    if engine == "sherpa":
+        from offhook.pipeline.engine.sherpa.recognizer_io import SherpaRecognizer
+
+        return SherpaRecognizer(models, progress)
     if engine == "qwen3-asr-official":
         from offhook.pipeline.engine.asr.official_io import OfficialRecognizer
 

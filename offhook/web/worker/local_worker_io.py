@@ -9,6 +9,8 @@ The child's side is `worker_child_io`.
 
 import asyncio
 import json
+import re
+import signal
 import socket
 import sys
 import tempfile
@@ -34,6 +36,7 @@ from offhook.web.engines.choice import (
 from offhook.web.engines.engines_io import EMBEDDED, check_engine, official_python, with_usual_model
 from offhook.web.engines.machine_io import look
 from offhook.web.worker.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
+from offhook.web.worker.worker_io import BROKEN
 
 RESTART_S = 0.1
 """Delay in s before a crashed child is restarted; doubled by each crash of the last
@@ -55,6 +58,10 @@ MAX_MISSED_BEATS = 6
 LOG_LINE_BYTES = 1 << 16
 LAST_WORDS = 5
 """Last lines of the child's output, kept for the error message."""
+ENDED_BY_MODELS = ("sherpa",)
+"""Engines whose library ends the process when a model is wrong: starting it again is no use."""
+SOURCE_LINE = re.compile(r"^\S+\.(?:cc|h):\w+:\d+ ")
+"""Where in its source a library is, before what it says."""
 MAX_REQUEST_BYTES = 1 << 16
 REJECTED = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
@@ -76,6 +83,8 @@ class LocalWorker:
         self._crashes: list[float] = []
         self._retry = RetryPolicy(first_s=RESTART_S)
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
+        self._library_words: deque[str] = deque(maxlen=LAST_WORDS)
+        """As `_last_words`, of what libraries wrote while the current child loaded."""
         self._given_up = given_up
         self._given_up_until = 0.0
         self._why = ""
@@ -122,7 +131,10 @@ class LocalWorker:
         self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW_S] + [now]
         if len(self._crashes) == 1:
             self._retry.reset()
-        if status == FAILED or len(self._crashes) == MAX_CRASHES:
+        refused = self._refused(status)
+        if refused:
+            last = refused
+        if refused or status == FAILED or len(self._crashes) == MAX_CRASHES:
             pause = self._given_up.next_s()
             self._why = f"the {self._name} {how}, given up for {pause:g} s: {last}"
             logger.error("x {}", self._why)
@@ -131,6 +143,15 @@ class LocalWorker:
             return 0.0
         logger.error("{} {}: {}", self._name, how, last)
         return self._retry.next_s()
+
+    def _refused(self, status: int) -> str:
+        """Returns why the model ended the child; empty if something else did."""
+        by_others = status in (FAILED, BROKEN, -signal.SIGKILL, -signal.SIGTERM)
+        if self._settings.engine not in ENDED_BY_MODELS or self._beats or by_others:
+            return ""
+        words = " ".join(SOURCE_LINE.sub("", line) for line in self._library_words)
+        model = self._settings.models.model
+        return f"the model {model} was refused: {words or 'without a word'}"
 
     async def _run_once(self) -> int:
         """Returns the child's exit status; negative: the signal that killed it."""
@@ -150,6 +171,7 @@ class LocalWorker:
         assert process.stderr is not None
         process.stdin.write(settings.to_json() + b"\n")
         self._beats = 0
+        self._library_words.clear()
         relaying = asyncio.create_task(self._relay(process.stderr), name=f"{self._name} log")
         watching = asyncio.create_task(self._watch(process), name=f"{self._name} watch")
         try:
@@ -191,22 +213,25 @@ class LocalWorker:
             text = data.decode(errors="replace")
             if not text:
                 return
-            level, message, trace = _log_line(text.rstrip())
+            ours, level, message, trace = _log_line(text.rstrip())
             self._last_words.append(message)
+            if not ours and message:
+                self._library_words.append(message)
             line = logger.bind(worker=self._settings.kind)
             if trace:
                 line = line.bind(exception=trace)
             line.log(level, "{}: {}", self._name, message)
 
 
-def _log_line(line: str) -> tuple[str, str, str]:
-    """Returns level, text and traceback of a line, which is our own JSON or arbitrary output of a
-    library."""
+def _log_line(line: str) -> tuple[bool, str, str, str]:
+    """Returns whether a line is our own JSON or arbitrary output of a library, and its level, text
+    and traceback."""
     try:
         record = json.loads(line)
-        return str(record["level"]), record["message"] + "", str(record.get("exception", ""))
+        message, trace = record["message"] + "", str(record.get("exception", ""))
+        return True, str(record["level"]), message, trace
     except (ValueError, TypeError, KeyError):
-        return "WARNING", line, ""
+        return False, "WARNING", line, ""
 
 
 async def _end(process: Process) -> None:

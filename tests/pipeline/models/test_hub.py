@@ -2,8 +2,14 @@
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
+import time
+from collections import namedtuple
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,11 +17,12 @@ import pytest
 pytest.importorskip("huggingface_hub", minversion="1.0")  # older ones resume at the next start only
 constants = pytest.importorskip("huggingface_hub.constants")
 
-from offhook.pipeline.models import hub_io  # noqa: E402
+from offhook.pipeline.models.hub import download_io, modelscope_io  # noqa: E402
 from offhook.pipeline.models.hub_io import MODELSCOPE, PINNED, find  # noqa: E402
 from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
 from offhook.web.engines.engines_io import MODELS  # noqa: E402
-from tests.pipeline.models.hub_stand_in import COMMIT, Hub, running  # noqa: E402
+from tests.support import hub_stand_in  # noqa: E402
+from tests.support.hub_stand_in import COMMIT, Hub, proxy_to, running  # noqa: E402
 
 WEIGHTS = os.urandom(300_000)
 FILES = {
@@ -33,11 +40,11 @@ NEEDED = {name for name in FILES if not name.endswith((".nemo", ".md"))}
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 50_000)
+    monkeypatch.setattr(download_io, "CHUNK_BYTES", 50_000)
+    monkeypatch.setattr(download_io, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path / "modelscope"))
     with running(Hub(dict(FILES))) as hub:
-        monkeypatch.setattr(hub_io, "MODELSCOPE_URL", hub.url)
+        monkeypatch.setattr(modelscope_io, "SITE", hub.url)
         yield hub
 
 
@@ -51,7 +58,7 @@ def come(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name not in (hub_io.LISTING, hub_io.LOCK)
+        if path.is_file() and path.name not in (modelscope_io.LISTING, modelscope_io.LOCK)
     }
 
 
@@ -62,7 +69,7 @@ def refusal(model: str, source: str) -> str:
 
 
 def files_asked(hub: Hub) -> int:
-    return sum(name in path for path, _ in hub.asked for name in ("resolve", "/repo"))
+    return sum("/resolve/" in path or path.endswith("/repo") for path, _ in hub.asked)
 
 
 # --- what comes ---
@@ -167,13 +174,228 @@ def test_a_model_that_is_not_there_is_named(source: str) -> None:
     assert "has no model Org/other" in refusal("Org/other", source)
 
 
+def test_a_file_that_comes_damaged_once_is_fetched_again(hub: Hub, source: str) -> None:
+    hub.damaged_once = {"model.safetensors"}
+    assert come(find("org/model", hub=source))["model.safetensors"] == WEIGHTS
+
+
+def test_a_file_damaged_on_the_disk_is_fetched_again(hub: Hub, source: str) -> None:
+    path = find("org/model", hub=source) / "model.safetensors"
+    path.write_bytes(WEIGHTS[::-1])
+    assert come(find("org/model", hub=source))["model.safetensors"] == WEIGHTS
+    path.write_bytes(WEIGHTS[:1000])
+    assert come(find("org/model", hub=source))["model.safetensors"] == WEIGHTS
+
+
+def test_what_was_checked_is_not_read_again(
+    hub: Hub, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gigabytes would be, at each start."""
+    find("org/model", hub=source)
+    monkeypatch.setattr(download_io, "_has_hash", lambda *of: pytest.fail("it is read"))
+    find("org/model", hub=source)
+
+
+def test_a_pinned_model_that_is_here_asks_nothing(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PINNED, "org/model", COMMIT)
+    folder = find("org/model", hub=hub.url)
+    hub.asked.clear()
+    assert find("org/model", hub=hub.url) == folder
+    assert not hub.asked
+
+
+def test_what_another_program_has_cached_is_checked_once(hub: Hub) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    there = huggingface_hub.snapshot_download("org/model", endpoint=hub.url)
+    blob = (Path(there) / "model.safetensors").resolve()
+    blob.write_bytes(WEIGHTS[::-1])
+    hub.asked.clear()
+    folder = find("org/model", hub=hub.url)
+    assert str(folder) == there
+    assert come(folder)["model.safetensors"] == WEIGHTS
+    fetched = [path for path, _ in hub.asked if "/resolve/" in path]
+    assert fetched == [f"/org/model/resolve/{COMMIT}/model.safetensors"]
+
+
+def test_a_busy_hub_is_asked_again(hub: Hub) -> None:
+    hub.busy = [503, 429]
+    hub.busy_files = [429, 500]
+    assert come(find("org/model", hub=hub.url)).keys() == NEEDED
+
+
+def test_a_hub_that_stays_busy_is_given_up(hub: Hub) -> None:
+    hub.busy_files = [503] * 100
+    said = refusal("org/model", hub.url)
+    assert "could not be downloaded: the hub answers with status 503" in said
+    assert "What has come is kept" in said
+    assert len(hub.busy_files) == 100 - download_io.ATTEMPTS
+
+
+def test_a_hub_that_cannot_resume_sends_all_again(hub: Hub, source: str) -> None:
+    hub.resumes = False
+    hub.cut["model.safetensors"] = 100_000
+    assert come(find("org/model", hub=source))["model.safetensors"] == WEIGHTS
+
+
+def test_room_on_the_disk_is_looked_at_first(
+    hub: Hub, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = namedtuple("space", "free")(64_200_000)
+    monkeypatch.setattr(download_io.shutil, "disk_usage", lambda folder: space)
+    said = refusal("org/model", source)
+    assert "needs 1 MB on the disk, and 64 MB must stay free" in said
+    assert f"the disk of {tmp_path}" in said
+    assert "has 64 MB: make room, or set" in said
+    assert not files_asked(hub)
+
+
+def test_a_disk_that_becomes_full_keeps_what_has_come(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download_io, "MARGIN_BYTES", 0)
+    hub.files["model.safetensors"] = os.urandom(2_000_000)
+    with small_disk(tmp_path / "small", 1_500_000) as disk:
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(disk))
+        usage = download_io.shutil.disk_usage
+        roomy = namedtuple("roomy", "free")(10**9)  # as it looked before others filled the disk
+        monkeypatch.setattr(download_io.shutil, "disk_usage", lambda folder: roomy)
+        said = refusal("org/model", hub.url)
+        assert f"the disk of {disk}" in said
+        assert "is full" in said
+        assert "What has come is kept: make room and start again" in said
+        monkeypatch.setattr(download_io.shutil, "disk_usage", usage)
+        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
+        hub.asked.clear()
+        assert come(find("org/model", hub=hub.url)).keys() == NEEDED
+        begins = [int(r[6:-1]) for path, r in hub.asked if r and "model.safetensors" in path]
+        assert begins
+        assert begins[0] > 1_000_000
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root mounts a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+# --- several processes ---
+
+
+@contextmanager
+def finding(hub: Hub, cache: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that downloads the model."""
+    script = "import sys; from offhook.pipeline.models.hub_io import find; find(sys.argv[1])"
+    places = {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(cache)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, "org/model"], env={**os.environ, **places}
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for_part(cache: Path, size: int) -> Path:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for part in cache.rglob("*.incomplete"):
+            if part.stat().st_size >= size:
+                return part
+        time.sleep(0.02)
+    pytest.fail("nothing came")
+
+
+def test_a_download_goes_on_after_its_process_was_killed(hub: Hub, tmp_path: Path) -> None:
+    weights = hub.files["model.safetensors"] = os.urandom(8 << 20)
+    hub.stalls["model.safetensors"] = 4 << 20
+    with finding(hub, tmp_path / "cache") as process:
+        part = wait_for_part(tmp_path / "cache", 3 << 20)
+        process.send_signal(signal.SIGKILL)
+    have = part.stat().st_size
+    hub.asked.clear()
+    told: list[int] = []
+    folder = find("org/model", lambda done, total: told.append(done), hub.url)
+    assert come(folder)["model.safetensors"] == weights
+    assert [wanted for path, wanted in hub.asked if path.endswith("model.safetensors")] == [
+        f"bytes={have}-"
+    ]
+    assert have >= 3 << 20
+    assert not list((tmp_path / "cache").rglob("*.incomplete"))
+
+
+def test_two_processes_download_a_model_once(hub: Hub, tmp_path: Path) -> None:
+    hub.files["model.safetensors"] = os.urandom(3 << 20)
+    hub.bytes_per_second = 2 << 20
+    told: list[int] = []
+    with finding(hub, tmp_path / "cache") as process:
+        wait_for_part(tmp_path / "cache", 1 << 20)
+        folder = find("org/model", lambda done, total: told.append(done), hub.url)
+        assert process.wait(60) == 0
+    assert come(folder).keys() == NEEDED
+    assert len([path for path, _ in hub.asked if path.endswith("model.safetensors")]) == 1
+    assert told[0] >= 1 << 20  # of what the other process has
+
+
+# --- mirrors, proxies, no network ---
+
+
+def test_a_mirror_of_the_environment(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with finding(hub, tmp_path / "elsewhere") as process:  # by HF_ENDPOINT
+        assert process.wait(60) == 0
+    assert list((tmp_path / "elsewhere").rglob("model.safetensors"))
+
+
+def test_a_proxy_is_used_and_left_aside(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = pytest.importorskip("huggingface_hub.utils")
+    with proxy_to(hub) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("NO_PROXY", "intern.example")
+        monkeypatch.delenv("no_proxy", raising=False)
+        utils.close_session()  # it has read the environment
+        try:
+            folder = find("org/model", hub="http://hub.example")
+            assert come(folder).keys() == NEEDED
+            assert proxy.asked
+            assert set(proxy.asked) == {"hub.example"}
+            proxy.asked.clear()
+            with pytest.raises(EngineError, match=r"org/other.* cannot be reached"):
+                find("org/other", hub="http://intern.example")
+            assert not proxy.asked
+        finally:
+            utils.close_session()
+
+
+def test_a_proxy_that_is_not_there_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = pytest.importorskip("huggingface_hub.utils")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    monkeypatch.setenv("http_proxy", nowhere)
+    utils.close_session()
+    try:
+        assert "Connection refused" in refusal("org/model", "http://hub.example")
+    finally:
+        utils.close_session()
+
+
 def test_without_the_hub_what_is_here_will_do(
     hub: Hub, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
     folder = find("org/model", hub=source)
-    monkeypatch.setattr(hub_io, "MODELSCOPE_URL", nowhere)
+    monkeypatch.setattr(modelscope_io, "SITE", nowhere)
     source = MODELSCOPE if source == MODELSCOPE else nowhere
     assert find("org/model", hub=source) == folder
     said = refusal("org/other", source)
@@ -189,7 +411,7 @@ def test_without_the_hub_half_a_model_will_not_do(
     hub.refuses = (500, "")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    monkeypatch.setattr(hub_io, "MODELSCOPE_URL", nowhere)
+    monkeypatch.setattr(modelscope_io, "SITE", nowhere)
     source = MODELSCOPE if source == MODELSCOPE else nowhere
     assert "org/model is not on this machine, or not all of it" in refusal("org/model", source)
 
@@ -199,6 +421,28 @@ def test_offline_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     said = refusal("Qwen/Qwen3-ASR-0.6B", hub.url)
     assert "Qwen/Qwen3-ASR-0.6B is not on this machine" in said
     assert "HF_HUB_OFFLINE" in said
+
+
+def test_offline_what_is_here_will_do(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.files["languages/german/model.safetensors"] = b"de"
+    folder = find("org/model", hub=hub.url, files=("*.json",))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.asked.clear()
+    assert find("org/model", hub=hub.url, files=("*.json",)) == folder
+    with pytest.raises(EngineError, match="or not all of it"):
+        find("org/model", hub=hub.url, files=("languages/german/*",))
+    assert not hub.asked
+
+
+def test_a_hub_names_no_file_elsewhere(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.files["../../escaped.json"] = b"{}"
+    assert "outside of org/model" in refusal("org/model", hub.url)
+    del hub.files["../../escaped.json"]
+    monkeypatch.setattr(hub_stand_in, "digest_of", lambda data: "../../../escaped.json")
+    assert "outside of org/model" in refusal("org/model", hub.url)
+    assert not list(tmp_path.rglob("escaped.json"))
 
 
 def test_a_mirror_writes_nothing_elsewhere(hub: Hub, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from loguru import logger
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.asr_models import AsrModels, Precision
 from offhook.pipeline.engine.capacity import MAX_FILES, nemotron_capacity
+from offhook.pipeline.engine.cpu_streams import measured_streams
 from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
 from offhook.pipeline.engine.inference_io import Command
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine
@@ -34,13 +35,9 @@ from offhook.pipeline.speech.recognizer import (
 CPU_STREAMS = 64
 """Maximum live streams on a CPU."""
 CPU_FILES = 4
-CPU_LOAD = 0.7
-"""Share of the time that a CPU may spend on streams that all speak at once."""
 CPU_LOOKAHEAD = 6
 """Least right context in frames on a CPU: each chunk reads all the weights, so chunks of 80 ms cost
 six times as much as chunks of 560 ms."""
-COST_STREAMS = 4
-COST_RUNS = 3
 
 
 class NemotronRecognizer(EngineRecognizer):
@@ -88,7 +85,7 @@ class NemotronRecognizer(EngineRecognizer):
         runner = NemotronRunner(model, streams + files)
         runner.warm_up(self._bar.warming())
         if on_cpu:
-            streams = measured_streams(runner, min(lookaheads))
+            streams = measured_cpu_streams(runner, min(lookaheads))
         by = f" in int8 by {self._int8.value}" if self._int8 else ""
         logger.info("{}{}: {} streams", name, by, streams)
         wait = self._models.max_batch_latency_ms / 1000
@@ -166,23 +163,15 @@ def _int8(precision: Precision, device: torch.device) -> Instructions | None:
     return instructions() if on_cpu and precision in ("auto", "int8") else None
 
 
-def measured_streams(runner: NemotronRunner, lookahead: int) -> int:
-    """Returns the live streams that this machine's CPU can follow, by timing chunks of one stream
-    and of several: 1 at least."""
+def measured_cpu_streams(runner: NemotronRunner, lookahead: int) -> int:
+    """Returns the live streams that this machine's CPU can follow."""
     noise = np.random.default_rng(0).standard_normal(chunk_samples(lookahead + 1)) * 3000
+    pcm = noise.astype(np.int16)
 
-    def chunk_s(streams: int) -> float:
-        parts = [Part(1 + i, 0, noise.astype(np.int16)) for i in range(streams)]
-        times = []
-        for _ in range(COST_RUNS + 1):
-            began = perf_counter()
-            runner.encode(lookahead, parts).labels()
-            times.append(perf_counter() - began)
-        return float(np.median(times[1:]))
+    def batch_s(streams: int) -> float:
+        parts = [Part(1 + i, 0, pcm) for i in range(streams)]
+        began = perf_counter()
+        runner.encode(lookahead, parts).labels()
+        return perf_counter() - began
 
-    one, several = chunk_s(1), chunk_s(COST_STREAMS)
-    each = max((several - one) / (COST_STREAMS - 1), several / COST_STREAMS / 4)
-    room = CPU_LOAD * (lookahead + 1) * FRAME_MS / 1000 - one
-    if room < 0:
-        logger.warning("this CPU is slower than speech: text will lag behind the caller")
-    return max(1, min(CPU_STREAMS, 1 + int(room / each)))
+    return measured_streams(batch_s, (lookahead + 1) * FRAME_MS / 1000, CPU_STREAMS)

@@ -1,0 +1,169 @@
+"""Streaming models of sherpa-onnx (https://k2-fsa.github.io/sherpa/onnx/) as a `Recognizer`.
+
+A model that sherpa-onnx finds wrong ends the process. So use it in a worker, whose end the server
+reports and survives; see `web.worker.local_worker_io`.
+"""
+
+import gc
+import os
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+from loguru import logger
+
+from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.cpu_streams import measured_streams
+from offhook.pipeline.engine.inference_io import Command
+from offhook.pipeline.engine.progress import Bar
+from offhook.pipeline.engine.sherpa.engine import LARGEST_BATCH, SherpaEngine
+from offhook.pipeline.engine.sherpa.model import SherpaStreams, check_package
+from offhook.pipeline.engine.sherpa.model_files import SherpaModel, find_model
+from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
+from offhook.pipeline.speech.recognizer import (
+    EngineError,
+    Progress,
+    StreamOptions,
+    UnsupportedRequest,
+)
+from offhook.pipeline.speech.streams.languages import UNKNOWN
+
+MAX_STREAMS, MAX_FILES = 64, 4
+"""Maximum live streams and files at a time."""
+MAX_THREADS = 4
+WINDOW_MS = 250
+"""At least what a model needs beyond a chunk to decode it."""
+
+
+class SherpaRecognizer(EngineRecognizer):
+    """A model of sherpa-onnx on the CPU, shared by all streams of the process. Raises EngineError
+    if an option is unsupported."""
+
+    def __init__(
+        self, models: AsrModels, progress: Progress = lambda fraction, doing: None
+    ) -> None:
+        super().__init__(f"sherpa-onnx ({models.model})", self._load_model)
+        for name, value in (("second model", models.final_model), ("aligner", models.aligner)):
+            if value:
+                raise EngineError(f"sherpa-onnx has no {name} here: leave {value} out")
+        if models.device == "cuda":
+            raise EngineError("sherpa-onnx runs on the CPU here: set the device to cpu or auto")
+        if models.precision != "auto":
+            raise EngineError("sherpa-onnx has the precision of the model's files: leave it out")
+        self._models = models
+        self._bar = Bar(progress, 1)
+
+    def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "SherpaOptions":
+        """Downloads, loads and warms up the model. Raises EngineError."""
+        check_package()
+        name = self._models.model
+        model = find_model(name, self._bar.reading(name), self._models.hub)
+        threads = self._threads(model)
+        warming = self._bar.warming()
+        warming(0.0, model.family)
+        streams = SherpaStreams(model, threads)
+        batch = LARGEST_BATCH if _has_batches(streams) else 1
+        most = measured_streams(
+            lambda count: _decode_s(streams, count, batch), model.chunk_ms / 1000, MAX_STREAMS
+        )
+        logger.info(
+            "{}: {}, {} threads, {} streams{}",
+            *(name, model.describe(), threads, most),
+            "" if batch > 1 else ", one after the other: this export has no batches",
+        )
+        warming(1.0, model.family)
+        engine = SherpaEngine(streams, model.chunk_ms, model.frame_ms, most, MAX_FILES, tell, batch)
+        gc.collect()
+        gc.freeze()  # the model is never garbage: exclude it from collection
+        return SherpaOptions(engine, model)
+
+    @staticmethod
+    def _threads(model: SherpaModel) -> int:
+        """Returns one thread for a small model, which more would only slow down together."""
+        cores = os.cpu_count() or 1
+        return max(1, min(MAX_THREADS, cores // 2)) if model.is_large else 1
+
+
+class SherpaOptions:
+    """Translates stream options for the engine; see `streams_io.StreamingEngine`."""
+
+    def __init__(self, engine: SherpaEngine, model: SherpaModel) -> None:
+        self._engine, self._model = engine, model
+
+    def open(self, options: StreamOptions) -> int:
+        """Opens a stream. Raises UnsupportedRequest or EngineOverloaded."""
+        tag, code = options.language, options.language_code
+        if tag is None or code is None:
+            (only,) = self._model.languages if len(self._model.languages) == 1 else (UNKNOWN,)
+            return self._engine.open(options, language=only)
+        return self._engine.open(options, self._prompt(tag, code), code)
+
+    def _prompt(self, tag: str, code: str) -> str:
+        """Returns the language for the model; empty if it is not told one. Raises
+        UnsupportedRequest."""
+        languages, prompts = self._model.languages, self._model.prompts
+        if prompts:
+            known = {prompt.partition("-")[0] for prompt in prompts}
+            if tag.lower() in prompts:
+                return tag
+            if code in known:
+                return code
+            languages = tuple(sorted(known))
+        elif not languages or code in languages:
+            return ""
+        raise UnsupportedRequest(
+            f"this model hears {', '.join(languages)}, not {tag!r}: another language needs another "
+            "model"
+        )
+
+    def feed(self, number: int, pcm: Pcm, arrived_at: float) -> None:
+        self._engine.feed(number, pcm, arrived_at)
+
+    def finish(self, number: int, arrived_at: float) -> None:
+        self._engine.finish(number, arrived_at)
+
+    def cancel(self, number: int) -> None:
+        self._engine.cancel(number)
+
+    def close(self, number: int) -> None:
+        self._engine.close(number)
+
+    def turn(self, clock: Callable[[], float]) -> bool:
+        return self._engine.turn(clock)
+
+    def timer(self) -> float | None:
+        return self._engine.timer()
+
+
+def _noise(chunk_ms: int) -> Pcm:
+    """Returns sound that is enough for one chunk."""
+    samples = (chunk_ms + WINDOW_MS) * RATE_IN // 1000
+    loud = np.random.default_rng(0).standard_normal(samples) * 3000
+    noise: Pcm = loud.astype(np.int16)
+    return noise
+
+
+def _has_batches(streams: SherpaStreams) -> bool:
+    """Whether the model can decode several streams at once; some exports have one only. Raises
+    EngineError if it can decode none."""
+    for count in (1, 2):
+        try:
+            _decode_s(streams, count, count)
+        except (RuntimeError, IndexError) as error:
+            if count > 1:
+                return False
+            reason = " ".join(str(error).split())
+            raise EngineError(f"the {streams.model.family} does not run: {reason}") from error
+    return True
+
+
+def _decode_s(streams: SherpaStreams, count: int, batch: int) -> float:
+    """Returns the time in s to decode one chunk of so many streams."""
+    opened = [streams.open() for _ in range(count)]
+    for stream in opened:
+        streams.feed(stream, _noise(streams.model.chunk_ms))
+    began = perf_counter()
+    for at in range(0, count, batch):
+        streams.decode(opened[at : at + batch])
+    return perf_counter() - began

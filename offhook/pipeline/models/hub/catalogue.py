@@ -1,0 +1,151 @@
+"""The published models that the engines were made for: licences, sizes, and the commits tested.
+
+Sizes are those of the weights as published, in bytes; tokenizers and settings are a few MB more.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FILES = ("*.json", "*.safetensors", "merges.txt")
+"""Files needed from a repository and its subfolders, unless the model names others."""
+SHERPA_FILES = ("*.onnx", "*.data", "*.weights", "tokens.txt")
+POCKET = "kyutai/pocket-tts-without-voice-cloning"
+POCKET_COMMIT = "a7056f505a4a8ca72d8b5fb1440071d6f1a35739"
+POCKET_VOICES = (
+    *("alba", "anna", "azelma", "bill_boerst", "caro_davy", "charles", "daan", "eponine"),
+    *("estelle", "eve", "fantine", "george", "giovanni", "jane", "javert", "lola", "marius"),
+    *("mary", "michael", "paul", "peter_yearsley", "stuart_bell", "vera"),
+)
+"""Voices whose recordings may be used commercially; see `models.pocket.voices`."""
+CODEC_BYTES = 682_293_092
+"""Of Qwen3-TTS: the weights in `speech_tokenizer`."""
+SITE = "https://huggingface.co"
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    name: str
+    """What `model` in the configuration is: a hub id, or for Pocket TTS a language."""
+    engine: str
+    does: Literal["asr", "tts", "word times"]
+    languages: str
+    licence: str
+    """Of the weights."""
+    revision: str
+    bytes: int | None
+    """To download and on the disk; None: not known without asking the hub."""
+    repository: str
+    files: tuple[str, ...] = FILES
+
+    @property
+    def page(self) -> str:
+        return f"{SITE}/{self.repository}"
+
+
+def _qwen3(
+    name: str, engine: str, does: Literal["asr", "tts", "word times"], bytes: int, revision: str
+) -> PublishedModel:
+    languages = {"asr": "30 languages", "tts": "10 languages", "word times": "11 languages"}[does]
+    name = f"Qwen/{name}"
+    return PublishedModel(name, engine, does, languages, "Apache-2.0", revision, bytes, name)
+
+
+def _qwen3_tts(name: str, talker_bytes: int, revision: str) -> PublishedModel:
+    codec_bytes = 682_293_092
+    return _qwen3(
+        f"Qwen3-TTS-12Hz-{name}", "qwen3-tts", "tts", talker_bytes + codec_bytes, revision
+    )
+
+
+def _nemotron(name: str, languages: str, licence: str, bytes: int, revision: str) -> PublishedModel:
+    name = f"nvidia/{name}"
+    return PublishedModel(name, "nemotron", "asr", languages, licence, revision, bytes, name)
+
+
+def _pocket(folder: str, language: str) -> PublishedModel:
+    inside = f"languages/{folder}"
+    voices = (f"{inside}/embeddings/{voice}.safetensors" for voice in POCKET_VOICES)
+    files = (f"{inside}/model.safetensors", f"{inside}/tokenizer.*", *voices)
+    licence = "CC-BY-4.0"
+    return PublishedModel(
+        folder, "pocket", "tts", language, licence, POCKET_COMMIT, None, POCKET, files
+    )
+
+
+def _kroko(language: str, bytes: int, revision: str) -> PublishedModel:
+    name = f"csukuangfj/sherpa-onnx-streaming-zipformer-{language}-kroko-2025-08-06"
+    licence = "CC-BY-SA-4.0"
+    return PublishedModel(
+        name, "sherpa", "asr", language, licence, revision, bytes, name, SHERPA_FILES
+    )
+
+
+CATALOGUE: tuple[PublishedModel, ...] = (
+    _nemotron(
+        *("nemotron-speech-streaming-en-0.6b", "en", "NVIDIA Open Model License", 2_472_413_604),
+        "ebe59e5a817142986528bbbee5dba8db7b38ed50",
+    ),
+    _nemotron(
+        *("nemotron-3.5-asr-streaming-0.6b", "40 locales", "OpenMDW-1.1", 2_552_062_944),
+        "ea30d66debe3740a08b573244286791d423d6b3e",
+    ),
+    _kroko("en", 71_053_214, "572aaf4e2e0c603c3fc2a574d096e755a178faa1"),
+    _kroko("de", 71_051_469, "887db3d083240198c2d2b99fb66cfcfe6948ced8"),
+    _kroko("es", 155_838_792, "20cf7a4921613397841d31168796cade5b866585"),
+    _kroko("fr", 71_052_319, "08b84b7b7cf519be9817e9c16919d96a7a8bad91"),
+    *(
+        _pocket(folder, language)
+        for folder, language in (
+            ("english", "en"),
+            ("english_18m_refl_2026-10", "en"),
+            ("english_7m_refl_2026-10", "en"),
+            ("english_2m_refl_2026-10", "en"),
+            ("french", "fr"),
+            ("french_24l", "fr"),
+            ("german", "de"),
+            ("german_24l", "de"),
+            ("spanish", "es"),
+            ("spanish_24l", "es"),
+            ("italian", "it"),
+            ("italian_24l", "it"),
+            ("portuguese", "pt"),
+            ("portuguese_24l", "pt"),
+            ("dutch", "nl"),
+            ("dutch_24l", "nl"),
+        )
+    ),
+    _qwen3(
+        *("Qwen3-ASR-0.6B", "qwen3-asr", "asr", 1_876_091_704),
+        "5eb144179a02acc5e5ba31e748d22b0cf3e303b0",
+    ),
+    _qwen3(
+        *("Qwen3-ASR-0.6B-hf", "qwen3-asr", "asr", 1_564_928_088),
+        "7f1569a48a89f3e3f4dc3a5c9d28bddd903bc76c",
+    ),
+    _qwen3(
+        *("Qwen3-ASR-1.7B", "qwen3-asr", "asr", 4_220_320_824 + 478_200_688),
+        "7278e1e70fe206f11671096ffdd38061171dd6e5",
+    ),
+    _qwen3(
+        *("Qwen3-ASR-1.7B-hf", "qwen3-asr", "asr", 4_076_193_080),
+        "bcd2b5b7f32b480ab5790554cfa8347f246a14f3",
+    ),
+    _qwen3(
+        *("Qwen3-ForcedAligner-0.6B", "qwen3-asr", "word times", 1_835_544_544),
+        "c7cbfc2048c462b0d63a45797104fc9db3ad62b7",
+    ),
+    _qwen3(
+        *("Qwen3-ForcedAligner-0.6B-hf", "qwen3-asr", "word times", 1_835_545_960),
+        "c07281df297b9905d24a508279258cccf987a064",
+    ),
+    _qwen3_tts("0.6B-CustomVoice", 1_811_626_576, "85e237c12c027371202489a0ec509ded67b5e4b5"),
+    _qwen3_tts("0.6B-Base", 1_829_344_272, "5d83992436eae1d760afd27aff78a71d676296fc"),
+    _qwen3_tts("1.7B-CustomVoice", 3_833_402_552, "0c0e3051f131929182e2c023b9537f8b1c68adfe"),
+    _qwen3_tts("1.7B-VoiceDesign", 3_833_402_552, "5ecdb67327fd37bb2e042aab12ff7391903235d3"),
+    _qwen3_tts("1.7B-Base", 3_857_413_744, "fd4b254389122332181a7c3db7f27e918eec64e3"),
+)
+
+
+def of_name(name: str) -> PublishedModel | None:
+    """Returns the model that the configuration names so; a revision behind @ is left aside."""
+    return next((model for model in CATALOGUE if model.name == name.partition("@")[0]), None)

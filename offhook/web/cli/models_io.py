@@ -1,0 +1,268 @@
+"""`offhook models`: which models are here and which could be, their download and their removal."""
+
+import difflib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from offhook.pipeline.models import hub_io
+from offhook.pipeline.models.hub import cache_io, download_io, hugging_face_io
+from offhook.pipeline.models.hub.catalogue import (
+    CATALOGUE,
+    FILES,
+    SHERPA_FILES,
+    SITE,
+    PublishedModel,
+)
+from offhook.pipeline.models.hub.download_io import in_words
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.web.config.config import Config
+from offhook.web.engines.engines_io import EMBEDDED, MODELS
+
+SHERPA = "sherpa"
+"""In the names of the engine, and of the repositories of its models."""
+LEAST_LIKE = 0.5
+"""Likeness of names, 0 to 1, from which one is proposed for another."""
+PROPOSED = 3
+TELL_S = 0.5
+"""Interval in s between two lines of progress in JSON."""
+DOES = {"asr": "hears", "tts": "speaks", "word times": "times words"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model as the user names it, and its files on a hub."""
+
+    name: str
+    repository: str
+    revision: str
+    files: tuple[str, ...]
+    published: PublishedModel | None = None
+
+    @property
+    def model(self) -> str:
+        """As `hub_io.find` takes it."""
+        return f"{self.repository}@{self.revision}" if self.revision else self.repository
+
+
+@dataclass(frozen=True)
+class Listed:
+    target: Target
+    used: tuple[str, ...]
+    """Keys of the configuration that name it."""
+    bytes: int | None
+    """To download; None: unknown."""
+    here: int
+    complete: bool
+
+    @property
+    def state(self) -> str:
+        if self.complete:
+            return "here"
+        return f"{in_words(self.here)} here" if self.here else "-"
+
+    @property
+    def size(self) -> str:
+        return in_words(self.bytes) if self.bytes else "unknown"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns what `offhook models list --json` tells."""
+        known, target = self.target.published, self.target
+        return {
+            "name": target.name,
+            "engine": known.engine if known else None,
+            "does": known.does if known else None,
+            "languages": known.languages if known else None,
+            "bytes": self.bytes,
+            "bytes_here": self.here,
+            "complete": self.complete,
+            "licence": known.licence if known else None,
+            "revision": target.revision or (known.revision if known else None),
+            "page": f"{SITE}/{target.repository}",
+            "used_by": list(self.used),
+        }
+
+
+class Models:
+    """The models of a configuration and of the catalogue. `hub` is as in [engines] hub."""
+
+    def __init__(self, config: Config, hub: str = "") -> None:
+        self._config = config
+        self._hub = hub or config.engines.hub
+        self._modelscope = self._hub == hub_io.MODELSCOPE
+
+    def used(self) -> dict[str, list[str]]:
+        """Returns the models that the configuration names, and its keys for each."""
+        asr, tts = self._config.asr, self._config.tts
+        named = [] if asr.url else [("asr", "model", asr.model or MODELS.get(asr.engine, ""))]
+        named += [] if asr.url else [("asr", "final_model", asr.final_model)]
+        named += [] if asr.url else [("asr", "aligner", asr.aligner)]
+        named += [] if tts.url else [("tts", "model", tts.model or MODELS.get(tts.engine, ""))]
+        used: dict[str, list[str]] = {}
+        for section, key, name in named:
+            if _of_catalogue(name) or "/" in name:
+                used.setdefault(name, []).append(f"[{section}] {key}")
+        return used
+
+    def list(self, ask: bool = True) -> list[Listed]:
+        """Returns the models of the catalogue, and others that the configuration names. Asks the
+        hub for unknown sizes if `ask`."""
+        used = self.used()
+        targets = [_target(model.name) for model in CATALOGUE]
+        targets += [
+            self.target(name)
+            for name in used
+            if not _of_catalogue(name) and not Path(name).expanduser().is_dir()
+        ]
+        listed = []
+        for target in targets:
+            if target is None:
+                continue
+            found = self._presence(target)
+            size = target.published.bytes if target.published else None
+            if size is None and ask:
+                size = self._bytes(target)
+                ask = size is not None  # one attempt: without a network each would wait
+            keys = [key for name in used if _same(name, target) for key in used[name]]
+            listed.append(Listed(target, tuple(keys), size, found.bytes, found.complete))
+        return listed
+
+    def target(self, name: str) -> Target:
+        """Returns the model that the user means: a name of the catalogue, with or without its
+        organization, an engine for its usual model, or any id of a hub. Raises EngineError with
+        the nearest names."""
+        name = name.strip().rstrip("/")
+        if target := _target(name):
+            return target
+        if name in EMBEDDED:
+            raise EngineError(f"{name} comes with its package: there is nothing to download")
+        repository, _, revision = name.partition("@")
+        parts = repository.split("/")
+        if len(parts) == 2 and all(parts) and not name.startswith((".", "/", "~")):
+            sherpa = SHERPA in name or (SHERPA in self._config.asr.engine and name in self.used())
+            return Target(name, repository, revision, SHERPA_FILES if sherpa else FILES)
+        raise EngineError(f"there is no model {name!r}{near(name)}: see offhook models list")
+
+    def pull(self, target: Target, progress: Callable[[int, int], None]) -> Path:
+        """Downloads a model. Raises EngineError."""
+        try:
+            return hub_io.find(target.model, progress, self._hub, target.files)
+        except EngineError as error:
+            if target.published:
+                raise
+            raise EngineError(f"{error}{near(target.name)}") from error
+
+    def remove(self, target: Target) -> int:
+        """Returns the bytes that are free again. Raises EngineError if nothing is here."""
+        if not self._presence(target).bytes:
+            raise EngineError(f"nothing of {target.name} is here{near(target.name)}")
+        revision = self._revision(target)
+        return cache_io.remove(target.repository, revision, self._modelscope, target.files)
+
+    def here(self, target: Target) -> int:
+        """Returns the bytes of a model on the disk."""
+        return self._presence(target).bytes
+
+    def cache(self) -> tuple[Path, str]:
+        """Returns the folder of the cache, and the free space of its disk in words."""
+        target = _target(CATALOGUE[0].name)
+        assert target is not None
+        store = cache_io.store_of(
+            target.repository, self._revision(target) or "0" * 40, self._modelscope
+        )
+        folder = store.folder.parents[2] if store else Path()
+        return folder, download_io.free(folder)
+
+    def _revision(self, target: Target) -> str:
+        if self._modelscope:
+            return target.revision
+        return target.revision or hub_io.PINNED.get(target.repository, "main")
+
+    def _presence(self, target: Target) -> cache_io.Presence:
+        revision = self._revision(target)
+        return cache_io.presence(target.repository, revision, self._modelscope, target.files)
+
+    def _bytes(self, target: Target) -> int | None:
+        if self._modelscope:
+            return None
+        revision = self._revision(target)
+        return hugging_face_io.bytes_of(target.repository, revision, self._hub, target.files)
+
+
+def _of_catalogue(name: str) -> PublishedModel | None:
+    wanted = name.partition("@")[0].lower()
+    wanted = {str(engine): model for engine, model in MODELS.items()}.get(wanted, wanted).lower()
+    for model in CATALOGUE:
+        full = model.name.lower()
+        if wanted in (full, full.rpartition("/")[2]):
+            return model
+    return None
+
+
+def _target(name: str) -> Target | None:
+    if not (model := _of_catalogue(name)):
+        return None
+    revision = name.partition("@")[2]
+    return Target(model.name, model.repository, revision, model.files, model)
+
+
+def _same(name: str, target: Target) -> bool:
+    model = _of_catalogue(name)
+    return model is target.published if model else name == target.name
+
+
+def near(name: str) -> str:
+    """Returns a half sentence with the names that are most like this one, or nothing."""
+    known = {model.name.lower(): model.name for model in CATALOGUE}
+    known |= {full.rpartition("/")[2]: model for full, model in known.items()}
+    known |= {engine: engine for engine, model in MODELS.items() if _of_catalogue(model)}
+    wanted = name.partition("@")[0].lower()
+    like = [model for short, model in known.items() if wanted and wanted in short]
+    like += [known[short] for short in difflib.get_close_matches(wanted, known, 9, LEAST_LIKE)]
+    nearest = list(dict.fromkeys(like))[:PROPOSED]
+    return f" (did you mean {' or '.join(nearest)}?)" if nearest and name not in nearest else ""
+
+
+def table(models: Sequence[Listed]) -> Iterator[str]:
+    """Returns the lines of `offhook models list`."""
+    by_engine: dict[str, list[Listed]] = {}
+    for model in models:
+        known = model.target.published
+        heading = f"{known.engine} {DOES[known.does]}" if known else "named by the configuration"
+        by_engine.setdefault(heading, []).append(model)
+    for heading, rows in by_engine.items():
+        yield f"{heading}:"
+        cells = [
+            (
+                row.target.name,
+                row.target.published.languages if row.target.published else "",
+                row.size,
+                row.state,
+                row.target.published.licence if row.target.published else "see its page",
+                f"used: {', '.join(row.used)}" if row.used else "",
+            )
+            for row in rows
+        ]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for cell in cells:
+            pairs = zip(cell, widths, strict=True)
+            yield "  " + "  ".join(text.ljust(width) for text, width in pairs).rstrip()
+
+
+class PullLines:
+    """Progress of a download as objects for JSON lines."""
+
+    def __init__(self, name: str, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._name, self._tell = name, tell
+        self._at = 0.0
+
+    def progress(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._at >= TELL_S or done == total:
+            self._at = now
+            self.say(state="downloading", bytes=done, total=total)
+
+    def say(self, **told: Any) -> None:
+        self._tell({"model": self._name, **told})
