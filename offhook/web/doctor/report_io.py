@@ -22,6 +22,8 @@ from offhook.media.recording_io import check_writable
 from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeModel, check_model
 from offhook.pipeline.engine.asr_models import Device
 from offhook.pipeline.engine.gpu_io import Machine
+from offhook.pipeline.engine.sherpa.model import check_version
+from offhook.pipeline.engine.sherpa.model_files import read_model
 from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer, is_installed
 from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.recognizer import EngineError, Recognizer
@@ -90,12 +92,23 @@ def _pocketsphinx() -> str:
     return f"PocketSphinx {version('pocketsphinx')}, in processes of its own"
 
 
+def _sherpa(model: str) -> str:
+    """Describes a model of sherpa-onnx; a folder is checked without loading it. Raises
+    EngineError."""
+    check_version()
+    folder = Path(model).expanduser()
+    if model and folder.is_dir():
+        return read_model(folder, model).describe()
+    return f"{model or MODELS['sherpa']}, downloaded if it is not on this machine"
+
+
 def _recognizer_line(config: Config) -> str:
     asr = config.asr
     if not asr.url:
         if asr.engine in ("pocketsphinx", AUTO):
             return _pocketsphinx()
-        return _in_worker(asr.engine, asr.python, "call")
+        line = _in_worker(asr.engine, asr.python, "call")
+        return f"{line}: {_sherpa(asr.model)}" if asr.engine == "sherpa" else line
     remote = recognizer_of(asr)
     asking = _ask(remote, asr.url, lambda: remote.start(asr.options()))
     return asyncio.run(asking)

@@ -19,6 +19,7 @@ from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import Speller
 from tests.pipeline.speech.openai.openai_server import openai_stub
+from tests.support import tiny_sherpa
 from tests.web.worker.workers import worker_app
 
 
@@ -348,3 +349,24 @@ def test_who_may_speak_wyoming_is_said(tmp_path):
     finding = found(examine(path), "home assistant")
     assert finding.verdict == "ok"
     assert finding.detail == f"127.0.0.1:{port} is free, for this machine, 10.0.0.0/24"
+
+
+@pytest.mark.usefixtures("no_engines")
+@pytest.mark.parametrize(
+    ("spoil", "verdict", "says"),
+    [
+        (None, "ok", "by the first call: zipformer2 transducer, chunks of 320 ms, languages: en"),
+        ("tokens.txt", "fails", "there is no"),
+        ("encoder.onnx", "fails", "needs encoder*.onnx, decoder*.onnx and joiner*.onnx"),
+    ],
+)
+def test_a_model_of_sherpa_onnx_is_checked(tmp_path, spoil, verdict, says):
+    pytest.importorskip("sherpa_onnx")
+    folder = tiny_sherpa.zipformer2(tmp_path / "chords-en")
+    if spoil:
+        (folder / spoil).unlink()
+    path = tmp_path / "offhook.toml"
+    path.write_text(f"[asr]\nengine = 'sherpa'\nmodel = '{folder}'")
+    hearing = found(examine(path), "hearing")
+    assert hearing.verdict == verdict
+    assert says in hearing.detail

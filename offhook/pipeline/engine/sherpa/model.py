@@ -130,7 +130,7 @@ def _load(model: SherpaModel, threads: int) -> Any:
     return sherpa_onnx.OnlineRecognizer.from_transducer(**given)
 
 
-def check_package() -> None:
+def check_version() -> None:
     """Raises EngineError if the installed sherpa-onnx is too old, or missing."""
     try:
         found = version(PACKAGE)

@@ -18,7 +18,7 @@ from offhook.pipeline.engine.cpu_streams import measured_streams
 from offhook.pipeline.engine.inference_io import Command
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.sherpa.engine import LARGEST_BATCH, SherpaEngine
-from offhook.pipeline.engine.sherpa.model import SherpaStreams, check_package
+from offhook.pipeline.engine.sherpa.model import SherpaStreams, check_version
 from offhook.pipeline.engine.sherpa.model_files import SherpaModel, find_model
 from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
 from offhook.pipeline.speech.recognizer import (
@@ -56,7 +56,7 @@ class SherpaRecognizer(EngineRecognizer):
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "SherpaOptions":
         """Downloads, loads and warms up the model. Raises EngineError."""
-        check_package()
+        check_version()
         name = self._models.model
         model = find_model(name, self._bar.reading(name), self._models.hub)
         threads = self._threads(model)
