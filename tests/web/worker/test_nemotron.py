@@ -21,6 +21,7 @@ from offhook.pipeline.speech.recognizer import (
     StreamOptions,
 )
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.web.cli import main as cli
 from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
 from offhook.web.config.config import Asr, Config, Server, WebRtc
@@ -131,6 +132,8 @@ async def test_english_only_is_said(worker: RemoteRecognizer, noise: Pcm) -> Non
 async def test_a_language_is_a_prompt(several_languages: str, noise: Pcm) -> None:
     recognizer = open_recognizer("nemotron", AsrModels(several_languages, "cpu"))
     await recognizer.start()
+    assert isinstance(recognizer, GatedRecognizer)
+    assert {"en", "de", "zh"} <= set(recognizer.languages)
     try:
         texts = [
             (await heard(recognizer, noise, StreamOptions(language=language)))[1].text
