@@ -84,7 +84,9 @@ class _RandomVoice:
     def __init__(self, sizes: LmSizes, device: torch.device | str) -> None:
         layer = sizes.layer
         shape = (sizes.layers, 2, layer.kv_heads, VOICE_POSITIONS, layer.head_size)
-        self._state = VoiceState(VOICE, torch.randn(shape, device=device))
+        generator = torch.Generator(device).manual_seed(0)
+        state = torch.randn(shape, generator=generator, device=device)
+        self._state = VoiceState(VOICE, state)
 
     @property
     def names(self) -> list[str]:
