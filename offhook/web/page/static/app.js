@@ -3,6 +3,7 @@
 import { Call } from "./call.js";
 import { Conversation } from "./conversation.js";
 import * as devices from "./devices.js";
+import * as engines from "./engines.js";
 import { Events } from "./events.js";
 import * as keep from "./keep.js";
 import { Meter, SilenceWatch } from "./levels.js";
@@ -10,7 +11,7 @@ import { Line } from "./line.js";
 import { Problem } from "./problems.js";
 import { Downlink } from "./quality.js";
 import * as rtvi from "./rtvi.js";
-import { useKey, whoAnswers } from "./signalling.js";
+import { status, useKey } from "./signalling.js";
 import { Sound } from "./sound.js";
 import { face, inCall, onLine } from "./state.js";
 import { Transcript } from "./transcript.js";
@@ -44,6 +45,7 @@ let youLevel = 0;
 let keypadOpen = false;
 let pressed = "";
 let retryTimer = 0;
+let statusTimer = 0;
 let wakeLock = null;
 const facts = { state: "idle", why: null }; // what state.js makes the page's words of
 
@@ -403,10 +405,13 @@ element("keep-sound").addEventListener("click", () =>
   keep.save(kept.sound, `${kept.name}.${keep.endingOf(kept.sound.type)}`));
 element("keep-events").addEventListener("click", () =>
   keep.save(new Blob([events.asText()], { type: "application/x-ndjson" }), "offhook-events.jsonl"));
+element("engines-accept").addEventListener("click", () =>
+  engines.accept().catch(() => {}).finally(askStatus));
 element("no-microphone").addEventListener("click", () => dial(false));
 element("notice-key").addEventListener("submit", (event) => {
   event.preventDefault();
   useKey(element("key").value);
+  askStatus();
   dial();
 });
 element("type").addEventListener("submit", (event) => {
@@ -426,13 +431,17 @@ window.addEventListener("beforeunload", (event) => {
 });
 window.addEventListener("pagehide", () => call.hangUp());
 
-async function askWhoAnswers() {
-  const answers = await whoAnswers().catch(() => undefined);
+async function askStatus() {
+  const { answers, engines: onOffer } = await status().catch(() => ({}));
   view.showAnswers(answers);
-  if (answers === null) setTimeout(askWhoAnswers, LOADING_INTERVAL_MS);
+  engines.showEngines(onOffer);
+  clearTimeout(statusTimer);
+  if (answers === null || engines.areComing(onOffer)) {
+    statusTimer = setTimeout(askStatus, LOADING_INTERVAL_MS);
+  }
 }
 
 view.showState(call.state);
 tell({});
-askWhoAnswers();
+askStatus();
 if (!devices.allowed()) view.showProblem(new Problem("insecure-page"));

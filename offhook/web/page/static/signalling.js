@@ -27,10 +27,18 @@ export function hasKey() {
   return sessionStorage.getItem(KEY) !== null;
 }
 
-/** Who answers here: `{agent, hears, speaks}`, null while the server loads, undefined if unknown. */
-export async function whoAnswers() {
-  const response = await fetch("status");
-  return response.ok ? (await response.json()).answers : undefined;
+/**
+ * Who answers here: `{answers: {agent, hears, speaks}, engines}`. `answers` is null while the server
+ * loads, undefined if unknown; `engines` is for the operator only, see engines.js.
+ */
+export async function status() {
+  const response = await fetch("status", { headers: authorization() });
+  return response.ok ? response.json() : {};
+}
+
+/** Wants the engines that are on offer. Gives their states. */
+export async function acceptEngines() {
+  return (await jsonOf(await fetch("engines", request("POST", {})))).engines;
 }
 
 /** Opens a session: where to send offers, and the ICE servers to use. */

@@ -1,0 +1,81 @@
+// The operator's view of the engines that `auto` brings in: what this machine could run, how far that
+// has come, and what has failed. Callers get none of it from the server.
+
+import { acceptEngines } from "./signalling.js";
+
+const NAMES = {
+  nemotron: "Nemotron",
+  pocket: "Pocket TTS",
+  sherpa: "a streaming Zipformer",
+  "qwen3-asr": "Qwen3-ASR",
+  "qwen3-tts": "Qwen3-TTS",
+};
+const VERBS = { asr: "hear", tts: "speak" };
+const COMING = ["starting", "downloading", "loading", "failed"];
+
+const element = (id) => document.getElementById(id);
+
+/** Whether the server is to be asked again soon. */
+export function areComing(engines) {
+  return Object.values(engines ?? {}).some(({ state }) => COMING.includes(state));
+}
+
+/** Shows `engines`, the states by kind; undefined where there is nothing to show. */
+export function showEngines(engines) {
+  const all = Object.entries(engines ?? {});
+  const offered = all.filter(([, { state }]) => state === "offered");
+  const coming = all.filter(([, { state }]) => COMING.includes(state));
+  element("engines").hidden = !offered.length && !coming.length;
+  element("engines-offer").hidden = !offered.length;
+  const could = offered.map(([kind, engine]) => `${VERBS[kind]} with ${described(engine)}`);
+  element("engines-words").textContent =
+    `This machine could ${could.join(" and ")}. Calls go on meanwhile, and new ones use it once it is ready.`;
+  const list = element("engines-coming");
+  while (list.children.length > coming.length) list.lastChild.remove();
+  coming.forEach(([kind, engine], at) => {
+    const item = list.children[at] ?? list.appendChild(newItem());
+    item.querySelector("span").textContent = progressOf(kind, engine);
+    const bar = item.querySelector("progress");
+    bar.value = engine.fraction;
+    bar.hidden = engine.state === "failed";
+  });
+}
+
+/** Accepts the offer. */
+export async function accept() {
+  const button = element("engines-accept");
+  button.disabled = true;
+  try {
+    showEngines(await acceptEngines());
+  } finally {
+    button.disabled = false;
+  }
+}
+
+function newItem() {
+  const item = document.createElement("li");
+  const bar = document.createElement("progress");
+  bar.setAttribute("aria-label", "Loaded");
+  item.append(document.createElement("span"), bar);
+  return item;
+}
+
+function described({ engine, model, bytes, licence, memory_bytes: memory }) {
+  const facts = [model, bytes && `${gigabytes(bytes)} to download`, licence,
+    memory && `${gigabytes(memory)} of memory`];
+  return `${NAMES[engine] ?? engine} (${facts.filter(Boolean).join(", ")})`;
+}
+
+function progressOf(kind, { engine, state, fraction, bytes, retry_s: retry, fault }) {
+  const name = `${NAMES[engine] ?? engine}, to ${VERBS[kind]} with`;
+  if (state === "failed") return `${name}: it could not be had. ${fault} It is tried again in ${retry} s.`;
+  if (state === "downloading") {
+    const size = bytes ? ` ${gigabytes(bytes)}` : "";
+    return `${name}: downloading${size}, ${Math.floor(100 * fraction)} % done`;
+  }
+  return `${name}: ${state}`;
+}
+
+function gigabytes(bytes) {
+  return `${(bytes / 1e9).toFixed(bytes < 1e9 ? 2 : 1)} GB`;
+}
