@@ -34,6 +34,7 @@ from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.ice.port_io import RECEIVE_BUFFER_BYTES
 from offhook.web.config.config import AUTO, AsrEngine, Config, ConfigError, TtsEngine, load
+from offhook.web.doctor.auto_io import examine_choices
 from offhook.web.doctor.carriers import examine_carriers
 from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.doctor.gpu_io import described, look, streams_described, voices_described
@@ -328,6 +329,7 @@ def examine(path: Path | None) -> list[Finding]:
         _attempt("end of turn", _smart_turn),
         _attempt("hearing", lambda: _recognizer_line(config)),
         *_speaking(config),
+        *examine_choices(config),
         *_realtime_agents(config),
         _attempt("gpu", _gpu, "the embedded engines need none"),
         *_speech_gpu(config),

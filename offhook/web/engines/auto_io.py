@@ -107,7 +107,14 @@ class AutoEngine(Generic[E]):
 
     def report(self) -> dict[str, Any]:
         """Returns the state as the operator sees it."""
-        return {**self.health(), "why": self.worker.choice.why, "fault": self.look.fault}
+        choice, published = self.worker.choice, self.worker.choice.published
+        return {
+            **self.health(),
+            "why": choice.why,
+            "fault": self.look.fault,
+            "bytes": published.bytes if published is not None else None,
+            "licence": published.licence if published is not None else "",
+        }
 
     # --- the worker ---
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from offhook.pipeline.models.hub.catalogue import PublishedModel, of_name
 from offhook.pipeline.models.instructions import Instructions
 from offhook.web.config.config import AsrEngine, Config, TtsEngine
 from offhook.web.engines.engines_io import MODELS, NEEDED
@@ -49,6 +50,11 @@ class Choice:
     @property
     def embedded(self) -> bool:
         return not self.model
+
+    @property
+    def published(self) -> PublishedModel | None:
+        """Returns what is known of the model: its size, its licence."""
+        return of_name(self.model)
 
 
 @dataclass(frozen=True)
@@ -140,9 +146,10 @@ def choice_for(config: Config, kind: Kind, machine: Machine) -> Choice:
 def _why(row: Row, machine: Machine) -> str:
     if row.gpu_gib:
         return f"this machine has a GPU with {machine.gpu_bytes / GIB:.0f} GB"
-    cores = f"{machine.cores} core{'s' * (machine.cores > 1)}"
+    cores = f"{machine.cores} core{'s' * (machine.cores > 1)} ({machine.instructions.value})"
+    memory = f"{machine.memory_bytes / GIB:.0f} GB of memory ({row.memory_gib:g} are enough)"
     gpu = "no GPU" if not machine.gpu_bytes else "no large GPU"
-    return f"this machine has {cores} ({machine.instructions.value}) and {gpu}"
+    return f"this machine has {cores}, {memory} and {gpu}"
 
 
 @dataclass

@@ -8,11 +8,15 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from offhook.pipeline.models.hub import download_io, hugging_face_io
+from offhook.pipeline.models.hub.catalogue import CATALOGUE, PublishedModel
 from offhook.pipeline.models.instructions import Instructions, instructions_of
 from offhook.web.engines.choice import Machine
 from offhook.web.engines.engines_io import NEEDED
 
 GPU_QUERY_TIMEOUT_S = 5
+OFFLINE = ("1", "ON", "YES", "TRUE")
+"""Values of HF_HUB_OFFLINE with which the hub's library downloads nothing."""
 CPU_INFO = Path("/proc/cpuinfo")
 CGROUP = Path("/sys/fs/cgroup")
 """Limits of a container (cgroup v2)."""
@@ -20,6 +24,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 def look() -> Machine:
     """Examines this machine; may take a second if it has a GPU."""
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in OFFLINE
     packages = {package for _, needed in NEEDED.values() for package in needed}
     return Machine(
         _cores(),
@@ -27,7 +32,27 @@ def look() -> Machine:
         _instructions(),
         _gpu_bytes(),
         frozenset(package for package in packages if find_spec(package) is not None),
+        offline,
+        frozenset(m.name for m in CATALOGUE if is_cached(m)) if offline else frozenset(),
     )
+
+
+def is_cached(model: PublishedModel) -> bool:
+    """Returns whether a model needs no download. The first time after one it reads all of it."""
+    try:
+        store = hugging_face_io.known_store(model.repository, model.revision)
+        return store is not None and download_io.is_complete(store, model.files)
+    except (ImportError, OSError):
+        return False
+
+
+def free_bytes(model: PublishedModel) -> int:
+    """Returns the free space of the disk that a model is downloaded to. Raises ImportError without
+    `huggingface_hub`, OSError."""
+    folder = hugging_face_io.store_of(model.repository, model.revision).folder
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
 
 
 def _cores() -> int:

@@ -60,9 +60,8 @@ function newItem() {
   return item;
 }
 
-function described({ engine, model, bytes, licence, memory_bytes: memory }) {
-  const facts = [model, bytes && `${gigabytes(bytes)} to download`, licence,
-    memory && `${gigabytes(memory)} of memory`];
+function described({ engine, model, bytes, licence }) {
+  const facts = [model, bytes && `${gigabytes(bytes)} to download`, licence];
   return `${NAMES[engine] ?? engine} (${facts.filter(Boolean).join(", ")})`;
 }
 

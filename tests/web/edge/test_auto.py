@@ -1,0 +1,296 @@
+"""From the embedded engines to a downloaded one: a hub on this machine, a tiny random Nemotron, a
+worker process, and calls meanwhile."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from loguru import logger
+
+from offhook.pipeline.models.instructions import Instructions
+from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
+from offhook.web.config.config import Asr, Config, Server, WebRtc
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+from offhook.web.engines.choice import GIB, Machine
+from offhook.web.engines.engines_io import MODEL_PACKAGES
+from offhook.web.worker import local_worker_io
+from offhook.web.worker.local_worker_io import auto_workers, local_workers
+from tests.support.hub_stand_in import Hub, of_folder, running
+from tests.web.speech_api.recordings import spoken
+from tests.web.worker.workers import ROOT, Client, children_started, gone, until
+
+pytest.importorskip("torch")
+pytest.importorskip("huggingface_hub", minversion="1.0")
+tiny_nemotron = pytest.importorskip("tests.pipeline.models.nemotron.tiny", exc_type=ImportError)
+
+MODEL = "nvidia/nemotron-speech-streaming-en-0.6b"
+LAPTOP = Machine(4, 8 * GIB, Instructions.VNNI, packages=frozenset(MODEL_PACKAGES))
+PADDING = "padding.safetensors"
+"""A file of the repository that is large enough to take a while."""
+PADDING_BYTES = 6 << 20
+PATIENCE_S = 120
+
+
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+    folder = tmp_path_factory.mktemp("hub")
+    tiny_nemotron.write(folder / MODEL)
+    (folder / MODEL / PADDING).write_bytes(os.urandom(PADDING_BYTES))
+    return of_folder(folder)
+
+
+@pytest.fixture
+def hub(
+    repositories: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Hub]:
+    """What every process of a test takes for the hub; its cache is empty."""
+    with running(Hub(others=repositories)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        monkeypatch.setattr(local_worker_io, "look", lambda: LAPTOP)
+        monkeypatch.setattr(local_worker_io, "AUTO_RETRY_S", 0.5)
+        yield hub
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    lines: list[str] = []
+    sink = logger.add(lambda message: lines.append(message.record["message"]))
+    yield lines
+    logger.remove(sink)
+
+
+@asynccontextmanager
+async def serving(**asr: Any) -> AsyncIterator[tuple[Client, Edge]]:
+    settings = Asr(**{"engine": "auto", "device": "cpu", **asr})
+    server = Server(port=0, drain_seconds=0)
+    config = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=server, asr=settings)
+    async with local_workers(config) as config, auto_workers(config) as auto:
+        edge = Edge(config, auto=auto)
+        await edge.start()
+        async with TestClient(TestServer(application(edge))) as client:
+            yield client, edge
+            await edge.close()
+
+
+async def engine(client: Client) -> dict[str, Any]:
+    async with client.get("/healthz") as answer:
+        return dict((await answer.json()).get("engines", {}).get("asr", {}))
+
+
+async def until_state(client: Client, *states: str) -> list[dict[str, Any]]:
+    """Waits for one of the states; returns all that was seen on the way."""
+    seen: list[dict[str, Any]] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while not seen or seen[-1]["state"] not in states:
+            if (now := await engine(client)) not in seen:
+                seen.append(now)
+            await asyncio.sleep(0.05)
+    return seen
+
+
+async def hears(client: Client) -> str:
+    async with client.get("/status") as answer:
+        return str((await answer.json())["answers"]["hears"])
+
+
+@pytest.mark.usefixtures("loopback")
+async def test_a_model_comes_while_the_server_takes_calls(hub: Hub, said: list[str]) -> None:
+    hub.bytes_per_second = 3 << 20
+    async with serving() as (client, edge):
+        assert edge.ready
+        assert (await engine(client))["uses"] == "pocketsphinx"
+        seen = await until_state(client, "ready")
+        order = list(dict.fromkeys(state["state"] for state in seen))
+        fractions = [s["fraction"] for s in seen if s["state"] == "downloading"]
+        assert [s for s in order if s != "loading"] == ["starting", "downloading", "ready"]
+        assert order.index("loading") < order.index("ready")
+        assert fractions == sorted(fractions)
+        assert any(0 < fraction < 1 for fraction in fractions)
+        assert {s["uses"] for s in seen[:-1]} == {"pocketsphinx"}
+        assert seen[-1]["uses"] == "nemotron"
+        assert await hears(client) == "nemotron"
+        async with client.get("/metrics") as answer:
+            text = await answer.text()
+        assert 'offhook_engine_in_use{engine="nemotron",kind="asr"} 1.0' in text
+        assert 'offhook_auto_engine{kind="asr",state="ready"} 1.0' in text
+        async with client.get("/v1/models") as answer:
+            assert MODEL in [model["id"] for model in (await answer.json())["data"]]
+    assert f"auto: new calls hear with nemotron ({MODEL})" in said
+
+
+@pytest.mark.usefixtures("loopback")
+async def test_an_offer_is_the_operators_and_a_stop_in_the_download_is_at_once(hub: Hub) -> None:
+    hub.stalls[PADDING] = PADDING_BYTES // 2
+    async with serving(engine="pocketsphinx") as (client, _):
+        assert await engine(client) == {}
+        async with client.get("/status") as answer:
+            offer = (await answer.json())["engines"]["asr"]
+        assert (offer["state"], offer["engine"], offer["model"]) == ("offered", "nemotron", MODEL)
+        assert offer["licence"] == "NVIDIA Open Model License"
+        assert offer["bytes"] > 1e9
+        caller = {"X-Forwarded-For": "192.0.2.7"}
+        async with client.get("/status", headers=caller) as answer:
+            assert "engines" not in await answer.json()
+        async with client.post("/engines", json={}, headers=caller) as answer:
+            assert answer.status == 403
+        with children_started() as pids:
+            async with client.post("/engines", json={}) as answer:
+                assert answer.status == 202
+                assert (await answer.json())["engines"]["asr"]["state"] == "starting"
+            await until_state(client, "downloading")
+        assert await hears(client) == "pocketsphinx"
+        stopping = time.monotonic()
+    assert time.monotonic() - stopping < local_worker_io.END_S
+    assert all(gone(pid) for pid in pids)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("loopback")
+async def test_what_fails_is_told_and_tried_again(hub: Hub, said: list[str]) -> None:
+    """First the hub has gone, then a file comes damaged for good, then all is well."""
+    hub.refuses = (404, "RepoNotFound")
+    async with serving() as (client, edge):
+        failed = (await until_state(client, "failed"))[-1]
+        assert failed["uses"] == "pocketsphinx"
+        assert "fault" not in failed
+        async with client.get("/status") as answer:
+            told = (await answer.json())["engines"]["asr"]
+        assert "the hub has no model" in told["fault"]
+        hub.damaged.add("model.safetensors")
+        hub.refuses = (0, "")
+        await until(lambda: any("came damaged" in words for words in said))
+        assert await hears(client) == "pocketsphinx"
+        hub.damaged.clear()
+        await until_state(client, "ready")
+        assert edge.ready
+    assert sum("has failed; calls hear with pocketsphinx" in words for words in said) >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("loopback")
+async def test_a_call_keeps_its_engine_and_the_next_has_the_new_one(
+    hub: Hub, said: list[str]
+) -> None:
+    hub.bytes_per_second = 3 << 20
+    calls: list[dict[str, Any]] = []
+    sink = logger.add(
+        lambda message: calls.append(message.record["extra"]),
+        filter=lambda record: "event" in record["extra"],
+        level=0,
+    )
+
+    def events(kind: str, call: str = "") -> list[dict[str, Any]]:
+        return [e for e in calls if e["event"] == kind and call in ("", e["call"])]
+
+    lines = [ScriptLine(f"line {n}", spoken("are you open on sunday")) for n in range(30)]
+    async with serving() as (client, _):
+        url = str(client.make_url("/"))
+        first = asyncio.create_task(ScriptedCall(url, lines).run())
+        await until(lambda: events("caller_turn"))
+        [began] = events("call_started")
+        assert began["hears"] == "pocketsphinx"
+        await until_state(client, "ready")
+        turns = len(events("caller_turn", began["call"]))
+        second = await ScriptedCall(url, lines[:1]).run()
+        assert [e["hears"] for e in events("call_started")] == ["pocketsphinx", "nemotron"]
+        assert second.turns[0].reply
+        await until(lambda: len(events("caller_turn", began["call"])) > turns)
+        assert not events("call_ended", began["call"])
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+    logger.remove(sink)
+    assert not [words for words in said if words.startswith("x ")]
+
+
+PATCHED = """
+import sys
+from offhook.pipeline.models.instructions import Instructions
+from offhook.web.cli import main
+from offhook.web.engines.choice import Machine
+from offhook.web.worker import local_worker_io
+
+packages = frozenset(("torch", "safetensors", "tokenizers", "huggingface_hub"))
+local_worker_io.look = lambda: Machine(4, 8 << 30, Instructions.VNNI, packages=packages)
+sys.exit(main.main(["serve", "--engines", "auto"]))
+"""
+
+
+@asynccontextmanager
+async def command(folder: Path, **settings: str) -> AsyncIterator[tuple[str, Path, int]]:
+    """`offhook serve --engines auto` on a laptop; yields its URL, its log and its process id."""
+    log = folder / f"log-{time.monotonic_ns()}"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OFFHOOK_SERVER_PORT": "0",
+        "OFFHOOK_SERVER_DRAIN_SECONDS": "0",
+        "OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]',
+        "OFFHOOK_LOG_JSON_LINES": "true",
+        **settings,
+    }
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PATCHED), cwd=folder, stderr=output, env=environment
+        )
+    try:
+        await until(lambda: "call me at" in log.read_text() or process.returncode is not None)
+        lines = [json.loads(line) for line in log.read_text().splitlines() if line[:1] == "{"]
+        port = next(line["port"] for line in lines if "port" in line)
+        yield f"http://localhost:{port}", log, process.pid
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def state_at(url: str) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/healthz") as answer:
+        return dict((await answer.json())["engines"]["asr"])
+
+
+async def until_state_at(url: str, wanted: str, least: float = 0.0) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            state = await state_at(url)
+            if state["state"] == wanted and state["fraction"] >= least:
+                return state
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+async def test_a_server_killed_in_the_download_goes_on_with_it(hub: Hub, tmp_path: Path) -> None:
+    hub.stalls[PADDING] = PADDING_BYTES // 2
+    async with command(tmp_path) as (url, log, pid):
+        await until_state_at(url, "downloading", 0.2)
+        os.kill(pid, signal.SIGKILL)
+    workers = [json.loads(line)["pid"] for line in log.read_text().splitlines() if '"pid"' in line]
+    await until(lambda: all(gone(worker) for worker in workers))
+    async with command(tmp_path) as (url, _, _):
+        assert (await until_state_at(url, "ready"))["uses"] == "nemotron"
+    ranges = [begin for path, begin in hub.asked if path.endswith(PADDING) and begin]
+    assert len(ranges) == 1
+    assert int(ranges[0].removeprefix("bytes=").rstrip("-")) >= PADDING_BYTES // 3
+
+
+@pytest.mark.slow
+async def test_processes_share_one_download_and_one_worker(hub: Hub, tmp_path: Path) -> None:
+    hub.bytes_per_second = 3 << 20
+    async with command(tmp_path, OFFHOOK_SERVER_PROCESSES="2") as (url, log, _):
+        await until_state_at(url, "ready")
+        moved = "auto: new calls hear with nemotron"
+        await until(lambda: log.read_text().count(moved) == 2)
+        assert log.read_text().count("asr worker started") == 1
+    assert sum(path.endswith(PADDING) for path, _ in hub.asked) == 1
