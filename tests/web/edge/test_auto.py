@@ -199,18 +199,21 @@ async def test_a_call_keeps_its_engine_and_the_next_has_the_new_one(
     async with serving() as (client, _):
         url = str(client.make_url("/"))
         first = asyncio.create_task(ScriptedCall(url, lines).run())
-        await until(lambda: events("caller_turn"))
-        [began] = events("call_started")
-        assert began["hears"] == "pocketsphinx"
-        await until_state(client, "ready")
-        turns = len(events("caller_turn", began["call"]))
-        second = await ScriptedCall(url, lines[:1]).run()
-        assert [e["hears"] for e in events("call_started")] == ["pocketsphinx", "nemotron"]
-        assert second.turns[0].reply
-        await until(lambda: len(events("caller_turn", began["call"])) > turns)
-        assert not events("call_ended", began["call"])
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
+        try:
+            await until(lambda: events("caller_turn"))
+            [began] = events("call_started")
+            assert began["recognizer"] == "pocketsphinx"
+            await until_state(client, "ready")
+            turns = len(events("caller_turn", began["call"]))
+            second = await ScriptedCall(url, lines[:1]).run()
+            used = [e["recognizer"] for e in events("call_started")]
+            assert used == ["pocketsphinx", "nemotron"]
+            assert second.turns[0].reply
+            await until(lambda: len(events("caller_turn", began["call"])) > turns)
+            assert not events("call_ended", began["call"])
+        finally:
+            first.cancel()
+            await asyncio.wait((first,))
     logger.remove(sink)
     assert not [words for words in said if words.startswith("x ")]
 
