@@ -18,7 +18,9 @@ from offhook.pipeline.models.hub.catalogue import (
 )
 from offhook.pipeline.models.hub.download_io import in_words
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.web.config.config import Config
+from offhook.web.config.config import AUTO, Config
+from offhook.web.engines import machine_io
+from offhook.web.engines.choice import KINDS, choice_for
 from offhook.web.engines.engines_io import EMBEDDED, MODELS
 
 SHERPA = "sherpa"
@@ -100,6 +102,10 @@ class Models:
         named += [] if asr.url else [("asr", "final_model", asr.final_model)]
         named += [] if asr.url else [("asr", "aligner", asr.aligner)]
         named += [] if tts.url else [("tts", "model", tts.model or MODELS.get(tts.engine, ""))]
+        for kind in KINDS:
+            if getattr(self._config, kind).engine == AUTO:
+                choice = choice_for(self._config, kind, machine_io.look())
+                named.append((kind, "engine", choice.model))
         used: dict[str, list[str]] = {}
         for section, key, name in named:
             if _of_catalogue(name) or "/" in name:

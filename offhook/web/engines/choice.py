@@ -101,6 +101,10 @@ NEMOTRON = {
     "en": "nvidia/nemotron-speech-streaming-en-0.6b",
     ANY: "nvidia/nemotron-3.5-asr-streaming-0.6b",
 }
+SHERPA = {
+    language: f"csukuangfj/sherpa-onnx-streaming-zipformer-{language}-kroko-2025-08-06"
+    for language in ("en", "de", "es", "fr")
+}
 QWEN3_TTS = dict.fromkeys(
     ("zh", "en", "ja", "ko", "de", "fr", "ru", "pt", "es", "it"), MODELS["qwen3-tts"]
 )
@@ -118,6 +122,7 @@ ROWS: Mapping[Kind, Sequence[Row]] = {
     "asr": (
         Row("qwen3-asr", gpu_gib=8),
         Row("nemotron", NEMOTRON, memory_gib=3, cores=4, cores_with_vnni=2),
+        Row("sherpa", SHERPA, memory_gib=0.5),
     ),
     "tts": (Row("qwen3-tts", QWEN3_TTS, gpu_gib=8),),
 }

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from offhook.pipeline.models.hub import download_io, hugging_face_io
+from offhook.pipeline.models.hub.cache_io import presence
 from offhook.pipeline.models.hub.catalogue import CATALOGUE, PublishedModel
 from offhook.pipeline.models.instructions import Instructions, instructions_of
 from offhook.web.engines.choice import Machine
@@ -38,21 +39,15 @@ def look() -> Machine:
 
 
 def is_cached(model: PublishedModel) -> bool:
-    """Returns whether a model needs no download. The first time after one it reads all of it."""
-    try:
-        store = hugging_face_io.known_store(model.repository, model.revision)
-        return store is not None and download_io.is_complete(store, model.files)
-    except (ImportError, OSError):
-        return False
+    """Returns whether a model needs no download."""
+    return presence(model.repository, model.revision, False, model.files).complete
 
 
 def free_bytes(model: PublishedModel) -> int:
     """Returns the free space of the disk that a model is downloaded to. Raises ImportError without
     `huggingface_hub`, OSError."""
-    folder = hugging_face_io.store_of(model.repository, model.revision).folder
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
+    store = hugging_face_io.store_of(model.repository, model.revision)
+    return download_io.free_bytes(store.folder)
 
 
 def _cores() -> int:

@@ -20,36 +20,43 @@ ENGLISH, OTHERS = (
     "nvidia/nemotron-speech-streaming-en-0.6b",
     "nvidia/nemotron-3.5-asr-streaming-0.6b",
 )
-NO_TORCH = Machine(8, 16 * GIB, VNNI)
+KROKO_EN = "csukuangfj/sherpa-onnx-streaming-zipformer-en-kroko-2025-08-06"
+NOTHING = Machine(8, 16 * GIB, VNNI)
+SHERPA_ONLY = Machine(8, 16 * GIB, VNNI, packages=frozenset(NEEDED["sherpa"][1]))
 
 
 @pytest.mark.parametrize(
     ("kind", "machine", "language", "engine", "model", "why"),
     [
         ("asr", GPU, "", "qwen3-asr", "Qwen/Qwen3-ASR-0.6B", "a GPU with 24 GB"),
-        ("asr", Machine(16, GIB, VNNI, 4 * GIB, ALL), "", "pocketsphinx", "", "3 GB of memory"),
-        ("asr", LAPTOP, "", "nemotron", ENGLISH, "8 cores .VNNI. and no GPU"),
+        ("asr", Machine(16, GIB, VNNI, 4 * GIB, ALL), "", "sherpa", KROKO_EN, "no large GPU"),
+        ("asr", OLD, "", "sherpa", KROKO_EN, "2 cores .AVX without VNNI."),
+        ("asr", OLD, "fr-CA", "sherpa", KROKO_EN.replace("-en-", "-fr-"), "2 cores"),
+        ("asr", OLD, "ja", "pocketsphinx", "", "sherpa has no model for the language 'ja'"),
+        ("asr", SHERPA_ONLY, "", "sherpa", KROKO_EN, "8 cores"),
+        ("asr", LAPTOP, "", "nemotron", ENGLISH, "8 cores .VNNI., 16 GB of memory .* and no GPU"),
         ("asr", LAPTOP, "de", "nemotron", OTHERS, "no GPU"),
         ("asr", Machine(2, 8 * GIB, VNNI, packages=ALL), "en", "nemotron", ENGLISH, "2 cores"),
         ("asr", Machine(4, 8 * GIB, AVX, packages=ALL), "", "nemotron", ENGLISH, "AVX without"),
         ("asr", Machine(8, 8 * GIB, ARM, packages=ALL), "", "nemotron", ENGLISH, "QNNPACK"),
-        ("asr", NO_TORCH, "", "pocketsphinx", "", "needs torch, .* not installed here"),
+        ("asr", NOTHING, "", "pocketsphinx", "", "sherpa needs .*not installed here"),
         ("tts", GPU, "", "qwen3-tts", "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice", "24 GB"),
-        ("tts", NO_TORCH, "", "embedded", "", "needs .*not installed|needs a GPU"),
+        ("tts", NOTHING, "", "embedded", "", "needs .*not installed|needs a GPU"),
     ],
 )
 def test_the_machine_decides(
     kind: Kind, machine: Machine, language: str, engine: str, model: str, why: str
 ) -> None:
-    choice = choose(kind, machine, language)
+    choice = choose(kind, machine, language.partition("-")[0])
     assert (choice.engine, choice.model, choice.embedded) == (engine, model, not model)
     assert re.search(why, choice.why)
 
 
 def test_without_a_network_only_what_is_here_is_chosen() -> None:
     offline = replace(LAPTOP, offline=True)
-    choice = choose("asr", offline)
+    choice = choose("asr", offline, "ja")
     assert choice.embedded
+    choice = choose("asr", offline)
     assert "not on this machine, and HF_HUB_OFFLINE is set" in choice.why
     assert choose("asr", replace(offline, cached=frozenset((ENGLISH,)))).engine == "nemotron"
 

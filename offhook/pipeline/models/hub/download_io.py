@@ -229,10 +229,10 @@ def in_words(size: int) -> str:
 
 
 def free(folder: Path) -> str:
-    return in_words(_free_bytes(folder))
+    return in_words(free_bytes(folder))
 
 
-def _free_bytes(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
     """Returns the free space of a folder's file system; the folder need not exist yet."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -242,7 +242,7 @@ def _free_bytes(folder: Path) -> int:
 def _check_room(name: str, store: Store, missing: Sequence[RemoteFile]) -> None:
     """Raises EngineError if the disk cannot take the files."""
     needed = sum(file.size - size_of(part_of(store, file)) for file in missing)
-    if needed + MARGIN_BYTES > _free_bytes(store.folder):
+    if needed + MARGIN_BYTES > free_bytes(store.folder):
         raise EngineError(
             f"{name} needs {in_words(needed)} on the disk, and {in_words(MARGIN_BYTES)} must stay "
             f"free; the disk of {store.folder} has {free(store.folder)}: make room, or set "
