@@ -26,3 +26,11 @@ def test_unknown_precisions_are_named(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         cpu.main(["--precisions", "int8,int4"])
     assert "'int4' is none of int8, bf16, fp32" in capsys.readouterr().err
+
+
+def test_a_voice_has_a_row_for_each_number_of_streams() -> None:
+    rows = list(cpu.measure_voice(cpu.Case("pocket-2m", "int8", 1, (1, 2), lookahead=0)))
+    assert [row["streams"] for row in rows] == [1, 2]
+    assert all(0 < row["cpu_per_s"] < 5 for row in rows)
+    assert all(row["first_sound_ms"] > 0 for row in rows)
+    assert all(set(row) == set(cpu.COLUMNS.split()) for row in rows)

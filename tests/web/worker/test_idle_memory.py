@@ -80,7 +80,7 @@ def test_a_server_that_waits_for_its_first_call_is_small(server: tuple[int, str]
     assert resident_mb(pid) < MOST_MB
 
 
-def test_what_flush_of_comes_back_when_it_is_used() -> None:
+def test_what_let_go_of_comes_back_when_it_is_used() -> None:
     used_again = """
 import numpy as np
 from offhook.media.memory_io import release_code_pages
@@ -115,7 +115,7 @@ def mapping(permissions: str, inode: int, anonymous: int = 0, swapped: int = 0) 
         (mapping("r-xp", 0), False),  # code made by a compiler in this process
     ],
 )
-def test_only_what_is_in_its_file_is_flush_of(changed: str, taken: bool) -> None:
+def test_only_what_is_in_its_file_is_let_go_of(changed: str, taken: bool) -> None:
     around = mapping("rw-p", 0, anonymous=8)
     assert (
         list(_as_in_files(around + changed + around)) == [(0x7F0000001000, 0x7F0000003000)] * taken

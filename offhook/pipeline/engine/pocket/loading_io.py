@@ -18,15 +18,14 @@ from offhook.pipeline.engine.pocket.runner import PocketRunner
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models import hub_io
+from offhook.pipeline.models.hub.catalogue import POCKET, pocket_files
 from offhook.pipeline.models.int8 import Instructions, instructions
 from offhook.pipeline.models.pocket.checkpoint import load_model
 from offhook.pipeline.models.pocket.config import CONFIGS, FRAMES_PER_S
-from offhook.pipeline.models.pocket.licences import LICENCES
 from offhook.pipeline.models.pocket.model import PocketModel
 from offhook.pipeline.models.pocket.voices import VoiceState
 from offhook.pipeline.speech.recognizer import EngineError, Progress
 
-REPOSITORY = "kyutai/pocket-tts-without-voice-cloning"
 PRECISIONS: tuple[Precision, ...] = ("auto", "fp32", "int8")
 LOAD = 0.7
 """Share of the time that a CPU may spend on replies that all speak at once."""
@@ -96,11 +95,8 @@ def found(
     if name not in CONFIGS:
         known = ", ".join(CONFIGS)
         raise EngineError(f"there is no folder {model}, and no Pocket TTS of that name: {known}")
-    inside = f"languages/{name}"
-    voices = [f"{inside}/embeddings/{voice}.safetensors" for voice in LICENCES]
-    files = [f"{inside}/model.safetensors", f"{inside}/tokenizer.*", *voices]
-    whole = f"{REPOSITORY}@{revision}" if revision else REPOSITORY
-    return hub_io.find(whole, progress, hub, files) / inside
+    repository = f"{POCKET}@{revision}" if revision else POCKET
+    return hub_io.find(repository, progress, hub, pocket_files(name)) / f"languages/{name}"
 
 
 def int8_of(precision: Precision) -> Instructions | None:

@@ -6,17 +6,13 @@ Sizes are those of the weights as published, in bytes; tokenizers and settings a
 from dataclasses import dataclass
 from typing import Literal
 
+from offhook.pipeline.models.pocket.licences import LICENCES
+
 FILES = ("*.json", "*.safetensors", "merges.txt")
 """Files needed from a repository and its subfolders, unless the model names others."""
 SHERPA_FILES = ("*.onnx", "*.data", "*.weights", "tokens.txt")
 POCKET = "kyutai/pocket-tts-without-voice-cloning"
 POCKET_COMMIT = "a7056f505a4a8ca72d8b5fb1440071d6f1a35739"
-POCKET_VOICES = (
-    *("alba", "anna", "azelma", "bill_boerst", "caro_davy", "charles", "daan", "eponine"),
-    *("estelle", "eve", "fantine", "george", "giovanni", "jane", "javert", "lola", "marius"),
-    *("mary", "michael", "paul", "peter_yearsley", "stuart_bell", "vera"),
-)
-"""Voices whose recordings may be used commercially; see `models.pocket.voices`."""
 CODEC_BYTES = 682_293_092
 """Of Qwen3-TTS: the weights in `speech_tokenizer`."""
 SITE = "https://huggingface.co"
@@ -62,11 +58,16 @@ def _nemotron(name: str, languages: str, licence: str, bytes: int, revision: str
     return PublishedModel(name, "nemotron", "asr", languages, licence, revision, bytes, name)
 
 
-def _pocket(folder: str, language: str) -> PublishedModel:
+def pocket_files(folder: str) -> tuple[str, ...]:
+    """Returns the files of one language of POCKET: the model, and voices whose recordings may be
+    used commercially."""
     inside = f"languages/{folder}"
-    voices = (f"{inside}/embeddings/{voice}.safetensors" for voice in POCKET_VOICES)
-    files = (f"{inside}/model.safetensors", f"{inside}/tokenizer.*", *voices)
-    licence = "CC-BY-4.0"
+    voices = (f"{inside}/embeddings/{voice}.safetensors" for voice in LICENCES)
+    return f"{inside}/model.safetensors", f"{inside}/tokenizer.*", *voices
+
+
+def _pocket(folder: str, language: str) -> PublishedModel:
+    licence, files = "CC-BY-4.0", pocket_files(folder)
     return PublishedModel(
         folder, "pocket", "tts", language, licence, POCKET_COMMIT, None, POCKET, files
     )

@@ -386,7 +386,7 @@ async def test_a_peer_that_does_not_read_is_cut_off(edge: Edge) -> None:
     slow.close()
 
 
-async def test_a_peer_that_connects_and_stalls_is_flush(
+async def test_a_peer_that_connects_and_stalls_is_let_go(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_io, "FIRST_MESSAGE_TIMEOUT_S", 0.2)
@@ -841,7 +841,7 @@ async def test_a_browser_that_does_not_read_is_cut_off(
     connection.transport.abort()
 
 
-async def test_a_connection_that_never_becomes_a_websocket_or_stays_silent_is_flush(
+async def test_a_connection_that_never_becomes_a_websocket_or_stays_silent_is_let_go(
     edge: Edge, browser: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket_io, "UPGRADE_TIMEOUT_S", 0.2)

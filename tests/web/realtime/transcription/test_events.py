@@ -324,7 +324,7 @@ def test_fields_that_are_not_known_are_passed_over_when_so_set() -> None:
     assert answer["session"]["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 800
 
 
-def test_who_is_wrong_all_the_time_is_flush() -> None:
+def test_who_is_wrong_all_the_time_is_let_go() -> None:
     client = Client()
     for _ in range(MAX_ERRORS - 1):
         client({"type": "nonsense"})
