@@ -53,12 +53,15 @@ class SherpaRecognizer(EngineRecognizer):
             raise EngineError("sherpa-onnx has the precision of the model's files: leave it out")
         self._models = models
         self._bar = Bar(progress, 1)
+        self.languages: tuple[str, ...] = ()
+        """BCP 47 tags of the model's languages, once it has loaded; empty: unknown."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "SherpaOptions":
         """Downloads, loads and warms up the model. Raises EngineError."""
         check_version()
         name = self._models.model
         model = find_model(name, self._bar.reading(name), self._models.hub)
+        self.languages = model.languages or languages_of_prompts(model)
         threads = self._threads(model)
         warming = self._bar.warming()
         warming(0.0, model.family)
@@ -85,6 +88,11 @@ class SherpaRecognizer(EngineRecognizer):
         return max(1, min(MAX_THREADS, cores // 2)) if model.is_large else 1
 
 
+def languages_of_prompts(model: SherpaModel) -> tuple[str, ...]:
+    """Returns the languages that the model is told; none if it is told none."""
+    return tuple(sorted({prompt.partition("-")[0] for prompt in model.prompts}))
+
+
 class SherpaOptions:
     """Translates stream options for the engine; see `streams_io.StreamingEngine`."""
 
@@ -104,12 +112,11 @@ class SherpaOptions:
         UnsupportedRequest."""
         languages, prompts = self._model.languages, self._model.prompts
         if prompts:
-            known = {prompt.partition("-")[0] for prompt in prompts}
+            languages = languages_of_prompts(self._model)
             if tag.lower() in prompts:
                 return tag
-            if code in known:
+            if code in languages:
                 return code
-            languages = tuple(sorted(known))
         elif not languages or code in languages:
             return ""
         raise UnsupportedRequest(

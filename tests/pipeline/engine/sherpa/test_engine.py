@@ -395,6 +395,7 @@ async def test_a_recognizer_loads_measures_and_recognizes(tmp_path: Path, batch:
     steps: list[float] = []
     recognizer = SherpaRecognizer(AsrModels(str(folder)), lambda done, what: steps.append(done))
     await recognizer.start()
+    assert recognizer.languages == ("en",)
     try:
         streams = [await recognizer.open() for _ in range(3)]
         for stream, labels in zip(streams, MELODIES, strict=False):
