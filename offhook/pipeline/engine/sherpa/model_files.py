@@ -12,6 +12,7 @@ from pathlib import Path
 
 from offhook.pipeline.engine.sherpa.onnx_header import OnnxHeader, read_header
 from offhook.pipeline.models import hub_io
+from offhook.pipeline.models.hub import catalogue
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.streams.languages import NAMES
 
@@ -24,8 +25,6 @@ CTC_NAMES = ("model", "ctc")
 """Beginnings of the name of a CTC model's only ONNX file."""
 SMALL_FILES = (f"*{INT8}.onnx", "decoder*.onnx", TOKENS)
 """Patterns of the files to download where a repository has 8-bit weights."""
-FILES = ("*.onnx", "*.data", "*.weights", TOKENS)
-"""Patterns of all files that a model may need."""
 LARGE_BYTES = 200 << 20
 """Size of an encoder from which one thread may be too slow for live speech."""
 ICEFALL_FRAME_MS, NEMO_FRAME_MS, MEL_FRAME_MS = 40, 80, 10
@@ -94,9 +93,10 @@ def find_model(
 ) -> SherpaModel:
     """Returns a model in a folder or of a hub repository, which is downloaded. Raises
     EngineError."""
-    folder = hub_io.find(model, progress, hub, SMALL_FILES)
+    published = catalogue.of_name(model)
+    folder = hub_io.find(model, progress, hub, published.files if published else SMALL_FILES)
     if not Path(model).expanduser().is_dir() and not _onnx_files(folder):
-        folder = hub_io.find(model, progress, hub, FILES)
+        folder = hub_io.find(model, progress, hub, catalogue.SHERPA_FILES)
     return read_model(folder, model)
 
 

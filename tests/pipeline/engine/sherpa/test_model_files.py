@@ -12,8 +12,8 @@ from offhook.pipeline.engine.sherpa import model_files
 from offhook.pipeline.engine.sherpa.model_files import find_model, languages_in, read_model
 from offhook.pipeline.engine.sherpa.onnx_header import read_header
 from offhook.pipeline.speech.recognizer import EngineError
-from tests.pipeline.models.hub_stand_in import Hub, running
 from tests.support import onnx_writer, tiny_sherpa
+from tests.support.hub_stand_in import Hub, running
 from tests.support.onnx_writer import FLOAT, constant, node, number, part, value
 
 
