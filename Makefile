@@ -1,14 +1,20 @@
-# offhook: `make run` serves, `make test` tests; both set up what they need first.
+# offhook: `make run` serves, `make cpu` with better engines on a CPU, `make test` tests; each sets up
+# what it needs first.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run qwen sherpa qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
+.PHONY: run cpu qwen sherpa qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
 
 run: $(VENV)/.runtime
 	$(BIN)/offhook serve $(ARGS)
+
+# The server with the best engines of a machine without a GPU: it talks at once, downloads their
+# models meanwhile (`offhook models list` has the sizes), and new calls move over.
+cpu: $(VENV)/.cpu
+	$(BIN)/offhook serve --engines auto $(ARGS)
 
 # What the Qwen3 engines need: torch, which is large.
 qwen: $(VENV)/.qwen
@@ -72,6 +78,11 @@ $(VENV)/.runtime: $(LOCK) debian-packages.txt
 $(VENV)/.qwen: $(VENV)/.runtime
 	$(call install,$(VENV),base qwen)
 	$(call install_torch,$(VENV))
+	touch $@
+
+$(VENV)/.cpu: $(VENV)/.runtime deploy/cpu_torch.py
+	TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python deploy/cpu_torch.py
+	$(call install,$(VENV),base qwen sherpa)
 	touch $@
 
 $(VENV)/.sherpa: $(VENV)/.runtime

@@ -9,6 +9,8 @@ import argparse
 import hashlib
 import json
 import re
+import socket
+import ssl
 import sys
 import threading
 import time
@@ -98,7 +100,8 @@ class Hub:
 
 
 @contextmanager
-def running(hub: Hub, port: int = 0) -> Iterator[Hub]:
+def running(hub: Hub, port: int = 0, tls: tuple[Path, Path] | None = None) -> Iterator[Hub]:
+    """Serves a hub; `tls` are the files of its certificate and key."""
     closing = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -206,8 +209,13 @@ def running(hub: Hub, port: int = 0) -> Iterator[Hub]:
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
-    Thread(target=server.serve_forever, args=(POLL_S,), daemon=True).start()
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*tls)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        hub.url = f"https://localhost:{server.server_address[1]}"
+    Thread(target=server.serve_forever, args=(POLL_S,), daemon=True).start()
     try:
         yield hub
     finally:
@@ -225,10 +233,28 @@ class Proxy:
 
 @contextmanager
 def proxy_to(hub: Hub) -> Iterator[Proxy]:
-    """An HTTP proxy (RFC 9110, absolute URIs) that takes every host for the hub."""
+    """An HTTP proxy (RFC 9110: absolute URIs, CONNECT) that takes every host for the hub."""
     proxy = Proxy()
 
     class Handler(BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            proxy.asked.append(self.path)
+            port = urlsplit(hub.url).port
+            with socket.create_connection(("127.0.0.1", port)) as there:
+                self.send_response(200)
+                self.end_headers()
+                back = Thread(target=self._relay, args=(there, self.connection), daemon=True)
+                back.start()
+                self._relay(self.connection, there)
+                back.join()
+            self.close_connection = True
+
+        def _relay(self, source: socket.socket, sink: socket.socket) -> None:
+            with suppress(OSError):
+                while data := source.recv(PACED_BYTES):
+                    sink.sendall(data)
+                sink.shutdown(socket.SHUT_WR)
+
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             proxy.asked.append(parts.netloc)

@@ -334,7 +334,7 @@ def _pull_models(models: "Models", arguments: Namespace) -> int:
     from offhook.web.cli.transcribe_io import Bar
 
     a = arguments
-    targets = [models.target(name) for name in a.names]
+    targets = [t for name in a.names for t in models.targets(name)]
     for target in targets:
         bar = Bar(target.name)
         lines = PullLines(target.name, lambda told: print(json.dumps(told), flush=True))

@@ -20,7 +20,7 @@ from offhook.pipeline.models.hub.download_io import in_words
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.config.config import AUTO, Config
 from offhook.web.engines import machine_io
-from offhook.web.engines.choice import KINDS, choice_for
+from offhook.web.engines.choice import KINDS, Choice, Kind, choice_for
 from offhook.web.engines.engines_io import EMBEDDED, MODELS
 
 SHERPA = "sherpa"
@@ -102,10 +102,13 @@ class Models:
         named += [] if asr.url else [("asr", "final_model", asr.final_model)]
         named += [] if asr.url else [("asr", "aligner", asr.aligner)]
         named += [] if tts.url else [("tts", "model", tts.model or MODELS.get(tts.engine, ""))]
-        for kind in KINDS:
-            if getattr(self._config, kind).engine == AUTO:
-                choice = choice_for(self._config, kind, machine_io.look())
-                named.append((kind, "engine", choice.model))
+        sections = {"asr": asr.engine, "tts": tts.engine}
+        if AUTO in sections.values():
+            named += [
+                (kind, "engine", choice.model)
+                for kind, choice in self._choices()
+                if sections[kind] == AUTO
+            ]
         used: dict[str, list[str]] = {}
         for section, key, name in named:
             if _of_catalogue(name) or "/" in name:
@@ -142,6 +145,8 @@ class Models:
         name = name.strip().rstrip("/")
         if target := _target(name):
             return target
+        if name == AUTO:
+            raise EngineError("auto is no model, it chooses some: see offhook models list")
         if name in EMBEDDED:
             raise EngineError(f"{name} comes with its package: there is nothing to download")
         repository, _, revision = name.partition("@")
@@ -150,6 +155,25 @@ class Models:
             sherpa = SHERPA in name or (SHERPA in self._config.asr.engine and name in self.used())
             return Target(name, repository, revision, SHERPA_FILES if sherpa else FILES)
         raise EngineError(f"there is no model {name!r}{near(name)}: see offhook models list")
+
+    def targets(self, name: str) -> Sequence[Target]:
+        """Returns the models to download for a name, which may be "auto". Raises EngineError."""
+        return self._chosen() if name.strip() == AUTO else (self.target(name),)
+
+    def _chosen(self) -> Sequence[Target]:
+        """Returns the models that `engine = "auto"` means on this machine. Raises EngineError if it
+        means none."""
+        choices = [choice for _, choice in self._choices()]
+        if all(choice.embedded for choice in choices):
+            raise EngineError(
+                "auto means the embedded engines here, which need no download: "
+                + "; ".join(choice.why for choice in choices)
+            )
+        return tuple(self.target(choice.model) for choice in choices if not choice.embedded)
+
+    def _choices(self) -> Sequence[tuple[Kind, Choice]]:
+        machine = machine_io.look()
+        return [(kind, choice_for(self._config, kind, machine)) for kind in KINDS]
 
     def pull(self, target: Target, progress: Callable[[int, int], None]) -> Path:
         """Downloads a model. Raises EngineError."""

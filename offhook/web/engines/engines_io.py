@@ -40,7 +40,7 @@ TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
 NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "qwen3-asr": ("Qwen3-ASR", MODEL_PACKAGES),
     "nemotron": ("Nemotron", MODEL_PACKAGES),
-    "sherpa": ("The engine sherpa", ("sherpa_onnx", "huggingface_hub", "tqdm")),
+    "sherpa": ("The engine sherpa", ("sherpa_onnx", "huggingface_hub")),
     "pocket": ("Pocket TTS", MODEL_PACKAGES + TEXT_PACKAGES),
     "qwen3-tts": ("Qwen3-TTS", MODEL_PACKAGES + TEXT_PACKAGES),
 }

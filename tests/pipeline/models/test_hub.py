@@ -23,6 +23,7 @@ from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
 from offhook.web.engines.engines_io import MODELS  # noqa: E402
 from tests.support import hub_stand_in  # noqa: E402
 from tests.support.hub_stand_in import COMMIT, Hub, proxy_to, running  # noqa: E402
+from tests.telephony.sip.phones import write_certificate  # noqa: E402
 
 WEIGHTS = os.urandom(300_000)
 FILES = {
@@ -245,7 +246,7 @@ def test_room_on_the_disk_is_looked_at_first(
     space = namedtuple("space", "free")(64_200_000)
     monkeypatch.setattr(download_io.shutil, "disk_usage", lambda folder: space)
     said = refusal("org/model", source)
-    assert "needs 1 MB on the disk, and 64 MB must stay free" in said
+    assert "needs 300 kB on the disk, and 64 MB must stay free" in said
     assert f"the disk of {tmp_path}" in said
     assert "has 64 MB: make room, or set" in said
     assert not files_asked(hub)
@@ -375,6 +376,23 @@ def test_a_proxy_is_used_and_left_aside(hub: Hub, monkeypatch: pytest.MonkeyPatc
             assert not proxy.asked
         finally:
             utils.close_session()
+
+
+def test_a_proxy_of_an_encrypted_hub(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By CONNECT: as HTTPS_PROXY is used with every hub that is not of a test."""
+    utils = pytest.importorskip("huggingface_hub.utils")
+    certificate = write_certificate(tmp_path)
+    with running(Hub(dict(FILES)), tls=certificate) as encrypted, proxy_to(encrypted) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        utils.close_session()
+        try:
+            assert come(find("org/model", hub=encrypted.url)).keys() == NEEDED
+        finally:
+            utils.close_session()
+        assert set(proxy.asked) == {encrypted.url.removeprefix("https://")}
 
 
 def test_a_proxy_that_is_not_there_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,9 @@ from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
 from offhook.web.cli import main as cli  # noqa: E402
 from offhook.web.cli.models_io import Models, near  # noqa: E402
 from offhook.web.config.config import Config  # noqa: E402
+from offhook.web.engines import machine_io  # noqa: E402
+from offhook.web.engines.choice import Machine  # noqa: E402
+from offhook.web.engines.engines_io import NEEDED  # noqa: E402
 from tests.support.hub_stand_in import Hub, running  # noqa: E402
 
 NEMOTRON = "nvidia/nemotron-speech-streaming-en-0.6b"
@@ -149,7 +152,7 @@ def test_part_of_a_model_is_listed_and_removed(
     assert "What has come is kept" in capsys.readouterr().err
     assert listed(capsys)[NEMOTRON]["bytes_here"] == 30_002
     assert cli.main(["models", "list"]) == 0
-    assert "1 MB here" in capsys.readouterr().out
+    assert "30 kB here" in capsys.readouterr().out
     assert cli.main(["models", "rm", NEMOTRON, "--yes"]) == 0
     assert not on_disk(tmp_path / "cache")
 
@@ -197,6 +200,22 @@ def test_another_model_of_the_hub_is_pulled_by_its_id(
     assert mine["licence"] is None
     assert cli.main(["models", "pull", "nvidia/nemotron-speech-streeming-en-0.6b"]) == 1
     assert f"did you mean {NEMOTRON}" in capsys.readouterr().err
+
+
+def test_what_auto_chooses_is_pulled(
+    hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = frozenset(p for _, needed in NEEDED.values() for p in needed)
+    machine = Machine(8, 16 << 30, packages=packages)
+    monkeypatch.setattr(machine_io, "look", lambda: machine)
+    assert cli.main(["models", "pull", "auto"]) == 0
+    assert NEMOTRON in capsys.readouterr().out
+    assert listed(capsys)[NEMOTRON]["complete"]
+    Path("offhook.toml").write_text('[asr]\nengine = "auto"\n')
+    assert listed(capsys)[NEMOTRON]["used_by"] == ["[asr] engine"]
+    monkeypatch.setattr(machine_io, "look", lambda: Machine(1, 1 << 30))
+    assert cli.main(["models", "pull", "auto"]) == 1
+    assert "auto means the embedded engines here" in capsys.readouterr().err
 
 
 # --- clumsy names ---

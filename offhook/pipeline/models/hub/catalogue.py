@@ -6,6 +6,7 @@ Sizes are those of the weights as published, in bytes; tokenizers and settings a
 from dataclasses import dataclass
 from typing import Literal
 
+from offhook.pipeline.models.pocket.config import CONFIGS
 from offhook.pipeline.models.pocket.licences import LICENCES
 
 FILES = ("*.json", "*.safetensors", "merges.txt")
@@ -94,27 +95,7 @@ CATALOGUE: tuple[PublishedModel, ...] = (
     _kroko("de", 71_051_469, "887db3d083240198c2d2b99fb66cfcfe6948ced8"),
     _kroko("es", 155_838_792, "20cf7a4921613397841d31168796cade5b866585"),
     _kroko("fr", 71_052_319, "08b84b7b7cf519be9817e9c16919d96a7a8bad91"),
-    *(
-        _pocket(folder, language)
-        for folder, language in (
-            ("english", "en"),
-            ("english_18m_refl_2026-10", "en"),
-            ("english_7m_refl_2026-10", "en"),
-            ("english_2m_refl_2026-10", "en"),
-            ("french", "fr"),
-            ("french_24l", "fr"),
-            ("german", "de"),
-            ("german_24l", "de"),
-            ("spanish", "es"),
-            ("spanish_24l", "es"),
-            ("italian", "it"),
-            ("italian_24l", "it"),
-            ("portuguese", "pt"),
-            ("portuguese_24l", "pt"),
-            ("dutch", "nl"),
-            ("dutch_24l", "nl"),
-        )
-    ),
+    *(_pocket(folder, config.language) for folder, config in CONFIGS.items()),
     _qwen3(
         *("Qwen3-ASR-0.6B", "qwen3-asr", "asr", 1_876_091_704),
         "5eb144179a02acc5e5ba31e748d22b0cf3e303b0",

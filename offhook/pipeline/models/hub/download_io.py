@@ -200,7 +200,7 @@ def complete(
             raise EngineError(
                 f"the disk of {store.folder} is full ({free(store.folder)} is free), and "
                 f"{source.name} is not all there. What has come is kept: make room and start "
-                "again, or set " + store.variable + " to a folder on another disk"
+                f"again, or set {store.variable} to a folder on another disk"
             ) from error
         raise EngineError(f"{source.name} could not be downloaded: {error}") from error
 
@@ -223,8 +223,10 @@ def is_complete(store: Store, patterns: Sequence[str]) -> bool:
 
 def in_words(size: int) -> str:
     """Returns a size as people write it: "71 MB", "2.5 GB"."""
+    if size < 1_000_000:
+        return f"{size / 1e3:.0f} kB"
     if size < 1_000_000_000:
-        return f"{max(1, round(size / 1e6))} MB"
+        return f"{size / 1e6:.0f} MB"
     return f"{size / 1e9:.1f} GB"
 
 
@@ -264,7 +266,8 @@ def part_of(store: Store, file: RemoteFile) -> Path:
 
 def seen(store: Store, files: Sequence[RemoteFile]) -> tuple[int, int]:
     """Returns the bytes that are there, of parts too, and those of all."""
-    done = sum(size_of(store.content(f)) or size_of(part_of(store, f)) for f in files)
+    places = ((store.folder / f.path, store.content(f), part_of(store, f)) for f in files)
+    done = sum(next(filter(None, map(size_of, paths)), 0) for paths in places)
     return done, sum(file.size for file in files)
 
 

@@ -210,23 +210,27 @@ class _Repository:
         headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
         if begin:
             headers["Range"] = f"bytes={begin}-"
-        timeout = download_io.TIMEOUT_S
         with ExitStack() as stack:
             try:
-                streaming = get_session().stream("GET", url, headers=headers, timeout=timeout)
-                response = stack.enter_context(streaming)
+                session: Any = get_session()
+                how: dict[str, Any] = {"headers": headers, "timeout": download_io.TIMEOUT_S}
+                if callable(session.stream):
+                    response = stack.enter_context(session.stream("GET", url, **how))
+                    pieces = response.iter_bytes(download_io.CHUNK_BYTES)
+                else:  # requests, of the library's versions before 1.0
+                    response = stack.enter_context(session.get(url, stream=True, **how))
+                    pieces = response.iter_content(download_io.CHUNK_BYTES)
                 if response.status_code >= http.HTTPStatus.BAD_REQUEST:
-                    response.read()
+                    getattr(response, "read", int)()  # what went wrong is in the body
                 hf_raise_for_status(response)
             except Exception as error:  # of httpx or requests, by the version of the hub's library
                 raise _failed(error) from error
             resumed = response.status_code == http.HTTPStatus.PARTIAL_CONTENT
-            yield begin if resumed else 0, _pieces(response)
+            yield begin if resumed else 0, _pieces(pieces)
 
 
-def _pieces(response: Any) -> Iterator[bytes]:
+def _pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Raises AttemptFailed."""
-    pieces = response.iter_bytes(download_io.CHUNK_BYTES)
     while True:
         try:
             data = next(pieces, b"")
