@@ -26,6 +26,7 @@ from offhook.bench.speech.table import Table, progress
 
 VOICES = {
     "pocket": "english",
+    "pocket-24l": "english_2026-09_24l",
     "pocket-18m": "english_18m_refl_2026-10",
     "pocket-7m": "english_7m_refl_2026-10",
     "pocket-2m": "english_2m_refl_2026-10",

@@ -299,6 +299,9 @@ def _voice(arguments: Namespace) -> int:
         print(f"{run(adding).name}: speak with a worker of the model {models.model}")
     elif a.action == "remove":
         voice_io.remove(models, a.name)
+    elif a.engine == "pocket":
+        for name, language, licence in voice_io.pocket_voices(a.model):
+            print(f"{name}\tspeaker\t{language}\t{licence}")
     else:
         for voice in voice_io.kept(models):
             print(f"{voice.name}\t{voice.kind}\t{voice.language or '-'}\t{voice.created or '-'}")

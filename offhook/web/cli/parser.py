@@ -349,7 +349,13 @@ def _voice_parser(voice: argparse.ArgumentParser) -> None:
         "--text", default="", metavar="WORDS", help="transcript, for a better likeness"
     )
     add.add_argument("--language", default="", help='e.g. "en"; default: detected in each text')
-    every = actions.add_parser("list", help="list cloned and described voices")
+    every = actions.add_parser("list", help="list voices: cloned and described ones, or pocket's")
+    every.add_argument(
+        "--engine",
+        choices=("qwen3-tts", "pocket"),
+        default="qwen3-tts",
+        help="pocket: the voices of --model, a language such as french, with their licences",
+    )
     remove = actions.add_parser("remove", help="remove a voice")
     remove.add_argument("name", metavar="NAME")
     for action in (add, every, remove):

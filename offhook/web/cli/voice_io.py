@@ -9,10 +9,12 @@ from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.tts.voices import READ_S, Voice, VoiceStore
 from offhook.pipeline.engine.tts.voices_io import Cloning, load_encoders, voice_folder
 from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.models.pocket.config import config_named
+from offhook.pipeline.models.pocket.licences import LICENCES, listed
 from offhook.pipeline.speech.recognizer import Progress
 from offhook.pipeline.speech.synthesizer import UnknownVoice
 from offhook.pipeline.speech.voice_cloning import VoiceError
-from offhook.web.engines.engines_io import check_engine
+from offhook.web.engines.engines_io import MODELS, check_engine
 from offhook.web.speech_api.http.file_transcription_io import FileError, decoded
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
@@ -82,6 +84,13 @@ def read_recording(path: Path) -> tuple[Pcm, int]:
 def kept(models: TtsModels) -> list[Voice]:
     """Returns the cloned and described voices of a model, by name."""
     return voice_folder(models).voices()
+
+
+def pocket_voices(model: str) -> list[tuple[str, str, str]]:
+    """Returns the voices of a Pocket TTS model as (name, language, licence), the default first.
+    Raises EngineError."""
+    language = config_named(model or MODELS["pocket"]).language
+    return [(name, language, LICENCES[name]) for name in listed(language)]
 
 
 def remove(models: TtsModels, name: str) -> None:

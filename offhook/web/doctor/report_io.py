@@ -34,6 +34,7 @@ from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.ice.port_io import RECEIVE_BUFFER_BYTES
 from offhook.web.config.config import AUTO, AsrEngine, Config, ConfigError, TtsEngine, load
+from offhook.web.doctor import pocket
 from offhook.web.doctor.auto_io import examine_choices
 from offhook.web.doctor.carriers import examine_carriers
 from offhook.web.doctor.finding import Finding, Outcome
@@ -131,6 +132,10 @@ def _speaking(config: Config) -> Iterator[Finding]:
     else:
         worker = partial(_in_worker, tts.engine, tts.python, "reply")
         yield _attempt("speaking", worker)
+    if tts.engine == "pocket" and not tts.url:
+        model = tts.model or MODELS["pocket"]
+        yield _attempt("speaking, model", lambda: pocket.describe_model(model))
+        yield _attempt("speaking, voices", lambda: pocket.describe_voices(tts, model))
 
 
 def _in_worker(engine: AsrEngine | TtsEngine, python: str, first: str) -> str:

@@ -151,3 +151,15 @@ def test_a_recording_is_read_as_it_is(folder: Path) -> None:
         frame.sample_rate = RATE
         container.mux(stream.encode(frame))
     assert np.array_equal(read_recording(Path("film.mkv"))[0], said(3))
+
+
+def test_voices_of_pocket_tts_are_listed_with_licences(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["voice", "list", "--engine", "pocket", "--model", "french"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.split("\t") == ["estelle", "speaker", "fr", "CC0-1.0"]
+    assert any(line.split("\t")[0::3] == ["alba", "CC-BY-4.0"] for line in rest)
+    assert not any(line.startswith(("jean", "cosette")) for line in rest)
+    assert cli.main(["voice", "list", "--engine", "pocket", "--model", "klingon"]) == 1
+    assert "no Pocket TTS of that name" in capsys.readouterr().err

@@ -370,3 +370,23 @@ def test_a_model_of_sherpa_onnx_is_checked(tmp_path, spoil, verdict, says):
     hearing = found(examine(path), "hearing")
     assert hearing.verdict == verdict
     assert says in hearing.detail
+
+
+@pytest.mark.usefixtures("no_engines")
+@pytest.mark.parametrize(
+    ("settings", "subject", "verdict", "says"),
+    [
+        ("", "speaking, model", "ok", "english: en, about 0.2 of a core while it speaks"),
+        ("", "speaking, voices", "ok", "CC-BY-4.0: alba"),
+        ("model = 'french'", "speaking, voices", "ok", "CC0-1.0: estelle"),
+        ("model = 'klingon'", "speaking, model", "fails", "no Pocket TTS of that name"),
+        ("voice = 'jean'", "speaking, voices", "fails", "there is no voice 'jean', only alba"),
+        ("language = 'de'", "speaking, voices", "fails", "english speaks 'en', not 'de'"),
+    ],
+)
+def test_pocket_tts_is_described(tmp_path, settings, subject, verdict, says):
+    path = tmp_path / "offhook.toml"
+    path.write_text(f"[tts]\nengine = 'pocket'\n{settings}")
+    finding = found(examine(path), subject)
+    assert finding.verdict == verdict
+    assert says in finding.detail

@@ -21,7 +21,7 @@ from offhook.pipeline.models import hub_io
 from offhook.pipeline.models.hub.catalogue import POCKET, pocket_files
 from offhook.pipeline.models.int8 import Instructions, instructions
 from offhook.pipeline.models.pocket.checkpoint import load_model
-from offhook.pipeline.models.pocket.config import CONFIGS, FRAMES_PER_S
+from offhook.pipeline.models.pocket.config import FRAMES_PER_S, config_named
 from offhook.pipeline.models.pocket.model import PocketModel
 from offhook.pipeline.models.pocket.voices import VoiceState
 from offhook.pipeline.speech.recognizer import EngineError, Progress
@@ -91,10 +91,8 @@ def found(
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder
+    config_named(model)
     name, _, revision = model.partition("@")
-    if name not in CONFIGS:
-        known = ", ".join(CONFIGS)
-        raise EngineError(f"there is no folder {model}, and no Pocket TTS of that name: {known}")
     repository = f"{POCKET}@{revision}" if revision else POCKET
     return hub_io.find(repository, progress, hub, pocket_files(name)) / f"languages/{name}"
 

@@ -94,3 +94,15 @@ def config_of(folder: Path) -> PocketConfig:
             f"{', '.join(CONFIGS)}"
         )
     return CONFIGS[folder.name]
+
+
+def config_named(model: str) -> PocketConfig:
+    """Returns the configuration of a model: a folder, or a name of CONFIGS, with "@" and a revision
+    if wanted. Raises EngineError."""
+    folder, name = Path(model).expanduser(), model.partition("@")[0]
+    if folder.is_dir():
+        return config_of(folder)
+    if name not in CONFIGS:
+        known = ", ".join(CONFIGS)
+        raise EngineError(f"there is no folder {model}, and no Pocket TTS of that name: {known}")
+    return CONFIGS[name]

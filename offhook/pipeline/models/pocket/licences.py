@@ -27,3 +27,8 @@ DEFAULT = "alba"
 NATIVE = {"fr": "estelle", "it": "giovanni", "es": "lola", "nl": "daan"}
 """The native speaker of a language, its default voice instead; the others speak English in the
 recording."""
+
+
+def listed(language: str) -> list[str]:
+    """Returns the names of all voices, the default one of a language first."""
+    return sorted(LICENCES, key=lambda name: name != NATIVE.get(language, DEFAULT))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from offhook.pipeline.models.checkpoint import opened
-from offhook.pipeline.models.pocket.licences import DEFAULT, LICENCES, NATIVE
+from offhook.pipeline.models.pocket.licences import LICENCES, listed
 from offhook.pipeline.models.pocket.sizes import LmSizes
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import UnknownVoice
@@ -37,8 +37,7 @@ class Voices:
     ) -> None:
         """Raises EngineError if the folder has none, or one is damaged."""
         found = {path.stem: path for path in (folder / FOLDER).glob("*.safetensors")}
-        order = sorted(LICENCES, key=lambda name: name != NATIVE.get(language, DEFAULT))
-        self._paths = {name: found[name] for name in order if name in found}
+        self._paths = {name: found[name] for name in listed(language) if name in found}
         if not self._paths:
             raise EngineError(f"{folder / FOLDER} has none of the voices {', '.join(LICENCES)}")
         self._sizes, self._device = sizes, device
