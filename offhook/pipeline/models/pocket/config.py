@@ -71,7 +71,6 @@ _LANGUAGES = {
 }
 CONFIGS = {
     "english": _ENGLISH,
-    "english_2026-10": _ENGLISH,
     "english_2026-09_24l": _ENGLISH,
     "english_18m_2026-10": _SMALL,
     "english_18m_refl_2026-10": _SMALL,
@@ -82,7 +81,8 @@ CONFIGS = {
     **_LANGUAGES,
     **{f"{name}_24l": config for name, config in _LANGUAGES.items()},
 }
-"""By the name of the model's folder in the repository on the hub."""
+"""By the name of the model's folder in the repository on the hub. english_2026-10 has the same
+weights as english, but no tokenizer."""
 
 
 def config_of(folder: Path) -> PocketConfig:

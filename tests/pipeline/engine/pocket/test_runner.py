@@ -95,6 +95,27 @@ def test_in_fp32_company_changes_less_than_can_be_heard(model: PocketModel) -> N
         assert np.abs(pcm).max() > 1000
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_says_the_same(tmp_path: Path) -> None:
+    folder = pocket_checkpoint.write(tmp_path, end_logit=-10.0)
+    here, there = (
+        together(PocketRunner(load_model(folder, device), rows=4)) for device in ("cpu", "cuda")
+    )
+    for ours, theirs in zip(here, there, strict=True):
+        assert np.abs(ours.astype(int) - theirs).max() < 40  # -58 dBFS: products are in fp32
+
+
+def test_layers_that_cannot_be_packed_say_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed layers are those of oneDNN, which is not everywhere."""
+    folder = pocket_checkpoint.write(tmp_path, end_logit=-10.0)
+    packed = together(PocketRunner(load_model(folder), rows=4))
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    for ours, theirs in zip(packed, together(PocketRunner(load_model(folder), 4)), strict=True):
+        assert np.abs(ours.astype(int) - theirs).max() <= 2
+
+
 def test_8_bits_are_close_to_fp32() -> None:
     latents = []
     for int8 in (False, True):

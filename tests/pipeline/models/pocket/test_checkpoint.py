@@ -12,8 +12,12 @@ pytest.importorskip("tokenizers")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from offhook.pipeline.models.int8 import Int8Linear, instructions  # noqa: E402
-from offhook.pipeline.models.pocket.checkpoint import load_model, random_network  # noqa: E402
-from offhook.pipeline.models.pocket.model import PocketModel  # noqa: E402
+from offhook.pipeline.models.pocket.checkpoint import (  # noqa: E402
+    UNUSED,
+    load_model,
+    random_network,
+)
+from offhook.pipeline.models.pocket.model import PocketModel, PocketNetwork  # noqa: E402
 from offhook.pipeline.models.pocket.published import SIZES, random_model  # noqa: E402
 from offhook.pipeline.models.pocket.sizes import PocketSizes  # noqa: E402
 from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
@@ -174,8 +178,8 @@ def test_a_folder_without_voices_is_an_error(folder: Path) -> None:
 # --- models of the real sizes ---
 
 
-def test_the_sizes_of_published_models_are_those_of_the_package() -> None:
-    """The parameters of a model with the package's configuration have our sizes."""
+def test_the_tensors_of_published_models_are_those_of_the_package() -> None:
+    """Their sizes are ours, and each has its place or is known not to be used."""
     pytest.importorskip("pocket_tts")
     from pocket_tts.models import flow_lm as theirs
     from pocket_tts.models.mimi import build_mimi
@@ -195,13 +199,16 @@ def test_the_sizes_of_published_models_are_those_of_the_package() -> None:
         for name, sizes in SIZES.items():
             c = load_config(CONFIGS_DIR / f"{name}.yaml")
             lm = theirs.FlowLMModel.from_pydantic_config(c.flow_lm, 32, True)
-            parts = {"flow_lm": lm, "mimi": build_mimi(c.mimi)}
+            modules = {"flow_lm": lm, "mimi": build_mimi(c.mimi)}
             shapes = {
                 f"{part}.{n}": list(tensor.shape)
-                for part, module in parts.items()
+                for part, module in modules.items()
                 for n, tensor in module.state_dict().items()
             }
             assert PocketSizes.read(shapes, CONFIGS[name]) == sizes, name
+            parts = PocketNetwork(sizes).parts()
+            ours = {f"{part}.{n}" for part, module in parts for n, _ in module.named_parameters()}
+            assert ours == {n for n in shapes if not UNUSED.fullmatch(n)}, name
 
 
 def test_large_layers_of_the_language_model_are_in_8_bits() -> None:
