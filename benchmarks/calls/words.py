@@ -18,7 +18,10 @@ from pathlib import Path
 import numpy as np
 import soxr
 
+from benchmarks.calls.noisy_words import KINDS, WAYS
+from benchmarks.calls.noisy_words import run as run_noisy
 from benchmarks.media.loss import SCENARIOS, hear, hear_aiortc
+from benchmarks.media.noises import SPEECH_DBFS
 from offhook.bench.speech.recordings import encode
 from offhook.bench.transcript import prefix_distances, recognise, words
 from offhook.bench.turns import server
@@ -156,7 +159,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks words")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--impaired", action="store_true", help="simulated loss and jitter instead")
+    parser.add_argument("--noise", nargs="?", const=",".join(KINDS), help=",".join(KINDS))
+    parser.add_argument("--snr", default="20,10,5", help="of the noise, dB")
+    parser.add_argument("--level", type=float, default=SPEECH_DBFS, help="of the caller, dBFS")
+    parser.add_argument("--ways", default=",".join(WAYS), help="where noise is suppressed")
+    parser.add_argument("--seeds", type=int, default=1, help="noises for each recording")
     arguments = parser.parse_args(argv)
     if not SPEECH.exists():
         parser.error(f"no recordings: name their folder in OFFHOOK_SPEECH (not {SPEECH})")
+    if arguments.noise:
+        recordings = {path: (read_16k(path), text) for path, text in references(SPEECH).items()}
+        ratios, ways = [float(n) for n in arguments.snr.split(",")], arguments.ways.split(",")
+        kinds, level, seeds = arguments.noise.split(","), arguments.level, arguments.seeds
+        return run_noisy(recordings, kinds, ratios, level, ways, seeds, arguments.json)
     return (run_impaired if arguments.impaired else run)(arguments.json)

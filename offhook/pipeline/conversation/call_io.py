@@ -372,7 +372,12 @@ class Call(TransportListener):
         engines = self.engines
         stream = await engines.recognizer.open(engines.hearing)
         hearing = self.hearing = UserTurnController(
-            self.leg, engines.turn_detection, stream, self.emit, self._excuse
+            self.leg,
+            engines.turn_detection,
+            stream,
+            self.emit,
+            self._excuse,
+            engines.recognizer.name,
         )
         hearing.audio_listener = self._agent.user_audio or hearing.audio_listener
         self._worker = self._build(hearing)

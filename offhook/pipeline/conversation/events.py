@@ -125,6 +125,24 @@ class Dtmf:
 
 
 @dataclass(frozen=True)
+class NoiseSuppressed:
+    """Noise suppression was switched on or off, since the line became noisy or clean."""
+
+    at_ms: int
+    on: bool
+    noise_dbfs: float
+    """Level of the line's noise."""
+
+
+@dataclass(frozen=True)
+class CallerAmplified:
+    """The caller is quiet and is amplified from now on; the gain follows the caller."""
+
+    at_ms: int
+    gain_db: float
+
+
+@dataclass(frozen=True)
 class CallHeld:
     """The call is on hold; nothing is heard or said until CallResumed."""
 
@@ -175,6 +193,8 @@ Event = (
     | AgentFailed
     | TurnLatency
     | Dtmf
+    | NoiseSuppressed
+    | CallerAmplified
     | CallHeld
     | CallResumed
     | TransferFailed

@@ -2,8 +2,9 @@
 actions.
 
 Each 20 ms tick feeds the VAD (batched over all calls) and the echo detector; speech goes to the
-recognizer in larger chunks with a short pre-roll; then the turn table is stepped. Playout is
-controlled directly at the leg, not by queued frames.
+recognizer in larger chunks with a short pre-roll; then the turn table is stepped. Noise suppression
+and gain come before VAD and recognizer; the echo detector, like a recording, gets the line's own
+audio. Playout is controlled directly at the leg, not by queued frames.
 """
 
 import asyncio
@@ -19,11 +20,13 @@ from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.digits import Digits, as_text
 from offhook.pipeline.conversation.echo import MAX_DELAY_MS, EchoDetector
 from offhook.pipeline.conversation.events import (
+    CallerAmplified,
     CallerPartial,
     CallerTurn,
     Dtmf,
     Event,
     Interrupted,
+    NoiseSuppressed,
     PlayoutPaused,
     PlayoutResumed,
     SpeechStarted,
@@ -41,6 +44,14 @@ from offhook.pipeline.conversation.turn import (
     TurnState,
     end_silence,
 )
+from offhook.pipeline.speech.enhancement.enhancer import (
+    CallerQuiet,
+    EnhancementSettings,
+    Enhancer,
+    LineClean,
+    LineNoisy,
+)
+from offhook.pipeline.speech.enhancement.noise import PRIMING_MS
 from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad import (
@@ -66,6 +77,9 @@ MANUAL_TURN_S = 120
 that is open for hours is bounded."""
 FEED_MS = 100
 """Chunk length in ms of audio fed to the recognizer."""
+GAIN_LATE_MS = 1000
+"""Audio in ms that waits while the gain for a quiet caller is being found, 0.3 s of voice: the
+recognizer would take a rise of 20 dB within the first word for another sound."""
 WORDS_LATE_MS = 4000
 """Wait in ms after which a final transcript counts as late, for example when a recognizer hangs or
 loads; the caller then hears an apology."""
@@ -128,6 +142,7 @@ class TurnDetection:
     vad: VadBatch
     smart_turn: SmartTurn
     settings: TurnSettings = field(default_factory=TurnSettings)
+    enhancement: EnhancementSettings = field(default_factory=EnhancementSettings)
 
 
 class UserTurnListener:
@@ -170,9 +185,11 @@ class UserTurnController:
         recognizer: RecognizerStream,
         emit: Callable[[Event], None],
         excuse: Callable[[Occasion], None],
+        recognizer_name: str = "",
     ) -> None:
         """`emit` receives the call's events. `excuse` speaks a sentence to the caller: WAIT while
-        the transcript is late, NOT_HEARD when no words were recognized."""
+        the transcript is late, NOT_HEARD when no words were recognized. `recognizer_name` decides
+        whether it gets suppressed audio, see `Enhancer.suppresses_for`."""
         self.listener = UserTurnListener()
         self.audio_listener = UserAudioListener()
         self.watch = TurnStopwatch(0, 0)
@@ -198,6 +215,10 @@ class UserTurnController:
         self._facts = Facts(echo=self._is_echo)
         self._detector = SpeechDetector()
         self._echo = EchoDetector()
+        self._enhancer = Enhancer(turn_detection.enhancement)
+        self._recognizes_suppressed = self._enhancer.suppresses_for(recognizer_name)
+        self._fed_gain: float | None = None
+        """Gain in dB at the end of the utterance's audio so far; None before any."""
         self._memory = Memory()
         self._suspected = False
         self._onset = 0
@@ -312,7 +333,8 @@ class UserTurnController:
             return
         if self._away:
             heard = _SILENCE
-        self._memory.add(heard)
+        suppressed = self._enhancer.suppression.process(heard)
+        self._memory.add(suppressed if self._recognizes_suppressed else heard)
         if self._manual:
             self._gather_keys()
             self._feed_manual_turn()
@@ -323,7 +345,7 @@ class UserTurnController:
             self._agent_sound_at = self._memory.end
             if not (self._detector.speaking or self._suspected):
                 self._agent_alone_ms += PACKET_MS
-        self._vad.feed(heard)
+        self._vad.feed(self._enhancer.amplify(suppressed, self._enhancer.gain))
         self._feed()
         self._gather_keys()
         self._state_facts()
@@ -333,6 +355,12 @@ class UserTurnController:
             self._carry_out(row, now)
 
     def _voice_window(self, probability: float, level: float, end_sample: int) -> None:
+        level -= self._enhancer.gain
+        may_be_echo = self._may_be_echo()
+        for change in self._enhancer.window(probability, level, not may_be_echo):
+            self._apply(change)
+        # What comes back of the agent is no quiet caller.
+        self._detector.gain = 0.0 if may_be_echo else self._enhancer.gain
         for event in self._detector.window(probability, level, end_sample):
             match event:
                 case SpeechSuspected(at_sample):
@@ -347,6 +375,18 @@ class UserTurnController:
                     self._onset = at_sample
                     if not self._agent_is_speaking():
                         self._emit(SpeechStarted(self._ms(at_sample)))
+
+    def _apply(self, change: LineNoisy | LineClean | CallerQuiet) -> None:
+        now, at_ms = self._memory.end, self._ms(self._memory.end)
+        match change:
+            case LineNoisy(noise):
+                self._enhancer.suppression.start(self._memory.slice(now - PRIMING_MS * MS, now))
+                self._emit(NoiseSuppressed(at_ms, True, round(noise, 1)))
+            case LineClean(noise):
+                self._enhancer.suppression.stop()
+                self._emit(NoiseSuppressed(at_ms, False, round(noise, 1)))
+            case CallerQuiet(gain):
+                self._emit(CallerAmplified(at_ms, round(gain, 1)))
 
     def _state_facts(self) -> None:
         facts, detector = self._facts, self._detector
@@ -401,13 +441,20 @@ class UserTurnController:
     def _pause(self) -> None:
         """Pause playout; audio already sent may still return as echo."""
         self._leg.playout.pause()
-        if self._memory.end - self._echo_until < ECHO_KNOWN_MS * MS:
-            delay_ms = self._echo.delay_ms
-        elif self._agent_alone_ms < QUIET_PROVES_MS:
-            delay_ms = ECHO_UNKNOWN_MS
-        else:
-            return
-        self._echo_gone = self._agent_sound_at + (delay_ms + ECHO_LINGERS_MS) * MS
+        if self._echo_is_known() or self._agent_alone_ms < QUIET_PROVES_MS:
+            self._echo_gone = self._echo_end()
+
+    def _echo_is_known(self) -> bool:
+        return self._memory.end - self._echo_until < ECHO_KNOWN_MS * MS
+
+    def _echo_end(self) -> int:
+        """Return the sample position from which the agent's last audio can no longer return."""
+        delay_ms = self._echo.delay_ms if self._echo_is_known() else ECHO_UNKNOWN_MS
+        return self._agent_sound_at + (delay_ms + ECHO_LINGERS_MS) * MS
+
+    def _may_be_echo(self) -> bool:
+        """Whether received audio may contain the agent's, if only what a canceller left of it."""
+        return self._memory.end < self._echo_end()
 
     # --- keys ---
 
@@ -432,10 +479,12 @@ class UserTurnController:
                 self._onset - PRE_ROLL_MS * MS,
                 self._echo_sure_until - PRE_ROLL_ECHO_MS * MS,
             )
+            self._fed_gain = None
             if ending:
                 self._keep_final()
             self._facts.text, self._facts.final = "", False
-        if self._memory.end - self._fed_until >= FEED_MS * MS:
+        unfed = self._memory.end - self._fed_until
+        if unfed >= (GAIN_LATE_MS if self._enhancer.learning else FEED_MS) * MS:
             self._feed_rest()
 
     def _feed_manual_turn(self) -> None:
@@ -451,6 +500,9 @@ class UserTurnController:
     def _feed_rest(self) -> None:
         if self._fed_until is not None and self._memory.end > self._fed_until:
             pcm = self._memory.slice(self._fed_until, self._memory.end)
+            gain = self._enhancer.gain
+            pcm = self._enhancer.amplify(pcm, gain if self._fed_gain is None else self._fed_gain)
+            self._fed_gain = gain
             self._recognizer.feed(pcm)
             self.audio_listener.on_audio(pcm)
             self._fed_until = self._memory.end

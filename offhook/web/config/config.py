@@ -31,6 +31,7 @@ from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.conversation.turn import TurnSettings
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
+from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings, SuppressionMode
 from offhook.pipeline.speech.recognizer import (
     UPDATE_MS,
     UPDATE_MS_MAX,
@@ -302,6 +303,11 @@ class Asr(SpeechEngine):
     """Names and words to expect."""
     language: str = ""
     """BCP 47 tag, e.g. "en" or "pt-BR"; empty: detected."""
+    noise_suppression: SuppressionMode = EnhancementSettings.noise_suppression
+    """On calls with steady noise, before the voice activity detection and PocketSphinx; "on": on
+    all calls and for every recognizer."""
+    automatic_gain: bool = EnhancementSettings.automatic_gain
+    """Amplify callers who are quieter than -36 dBFS, by up to 30 dB."""
 
     OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **SpeechEngine.OF_ENGINES,
@@ -329,6 +335,9 @@ class Asr(SpeechEngine):
             return StreamOptions(self.update_ms, self.context, self.language or None)
         except ValueError as error:
             raise ConfigError(f"asr.{error}") from error
+
+    def enhancement(self) -> EnhancementSettings:
+        return EnhancementSettings(self.noise_suppression, self.automatic_gain)
 
 
 class Tts(SpeechEngine):

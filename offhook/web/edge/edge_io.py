@@ -272,7 +272,8 @@ class Edge:
 
     async def _load_engines(self) -> str:
         """Loads and warms up the shared engines and returns a description. Raises EngineError."""
-        turn_detection = TurnDetection(VadBatch(), SmartTurn(), self.config.turn_settings())
+        turns, enhancement = self.config.turn_settings(), self.config.asr.enhancement()
+        turn_detection = TurnDetection(VadBatch(), SmartTurn(), turns, enhancement)
         recognizer = await self._open_recognizer()
         synthesizer, speaking = await self._open_synthesizer()
         hearing = self.config.asr.options()

@@ -14,10 +14,12 @@ from offhook.pipeline.conversation.agents.agent_faults import FAULT_ACTIONS
 from offhook.pipeline.conversation.events import (
     AgentFailed,
     CallEnded,
+    CallerAmplified,
     CallerTurn,
     CallStarted,
     Event,
     Interrupted,
+    NoiseSuppressed,
     PlayoutResumed,
     TurnLatency,
 )
@@ -203,6 +205,16 @@ class Metrics:
             "Pauses of the agent that turned out to be for nothing",
             registry=registry,
         )
+        self.noisy_lines = Counter(
+            "offhook_noise_suppressed_total",
+            "Times that the noise suppression of a call was switched on",
+            registry=registry,
+        )
+        self.quiet_callers = Counter(
+            "offhook_callers_amplified_total",
+            "Times that a quiet caller was amplified",
+            registry=registry,
+        )
         self.agent_errors = Counter(
             "offhook_agent_errors_total",
             "Failures of agents' language models and tools, by what was done about them",
@@ -297,6 +309,10 @@ class Metrics:
                 self.turns.inc()
             case Interrupted():
                 self.interruptions.inc()
+            case NoiseSuppressed(on=True):
+                self.noisy_lines.inc()
+            case CallerAmplified():
+                self.quiet_callers.inc()
             case AgentFailed(fault=fault, action=action):
                 self.agent_errors.labels(fault, action).inc()
             case PlayoutResumed():

@@ -8,9 +8,11 @@ from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import LegStatistics
 from offhook.pipeline.conversation.events import (
     CallEnded,
+    CallerAmplified,
     CallerTurn,
     CallStarted,
     Interrupted,
+    NoiseSuppressed,
     PlayoutResumed,
     SpeechStarted,
     TurnLatency,
@@ -54,6 +56,8 @@ def test_before_the_first_call_every_series_is_there(line):
         "offhook_turns_total",
         "offhook_interruptions_total",
         "offhook_false_interruptions_total",
+        "offhook_noise_suppressed_total",
+        "offhook_callers_amplified_total",
         "offhook_response_seconds_count",
         "offhook_tick_lateness_seconds",
     ):
@@ -110,11 +114,16 @@ def test_turns_and_interruptions_are_counted(line):
         PlayoutResumed(400, ""),
         PlayoutResumed(500, "uh-huh"),
         SpeechStarted(600),
+        NoiseSuppressed(700, True, -36.0),
+        NoiseSuppressed(800, False, -70.0),
+        CallerAmplified(900, 24.0),
     ):
         line.metrics.record(event)
     assert line.value("offhook_turns_total") == 2
     assert line.value("offhook_interruptions_total") == 1
     assert line.value("offhook_false_interruptions_total") == 2
+    assert line.value("offhook_noise_suppressed_total") == 1
+    assert line.value("offhook_callers_amplified_total") == 1
 
 
 def test_latency_is_in_seconds_by_span(line):

@@ -117,6 +117,8 @@ class SpeechDetector:
 
     def __init__(self, settings: SpeechSettings | None = None) -> None:
         self._settings = settings or SpeechSettings()
+        self.gain = 0.0
+        """Gain in dB of the line, for a quiet caller: so much lower is `quietest`."""
         self._floor = NoiseFloor()
         self._past: deque[_Window] = deque(maxlen=self.LOOK_BACK)
         self._run = 0
@@ -156,7 +158,8 @@ class SpeechDetector:
 
     def _quiet(self, probability: float, level: float) -> list[SpeechEvent]:
         settings = self._settings
-        loud = level >= max(settings.quietest, self._floor.level + settings.start_margin)
+        quietest = settings.quietest - self.gain
+        loud = level >= max(quietest, self._floor.level + settings.start_margin)
         self._run = self._run + 1 if loud and probability >= settings.start_probability else 0
         if self._run >= settings.start_windows:
             self.speaking = True
