@@ -12,6 +12,7 @@ pytest.importorskip("tokenizers")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from offhook.pipeline.models.int8 import Int8Linear, instructions  # noqa: E402
+from offhook.pipeline.models.pocket import voices  # noqa: E402
 from offhook.pipeline.models.pocket.checkpoint import (  # noqa: E402
     UNUSED,
     load_model,
@@ -113,6 +114,23 @@ def test_voices_that_may_not_be_used_commercially_are_not_listed(folder: Path) -
     with pytest.raises(UnknownVoice, match="no voice 'jean'; there are alba"):
         model.voice("jean")
     assert model.voice() is model.voice("alba")  # read once
+
+
+def test_voices_used_long_ago_are_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voices, "KEPT", 2)
+    model = load_model(folder)
+    alba, marius = model.voice("alba"), model.voice("marius")
+    model.voice("alba")
+    model.voice("estelle")
+    assert model.voice("alba") is alba
+    assert model.voice("marius") is not marius
+
+
+def test_a_file_that_is_no_voice_is_an_error(folder: Path) -> None:
+    for name, shape in (("other", (3,)), (CACHE.replace("1", "0"), (3,))):
+        save_file({name: torch.zeros(shape)}, folder / "embeddings/marius.safetensors")
+        with pytest.raises(EngineError, match=r"marius.safetensors is no voice"):
+            load_model(folder)
 
 
 def test_the_first_voice_is_native(tmp_path: Path) -> None:
