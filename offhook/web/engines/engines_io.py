@@ -41,7 +41,7 @@ NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "qwen3-asr": ("Qwen3-ASR", MODEL_PACKAGES),
     "nemotron": ("Nemotron", MODEL_PACKAGES),
     "sherpa": ("The engine sherpa", ("sherpa_onnx", "huggingface_hub")),
-    "pocket": ("Pocket TTS", MODEL_PACKAGES + TEXT_PACKAGES),
+    "pocket": ("Pocket TTS", (*MODEL_PACKAGES, "sentencepiece", *TEXT_PACKAGES)),
     "qwen3-tts": ("Qwen3-TTS", MODEL_PACKAGES + TEXT_PACKAGES),
 }
 """Description of an engine, and its packages."""

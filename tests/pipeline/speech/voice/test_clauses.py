@@ -103,3 +103,30 @@ def test_no_clause_is_longer_than_the_longest(text: str) -> None:
 def test_a_text_without_a_place_to_cut_is_cut_all_the_same(text: str) -> None:
     assert "".join(clauses(text)) == text
     assert all(0 < len(clause) <= MAX_CHARS for clause in clauses(text))
+
+
+@given(st.lists(st.sampled_from(["Yes. ", "No, ", "one ", "two three. ", "\n", "I see! "])))
+def test_few_words_are_joined_with_the_next(parts: list[str]) -> None:
+    splitter = ClauseSplitter(least_words=3)
+    found = [clause for part in parts for clause in splitter.write(part)]
+    assert all(len(clause.split()) >= 3 for clause in found)
+    assert "".join([*found, *splitter.end()]) == "".join(parts)
+
+
+def test_the_first_clause_may_be_longer_for_voices_that_need_it() -> None:
+    text = "one two three four five six seven eight nine ten eleven twelve "
+    splitter = ClauseSplitter(first_words=10)
+    first, *rest = [*splitter.write(text), *splitter.end()]
+    assert len(first.split()) == 10
+    assert "".join([first, *rest]) == text
+
+
+def test_whether_a_sentence_waits_is_known() -> None:
+    splitter = ClauseSplitter(least_words=3)
+    assert not splitter.holds_sentence
+    splitter.write("Okay")
+    assert not splitter.holds_sentence
+    splitter.write(". ")
+    assert splitter.holds_sentence
+    assert splitter.end() == ["Okay. "]
+    assert not splitter.holds_sentence

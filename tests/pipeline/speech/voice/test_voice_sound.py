@@ -72,6 +72,20 @@ def test_no_silence_before_and_little_after() -> None:
     assert abs(int(joined[0])) + abs(int(joined[-1])) < 10
 
 
+@pytest.mark.parametrize("speed", [1.0, 1.5])
+def test_what_follows_an_end_begins_without_silence_and_with_the_gain(speed: float) -> None:
+    voice = VoiceSound(speed)
+    clause = np.concatenate([silence(350), tone(300, 2, 2000), silence(350)])
+    first = np.concatenate(played(voice, clause))
+    gain = voice.gain
+    assert gain > 1.2
+    second = np.concatenate(played(voice, clause))
+    for joined in (first, second):
+        assert np.flatnonzero(np.abs(joined.astype(int)) > 500)[0] < RATE_OUT * 25 // 1000
+        assert len(joined) == pytest.approx(2 * RATE_OUT / speed, rel=0.1)
+    assert np.abs(second[: RATE_OUT // 4].astype(int)).max() > 0.9 * gain * 2000
+
+
 def test_the_first_that_is_heard_goes_out_with_its_piece() -> None:
     voice = VoiceSound()
     assert not len(voice.push(silence(160)))
