@@ -15,6 +15,7 @@ NAMES = {
     "pocket": "engines.pocket",
     "realtime": "realtime.realtime",
     "realtime_agent": "calls.realtime_agent",
+    "sherpa": "engines.sherpa",
     "sip": "sip.sip",
     "soak": "calls.soak",
     "tts": "engines.tts",

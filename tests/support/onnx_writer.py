@@ -8,9 +8,9 @@ from struct import pack
 import numpy as np
 import numpy.typing as npt
 
-FLOAT, INT32, INT64 = 1, 6, 7
+FLOAT, UINT8, INT32, INT64 = 1, 2, 6, 7
 """Element types."""
-KINDS = {"float32": FLOAT, "int32": INT32, "int64": INT64}
+KINDS = {"float32": FLOAT, "uint8": UINT8, "int32": INT32, "int64": INT64}
 OPSET, IR_VERSION = 17, 8
 Array = npt.NDArray[np.generic]
 
@@ -35,8 +35,8 @@ def part(field: int, data: bytes | str) -> bytes:
 
 
 def node(kind: str, inputs: str, outputs: str, **attributes: int | float | Sequence[int]) -> bytes:
-    """Names of inputs and outputs are separated by spaces."""
-    out = b"".join(part(1, name) for name in inputs.split())
+    """Names of inputs and outputs are separated by spaces; "-" is an input that is left out."""
+    out = b"".join(part(1, "" if name == "-" else name) for name in inputs.split())
     out += b"".join(part(2, name) for name in outputs.split()) + part(4, kind)
     for name, value in attributes.items():
         given = part(1, name)
@@ -74,12 +74,12 @@ def write(
     constants: Mapping[str, Array],
     metadata: Mapping[str, object],
 ) -> None:
-    graph = part(2, path.stem)
-    graph += b"".join(part(1, each) for each in nodes)
-    graph += b"".join(part(5, constant(name, array)) for name, array in constants.items())
-    graph += b"".join(part(11, each) for each in inputs)
-    graph += b"".join(part(12, each) for each in outputs)
-    model = number(1, IR_VERSION) + part(7, graph) + part(8, number(2, OPSET))
-    for key, said in metadata.items():
-        model += part(14, part(1, key) + part(2, str(said)))
-    path.write_bytes(model)
+    graph = [part(2, path.stem)]
+    graph += [part(1, each) for each in nodes]
+    graph += [part(5, constant(name, array)) for name, array in constants.items()]
+    graph += [part(11, each) for each in inputs] + [part(12, each) for each in outputs]
+    model = [part(14, part(1, key) + part(2, str(said))) for key, said in metadata.items()]
+    with path.open("wb") as file:
+        file.write(number(1, IR_VERSION) + _varint(7 << 3 | 2) + _varint(sum(map(len, graph))))
+        file.writelines(graph)
+        file.write(part(8, number(2, OPSET)) + b"".join(model))

@@ -29,6 +29,8 @@ from offhook.web.worker.worker_child_io import ChildSettings
 BAR_WIDTH = 24
 CAPTIONS = ("srt", "vtt")
 """Formats with short segments."""
+WORKER_STREAMS = 4
+"""Streams of a worker for files that come one by one: one that is over may still hold its own."""
 STANDARD_INPUT = "-"
 """The file name of standard input."""
 
@@ -101,7 +103,7 @@ def _readable(path: Path) -> Iterator[Path]:
 async def in_worker(engine: AsrEngine, models: AsrModels) -> AsyncIterator[RemoteRecognizer]:
     """A recognizer in a process of its own, loaded. Raises EngineError."""
     check_engine(engine)
-    async with on_demand(ChildSettings(engine, models, 1, 0, "ERROR")) as url:
+    async with on_demand(ChildSettings(engine, models, WORKER_STREAMS, 0, "ERROR")) as url:
         asr = Asr.model_construct(engine=engine, model=models.model, url=url, api_key="")
         recognizer = RemoteRecognizer(url, name=engine)
         remote = elsewhere_at("asr", asr, recognizer)

@@ -22,6 +22,8 @@ from offhook.web.cli.transcribe_io import in_worker
 from offhook.web.config.config import Asr, Config, Speech, Tts
 from offhook.web.http.listening_io import Address
 from offhook.web.worker import gateway_io, local_worker_io
+from offhook.web.worker.local_worker_io import on_demand
+from offhook.web.worker.worker_child_io import ChildSettings
 from tests.support import tiny_sherpa
 from tests.support.tiny_sherpa import sound, text
 from tests.web.speech_api.recordings import write_wav
@@ -60,8 +62,12 @@ def log() -> Iterator[list[str]]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def worker(model: str) -> AsyncIterator[RemoteRecognizer]:
-    async with asyncio.timeout(SOON), in_worker("sherpa", AsrModels(model)) as recognizer:
+    async with on_demand(ChildSettings("sherpa", AsrModels(model), 8, 0, "INFO")) as url:
+        recognizer = RemoteRecognizer(url)
+        async with asyncio.timeout(SOON):
+            await recognizer.start()
         yield recognizer
+        await recognizer.close()
 
 
 async def heard(
@@ -130,7 +136,7 @@ async def test_a_model_that_is_wrong_is_told_before_it_is_loaded(
 async def test_a_model_that_ends_the_worker_ends_nothing_else_and_the_reason_is_told(
     tmp_path: Path, started: list[int], log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tiny_sherpa.zipformer2(tmp_path, drop=["T"])
+    folder = tiny_sherpa.zipformer2(tmp_path, drop=["num_heads"])
     monkeypatch.setattr(local_worker_io, "COMMAND", (sys.executable, "-c", BLIND))
     config = Config(
         asr=Asr(engine="sherpa", model=str(folder), preload=False),
@@ -150,7 +156,7 @@ async def test_a_model_that_ends_the_worker_ends_nothing_else_and_the_reason_is_
                 async with client.get("/healthz") as answer:
                     assert answer.status == 200
     (told,) = (line for line in log if "given up" in line)
-    assert f"the model {folder} was refused: 'T' does not exist in the metadata" in told
+    assert f"the model {folder} was refused: 'num_heads' does not exist in the metadata" in told
     assert "ended with 255" in told
     assert len(started) == 1
     await until(lambda: gone(started[0]))

@@ -34,8 +34,6 @@ from offhook.pipeline.speech.streams.languages import UNKNOWN
 SAMPLES_PER_MS = RATE_IN // 1000
 LARGEST_BATCH = 8
 """Chunks in a batch; more cost hardly less each and make the ends of utterances wait longer."""
-TAIL_MS = 250
-"""Silence in ms fed beyond a chunk at the end of an utterance, for what the model looks ahead."""
 MAX_WAITING = 180 * RATE_IN
 """Limit of a stream's samples not yet decoded; beyond it `feed` raises AudioOverrun."""
 LONG_PIECES = 256
@@ -124,6 +122,7 @@ class SherpaEngine:
         self,
         model: Model,
         chunk_ms: int,
+        tail_ms: int,
         frame_ms: int,
         max_streams: int,
         max_files: int,
@@ -133,7 +132,7 @@ class SherpaEngine:
         self._model = model
         self._chunk = chunk_ms * SAMPLES_PER_MS
         self._frame_ms = frame_ms
-        self._silence = np.zeros(self._chunk + TAIL_MS * SAMPLES_PER_MS, np.int16)
+        self._silence = np.zeros(self._chunk + tail_ms * SAMPLES_PER_MS, np.int16)
         self._room = {True: max_streams, False: max_files}
         self._report = report
         self._largest = largest_batch

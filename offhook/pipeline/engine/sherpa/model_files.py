@@ -25,6 +25,8 @@ CTC_NAMES = ("model", "ctc")
 """Beginnings of the name of a CTC model's only ONNX file."""
 SMALL_FILES = (f"*{INT8}.onnx", "decoder*.onnx", TOKENS)
 """Patterns of the files to download where a repository has 8-bit weights."""
+TAIL_MS, EDGE_MS = 250, 120
+"""Least silence in ms after an utterance, and what the mel spectrum needs beyond a window."""
 LARGE_BYTES = 200 << 20
 """Size of an encoder from which one thread may be too slow for live speech."""
 ICEFALL_FRAME_MS, NEMO_FRAME_MS, MEL_FRAME_MS = 40, 80, 10
@@ -68,6 +70,8 @@ class SherpaModel:
     tokens: Path
     chunk_ms: int
     """Sound that it processes at a time."""
+    window_ms: int
+    """Sound that it needs for that: the chunk, and what it looks ahead."""
     frame_ms: int
     """Resolution of its word times."""
     time_scale: float = 1.0
@@ -82,6 +86,11 @@ class SherpaModel:
         weights = max(self.files.values(), key=lambda path: path.stat().st_size)
         beside = (path.parent / name for path in (weights,) for name in _header(path).data_files)
         return sum(p.stat().st_size for p in (weights, *beside)) >= LARGE_BYTES
+
+    @property
+    def tail_ms(self) -> int:
+        """Silence in ms, besides a chunk, after which it has said the last words."""
+        return max(TAIL_MS, self.window_ms - self.chunk_ms + EDGE_MS)
 
     def describe(self) -> str:
         languages = ", ".join(self.languages or sorted(self.prompts)) or "unknown"
@@ -211,6 +220,7 @@ def _icefall(
         files,
         tokens,
         _count(encoder, "decode_chunk_len") * MEL_FRAME_MS,
+        _count(encoder, "T") * MEL_FRAME_MS,
         ICEFALL_FRAME_MS,
         languages=languages,
     )
@@ -240,6 +250,7 @@ def _nemo(
         files,
         tokens,
         _count(encoder.metadata, "chunk_shift") * MEL_FRAME_MS,
+        _count(encoder.metadata, "window_size") * MEL_FRAME_MS,
         _count(encoder.metadata, "subsampling_factor") * MEL_FRAME_MS,
         languages=languages,
         prompts=prompts,
@@ -258,9 +269,14 @@ def _ctc(
         raise EngineError(f"{tokens} has no blank: {', '.join(BLANKS)}")
     if metadata.get("model_type") == "zipformer2":
         _need(path, metadata, ICEFALL_KEYS["zipformer2"])
-        chunk = _count(metadata, "decode_chunk_len") * MEL_FRAME_MS
         return SherpaModel(
-            "zipformer2 CTC", files, tokens, chunk, ICEFALL_FRAME_MS, languages=languages
+            "zipformer2 CTC",
+            files,
+            tokens,
+            _count(metadata, "decode_chunk_len") * MEL_FRAME_MS,
+            _count(metadata, "T") * MEL_FRAME_MS,
+            ICEFALL_FRAME_MS,
+            languages=languages,
         )
     if "cache_last_channel_dim1" in metadata:
         _need(path, metadata, NEMO_CTC_KEYS)
@@ -271,6 +287,7 @@ def _ctc(
             files,
             tokens,
             _count(metadata, "chunk_shift") * MEL_FRAME_MS,
+            _count(metadata, "window_size") * MEL_FRAME_MS,
             frame,
             frame / ICEFALL_FRAME_MS,  # sherpa-onnx takes all CTC models for icefall's
             languages,

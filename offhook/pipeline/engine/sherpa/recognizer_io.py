@@ -32,8 +32,6 @@ from offhook.pipeline.speech.streams.languages import UNKNOWN
 MAX_STREAMS, MAX_FILES = 64, 4
 """Maximum live streams and files at a time."""
 MAX_THREADS = 4
-WINDOW_MS = 250
-"""At least what a model needs beyond a chunk to decode it."""
 
 
 class SherpaRecognizer(EngineRecognizer):
@@ -76,7 +74,9 @@ class SherpaRecognizer(EngineRecognizer):
             "" if batch > 1 else ", one after the other: this export has no batches",
         )
         warming(1.0, model.family)
-        engine = SherpaEngine(streams, model.chunk_ms, model.frame_ms, most, MAX_FILES, tell, batch)
+        engine = SherpaEngine(
+            streams, model.chunk_ms, model.tail_ms, model.frame_ms, most, MAX_FILES, tell, batch
+        )
         gc.collect()
         gc.freeze()  # the model is never garbage: exclude it from collection
         return SherpaOptions(engine, model)
@@ -143,9 +143,9 @@ class SherpaOptions:
         return self._engine.timer()
 
 
-def _noise(chunk_ms: int) -> Pcm:
+def _noise(model: SherpaModel) -> Pcm:
     """Returns sound that is enough for one chunk."""
-    samples = (chunk_ms + WINDOW_MS) * RATE_IN // 1000
+    samples = (model.chunk_ms + model.tail_ms) * RATE_IN // 1000
     loud = np.random.default_rng(0).standard_normal(samples) * 3000
     noise: Pcm = loud.astype(np.int16)
     return noise
@@ -169,7 +169,7 @@ def _decode_s(streams: SherpaStreams, count: int, batch: int) -> float:
     """Returns the time in s to decode one chunk of so many streams."""
     opened = [streams.open() for _ in range(count)]
     for stream in opened:
-        streams.feed(stream, _noise(streams.model.chunk_ms))
+        streams.feed(stream, _noise(streams.model))
     began = perf_counter()
     for at in range(0, count, batch):
         streams.decode(opened[at : at + batch])

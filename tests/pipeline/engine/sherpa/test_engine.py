@@ -62,7 +62,7 @@ class Desk:
         self.now = 0.0
         c = model.model
         tell = lambda number, event: self.told.append((number, event))  # noqa: E731
-        self.engine = SherpaEngine(model, c.chunk_ms, c.frame_ms, 6, 2, tell, batch)
+        self.engine = SherpaEngine(model, c.chunk_ms, c.tail_ms, c.frame_ms, 6, 2, tell, batch)
 
     def run(self) -> None:
         while self.engine.turn(lambda: self.now):
