@@ -1,5 +1,5 @@
 // The engines of `auto` on the page, from the offer to the calls that use them:
-// node page_engines.mjs {chromium, url, pictures, states}, where `states` are what the server tells next.
+// node page_engines.mjs {chromium, url, pictures, becomes}; `becomes` is what the page says in the end.
 
 import { findings, open } from "./browser.mjs";
 

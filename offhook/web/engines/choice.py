@@ -124,7 +124,11 @@ ROWS: Mapping[Kind, Sequence[Row]] = {
         Row("nemotron", NEMOTRON, memory_gib=3, cores=4, cores_with_vnni=2),
         Row("sherpa", SHERPA, memory_gib=0.5),
     ),
-    "tts": (Row("qwen3-tts", QWEN3_TTS, gpu_gib=8),),
+    "tts": (
+        Row("qwen3-tts", QWEN3_TTS, gpu_gib=8),
+        Row("pocket", POCKET, memory_gib=2, cores=4, cores_with_vnni=2),
+        Row("pocket", POCKET_SMALL, memory_gib=1),
+    ),
 }
 """Best first. Costs: docs/cpu.md."""
 EMBEDDED_OF: Mapping[Kind, AsrEngine | TtsEngine] = {"asr": "pocketsphinx", "tts": "embedded"}

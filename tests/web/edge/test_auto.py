@@ -5,10 +5,10 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,46 +19,41 @@ from loguru import logger
 
 from offhook.pipeline.models.instructions import Instructions
 from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
-from offhook.web.config.config import Asr, Config, Server, WebRtc
+from offhook.web.config.config import AUTO, Asr, AsrEngine, Config, Server, Tts, TtsEngine, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.engines.choice import GIB, Machine
-from offhook.web.engines.engines_io import MODEL_PACKAGES
+from offhook.web.engines.engines_io import MODEL_PACKAGES, NEEDED
 from offhook.web.worker import local_worker_io
 from offhook.web.worker.local_worker_io import auto_workers, local_workers
-from tests.support.hub_stand_in import Hub, of_folder, running
+from tests.support.hub_stand_in import Hub, running
 from tests.web.speech_api.recordings import spoken
-from tests.web.worker.workers import ROOT, Client, children_started, gone, until
+from tests.web.worker.workers import Client, children_started, gone, until
 
 pytest.importorskip("torch")
 pytest.importorskip("huggingface_hub", minversion="1.0")
-tiny_nemotron = pytest.importorskip("tests.pipeline.models.nemotron.tiny", exc_type=ImportError)
+# A transformers that knows no Nemotron does not do.
+auto_server = pytest.importorskip("tests.support.auto_server", exc_type=ImportError)
 
-MODEL = "nvidia/nemotron-speech-streaming-en-0.6b"
+MODEL = auto_server.NEMOTRON
 LAPTOP = Machine(4, 8 * GIB, Instructions.VNNI, packages=frozenset(MODEL_PACKAGES))
-PADDING = "padding.safetensors"
-"""A file of the repository that is large enough to take a while."""
-PADDING_BYTES = 6 << 20
+ALL = frozenset(package for _, needed in NEEDED.values() for package in needed)
 PATIENCE_S = 120
+ARGUMENTS = ("--engines", "auto")
 
 
 @pytest.fixture(scope="module")
 def repositories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
-    folder = tmp_path_factory.mktemp("hub")
-    tiny_nemotron.write(folder / MODEL)
-    (folder / MODEL / PADDING).write_bytes(os.urandom(PADDING_BYTES))
-    return of_folder(folder)
+    return auto_server.repositories(tmp_path_factory.mktemp("hub"))
 
 
 @pytest.fixture
 def hub(
     repositories: dict[str, dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Hub]:
-    """What every process of a test takes for the hub; its cache is empty."""
     with running(Hub(others=repositories)) as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        for name, value in auto_server.environment(hub, tmp_path / "cache").items():
+            monkeypatch.setenv(name, value)
         monkeypatch.setattr(local_worker_io, "look", lambda: LAPTOP)
         monkeypatch.setattr(local_worker_io, "AUTO_RETRY_S", 0.5)
         yield hub
@@ -73,10 +68,15 @@ def said() -> Iterator[list[str]]:
 
 
 @asynccontextmanager
-async def serving(**asr: Any) -> AsyncIterator[tuple[Client, Edge]]:
-    settings = Asr(**{"engine": "auto", "device": "cpu", **asr})
-    server = Server(port=0, drain_seconds=0)
-    config = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=server, asr=settings)
+async def serving(
+    asr: AsrEngine = AUTO, tts: TtsEngine = "flite"
+) -> AsyncIterator[tuple[Client, Edge]]:
+    config = Config(
+        webrtc=WebRtc(addresses=["127.0.0.1"]),
+        server=Server(port=0, drain_seconds=0),
+        asr=Asr(engine=asr, device="cpu"),
+        tts=Tts(engine=tts, device="cpu"),
+    )
     async with local_workers(config) as config, auto_workers(config) as auto:
         edge = Edge(config, auto=auto)
         await edge.start()
@@ -133,8 +133,8 @@ async def test_a_model_comes_while_the_server_takes_calls(hub: Hub, said: list[s
 
 @pytest.mark.usefixtures("loopback")
 async def test_an_offer_is_the_operators_and_a_stop_in_the_download_is_at_once(hub: Hub) -> None:
-    hub.stalls[PADDING] = PADDING_BYTES // 2
-    async with serving(engine="pocketsphinx") as (client, _):
+    hub.stalls[auto_server.PADDING] = auto_server.PADDING_BYTES // 2
+    async with serving("pocketsphinx") as (client, _):
         assert await engine(client) == {}
         async with client.get("/status") as answer:
             offer = (await answer.json())["engines"]["asr"]
@@ -182,8 +182,10 @@ async def test_what_fails_is_told_and_tried_again(hub: Hub, said: list[str]) -> 
 @pytest.mark.slow
 @pytest.mark.usefixtures("loopback")
 async def test_a_call_keeps_its_engine_and_the_next_has_the_new_one(
-    hub: Hub, said: list[str]
+    hub: Hub, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Neither what hears the first call nor its voice changes."""
+    monkeypatch.setattr(local_worker_io, "look", lambda: replace(LAPTOP, packages=ALL))
     hub.bytes_per_second = 3 << 20
     calls: list[dict[str, Any]] = []
     sink = logger.add(
@@ -196,18 +198,19 @@ async def test_a_call_keeps_its_engine_and_the_next_has_the_new_one(
         return [e for e in calls if e["event"] == kind and call in ("", e["call"])]
 
     lines = [ScriptLine(f"line {n}", spoken("are you open on sunday")) for n in range(30)]
-    async with serving() as (client, _):
+    async with serving(tts=AUTO) as (client, edge):
         url = str(client.make_url("/"))
         first = asyncio.create_task(ScriptedCall(url, lines).run())
         try:
             await until(lambda: events("caller_turn"))
             [began] = events("call_started")
-            assert began["recognizer"] == "pocketsphinx"
+            assert (began["recognizer"], began["synthesizer"]) == ("pocketsphinx", "flite")
             await until_state(client, "ready")
+            await until(lambda: all(engine.engine for engine in edge.auto))
             turns = len(events("caller_turn", began["call"]))
             second = await ScriptedCall(url, lines[:1]).run()
-            used = [e["recognizer"] for e in events("call_started")]
-            assert used == ["pocketsphinx", "nemotron"]
+            used = [(e["recognizer"], e["synthesizer"]) for e in events("call_started")]
+            assert used[1:] == [("nemotron", "pocket")]
             assert second.turns[0].reply
             await until(lambda: len(events("caller_turn", began["call"])) > turns)
             assert not events("call_ended", began["call"])
@@ -216,47 +219,6 @@ async def test_a_call_keeps_its_engine_and_the_next_has_the_new_one(
             await asyncio.wait((first,))
     logger.remove(sink)
     assert not [words for words in said if words.startswith("x ")]
-
-
-PATCHED = """
-import sys
-from offhook.pipeline.models.instructions import Instructions
-from offhook.web.cli import main
-from offhook.web.engines.choice import Machine
-from offhook.web.worker import local_worker_io
-
-packages = frozenset(("torch", "safetensors", "tokenizers", "huggingface_hub"))
-local_worker_io.look = lambda: Machine(4, 8 << 30, Instructions.VNNI, packages=packages)
-sys.exit(main.main(["serve", "--engines", "auto"]))
-"""
-
-
-@asynccontextmanager
-async def command(folder: Path, **settings: str) -> AsyncIterator[tuple[str, Path, int]]:
-    """`offhook serve --engines auto` on a laptop; yields its URL, its log and its process id."""
-    log = folder / f"log-{time.monotonic_ns()}"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "OFFHOOK_SERVER_PORT": "0",
-        "OFFHOOK_SERVER_DRAIN_SECONDS": "0",
-        "OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]',
-        "OFFHOOK_LOG_JSON_LINES": "true",
-        **settings,
-    }
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", PATCHED), cwd=folder, stderr=output, env=environment
-        )
-    try:
-        await until(lambda: "call me at" in log.read_text() or process.returncode is not None)
-        lines = [json.loads(line) for line in log.read_text().splitlines() if line[:1] == "{"]
-        port = next(line["port"] for line in lines if "port" in line)
-        yield f"http://localhost:{port}", log, process.pid
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
 
 
 async def state_at(url: str) -> dict[str, Any]:
@@ -275,25 +237,30 @@ async def until_state_at(url: str, wanted: str, least: float = 0.0) -> dict[str,
 
 @pytest.mark.slow
 async def test_a_server_killed_in_the_download_goes_on_with_it(hub: Hub, tmp_path: Path) -> None:
-    hub.stalls[PADDING] = PADDING_BYTES // 2
-    async with command(tmp_path) as (url, log, pid):
+    hub.stalls[auto_server.PADDING] = auto_server.PADDING_BYTES // 2
+    async with auto_server.serving(tmp_path, *ARGUMENTS) as (url, log, pid):
         await until_state_at(url, "downloading", 0.2)
         os.kill(pid, signal.SIGKILL)
     workers = [json.loads(line)["pid"] for line in log.read_text().splitlines() if '"pid"' in line]
     await until(lambda: all(gone(worker) for worker in workers))
-    async with command(tmp_path) as (url, _, _):
+    async with auto_server.serving(tmp_path, *ARGUMENTS) as (url, _, _):
         assert (await until_state_at(url, "ready"))["uses"] == "nemotron"
-    ranges = [begin for path, begin in hub.asked if path.endswith(PADDING) and begin]
+    ranges = [begin for path, begin in hub.asked if path.endswith(auto_server.PADDING) and begin]
     assert len(ranges) == 1
-    assert int(ranges[0].removeprefix("bytes=").rstrip("-")) >= PADDING_BYTES // 3
+    assert int(ranges[0].removeprefix("bytes=").rstrip("-")) >= auto_server.PADDING_BYTES // 3
 
 
 @pytest.mark.slow
 async def test_processes_share_one_download_and_one_worker(hub: Hub, tmp_path: Path) -> None:
     hub.bytes_per_second = 3 << 20
-    async with command(tmp_path, OFFHOOK_SERVER_PROCESSES="2") as (url, log, _):
+    two = {"OFFHOOK_SERVER_PROCESSES": "2"}
+    async with auto_server.serving(tmp_path, *ARGUMENTS, **two) as (
+        url,
+        log,
+        _,
+    ):
         await until_state_at(url, "ready")
         moved = "auto: new calls hear with nemotron"
         await until(lambda: log.read_text().count(moved) == 2)
         assert log.read_text().count("asr worker started") == 1
-    assert sum(path.endswith(PADDING) for path, _ in hub.asked) == 1
+    assert sum(path.endswith(auto_server.PADDING) for path, _ in hub.asked) == 1

@@ -41,7 +41,13 @@ SHERPA_ONLY = Machine(8, 16 * GIB, VNNI, packages=frozenset(NEEDED["sherpa"][1])
         ("asr", Machine(8, 8 * GIB, ARM, packages=ALL), "", "nemotron", ENGLISH, "QNNPACK"),
         ("asr", NOTHING, "", "pocketsphinx", "", "sherpa needs .*not installed here"),
         ("tts", GPU, "", "qwen3-tts", "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice", "24 GB"),
-        ("tts", NOTHING, "", "embedded", "", "needs .*not installed|needs a GPU"),
+        ("tts", GPU, "nl", "pocket", "dutch", "no large GPU|GPU"),
+        ("tts", LAPTOP, "", "pocket", "english", "8 cores .VNNI."),
+        ("tts", LAPTOP, "de", "pocket", "german", "no GPU"),
+        ("tts", LAPTOP, "ja", "embedded", "", "pocket has no model for the language 'ja'"),
+        ("tts", OLD, "", "pocket", "english_18m_refl_2026-10", "2 cores"),
+        ("tts", OLD, "fr", "embedded", "", "pocket has no model"),
+        ("tts", NOTHING, "", "embedded", "", "pocket needs .*not installed"),
     ],
 )
 def test_the_machine_decides(

@@ -29,7 +29,7 @@ export function showEngines(engines) {
   element("engines-offer").hidden = !offered.length;
   const could = offered.map(([kind, engine]) => `${VERBS[kind]} with ${described(engine)}`);
   element("engines-words").textContent =
-    `This machine could ${could.join(" and ")}. Calls go on meanwhile, and new ones use it once it is ready.`;
+    `This machine could ${could.join(" and ")}. Calls go on meanwhile, and new ones use what is ready.`;
   const list = element("engines-coming");
   while (list.children.length > coming.length) list.lastChild.remove();
   coming.forEach(([kind, engine], at) => {
