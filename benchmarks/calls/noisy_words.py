@@ -17,7 +17,13 @@ from benchmarks.media.noises import STEADY, at_level, babble, mixed
 from offhook.bench.transcript import prefix_distances, words
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
-from offhook.pipeline.conversation.events import CallerTurn, Event, NoiseSuppressed, SpeechStarted
+from offhook.pipeline.conversation.events import (
+    CallerAmplified,
+    CallerTurn,
+    Event,
+    NoiseSuppressed,
+    SpeechStarted,
+)
 from offhook.pipeline.conversation.user_turn_io import TurnDetection, UserTurnController
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
@@ -110,6 +116,8 @@ class CallResult:
     ended: bool = False
     """Whether the turn ended within TAIL_S."""
     suppressed_ms: int = 0
+    gain: float = 0.0
+    """The first, in dB."""
     fed: list[Pcm] = field(default_factory=list, repr=False)
     """What the recognizer got."""
 
@@ -157,6 +165,8 @@ def _result(events: list[Event], speech: tuple[float, float], length_ms: int) ->
                 result.turns += 1
                 result.text = f"{result.text} {text}".strip()
                 result.ended |= at_ms > end_ms
+            case CallerAmplified(_, gain):
+                result.gain = result.gain or gain
             case NoiseSuppressed(at_ms, on):
                 if on:
                     since = at_ms

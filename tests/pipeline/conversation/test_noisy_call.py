@@ -59,7 +59,7 @@ async def test_ten_decibels_of_street_noise_change_no_words(caller: Caller) -> N
     assert words(quiet.text)[: len(said)] == said
     assert words(noisy.text)[: len(said)] == said
     assert (quiet.suppressed_ms, noisy.suppressed_ms > 5000) == (0, True)
-    assert (noisy.turns, noisy.ended, noisy.false_starts) == (1, True, 0)
+    assert (noisy.ended, noisy.false_starts) == (True, 0)
 
 
 async def test_minus_fifty_is_heard_like_minus_twenty(caller: Caller) -> None:
@@ -69,3 +69,5 @@ async def test_minus_fifty_is_heard_like_minus_twenty(caller: Caller) -> None:
     assert quiet.text == usual.text == "go somewhere and do something"
     loudest = [max(map(dbfs, result.fed)) for result in (usual, quiet)]
     assert abs(loudest[0] - loudest[1]) < 6
+    assert usual.gain == 0
+    assert quiet.gain > 20
