@@ -208,7 +208,7 @@ async def measure(
     for kind in kinds:
         for snr in ratios if kind != "none" else [float("inf")]:
             found = {way: Row(kind, snr, level, way) for way in ways}
-            for seed in range(seeds if kind != "none" else 1):
+            for seed in range(seeds):
                 for number, (path, (speech, reference)) in enumerate(recordings.items()):
                     rng = np.random.default_rng([seed, number, int(min(snr, 99))])
                     others = [pcm for other, (pcm, _) in recordings.items() if other != path]
