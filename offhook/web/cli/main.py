@@ -337,27 +337,28 @@ def _pull_models(models: "Models", arguments: Namespace) -> int:
     from offhook.web.cli.transcribe_io import Bar
 
     a = arguments
-    targets = [t for name in a.names for t in models.targets(name)]
-    for target in targets:
-        bar = Bar(target.name)
-        lines = PullLines(target.name, lambda told: print(json.dumps(told), flush=True))
+    lines = PullLines(lambda told: print(json.dumps(told), flush=True))
+    try:
+        for target in [target for name in a.names for target in models.targets(name)]:
+            lines.begin(target.name)
+            bar = Bar(target.name)
 
-        def show(done: int, total: int, bar: Bar = bar) -> None:
-            bar.show(done / total if total else None, f"{in_words(done)} of {in_words(total)}")
+            def show(done: int, total: int, bar: Bar = bar) -> None:
+                bar.show(done / total if total else None, f"{in_words(done)} of {in_words(total)}")
 
-        try:
-            folder = models.pull(target, lines.progress if a.json else show)
-        except EngineError as error:
-            bar.clear()
+            try:
+                folder = models.pull(target, lines.progress if a.json else show)
+            finally:
+                bar.clear()
             if a.json:
-                lines.say(state="failed", error=str(error))
-                return 1
+                lines.say(state="here", folder=str(folder))
+            else:
+                print(f"{target.name}: {folder}")
+    except EngineError as error:
+        if not a.json:
             raise
-        bar.clear()
-        if a.json:
-            lines.say(state="here", folder=str(folder))
-        else:
-            print(f"{target.name}: {folder}")
+        lines.say(state="failed", error=str(error))
+        return 1
     return 0
 
 

@@ -284,9 +284,13 @@ def table(models: Sequence[Listed]) -> Iterator[str]:
 class PullLines:
     """Progress of a download as objects for JSON lines."""
 
-    def __init__(self, name: str, tell: Callable[[dict[str, Any]], None]) -> None:
-        self._name, self._tell = name, tell
-        self._at = 0.0
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._tell = tell
+        self.begin(None)
+
+    def begin(self, name: str | None) -> None:
+        """Tells of another model from now on."""
+        self._name, self._at = name, 0.0
 
     def progress(self, done: int, total: int) -> None:
         now = time.monotonic()

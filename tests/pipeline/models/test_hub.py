@@ -183,6 +183,7 @@ def test_a_file_that_comes_damaged_once_is_fetched_again(hub: Hub, source: str) 
 def test_a_file_damaged_on_the_disk_is_fetched_again(hub: Hub, source: str) -> None:
     path = find("org/model", hub=source) / "model.safetensors"
     path.write_bytes(WEIGHTS[::-1])
+    os.utime(path, (1, 1))
     assert come(find("org/model", hub=source))["model.safetensors"] == WEIGHTS
     path.write_bytes(WEIGHTS[:1000])
     assert come(find("org/model", hub=source))["model.safetensors"] == WEIGHTS

@@ -139,7 +139,11 @@ def test_a_failure_is_told_in_json_and_by_the_status(
     assert cli.main(["models", "pull", "--json", NEMOTRON]) == 1
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert told[-1]["state"] == "failed"
+    assert told[-1]["model"] == NEMOTRON
     assert "came damaged, twice" in told[-1]["error"]
+    assert cli.main(["models", "pull", "--json", "nemotorn"]) == 1
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert "did you mean" in told[-1]["error"]
 
 
 def test_part_of_a_model_is_listed_and_removed(

@@ -113,7 +113,8 @@ class Record:
 
     files: dict[str, RemoteFile] = field(default_factory=dict)
     checked: dict[str, int] = field(default_factory=dict)
-    """Paths to modification times in ns: a file that was changed since is checked again."""
+    """Paths to modification times in whole s, which is what layers of container images keep: a file
+    that was changed since is checked again."""
 
     @classmethod
     def read(cls, path: Path) -> "Record":
@@ -160,7 +161,7 @@ class Record:
             found = (store.folder / file.path).stat()
         except OSError:
             return False
-        return found.st_size == file.size and self.checked.get(file.path) == found.st_mtime_ns
+        return found.st_size == file.size and self.checked.get(file.path) == int(found.st_mtime)
 
 
 def write(path: Path, text: str) -> None:
@@ -286,7 +287,7 @@ def _is_right(store: Store, record: Record, file: RemoteFile) -> bool:
         record.checked.pop(file.path, None)
         return False
     store.link(file)
-    record.checked[file.path] = path.stat().st_mtime_ns
+    record.checked[file.path] = int(path.stat().st_mtime)
     return True
 
 
@@ -335,7 +336,7 @@ def _download(
                 )
         part.replace(store.content(file))
         store.link(file)
-        record.checked[file.path] = (store.folder / file.path).stat().st_mtime_ns
+        record.checked[file.path] = int((store.folder / file.path).stat().st_mtime)
         record.write(store.record)
         done += file.size
         progress(done, total)
