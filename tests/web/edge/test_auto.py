@@ -264,3 +264,22 @@ async def test_processes_share_one_download_and_one_worker(hub: Hub, tmp_path: P
         await until(lambda: log.read_text().count(moved) == 2)
         assert log.read_text().count("asr worker started") == 1
     assert sum(path.endswith(auto_server.PADDING) for path, _ in hub.asked) == 1
+
+
+@pytest.mark.slow
+async def test_an_offer_is_taken_by_all_processes(hub: Hub, tmp_path: Path) -> None:
+    hub.stalls[auto_server.PADDING] = auto_server.PADDING_BYTES // 2
+    two = {"OFFHOOK_SERVER_PROCESSES": "2"}
+    async with auto_server.serving(tmp_path, **two) as (url, log, _):
+        async with aiohttp.ClientSession() as http:
+            while True:  # the other process starts later
+                async with http.get(f"{url}/readyz") as answer:
+                    if answer.status == 200:
+                        break
+                await asyncio.sleep(0.1)
+            async with http.post(f"{url}/engines", json={}) as answer:
+                assert answer.status == 202
+        await until_state_at(url, "downloading")
+        begun = f"auto: nemotron ({MODEL}) is starting"
+        assert log.read_text().count(begun) == 2
+        assert log.read_text().count("asr worker started") == 1
