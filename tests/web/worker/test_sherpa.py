@@ -10,6 +10,7 @@ import aiohttp
 import numpy as np
 import pytest
 import pytest_asyncio
+from aiohttp.test_utils import TestServer
 from loguru import logger
 
 pytest.importorskip("sherpa_onnx")
@@ -18,15 +19,18 @@ from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, StreamOptions
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.cli import main as cli
+from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
 from offhook.web.cli.transcribe_io import in_worker
-from offhook.web.config.config import Asr, Config, Speech, Tts
+from offhook.web.config.config import Asr, Config, Server, Speech, Tts, WebRtc
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
 from offhook.web.http.listening_io import Address
 from offhook.web.worker import gateway_io, local_worker_io
-from offhook.web.worker.local_worker_io import on_demand
+from offhook.web.worker.local_worker_io import local_workers, on_demand
 from offhook.web.worker.worker_child_io import ChildSettings
 from tests.support import tiny_sherpa
 from tests.support.tiny_sherpa import sound, text
-from tests.web.speech_api.recordings import write_wav
+from tests.web.speech_api.recordings import spoken, write_wav
 from tests.web.worker.workers import SOON, children_started, gone, until
 
 module_loop = pytest.mark.asyncio(loop_scope="module")
@@ -172,3 +176,35 @@ def as_form(fields: dict[str, str | bytes]) -> aiohttp.FormData:
         named = {"filename": "tone.wav"} if isinstance(content, bytes) else {}
         form.add_field(name, content, **named)
     return form
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("loopback")
+@pytest.mark.parametrize("wrong", [False, True])
+async def test_a_caller_is_answered_also_where_the_model_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: bool
+) -> None:
+    """Speech makes the model say some chords; a wrong one says nothing, and the caller is told."""
+    folder = tiny_sherpa.zipformer2(tmp_path, drop=["num_heads"] if wrong else [])
+    if wrong:
+        monkeypatch.setattr(local_worker_io, "COMMAND", (sys.executable, "-c", BLIND))
+    config = Config(
+        webrtc=WebRtc(addresses=["127.0.0.1"]),
+        server=Server(port=0),
+        asr=Asr(engine="sherpa", model=str(folder), preload=False),
+    )
+    async with local_workers(config) as here, asyncio.timeout(3 * SOON):
+        edge = Edge(here)
+        await edge.start()
+        server = TestServer(application(edge))
+        await server.start_server()
+        try:
+            question = ScriptLine("a question", spoken("are you open on sunday"))
+            report = await ScriptedCall(str(server.make_url("/")), [question]).run()
+            assert edge.ready
+        finally:
+            await server.close()
+            await edge.close()
+    (turn,) = report.turns
+    assert bool(turn.heard) is not wrong
+    assert turn.reply
