@@ -252,7 +252,7 @@ async def test_a_worker_that_is_only_slow_is_left_alone_and_an_endless_loop_is_e
 ) -> None:
     command = (sys.executable, "-c", BUSY_ONCE, str(tmp_path / "begun"), busy_s)
     monkeypatch.setattr(pocketsphinx_io, "COMMAND", command)
-    monkeypatch.setattr(pocketsphinx_io, "PING_S", 0.2)
+    monkeypatch.setattr(pocketsphinx_io, "PING_S", 0.5)
     monkeypatch.setattr(pocketsphinx_io, "MAX_SILENT_CPU_S", 3.0)
     recognizer = PocketSphinxRecognizer(processes=1)
     await recognizer.start()
