@@ -100,7 +100,7 @@ class Firefox:
         value = result["result"].get("value")
         return None if value is None else json.loads(value)
 
-    async def until(self, condition: str, seconds: float = 30) -> None:
+    async def until(self, condition: str, seconds: float = 60) -> None:
         """Wait until an expression of the page is true. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             while not await self.evaluate(f"Boolean({condition})"):

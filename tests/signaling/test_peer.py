@@ -347,7 +347,7 @@ async def test_hanging_up_is_noticed_at_the_other_end(first):
         other = legs[1 - first]
         other.listener = Listening(on_closed=told.append)
         await legs[first].hang_up("goodbye")
-        await until(lambda: other.closed, 1.0)
+        await until(lambda: other.closed)
         assert told == ["the caller hung up"]
         assert legs[first].closed == "goodbye"
 
@@ -362,7 +362,7 @@ async def test_the_last_message_arrives_before_the_line_goes():
         for number in range(20):
             assert callee.send_message(str(number))
         await callee.hang_up("the agent hung up")
-        await until(lambda: caller.closed, 1.0)
+        await until(lambda: caller.closed)
     assert got == ["ready", *map(str, range(20))]
 
 
@@ -370,7 +370,7 @@ async def test_a_dtls_goodbye_without_rtcp_is_enough():
     async with call() as (caller, callee):
         caller.send_bye = lambda now: None
         await caller.hang_up("goodbye")
-        await until(lambda: callee.closed == "the caller hung up", 1.0)
+        await until(lambda: callee.closed == "the caller hung up")
 
 
 async def test_hanging_up_twice_at_once_and_again_is_hanging_up_once():
@@ -389,7 +389,7 @@ async def test_a_cancelled_hang_up_is_cancelled_and_still_frees_the_peer():
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await until(lambda: caller._pc.connectionState == "closed", 1.0)
+        await until(lambda: caller._pc.connectionState == "closed")
 
 
 async def test_a_peer_that_vanished_is_noticed():
@@ -398,7 +398,7 @@ async def test_a_peer_that_vanished_is_noticed():
         caller._datagram_out = lambda data: None
         caller._pc.sctp.transport.transport._connection.send = _swallow
         start = time.monotonic()
-        await until(lambda: callee.closed == "nothing heard from the caller", 2.0)
+        await until(lambda: callee.closed == "nothing heard from the caller")
         assert time.monotonic() - start > 0.3
 
 
@@ -416,7 +416,7 @@ async def test_pings_alone_hold_the_line_and_are_no_messages():
             await asyncio.sleep(0.08)
         assert callee.closed is None
         assert callee.last_packet_at == 0
-        await until(lambda: callee.closed == "nothing heard from the caller", 2.0)
+        await until(lambda: callee.closed == "nothing heard from the caller")
     assert got == []
 
 
@@ -436,7 +436,7 @@ async def test_a_peer_that_never_connects_is_given_up(monkeypatch):
     monkeypatch.setattr("offhook.signaling.peer_io.CONNECT_TIMEOUT_S", 0.1)
     caller, callee = PeerLeg("caller"), PeerLeg("callee")
     await callee.answer(await caller.offer())
-    await until(lambda: callee.closed == "the caller did not connect in time", 2.0)
+    await until(lambda: callee.closed == "the caller did not connect in time")
     await asyncio.gather(caller.hang_up(""), callee.hang_up(""))
 
 

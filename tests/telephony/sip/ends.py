@@ -25,7 +25,7 @@ NOWHERE = "127.0.0.9"
 """A far end's address that its packets do not come from."""
 
 
-async def until(condition, seconds=5.0):
+async def until(condition, seconds=60.0):
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)
@@ -57,7 +57,7 @@ class Ear:
         return np.concatenate(self.heard[-count:]) if self.heard else np.zeros(0, np.int16)
 
 
-async def hears(leg, hz, level=SAID_DBFS, seconds=3.0):
+async def hears(leg, hz, level=SAID_DBFS, seconds=60.0):
     """Until the leg hears this tone at this level, for 160 ms."""
     ear = Ear(leg)
 

@@ -154,7 +154,7 @@ class ToneHost:
     def record(self, record: CallRecord) -> None:
         self.records.append(record)
 
-    async def talk(self, number: int = 0, seconds: float = 8) -> Talk:
+    async def talk(self, number: int = 0, seconds: float = 60) -> Talk:
         """The call of that number, once it is there."""
         async with asyncio.timeout(seconds), self._began:
             await self._began.wait_for(lambda: len(self.talks) > number)
@@ -302,7 +302,7 @@ class Baresip:
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
         )
         try:
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         connection = await asyncio.open_connection("127.0.0.1", self._control)
@@ -325,7 +325,7 @@ class Baresip:
         self._writer.write(b"%d:%s," % (len(data), data))
         await self._writer.drain()
 
-    async def event(self, kind: str, seconds: float = 8) -> dict[str, object]:
+    async def event(self, kind: str, seconds: float = 60) -> dict[str, object]:
         """The next event of that type, CALL_ESTABLISHED say; others are passed over."""
         async with asyncio.timeout(seconds):
             while True:
@@ -335,7 +335,7 @@ class Baresip:
                 if message.get("type") == kind:
                     return message
 
-    async def says(self, text: str, seconds: float = 8) -> None:
+    async def says(self, text: str, seconds: float = 60) -> None:
         """Wait for it in what the phone prints."""
         async with asyncio.timeout(seconds):
             while text not in (self.directory / "log").read_text(errors="replace"):
@@ -424,7 +424,7 @@ async def kamailio(directory: Path, algorithm: str = "MD5") -> AsyncIterator[int
             stderr=log,
         )
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -440,6 +440,6 @@ async def kamailio(directory: Path, algorithm: str = "MD5") -> AsyncIterator[int
 
 async def registered(sip: SipEndpoint) -> None:
     """Wait until the first trunk is."""
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(60):
         while not any(r.state is RegistrationState.REGISTERED for r in sip.registrations()):
             await asyncio.sleep(0.02)

@@ -179,7 +179,7 @@ class Sound:
 async def talk_with(sip: SipEndpoint, host: ToneHost, far: Peer) -> Talk:
     """What our side has of the call with this far end, where there are several."""
     legs = [call.leg for call in sip.calls.values() if call.session.call_id == far.call_id]
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(60):
         while not (found := [talk for talk in host.talks if talk.leg in legs]):
             await asyncio.sleep(0.005)
     return found[0]

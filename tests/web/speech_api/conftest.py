@@ -343,7 +343,7 @@ async def quick_server() -> AsyncIterator[Quick]:
         yield quick
 
 
-async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(true: Callable[[], object], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not true():
             await asyncio.sleep(0.01)

@@ -473,8 +473,8 @@ async def test_a_client_that_leaves_frees_the_voice(cloning: CloningServer) -> N
     async with cloning.client.post("/v1/audio/clone", data=body) as response:
         await response.content.readexactly(1000)
         response.close()
-    await until(lambda: voice.opened[0].was_cancelled, 2)
-    await until(lambda: not cloning.server.admission.lanes["speech"].running, 2)
+    await until(lambda: voice.opened[0].was_cancelled)
+    await until(lambda: not cloning.server.admission.lanes["speech"].running)
 
 
 async def test_more_clones_than_can_wait_are_refused(cloning: CloningServer) -> None:
@@ -587,7 +587,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
     async with asyncio.timeout(SOON / 2):
         with suppress(aiohttp.ClientError):
             assert (await post(cloning, slow()))[0] == 408
-    await until(lambda: not cloning.server.admission.lanes["speech"].running, 2)
+    await until(lambda: not cloning.server.admission.lanes["speech"].running)
 
 
 # --- engines that clone nobody ---

@@ -144,7 +144,7 @@ class RawClient:
 
     async def left(self):
         """The server has no connection any more."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while self._server.connections:
                 await asyncio.sleep(0.01)
 
@@ -238,7 +238,7 @@ async def test_messages_in_fragments_and_between_them_a_ping_arrive(ended):
         client.send(sent(Opcode.TEXT, text[:30], fin=False), sent(Opcode.PING, b"?"))
         assert await client.frame() == (0x8A, b"?")
         client.send(sent(Opcode.CONTINUATION, text[30:]))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not serve.leg.connected:
                 await asyncio.sleep(0.01)
 
@@ -314,7 +314,7 @@ async def test_pings_that_nobody_reads_the_answers_of_end_the_call(monkeypatch):
         await client.answer()
         client._writer.transport.pause_reading()
         ping = sent(Opcode.PING, bytes(125)) * 1000
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while serve.leg.closed is None:
                 client.send(ping)
                 await client._writer.drain()

@@ -32,7 +32,7 @@ async def edge():
 async def arrives(line, count=10):
     """So many packets from now on."""
     before = len(line.received)
-    await until(lambda: len(line.received) >= before + count, 2)
+    await until(lambda: len(line.received) >= before + count)
 
 
 async def is_silent(line):

@@ -33,7 +33,7 @@ async def trunk_by_hand(**options):
 
 async def last(call):
     """How it ended."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return [progress async for progress in call.events()][-1]
 
 

@@ -14,7 +14,7 @@ from tests.telephony.sip.phones import endpoint, free_port, level, needs_sipp, p
 pytestmark = needs_sipp
 
 
-async def sipp(tmp_path: Path, *arguments: str, seconds: float = 25) -> tuple[int, str]:
+async def sipp(tmp_path: Path, *arguments: str, seconds: float = 60) -> tuple[int, str]:
     """Run it to its end: exit code (0: every call as in the scenario) and what it printed."""
     process = await asyncio.create_subprocess_exec(
         *("sipp", "-nostdin", "-i", "127.0.0.1", "-timeout", f"{seconds - 3}s", *arguments),
@@ -39,7 +39,7 @@ async def test_calls_of_sipp_are_answered_and_end(tmp_path, transport):
             *("-m", "5", "-r", "10", "-d", "500"),
         )
         assert code == 0, output
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while len(host.records) < 5:
                 await asyncio.sleep(0.02)
         assert {r.ended_by for r in host.records} == {"remote"}

@@ -134,7 +134,7 @@ class Phone:
         return self.registration.status.state
 
 
-def until(condition, *phones, seconds=5):
+def until(condition, *phones, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, [p.registration.status for p in phones]

@@ -816,4 +816,4 @@ async def test_a_client_that_leaves_frees_the_engine(quick_server: Quick) -> Non
     async with quick_server.client.ws_connect(PATH) as socket:
         await socket.send_json(append(SECOND))
         await until(lambda: quick_server.ears.open_streams == 1)
-    await until(lambda: not quick_server.ears.open_streams, 0.5)
+    await until(lambda: not quick_server.ears.open_streams)

@@ -274,7 +274,7 @@ async def test_an_upload_that_stalls_or_drips_is_ended(
     reader, writer = await asyncio.open_connection("127.0.0.1", taker.port)
     writer.write(head(500_000) + form(("file", FILE, b""), end=False))
     answer = asyncio.create_task(reader.read(2000))
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(60):
         while not answer.done():
             writer.write(b"x" * drip)
             await asyncio.sleep(0.02)

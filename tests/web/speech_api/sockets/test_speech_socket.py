@@ -306,7 +306,7 @@ async def test_a_client_that_leaves_frees_the_voice(quick_server: Quick) -> None
         await socket.send_json({"input": "word " * 200})
         await until(lambda: voice.opened and voice.opened[0].said)
         assert len(lane.streams) == 1
-    await until(lambda: voice.opened[0].was_cancelled and not lane.streams, 2)
+    await until(lambda: voice.opened[0].was_cancelled and not lane.streams)
 
 
 async def test_what_the_engine_cannot_is_the_fault_of_one_request(quick_server: Quick) -> None:

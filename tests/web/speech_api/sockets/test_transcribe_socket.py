@@ -301,7 +301,7 @@ async def test_a_client_that_leaves_frees_the_engine_at_once(quick_server: Quick
         await told(socket, "ready")
         await socket.send_bytes(bytes(3200))
         await until(lambda: quick_server.ears.open_streams == 1)
-    await until(lambda: not quick_server.ears.open_streams, 0.5)
+    await until(lambda: not quick_server.ears.open_streams)
 
 
 async def test_no_more_utterances_wait_than_are_kept(quick_server: Quick) -> None:
