@@ -8,6 +8,7 @@ NAMES = {
     "asr": "engines.asr",
     "asr_call": "calls.asr_call",
     "carriers": "carriers.carriers",
+    "cpu_calls": "calls.cpu_calls",
     "loss": "media.loss",
     "marks": "calls.marks",
     "media": "media.media",

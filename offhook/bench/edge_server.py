@@ -8,6 +8,7 @@ echo       no conversation: what a caller says comes back
 import argparse
 import asyncio
 import socket
+from collections.abc import Callable
 
 from offhook.bench.memory import memory_route
 from offhook.bench.process import LoopLag, stats_route, stay
@@ -25,12 +26,19 @@ from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run
 
 
-class ScriptedEdge(Edge):
-    """An edge with scripted engines; `words` is the length of the agent's replies."""
+class AnsweringEdge(Edge):
+    """An edge with a scripted agent; `words` is the length of its replies."""
 
     def __init__(self, config: Config, words: int) -> None:
         super().__init__(config)
         self._words = words
+
+    def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
+        return Agent("scripted", ScriptedAgent(self._words))
+
+
+class ScriptedEdge(AnsweringEdge):
+    """An edge with scripted engines too."""
 
     async def start(self) -> None:
         await super().start()
@@ -38,9 +46,6 @@ class ScriptedEdge(Edge):
         await self._engines.synthesizer.close()
         self._engines.recognizer = ScriptedRecognizer()
         self._engines.synthesizer = ScriptedSynthesizer()
-
-    def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
-        return Agent("scripted", ScriptedAgent(self._words))
 
 
 class EchoEdge(Edge):
@@ -79,8 +84,8 @@ def free_port() -> int:
         return port
 
 
-async def serve(engines: str, words: int, port: int = 0) -> None:
-    edge = edge_of(engines, words, port)
+async def serve(make: Callable[[], Edge]) -> None:
+    edge = make()
     await edge.start()
     app, lag = application(edge), LoopLag()
     stats_route(app, lag)
@@ -101,7 +106,7 @@ def main() -> None:
     arguments = parser.parse_args()
     set_up(Log(level="INFO"))
     port = free_port() if arguments.one_port else 0
-    run(serve(arguments.engines, arguments.words, port))
+    run(serve(lambda: edge_of(arguments.engines, arguments.words, port)))
 
 
 if __name__ == "__main__":

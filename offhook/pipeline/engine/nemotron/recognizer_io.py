@@ -16,14 +16,14 @@ from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype
 from offhook.pipeline.engine.inference_io import Command
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine
 from offhook.pipeline.engine.nemotron.runner import NemotronRunner, Part, chunk_samples
-from offhook.pipeline.engine.nemotron.utterance import FRAME_MS
+from offhook.pipeline.engine.nemotron.utterance import FRAME_MS, LabelText
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
 from offhook.pipeline.models import hub_io
 from offhook.pipeline.models.instructions import Instructions
 from offhook.pipeline.models.int8 import instructions
 from offhook.pipeline.models.nemotron import checkpoint as nemotron_checkpoint
-from offhook.pipeline.models.nemotron.model import NemotronConfig
+from offhook.pipeline.models.nemotron.model import Nemotron, NemotronConfig
 from offhook.pipeline.models.nemotron.tokenizer import LabelTokenizer
 from offhook.pipeline.speech.recognizer import (
     EngineError,
@@ -62,16 +62,8 @@ class NemotronRecognizer(EngineRecognizer):
         """Loads and warms up the model. All memory is allocated before the first call and garbage
         collection is frozen. Raises EngineError."""
         claim_thread(self._device)
-        name = self._models.model
-        folder = hub_io.find(name, self._bar.reading(name), self._models.hub)
         dtype = dtype_of(self._device, self._models.precision)
-        model = nemotron_checkpoint.load_model(folder, self._device, dtype, self._int8)
-        tokenizer = LabelTokenizer.load(folder)
-        if tokenizer.vocab_size < model.config.blank:
-            raise EngineError(
-                f"the tokenizer of {name} has {tokenizer.vocab_size} pieces, the model "
-                f"{model.config.blank} labels: they are not of the same model"
-            )
+        model, tokenizer = self._read(dtype)
         self.languages = tuple(model.config.languages) or ("en",)
         on_cpu = self._device.type == "cpu"
         files, lookaheads = MAX_FILES, model.config.lookaheads
@@ -82,17 +74,33 @@ class NemotronRecognizer(EngineRecognizer):
             torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
             free, _ = torch.cuda.mem_get_info(self._device)
             streams = nemotron_capacity(free, model.config)
-        runner = NemotronRunner(model, streams + files)
+        runner = self._runner(model, streams + files)
         runner.warm_up(self._bar.warming())
         if on_cpu:
             streams = measured_cpu_streams(runner, min(lookaheads))
         by = f" in int8 by {self._int8.value}" if self._int8 else ""
-        logger.info("{}{}: {} streams", name, by, streams)
+        logger.info("{}{}: {} streams", self._models.model, by, streams)
         wait = self._models.max_batch_latency_ms / 1000
         engine = NemotronEngine(runner, tokenizer, streams, files, tell, wait)
         gc.collect()
         gc.freeze()  # the model is never garbage: exclude it from collection
         return NemotronStreams(engine, model.config, lookaheads)
+
+    def _read(self, dtype: torch.dtype) -> tuple[Nemotron, LabelText]:
+        """Raises EngineError."""
+        name = self._models.model
+        folder = hub_io.find(name, self._bar.reading(name), self._models.hub)
+        model = nemotron_checkpoint.load_model(folder, self._device, dtype, self._int8)
+        tokenizer = LabelTokenizer.load(folder)
+        if tokenizer.vocab_size < model.config.blank:
+            raise EngineError(
+                f"the tokenizer of {name} has {tokenizer.vocab_size} pieces, the model "
+                f"{model.config.blank} labels: they are not of the same model"
+            )
+        return model, tokenizer
+
+    def _runner(self, model: Nemotron, streams: int) -> NemotronRunner:
+        return NemotronRunner(model, streams)
 
 
 class NemotronStreams:

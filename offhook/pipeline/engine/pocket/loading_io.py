@@ -61,11 +61,9 @@ class PocketLoading:
         """Loads and warms up the model. All memory is allocated before the first reply and garbage
         collection is frozen. Raises EngineError."""
         claim_thread(Cpu)
-        name = self._models.model
-        folder = found(name, self._bar.reading(name), self._models.hub)
         int8 = int8_of(self._models.precision)
-        self.model = model = load_model(folder, Cpu, int8)
-        probe = PocketRunner(model, COST_ROWS[-1])
+        self.model = model = self._read(int8)
+        probe = self._runner(COST_ROWS[-1])
         probe.warm_up(self._bar.warming())
         measured = measured_steps(probe, model)
         del probe
@@ -74,13 +72,22 @@ class PocketLoading:
         by = f" in int8 by {int8.value}" if int8 else ""
         logger.info(
             "{}{}: {} replies at once, {:.1f} ms of CPU a frame of 80 ms alone, {:.1f} ms of {}",
-            *(name, by, live, measured[0][1], measured[-1][1], measured[-1][0]),
+            *(self._models.model, by, live, measured[0][1], measured[-1][1], measured[-1][0]),
         )
         steps = all_steps(measured, rows)
-        engine = PocketEngine(PocketRunner(model, rows), live, steps, tell, fail)
+        engine = PocketEngine(self._runner(rows), live, steps, tell, fail)
         gc.collect()
         gc.freeze()  # the model is never garbage: exclude it from collection
         return engine
+
+    def _read(self, int8: Instructions | None) -> PocketModel:
+        """Raises EngineError."""
+        name = self._models.model
+        folder = found(name, self._bar.reading(name), self._models.hub)
+        return load_model(folder, Cpu, int8)
+
+    def _runner(self, rows: int) -> PocketRunner:
+        return PocketRunner(self.model, rows)
 
 
 def found(

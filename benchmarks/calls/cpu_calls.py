@@ -1,0 +1,145 @@
+"""`python -m benchmarks cpu_calls`: whole calls on this machine's CPU, recognition and voice too.
+
+Nemotron and Pocket TTS in int8 have their real size and random weights, each in a worker; words,
+lengths and sound are scripted (see cpu_engines). A server with a scripted agent uses them. Callers
+by WebRTC on loopback say recorded lines and hear replies of 12 words, more calls row by row until
+one row does not hold. All of it, the callers too, runs on the same cores.
+
+Columns: lines answered within five seconds; ms from the end of a line to the first sound of the
+reply; the share of the time in which a caller speaks; packets of the agent's voice over 20 ms late
+and their lateness in ms; holes a minute of its voice; the share of one core and the MB of each
+process. `--day S` has each engine work for S seconds without pause instead, and shows its MB
+before, after a tenth of the time, and at the end.
+"""
+
+import argparse
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from offhook.bench.edge import ANSWER_S, ANSWERED, HOLES_PER_MINUTE, SETTLE_S
+from offhook.bench.load import recorded
+from offhook.bench.process import Child, Footprint, child
+from offhook.bench.speech.table import Table, percentile, progress
+from offhook.media.pcm import RATE_OUT
+from offhook.web.process.loop_io import run
+
+ENGINES = "benchmarks.calls.cpu_engines"
+LOAD_S = 300
+LATE_MS = 20
+MOST_LATE_PERCENT = 1.0
+"""Packets over LATE_MS late with which a number of calls still holds."""
+PACKETS_PER_S = 50
+COLUMNS = (
+    "calls answered first_p50_ms first_p95_ms speaking late_20_% late_p99_ms holes_min "
+    "edge_core asr_core tts_core callers_core edge_mb asr_mb tts_mb callers_mb"
+)
+
+
+@asynccontextmanager
+async def worker(kind: str) -> AsyncIterator[Child]:
+    """A worker that has loaded."""
+    began = time.monotonic()
+    async with child(ENGINES, kind) as running:
+        await running.line(LOAD_S)
+        took, mb = time.monotonic() - began, Footprint.of(running.pid).rss_mb
+        progress(f"{kind}: ready {took:.1f} s after its start, {mb:.0f} MB")
+        yield running
+
+
+def cpu_s(running: Child) -> float:
+    fields = Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def measure(
+    processes: Mapping[str, Child], calls: int, seconds: float, line_s: float
+) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{processes['edge'].hello['port']}"
+    async with child("offhook.bench.load", url, "--calls", str(calls)) as callers:
+        every = {**processes, "callers": callers}
+        await asyncio.sleep(SETTLE_S)
+        callers.send("measure")
+        before, began = {name: cpu_s(one) for name, one in every.items()}, time.monotonic()
+        await asyncio.sleep(seconds)
+        callers.send("report")
+        heard = (await callers.line(ANSWER_S))["counts"]
+        wall = time.monotonic() - began
+        cores = {f"{name}_core": (cpu_s(one) - before[name]) / wall for name, one in every.items()}
+        memory = {f"{name}_mb": round(Footprint.of(one.pid).rss_mb) for name, one in every.items()}
+    late, speech_min = heard["late_ms"], heard["speech_packets"] / PACKETS_PER_S / 60
+    return {
+        "calls": calls,
+        "connected": callers.hello["connected"],
+        "lines": heard["lines"],
+        "answered": heard["answered"] / heard["lines"] if heard["lines"] else 0.0,
+        "first_p50_ms": percentile(heard["response_ms"], 50),
+        "first_p95_ms": percentile(heard["response_ms"], 95),
+        "speaking": heard["lines"] * line_s / calls / seconds,
+        "late_20_%": 100 * float(np.mean([ms > LATE_MS for ms in late])) if late else float("nan"),
+        "late_p99_ms": percentile(late, 99),
+        "holes_min": heard["holes"] / speech_min if speech_min else float("nan"),
+        **{name: round(share, 2) for name, share in cores.items()},
+        **memory,
+    }
+
+
+def holds(row: Mapping[str, Any]) -> bool:
+    return bool(
+        row["connected"] == row["calls"]
+        and row["answered"] >= ANSWERED
+        and row["late_20_%"] <= MOST_LATE_PERCENT
+        and row["holes_min"] <= HOLES_PER_MINUTE
+    )
+
+
+async def calls(counts: Sequence[int], seconds: float, as_json: bool) -> None:
+    line_s = float(np.mean([len(line) / RATE_OUT for line in recorded()] or [float("nan")]))
+    async with (
+        worker("asr") as asr,
+        worker("tts") as tts,
+        child(ENGINES, "edge", asr.hello["url"], tts.hello["url"]) as edge,
+    ):
+        processes = {"edge": edge, "asr": asr, "tts": tts}
+        table = Table("cpu_calls", "random weights, all on the same cores", COLUMNS, as_json)
+        for count in counts:
+            row = await measure(processes, count, seconds, line_s)
+            table.row(**row)
+            if not holds(row):
+                break
+
+
+async def day(seconds: float, as_json: bool) -> None:
+    columns = "engine done seconds before_mb tenth_mb end_mb"
+    table = Table("day", "utterances and replies of four seconds", columns, as_json)
+    for kind in ("asr", "tts"):
+        async with worker(kind) as running:
+            running.send(f"day {seconds}")
+            told = await running.line(2 * seconds + LOAD_S)
+            memory = dict(zip(columns.split()[3:], told.pop("mb"), strict=True))
+            table.row(engine=kind, **told, **memory)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks cpu_calls",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--calls", default="1,2,3,4,5,6,8,10,12")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each row")
+    parser.add_argument("--day", type=float, metavar="S")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args(argv)
+    if arguments.day:
+        run(day(arguments.day, arguments.json))
+    else:
+        counts = [int(count) for count in arguments.calls.split(",")]
+        run(calls(counts, arguments.seconds, arguments.json))
+    return 0

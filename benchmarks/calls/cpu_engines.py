@@ -1,0 +1,207 @@
+"""Children of `cpu_calls`: workers with random weights of the real size on the CPU, and an edge.
+
+asr         Nemotron in int8; its labels are scripted (see engine/nemotron/simulated.py)
+tts         Pocket TTS in int8; the length of a clause is scripted, and a buzz is its sound
+edge A T    a server whose recognition and voice are those workers, with a scripted agent
+
+A worker says its URL, and another line when it has loaded. A line "day S" on its input has the
+engine work for S seconds as fast as it can; then it says how much it has done and its memory.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from offhook.bench.cpu import resident_mb
+from offhook.bench.process import input_lines, say
+from offhook.media.pcm import RATE_IN, RATE_OUT
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
+from offhook.pipeline.speech.recognizer import Final, Progress, Recognizer
+from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
+from offhook.web.config.config import Asr, Config, Log, Server, Tts, WebRtc
+from offhook.web.http.listening_io import Address, Runner, listener
+from offhook.web.process.logs import set_up
+from offhook.web.process.loop_io import run
+from offhook.web.process.stop_io import Stop, first_of
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
+from offhook.web.worker.worker_io import Worker, WorkerSettings, serve
+
+WORDS = 12
+"""Words of a reply."""
+TOKEN_CHARS = 4
+FRAMES_PER_TOKEN = 3
+"""Frames of 80 ms: 12 words take four seconds."""
+UTTERANCE_S = 4
+DAY_STREAMS = 4
+MAX_CALLS = 64
+
+
+def recognizer(progress: Progress) -> Recognizer:
+    import torch
+
+    from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
+    from offhook.pipeline.engine.nemotron.runner import NemotronRunner
+    from offhook.pipeline.engine.nemotron.simulated import (
+        SimulatedLabels,
+        SimulatedNemotron,
+        Speech,
+    )
+    from offhook.pipeline.engine.nemotron.utterance import LabelText
+    from offhook.pipeline.models.nemotron.checkpoint import NEMOTRON_0_6B, random_model
+    from offhook.pipeline.models.nemotron.model import Nemotron
+    from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
+
+    class RandomNemotron(NemotronRecognizer):
+        def _read(self, dtype: torch.dtype) -> tuple[Nemotron, LabelText]:
+            model = random_model(NEMOTRON_0_6B, "cpu", dtype, int8=self._int8)
+            return model, SimulatedLabels()
+
+        def _runner(self, model: Nemotron, streams: int) -> NemotronRunner:
+            return SimulatedNemotron(model, streams, Speech())
+
+    return GatedRecognizer(RandomNemotron(AsrModels("random weights", "cpu"), progress))
+
+
+def synthesizer(progress: Progress) -> Synthesizer:
+    from offhook.pipeline.engine.pocket.loading_io import PocketLoading
+    from offhook.pipeline.engine.pocket.runner import Frame, PocketRunner
+    from offhook.pipeline.engine.pocket.synthesizer_io import PocketSynthesizer
+    from offhook.pipeline.models.int8 import Instructions
+    from offhook.pipeline.models.pocket.config import FRAME_SAMPLES
+    from offhook.pipeline.models.pocket.model import PocketModel
+    from offhook.pipeline.models.pocket.published import PIECES, random_model
+    from offhook.pipeline.models.pocket.tokenizer import PocketTokenizer
+    from offhook.pipeline.models.pocket.voices import VoiceState
+
+    t = np.arange(3 * FRAME_SAMPLES * 5) / RATE_OUT  # whole periods of 120 Hz
+    harmonics = sum(np.sin(2 * np.pi * 120 * k * t + k * k) / k for k in range(1, 16))
+    buzz = (5000 * np.asarray(harmonics)).astype(np.int16).reshape(-1, FRAME_SAMPLES)
+
+    def encode(text: str) -> list[int]:
+        return [ord(text[i]) % PIECES for i in range(0, len(text), TOKEN_CHARS)]
+
+    class SimulatedPocket(PocketRunner):
+        """All the work is done; then length and sound are replaced."""
+
+        def begin(
+            self,
+            row: int,
+            voice: VoiceState,
+            tokens: Sequence[int],
+            seed: int,
+            temperature: float | None = None,
+        ) -> None:
+            super().begin(row, voice, tokens, seed, temperature)
+            self._clauses[row].limit = FRAMES_PER_TOKEN * len(tokens)
+
+        def step(self, rows: Sequence[int]) -> list[Frame]:
+            places = [self._clauses[row].frames % len(buzz) for row in rows]
+            frames = super().step(rows)
+            pairs = zip(places, frames, strict=True)
+            return [Frame(buzz[place], frame.ended) for place, frame in pairs]
+
+    class RandomLoading(PocketLoading):
+        def _read(self, int8: Instructions | None) -> PocketModel:
+            model = random_model("english", int8=int8)
+            model.tokenizer = PocketTokenizer(model.config, encode, lambda tokens: "", PIECES)
+            return model
+
+        def _runner(self, rows: int) -> PocketRunner:
+            return SimulatedPocket(self.model, rows)
+
+    class RandomPocket(PocketSynthesizer):
+        def __init__(self, models: TtsModels) -> None:
+            super().__init__(models, progress)
+            self._loading = RandomLoading(models, progress)
+
+    return RandomPocket(TtsModels("random weights", "cpu", audio_cache=NO_CACHE))
+
+
+async def transcribe(engine: Recognizer) -> None:
+    """One utterance of noise, in a stream of its own."""
+    stream = await engine.open()
+    sound = np.random.default_rng(0).standard_normal(UTTERANCE_S * RATE_IN) * 3000
+    stream.feed(sound.astype(np.int16))
+    stream.finish()
+    async for event in stream.events():
+        if isinstance(event, Final):
+            break
+    await stream.close()
+
+
+async def speak(engine: Synthesizer) -> None:
+    """One reply, not slowed down to the pace of a listener."""
+    reply = engine.open(VoiceOptions(live=False, cache=False))
+    reply.write(" ".join(["word"] * WORDS))
+    reply.end()
+    async for _ in reply:
+        pass
+
+
+async def day(engine: Any, once: Callable[[Any], Awaitable[None]], seconds: float) -> None:
+    began, done, memory = time.monotonic(), 0, [resident_mb()]
+
+    async def one_after_another() -> None:
+        nonlocal done
+        while (passed := time.monotonic() - began) < seconds:
+            if len(memory) == 1 and passed > seconds / 10:
+                memory.append(resident_mb())
+            await once(engine)
+            done += 1
+
+    await asyncio.gather(*(one_after_another() for _ in range(DAY_STREAMS)))
+    say({"done": done, "seconds": time.monotonic() - began, "mb": [*memory, resident_mb()]})
+
+
+async def work(kind: str) -> None:
+    settings = WorkerSettings(kind, "random weights", MAX_CALLS, audio_cache=NO_CACHE)
+    worker: Worker[Any]
+    if kind == "asr":
+        worker = Worker(settings, recognizer, AsrMetrics())
+    else:
+        worker = Worker(settings, synthesizer, TtsMetrics())
+
+    async def listen(runner: Runner) -> str:
+        where = await listener(Address.parse("127.0.0.1:0"))(runner)
+        say({"url": where})
+        return where
+
+    async def obey() -> None:
+        engine = await asyncio.shield(worker.loading)
+        say({"loaded": True})
+        reader = await input_lines()
+        while line := (await reader.readline()).split():
+            await day(engine, transcribe if kind == "asr" else speak, float(line[1]))
+
+    await first_of(serve(worker, listen, Stop()), obey())
+
+
+async def edge(asr: str, tts: str) -> None:
+    from offhook.bench.edge_server import AnsweringEdge
+    from offhook.bench.edge_server import serve as serve_edge
+
+    config = Config(
+        server=Server(max_calls=MAX_CALLS, drain_seconds=0),
+        webrtc=WebRtc(addresses=["127.0.0.1"]),
+        asr=Asr(engine="nemotron", url=asr),
+        tts=Tts(engine="pocket", url=tts),
+    )
+    await serve_edge(lambda: AnsweringEdge(config, WORDS))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=("asr", "tts", "edge"))
+    parser.add_argument("urls", nargs="*")
+    arguments = parser.parse_args()
+    set_up(Log(level="INFO"))
+    run(edge(*arguments.urls) if arguments.kind == "edge" else work(arguments.kind))
+
+
+if __name__ == "__main__":
+    main()
