@@ -9,7 +9,7 @@ from offhook.pipeline.models.pocket.licences import LICENCES, listed
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.config.config import Tts
 
-CORES = {"": 0.2, "_24l": 0.45, "_18m": 0.12, "_7m": 0.09, "_2m": 0.06}
+CORES = {"": 0.16, "_24l": 0.35, "_18m": 0.09, "_7m": 0.07, "_2m": 0.04}
 """Share of a core with VNNI that one reply takes in int8 while it speaks, by the size in a model's
 name; see docs/pocket.md. Each of several at once takes less, a CPU without VNNI more."""
 

@@ -376,7 +376,7 @@ def test_a_model_of_sherpa_onnx_is_checked(tmp_path, spoil, verdict, says):
 @pytest.mark.parametrize(
     ("settings", "subject", "verdict", "says"),
     [
-        ("", "speaking, model", "ok", "english: en, about 0.2 of a core while it speaks"),
+        ("", "speaking, model", "ok", "english: en, about 0.16 of a core while it speaks"),
         ("", "speaking, voices", "ok", "CC-BY-4.0: alba"),
         ("model = 'french'", "speaking, voices", "ok", "CC0-1.0: estelle"),
         ("model = 'klingon'", "speaking, model", "fails", "no Pocket TTS of that name"),
