@@ -54,7 +54,7 @@ MULTILINGUAL = NemotronConfig(
 def write(folder: Path, config: NemotronConfig = ENGLISH, seed: int = 2) -> Path:
     """As nvidia/nemotron-speech-streaming-en-0.6b, or as nvidia/nemotron-3.5-asr-streaming-0.6b
     when `config` has prompts."""
-    shared = {
+    shared: dict[str, Any] = {
         "vocab_size": config.vocab_size,
         "blank_token_id": config.blank,
         "decoder_hidden_size": config.predictor_size,
