@@ -6,10 +6,11 @@ by WebRTC on loopback say recorded lines and hear replies of 12 words, more call
 packets are late. All of it, the callers too, runs on the same cores.
 
 Columns: lines, the share of them answered within five seconds, and how many replies began inside
-a line, in its pauses; ms from the end of a line to the first sound of the other replies; the share of the time in which a caller speaks; packets of the agent's voice over 20 ms late
-and their lateness in ms; holes a minute of its voice; the share of one core and the MB of each
-process. `--day S` has each engine work for S seconds without pause instead, and shows its MB
-before, after a tenth of the time, and at the end.
+a line, in its pauses; ms from the end of a line to the first sound of the other replies; the share
+of the time in which a caller speaks; packets of the agent's voice over 20 ms late and their
+lateness in ms; holes a minute of its voice; the share of one core and the MB of each process.
+`--day S` has each engine work for S seconds without pause instead, and shows its MB before, after a
+tenth of the time, and at the end.
 """
 
 import argparse
@@ -37,8 +38,8 @@ MOST_LATE_PERCENT = 1.0
 """Packets over LATE_MS late with which more calls are still tried."""
 PACKETS_PER_S = 50
 COLUMNS = (
-    "calls lines answered inside first_p50_ms first_p95_ms speaking late_20_% late_p99_ms holes_min "
-    "edge_core asr_core tts_core callers_core edge_mb asr_mb tts_mb callers_mb"
+    "calls lines answered inside first_p50_ms first_p95_ms speaking late_20_% late_p99_ms "
+    "holes_min edge_core asr_core tts_core callers_core edge_mb asr_mb tts_mb callers_mb"
 )
 
 
