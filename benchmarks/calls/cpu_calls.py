@@ -38,8 +38,9 @@ MOST_LATE_PERCENT = 1.0
 """Packets over LATE_MS late with which more calls are still tried."""
 PACKETS_PER_S = 50
 COLUMNS = (
-    "calls lines answered inside first_p50_ms first_p95_ms speaking late_20_% late_p99_ms "
-    "holes_min edge_core asr_core tts_core callers_core edge_mb asr_mb tts_mb callers_mb"
+    "calls connected lines answered inside first_p50_ms first_p95_ms speaking late_20_% "
+    "late_p99_ms holes_min edge_core asr_core tts_core callers_core "
+    "edge_mb asr_mb tts_mb callers_mb"
 )
 
 
