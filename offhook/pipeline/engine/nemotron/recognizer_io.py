@@ -11,7 +11,7 @@ from loguru import logger
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.asr_models import AsrModels, Precision
 from offhook.pipeline.engine.capacity import MAX_FILES, nemotron_capacity
-from offhook.pipeline.engine.cpu_streams import measured_streams
+from offhook.pipeline.engine.cpu_streams import COST_STREAMS, measured_streams
 from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
 from offhook.pipeline.engine.inference_io import Command
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine
@@ -68,16 +68,16 @@ class NemotronRecognizer(EngineRecognizer):
         on_cpu = self._device.type == "cpu"
         files, lookaheads = MAX_FILES, model.config.lookaheads
         if on_cpu:
-            files, streams = CPU_FILES, CPU_STREAMS
+            files = CPU_FILES
             lookaheads = tuple(r for r in lookaheads if r >= CPU_LOOKAHEAD) or lookaheads[-1:]
+            probe = self._runner(model, COST_STREAMS)  # state for CPU_STREAMS would be a gigabyte
+            streams = measured_cpu_streams(probe, min(lookaheads))
         else:
             torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
             free, _ = torch.cuda.mem_get_info(self._device)
             streams = nemotron_capacity(free, model.config)
         runner = self._runner(model, streams + files)
         runner.warm_up(self._bar.warming())
-        if on_cpu:
-            streams = measured_cpu_streams(runner, min(lookaheads))
         by = f" in int8 by {self._int8.value}" if self._int8 else ""
         logger.info("{}{}: {} streams", self._models.model, by, streams)
         wait = self._models.max_batch_latency_ms / 1000
