@@ -82,6 +82,7 @@ OPERATORS = [
     ("DELETE", "/calls/{call}"),
     ("GET", "/calls/{call}/events"),
     ("GET", "/sip/trace"),
+    ("POST", "/engines"),
     ("POST", "/tokens"),
 ]
 

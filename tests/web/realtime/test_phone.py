@@ -41,8 +41,9 @@ TOOL = {
     "description": "How many are in stock.",
     "parameters": {"type": "object", "properties": {"what": {"type": "string"}}},
 }
-EDGE_S = 0.2
-"""How exact the beginning and the end of sound are, and of words that are synthesized alone."""
+EDGE_S = 0.3
+"""How exact the beginning and the end of sound are, and of words that are synthesized alone: the
+last of them is longer than in the middle of a sentence."""
 
 
 def agents_of(hook: str, there: Model) -> dict[str, Any]:
