@@ -324,9 +324,8 @@ def _models(arguments: Namespace) -> int:
     if a.json:
         print(json.dumps([model.as_dict() for model in listed], indent=1))
     else:
-        folder, free = models.cache()
         print("\n".join(table(listed)))
-        print(f"downloaded to {folder}, whose disk has {free} free")
+        print(models.cache())
     return 0
 
 

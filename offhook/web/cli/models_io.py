@@ -195,15 +195,18 @@ class Models:
         """Returns the bytes of a model on the disk."""
         return self._presence(target).bytes
 
-    def cache(self) -> tuple[Path, str]:
-        """Returns the folder of the cache, and the free space of its disk in words."""
+    def cache(self) -> str:
+        """Says where models are downloaded to with how much room, or what downloading needs."""
         target = _target(CATALOGUE[0].name)
         assert target is not None
-        store = cache_io.store_of(
-            target.repository, self._revision(target) or "0" * 40, self._modelscope
-        )
+        try:
+            store = cache_io.store_of(
+                target.repository, self._revision(target) or "0" * 40, self._modelscope
+            )
+        except ImportError:
+            return "to download them: `make cpu`, or pip install huggingface_hub"
         folder = store.folder.parents[2] if store else Path()
-        return folder, download_io.free(folder)
+        return f"downloaded to {folder}, whose disk has {download_io.free(folder)} free"
 
     def _revision(self, target: Target) -> str:
         if self._modelscope:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,13 @@ def test_a_mistyped_name_is_near_the_right_one(name: str, data: st.DataObject) -
     typed = name[:at] + other + name[at + (2 if len(other) == 2 else 1) :]
     meant = name.partition("_")[0].partition("-")[0]
     assert meant in near(typed) or Models(Config()).target(typed).name.startswith(meant)
+
+
+def test_what_there_is_is_listed_without_the_packages_that_download(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert cli.main(["models", "list"]) == 0
+    told = capsys.readouterr().out
+    assert NEMOTRON in told
+    assert "to download them: `make cpu`" in told
