@@ -130,7 +130,7 @@ ROWS: Mapping[Kind, Sequence[Row]] = {
         Row("pocket", POCKET_SMALL, memory_gib=1),
     ),
 }
-"""Best first. Costs: docs/cpu.md."""
+"""Best first. Costs: docs/which-engine.md."""
 EMBEDDED_OF: Mapping[Kind, AsrEngine | TtsEngine] = {"asr": "pocketsphinx", "tts": "embedded"}
 
 
