@@ -9,8 +9,8 @@ Columns: lines, the share of them answered within five seconds, and how many rep
 a line, in its pauses; ms from the end of a line to the first sound of the other replies; the share
 of the time in which a caller speaks; packets of the agent's voice over 20 ms late and their
 lateness in ms; holes a minute of its voice; the share of one core and the MB of each process.
-`--day S` has each engine work for S seconds without pause instead, and shows its MB before, after a
-tenth of the time, and at the end.
+`--day N` has both engines do N utterances or replies of a second without pause instead, four at
+once, and shows its MB after the first, after a tenth and half of them, and at the end.
 """
 
 import argparse
@@ -33,6 +33,8 @@ from offhook.web.process.loop_io import run
 
 ENGINES = "benchmarks.calls.cpu_engines"
 LOAD_S = 300
+MOST_S = 5
+"""Of an utterance or reply of a second."""
 LATE_MS = 20
 MOST_LATE_PERCENT = 1.0
 """Packets over LATE_MS late with which more calls are still tried."""
@@ -110,15 +112,18 @@ async def calls(counts: Sequence[int], seconds: float, as_json: bool) -> None:
                 break
 
 
-async def day(seconds: float, as_json: bool) -> None:
-    columns = "engine done seconds before_mb tenth_mb end_mb"
-    table = Table("day", "utterances and replies of four seconds", columns, as_json)
-    for kind in ("asr", "tts"):
+async def day(count: int, as_json: bool) -> None:
+    columns = "engine done seconds first_mb tenth_mb half_mb end_mb"
+    table = Table("day", "utterances and replies of a second", columns, as_json)
+
+    async def engine(kind: str) -> None:
         async with worker(kind) as running:
-            running.send(f"day {seconds}")
-            told = await running.line(2 * seconds + LOAD_S)
+            running.send(f"day {count}")
+            told = await running.line(LOAD_S + count * MOST_S)
             memory = dict(zip(columns.split()[3:], told.pop("mb"), strict=True))
             table.row(engine=kind, **told, **memory)
+
+    await asyncio.gather(engine("asr"), engine("tts"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -129,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--calls", default="1,2,4,8,12,16")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each row")
-    parser.add_argument("--day", type=float, metavar="S")
+    parser.add_argument("--day", type=int, metavar="N")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
     if arguments.day:

@@ -4,8 +4,8 @@ asr         Nemotron in int8; its labels are scripted (see engine/nemotron/simul
 tts         Pocket TTS in int8; the length of a clause is scripted, and a buzz is its sound
 edge A T    a server whose recognition and voice are those workers, with a scripted agent
 
-A worker says its URL, and another line when it has loaded. A line "day S" on its input has the
-engine work for S seconds as fast as it can; then it says how much it has done and its memory.
+A worker says its URL, and another line when it has loaded. A line "day N" on its input has the
+engine do N utterances or replies of a second as fast as it can; then it says its memory meanwhile.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from offhook.bench.process import input_lines, say
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
-from offhook.pipeline.speech.recognizer import Final, Progress, Recognizer
+from offhook.pipeline.speech.recognizer import EngineOverloaded, Final, Progress, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.config.config import Asr, Config, Log, Server, Tts, WebRtc
 from offhook.web.http.listening_io import Address, Runner, listener
@@ -36,8 +36,12 @@ WORDS = 12
 TOKEN_CHARS = 4
 FRAMES_PER_TOKEN = 3
 """Frames of 80 ms: 12 words take four seconds."""
-UTTERANCE_S = 4
 DAY_STREAMS = 4
+FULL_S = 0.05
+DAY_WORDS = 3
+"""Of a reply, for a second; utterances are as long."""
+DAY_LOOKS = 0.1, 0.5, 1
+"""Shares of the day after which the memory is read."""
 MAX_CALLS = 64
 
 
@@ -123,9 +127,14 @@ def synthesizer(progress: Progress) -> Synthesizer:
 
 
 async def transcribe(engine: Recognizer) -> None:
-    """One utterance of noise, in a stream of its own."""
-    stream = await engine.open()
-    sound = np.random.default_rng(0).standard_normal(UTTERANCE_S * RATE_IN) * 3000
+    """One utterance of noise, in a stream of its own, once there is room for one."""
+    while True:
+        try:
+            stream = await engine.open()
+            break
+        except EngineOverloaded:
+            await asyncio.sleep(FULL_S)
+    sound = np.random.default_rng(0).standard_normal(RATE_IN) * 3000
     stream.feed(sound.astype(np.int16))
     stream.finish()
     async for event in stream.events():
@@ -137,25 +146,28 @@ async def transcribe(engine: Recognizer) -> None:
 async def speak(engine: Synthesizer) -> None:
     """One reply, not slowed down to the pace of a listener."""
     reply = engine.open(VoiceOptions(live=False, cache=False))
-    reply.write(" ".join(["word"] * WORDS))
+    reply.write(" ".join(["word"] * DAY_WORDS))
     reply.end()
     async for _ in reply:
         pass
 
 
-async def day(engine: Any, once: Callable[[Any], Awaitable[None]], seconds: float) -> None:
-    began, done, memory = time.monotonic(), 0, [resident_mb()]
+async def day(engine: Any, once: Callable[[Any], Awaitable[None]], count: int) -> None:
+    await once(engine)
+    began, memory, begun, ended = time.monotonic(), [resident_mb()], 0, 0
+    looks = {int(share * count) for share in DAY_LOOKS}
 
     async def one_after_another() -> None:
-        nonlocal done
-        while (passed := time.monotonic() - began) < seconds:
-            if len(memory) == 1 and passed > seconds / 10:
-                memory.append(resident_mb())
+        nonlocal begun, ended
+        while begun < count:
+            begun += 1
             await once(engine)
-            done += 1
+            ended += 1
+            if ended in looks:
+                memory.append(resident_mb())
 
     await asyncio.gather(*(one_after_another() for _ in range(DAY_STREAMS)))
-    say({"done": done, "seconds": time.monotonic() - began, "mb": [*memory, resident_mb()]})
+    say({"done": ended, "seconds": time.monotonic() - began, "mb": memory})
 
 
 async def work(kind: str) -> None:
@@ -176,7 +188,7 @@ async def work(kind: str) -> None:
         say({"loaded": True})
         reader = await input_lines()
         while line := (await reader.readline()).split():
-            await day(engine, transcribe if kind == "asr" else speak, float(line[1]))
+            await day(engine, transcribe if kind == "asr" else speak, int(line[1]))
 
     await first_of(serve(worker, listen, Stop()), obey())
 
