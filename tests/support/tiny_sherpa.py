@@ -7,7 +7,7 @@ else.
 
 The graphs have the inputs, outputs and metadata of the models that users have:
 `zipformer2` of icefall's streaming transducers, `zipformer2_ctc` of its CTC models, `nemo` of
-NVIDIA's cache-aware transducers.
+NVIDIA's cache-aware transducers. `voice` is a VITS voice that sings them, a letter a chord.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,6 +54,57 @@ def sound(*labels: int, lead_s: float = 0.0) -> Pcm:
         tones = (np.sin(2 * np.pi * hz * t) for hz in np.linspace(*BANDS_HZ[label], TONES))
         parts += [fade * sum(tones) / TONES / 2, pause]
     return (np.concatenate(parts) * 32767).astype(np.int16)
+
+
+LETTERS = "".join(piece.lstrip("▁")[0] for piece in PIECES)
+"""What the voice sings the bands from."""
+
+
+def voice(folder: Path) -> Path:
+    """The graph makes the sound, as `sound` does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    t = np.arange(int(RATE_IN * (TONE_S + PAUSE_S))) / RATE_IN
+    inside = np.minimum(t, TONE_S - t).clip(0, FADE_S)
+    tones = np.stack([np.linspace(*band, TONES) for band in BANDS_HZ])
+    constants: dict[str, Array] = {
+        "turns": (2 * np.pi * tones[:, :, None]).astype(np.float32),
+        "clock": t.astype(np.float32),
+        "fade": (np.sin(np.pi / 2 * inside / FADE_S) ** 2 / 2).astype(np.float32),
+        "shape": np.array([1, 1, -1], np.int64),
+    }
+    write(
+        folder / "model.onnx",
+        [
+            node("Gather", "turns x", "chords", axis=0),
+            node("Mul", "chords clock", "phases"),
+            node("Sin", "phases", "tones"),
+            node("ReduceMean", "tones", "chord", axes=[2]),
+            node("Mul", "chord fade", "sung"),
+            node("Reshape", "sung shape", "y"),
+        ],
+        [
+            value("x", INT64, 1, "L"),
+            value("x_length", INT64, 1),
+            value("noise_scale", FLOAT, 1),
+            value("length_scale", FLOAT, 1),
+            value("noise_scale_w", FLOAT, 1),
+            value("sid", INT64, 1),
+        ],
+        [value("y", FLOAT, 1, 1, "N")],
+        constants,
+        {
+            "model_type": "vits",
+            "comment": "tiny",
+            "frontend": "characters",
+            "language": "English",
+            "sample_rate": RATE_IN,
+            "n_speakers": 1,
+            "add_blank": 0,
+            "use_eos_bos": 0,
+        },
+    )
+    _tokens(folder, list(LETTERS))
+    return folder
 
 
 def text(*labels: int) -> str:

@@ -106,6 +106,35 @@ def test_chords_become_the_words_that_the_model_knows(model: SherpaStreams) -> N
     assert stable == "dore mifa "
 
 
+def test_what_a_voice_of_sherpa_was_given_to_say_is_read_back_from_its_sound(
+    model: SherpaStreams, tmp_path: Path
+) -> None:
+    import sherpa_onnx
+
+    folder = tiny_sherpa.voice(tmp_path)
+    vits = sherpa_onnx.OfflineTtsVitsModelConfig(
+        model=str(folder / "model.onnx"), tokens=str(folder / "tokens.txt"), lexicon=""
+    )
+    tts = sherpa_onnx.OfflineTts(
+        sherpa_onnx.OfflineTtsConfig(
+            model=sherpa_onnx.OfflineTtsModelConfig(vits=vits, num_threads=1),
+            max_num_sentences=1,
+            silence_scale=1.0,  # pauses are kept
+        )
+    )
+    desk = Desk(model)
+    for labels in MELODIES:
+        if len(labels) == 1:
+            continue  # sherpa-onnx speaks no text of one character
+        letters = "".join(tiny_sherpa.LETTERS[label] for label in labels)
+        spoken = tts.generate(letters)
+        assert spoken.sample_rate == RATE_IN
+        number = desk.engine.open(LIVE)
+        desk.say(number, (np.array(spoken.samples) * 32767).astype(np.int16))
+        assert desk.finals(number)[0].text == text(*labels)
+        desk.engine.close(number)
+
+
 @pytest.mark.parametrize("lead_s", [0.0, 0.05, 0.11, 0.17, 0.23, 0.29])
 def test_the_last_word_is_not_lost_however_the_utterance_fits_the_chunks(
     model: SherpaStreams, lead_s: float
