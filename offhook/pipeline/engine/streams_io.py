@@ -23,12 +23,9 @@ from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
 Tell = Callable[[int, Partial | Final], None]
 
 
-class StreamingEngine(Protocol):
-    """Audio streams in, recognition events out. All methods are called by the inference thread;
-    times are time.monotonic() in s."""
-
-    def open(self, options: StreamOptions) -> int:
-        """Opens a stream and returns its number. Raises EngineError."""
+class Streams(Protocol):
+    """Open audio streams by number. All methods are called by the inference thread; times are
+    time.monotonic() in s."""
 
     def feed(self, number: int, pcm: Pcm, arrived_at: float) -> None:
         """Adds samples that arrived at this time. Raises AudioOverrun."""
@@ -42,6 +39,22 @@ class StreamingEngine(Protocol):
     def turn(self, clock: Callable[[], float]) -> bool: ...
 
     def timer(self) -> float | None: ...
+
+
+class StreamingEngine(Streams, Protocol):
+    """Audio streams in, recognition events out."""
+
+    def open(self, options: StreamOptions) -> int:
+        """Opens a stream and returns its number. Raises EngineError."""
+
+
+class EngineOptions:
+    """A base of `StreamingEngine`s: `open`, which the subclass has, translates the options of a
+    stream for `engine`; all else is the engine's."""
+
+    def __init__(self, engine: Streams) -> None:
+        self.feed, self.finish, self.cancel = engine.feed, engine.finish, engine.cancel
+        self.close, self.turn, self.timer = engine.close, engine.turn, engine.timer
 
 
 class EngineRecognizer:

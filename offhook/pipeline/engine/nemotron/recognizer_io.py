@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from loguru import logger
 
-from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.asr_models import AsrModels, Precision
 from offhook.pipeline.engine.capacity import MAX_FILES, nemotron_capacity
 from offhook.pipeline.engine.cpu_streams import COST_STREAMS, measured_streams
@@ -18,7 +17,7 @@ from offhook.pipeline.engine.nemotron.engine import NemotronEngine
 from offhook.pipeline.engine.nemotron.runner import NemotronRunner, Part, chunk_samples
 from offhook.pipeline.engine.nemotron.utterance import FRAME_MS, LabelText
 from offhook.pipeline.engine.progress import Bar
-from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
+from offhook.pipeline.engine.streams_io import EngineOptions, EngineRecognizer, Tell
 from offhook.pipeline.models import hub_io
 from offhook.pipeline.models.instructions import Instructions
 from offhook.pipeline.models.int8 import instructions
@@ -58,7 +57,7 @@ class NemotronRecognizer(EngineRecognizer):
         self.languages: tuple[str, ...] = ()
         """BCP 47 tags of the model's languages, once it has loaded."""
 
-    def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "NemotronStreams":
+    def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "NemotronOptions":
         """Loads and warms up the model. All memory is allocated before the first call and garbage
         collection is frozen. Raises EngineError."""
         claim_thread(self._device)
@@ -84,7 +83,7 @@ class NemotronRecognizer(EngineRecognizer):
         engine = NemotronEngine(runner, tokenizer, streams, files, tell, wait)
         gc.collect()
         gc.freeze()  # the model is never garbage: exclude it from collection
-        return NemotronStreams(engine, model.config, lookaheads)
+        return NemotronOptions(engine, model.config, lookaheads)
 
     def _read(self, dtype: torch.dtype) -> tuple[Nemotron, LabelText]:
         """Raises EngineError."""
@@ -103,12 +102,13 @@ class NemotronRecognizer(EngineRecognizer):
         return NemotronRunner(model, streams)
 
 
-class NemotronStreams:
-    """Translates stream options for the engine; see `streams_io.StreamingEngine`."""
+class NemotronOptions(EngineOptions):
+    """Opens streams of the engine with the options of a `RecognizerStream`."""
 
     def __init__(
         self, engine: NemotronEngine, config: NemotronConfig, lookaheads: tuple[int, ...]
     ) -> None:
+        super().__init__(engine)
         self._engine, self._config, self._lookaheads = engine, config, lookaheads
 
     def open(self, options: StreamOptions) -> int:
@@ -130,24 +130,6 @@ class NemotronStreams:
             known = ", ".join(sorted(c.languages))
             raise UnsupportedRequest(f"this model does not know {tag!r}; it knows {known}")
         return c.languages.get(tag, c.languages.get(code, 0))
-
-    def feed(self, number: int, pcm: Pcm, arrived_at: float) -> None:
-        self._engine.feed(number, pcm, arrived_at)
-
-    def finish(self, number: int, arrived_at: float) -> None:
-        self._engine.finish(number, arrived_at)
-
-    def cancel(self, number: int) -> None:
-        self._engine.cancel(number)
-
-    def close(self, number: int) -> None:
-        self._engine.close(number)
-
-    def turn(self, clock: Callable[[], float]) -> bool:
-        return self._engine.turn(clock)
-
-    def timer(self) -> float | None:
-        return self._engine.timer()
 
 
 def lookahead_of(lookaheads: tuple[int, ...], options: StreamOptions) -> int:

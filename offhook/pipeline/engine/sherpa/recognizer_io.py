@@ -20,7 +20,7 @@ from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.sherpa.engine import LARGEST_BATCH, SherpaEngine
 from offhook.pipeline.engine.sherpa.model import SherpaStreams, check_version
 from offhook.pipeline.engine.sherpa.model_files import SherpaModel, find_model
-from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
+from offhook.pipeline.engine.streams_io import EngineOptions, EngineRecognizer, Tell
 from offhook.pipeline.speech.recognizer import (
     EngineError,
     Progress,
@@ -93,10 +93,11 @@ def languages_of_prompts(model: SherpaModel) -> tuple[str, ...]:
     return tuple(sorted({prompt.partition("-")[0] for prompt in model.prompts}))
 
 
-class SherpaOptions:
-    """Translates stream options for the engine; see `streams_io.StreamingEngine`."""
+class SherpaOptions(EngineOptions):
+    """Opens streams of the engine with the options of a `RecognizerStream`."""
 
     def __init__(self, engine: SherpaEngine, model: SherpaModel) -> None:
+        super().__init__(engine)
         self._engine, self._model = engine, model
 
     def open(self, options: StreamOptions) -> int:
@@ -123,24 +124,6 @@ class SherpaOptions:
             f"this model hears {', '.join(languages)}, not {tag!r}: another language needs another "
             "model"
         )
-
-    def feed(self, number: int, pcm: Pcm, arrived_at: float) -> None:
-        self._engine.feed(number, pcm, arrived_at)
-
-    def finish(self, number: int, arrived_at: float) -> None:
-        self._engine.finish(number, arrived_at)
-
-    def cancel(self, number: int) -> None:
-        self._engine.cancel(number)
-
-    def close(self, number: int) -> None:
-        self._engine.close(number)
-
-    def turn(self, clock: Callable[[], float]) -> bool:
-        return self._engine.turn(clock)
-
-    def timer(self) -> float | None:
-        return self._engine.timer()
 
 
 def _noise(model: SherpaModel) -> Pcm:

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.nemotron.engine import MAX_LABELS, NemotronEngine
-from offhook.pipeline.engine.nemotron.recognizer_io import NemotronStreams
+from offhook.pipeline.engine.nemotron.recognizer_io import NemotronOptions
 from offhook.pipeline.engine.nemotron.runner import (
     Label,
     Part,
@@ -342,7 +342,7 @@ def test_the_language_told_is_that_asked_for_or_that_of_a_tag(
     desk = Desk()
     languages = {"de": 9, "fr": 8, "pt": 13, "pt-BR": 12, "no": 103}
     config = NemotronConfig(lookaheads=(0, 1, 13), prompts=128, languages=languages)
-    number = NemotronStreams(desk.engine, config, config.lookaheads).open(
+    number = NemotronOptions(desk.engine, config, config.lookaheads).open(
         StreamOptions(80, language=asked)
     )
     desk.engine.feed(number, frames(*labels), 0.0)
@@ -370,7 +370,7 @@ def test_a_region_has_a_prompt_of_its_own(asked: str | None, prompt: int) -> Non
     config = NemotronConfig(
         lookaheads=(0, 1, 13), prompts=128, default_prompt=101, languages=languages
     )
-    hearing = NemotronStreams(desk.engine, config, config.lookaheads)
+    hearing = NemotronOptions(desk.engine, config, config.lookaheads)
     number = hearing.open(StreamOptions(80, language=asked))
     desk.engine.feed(number, frames(2), 0.0)
     desk.run()
@@ -382,7 +382,7 @@ def test_a_region_has_a_prompt_of_its_own(asked: str | None, prompt: int) -> Non
 
 def test_a_model_of_english_tells_english() -> None:
     desk = Desk()
-    hearing = NemotronStreams(desk.engine, NemotronConfig(), (0, 1, 13))
+    hearing = NemotronOptions(desk.engine, NemotronConfig(), (0, 1, 13))
     number = hearing.open(StreamOptions(80, language="en-GB"))
     other = hearing.open(StreamOptions(80))
     for stream in (number, other):
