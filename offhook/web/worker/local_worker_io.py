@@ -35,6 +35,7 @@ from offhook.web.engines.choice import (
 )
 from offhook.web.engines.engines_io import EMBEDDED, check_engine, official_python, with_usual_model
 from offhook.web.engines.machine_io import look
+from offhook.web.http.listening_io import BACKLOG
 from offhook.web.worker.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
 from offhook.web.worker.worker_io import BROKEN
 
@@ -51,8 +52,6 @@ AUTO_RETRY_MAX_S = 600.0
 """The same for an engine of `auto`, which something always waits for: doubled by each failure."""
 END_S = 5.0
 """Time limit in s for the child to exit when asked; then it is killed."""
-BACKLOG = 1024
-"""Connections that may wait for a child: as many as the streams of a large server."""
 MAX_MISSED_BEATS = 6
 """Missed heartbeats after which a loaded child counts as hung and is killed."""
 LOG_LINE_BYTES = 1 << 16

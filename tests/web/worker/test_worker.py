@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -29,13 +30,15 @@ from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.streams import utterance_queue
 from offhook.web.config.config import Asr, Config, WebRtc
 from offhook.web.edge.edge_io import Edge
-from offhook.web.http.listening_io import Address
+from offhook.web.http.listening_io import Address, listener
+from offhook.web.routes_io import listening
 from offhook.web.speech_api.sockets import worker_stream_io
-from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker import local_worker_io
 from offhook.web.worker.local_worker_io import on_demand
 from offhook.web.worker.worker_child_io import ChildSettings
 from offhook.web.worker.worker_io import Worker, WorkerSettings
+from tests.pipeline.conversation.speller import Speller
 from tests.web.worker.workers import (
     ROOT,
     SOON,
@@ -52,6 +55,8 @@ from tests.web.worker.workers import (
     worker_app,
 )
 
+SYN_AGAIN_S = 0.9
+"""Time limit in s for a connection; the system repeats one that was not queued after 1 s."""
 POCKETSPHINX = ChildSettings("pocketsphinx", AsrModels("en-us"), 8, 0, "INFO")
 module_loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -490,6 +495,25 @@ async def test_stopping_lets_streams_end_and_tells_those_that_do_not(
 def test_an_address_that_is_none_says_so(text: str) -> None:
     with pytest.raises(ValueError, match="give HOST:PORT or unix:PATH"):
         Address.parse(text)
+
+
+async def test_four_hundred_who_come_back_at_once_are_all_served() -> None:
+    """As after the death of another worker, while this one is busy for a moment."""
+    settings = WorkerSettings("spelling", "1")
+    worker = Worker(settings, lambda progress: Speller(), TtsMetrics())
+    clients = []
+    access = settings.access()
+    async with listening(worker, lambda: access, [listener(Address())]) as (url,):
+        host, _, port = url.removeprefix("http://").partition(":")
+        for _ in range(400):  # nothing is accepted meanwhile: the loop does not run
+            clients.append(socket.create_connection((host, int(port)), timeout=SYN_AGAIN_S))
+        for client in clients:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        for client in clients:
+            client.settimeout(SOON)
+            answer = await asyncio.to_thread(client.recv, 15)
+            assert answer == b"HTTP/1.1 200 OK"
+            client.close()
 
 
 def test_addresses() -> None:

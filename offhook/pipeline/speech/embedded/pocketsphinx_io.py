@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from loguru import logger
 
@@ -37,12 +37,15 @@ from offhook.pipeline.speech.recognizer import (
     Word,
 )
 from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
+from offhook.pipeline.speech.streams.retry import Losses
 from offhook.pipeline.speech.streams.utterance_queue import (
     SAMPLES_PER_MS,
     Utterance,
     UtteranceQueue,
 )
 
+MAX_LOSSES = 2
+"""Crashes of workers, with an utterance in progress, after which it is given up."""
 PIPE_BYTES = 1 << 16
 """Limit of data buffered for a worker; beyond it, audio waits in its utterance."""
 AUDIO_BYTES = 1 << 14
@@ -87,7 +90,7 @@ class StableText:
 class PlacedUtterance(Utterance):
     """An utterance assigned to a worker; given up if it was in progress in too many crashes."""
 
-    max_losses: ClassVar[int] = 2
+    losses: Losses = field(default_factory=lambda: Losses(MAX_LOSSES, within_s=0.0))
     frame_number: int
     """Number in its frames, unique in the process."""
     stream: "PocketSphinxStream"
@@ -341,7 +344,7 @@ class PocketSphinxRecognizer:
         # Data still in its pipe is ignored.
         orphans, worker.utterances = worker.utterances, {}
         for utterance in orphans.values():
-            if utterance.stream.queue.lose(utterance):
+            if utterance.stream.queue.lose(utterance, time.monotonic()):
                 self._place(utterance)
             else:
                 logger.error("x pocketsphinx gives up an utterance after crashes of its worker")

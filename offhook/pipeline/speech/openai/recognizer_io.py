@@ -31,7 +31,7 @@ from offhook.pipeline.speech.recognizer import (
     Word,
 )
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Priority
-from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
+from offhook.pipeline.speech.streams.retry import SPREAD_S, AttemptFailed, RetryPolicy
 from offhook.pipeline.speech.streams.rolling_text import RollingText, samples
 from offhook.pipeline.speech.streams.utterance_queue import UtteranceState
 from offhook.pipeline.speech.streams.utterance_stream_io import (
@@ -149,7 +149,7 @@ class OpenAiRecognizer:
         """Emits partials until cancelled or until they cannot succeed."""
         rolling = RollingText()
         step, heard = options.update_ms * RATE_IN // 1000 * 2, 0
-        patience = RetryPolicy(LIVE_GIVE_UP_S)
+        patience = RetryPolicy(LIVE_GIVE_UP_S, spread_s=SPREAD_S)
         while True:
             while len(utterance.pcm) - heard < step:
                 await utterance.news()
@@ -162,7 +162,7 @@ class OpenAiRecognizer:
                     answer = await self._post(piece, options, PARTIAL_TIMEOUT_S, words=False)
                 timing = utterance.partial_timing(2 * window.stop, due, started)
                 tell(replace(rolling.update(window, answer.text), timing=timing))
-                patience = RetryPolicy(LIVE_GIVE_UP_S)
+                patience = RetryPolicy(LIVE_GIVE_UP_S, spread_s=SPREAD_S)
             except AttemptFailed as failed:
                 pause = patience.pause_s(failed, asyncio.get_running_loop().time())
                 logger.warning("x partial: {}", self._server.explain(failed))

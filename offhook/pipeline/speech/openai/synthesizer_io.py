@@ -32,7 +32,7 @@ from offhook.pipeline.speech.openai.client_io import (
 )
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Priority
-from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
+from offhook.pipeline.speech.streams.retry import SPREAD_S, AttemptFailed, Losses, RetryPolicy
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
     Speech,
@@ -58,8 +58,6 @@ FILE_SOUND_TIMEOUT_S = 300.0
 GIVE_UP_S = 15.0
 """Time in s after the first failure of a clause at which a live reply gives up."""
 FILE_GIVE_UP_S = 120.0
-MAX_LOSSES = 3
-"""Number of interrupted responses after which a clause is given up."""
 WARM_UP = "Hello."
 USUAL_LETTERS_PER_S = 13.0
 """Assumed pace of a new voice."""
@@ -406,24 +404,27 @@ class OpenAiSpeech:
     async def _ask_for(self, clause: Clause) -> None:
         """Requests the clause until all its audio has arrived or it is given up."""
         loop = asyncio.get_running_loop()
-        patience = RetryPolicy(GIVE_UP_S if self._options.live else FILE_GIVE_UP_S)
-        losses = 0
+        give_up_s = GIVE_UP_S if self._options.live else FILE_GIVE_UP_S
+        patience = RetryPolicy(give_up_s, spread_s=SPREAD_S)
+        losses = Losses()
         while not clause.says_nothing:
             try:
                 await self._synthesizer.speak(clause, self._options)
                 break
             except AttemptFailed as failed:
-                losses += clause.samples > 0
-                pause = patience.pause_s(failed, loop.time())
+                now = loop.time()
+                if clause.samples:
+                    losses.add(now)
+                pause = patience.pause_s(failed, now)
                 words = self._synthesizer.explain(failed)
-                if pause is None or losses == MAX_LOSSES:
+                if pause is None or losses.are_too_many(now):
                     self.fail(failed.as_error(words, self._options.demands()))
                     return
                 if words != self._said:
                     logger.warning("x {}", words)
                     self._said = words
                 clause.lose()
-                await asyncio.sleep(pause)
+                await asyncio.sleep(max(pause, losses.pause_s(now)))
         clause.end()
 
     # --- its end ---

@@ -8,6 +8,7 @@ that no words are lost if a worker fails.
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -51,8 +52,9 @@ from offhook.pipeline.speech.remote.worker_client_io import (
 )
 from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError
 from offhook.pipeline.speech.streams.languages import UNKNOWN
+from offhook.pipeline.speech.streams.quarantine_io import Quarantine
 from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
-from offhook.pipeline.speech.streams.retry import RetryPolicy
+from offhook.pipeline.speech.streams.retry import SPREAD_S, RetryPolicy
 from offhook.pipeline.speech.streams.utterance_queue import (
     Utterance,
     UtteranceQueue,
@@ -98,6 +100,7 @@ class RemoteRecognizer:
         self.url = url
         self.losses: Counter[Loss] = Counter()
         """Connections lost while results were due."""
+        self.quarantine = Quarantine()
         self._client = WorkerClient("asr", url, api_key)
 
     async def start(self, options: StreamOptions = DEFAULT_OPTIONS) -> None:
@@ -146,6 +149,10 @@ async def ready_of(socket: aiohttp.ClientWebSocketResponse) -> Ready:
     return message
 
 
+def _nothing() -> None:
+    pass
+
+
 class RemoteStream(QueuedStream[WireUtterance]):
     """A `RecognizerStream` that survives lost connections."""
 
@@ -159,6 +166,8 @@ class RemoteStream(QueuedStream[WireUtterance]):
         self._to_cancel = False
         """Whether the utterance in progress on the connection must be cancelled."""
         self._wire_samples = 0
+        self._leave_quarantine: Callable[[], None] = _nothing
+        """Ends the turn of a suspected utterance."""
         self._news = asyncio.Event()
         """Set when there is something to send."""
         self.run(self._stay_connected(), "remote recognizer")
@@ -187,7 +196,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
 
     async def _stay_connected(self) -> None:
         loop = asyncio.get_running_loop()
-        retry, said = RetryPolicy(first_s=RECONNECT_S), ""
+        retry, said = RetryPolicy(first_s=RECONNECT_S, spread_s=SPREAD_S), ""
         lost: Exception = ConnectionError("it is not connected")
         lost_at = loop.time()
         while True:
@@ -199,8 +208,11 @@ class RemoteStream(QueuedStream[WireUtterance]):
                     await ready_of(socket)
                     retry.reset()
                     said, ready = "", True
+                    if any(utterance.losses.is_suspect for utterance in self.queue):
+                        self._leave_quarantine = await self._recognizer.quarantine.enter()
                     await self._converse(socket)
                 finally:
+                    self._leave_quarantine()
                     with suppress(*LOST):
                         await socket.close()
             except LOST as error:
@@ -219,16 +231,27 @@ class RemoteStream(QueuedStream[WireUtterance]):
                     said, lost, [u for u in self.queue if u.state is UtteranceState.FINISHED]
                 )
             await asyncio.sleep(retry.next_s())
+            await self._until_allowed()
+
+    async def _until_allowed(self) -> None:
+        """Waits until utterances that were lost too often may be tried again."""
+        loop = asyncio.get_running_loop()
+        while pause_s := max((u.losses.pause_s(loop.time()) for u in self.queue), default=0.0):
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._news.wait()
 
     def _forget_connection(self, error: Exception) -> None:
-        hopeless = [u for u in self._on_wire.values() if not self.queue.lose(u)]
+        now, url = asyncio.get_running_loop().time(), self._recognizer.url
+        hopeless = [u for u in self._on_wire.values() if not self.queue.lose(u, now, url)]
         for utterance in self._on_wire.values():
             utterance.wire_number = None
         self._numbers = itertools.count()
         self._on_wire.clear()
         self._to_cancel = False
         self._wire_samples = 0
-        times = WireUtterance.max_losses
+        times = max((utterance.losses.count for utterance in hopeless), default=0)
         self._give_up(f"the worker was lost {times} times while recognizing them", error, hopeless)
 
     async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -272,6 +295,8 @@ class RemoteStream(QueuedStream[WireUtterance]):
         self.emit(utterance, event)
         if utterance.state is UtteranceState.DONE:
             del self._on_wire[message.utterance]
+            if utterance.losses.is_suspect:
+                self._leave_quarantine()
 
     async def _send(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         while True:

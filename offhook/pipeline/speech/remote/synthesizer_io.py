@@ -7,14 +7,14 @@ be started twice. Unread audio of that word is discarded.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.pipeline.speech.remote.tts_connection_io import ConnectionPool
+from offhook.pipeline.speech.remote.tts_connection_io import Connection, ConnectionPool
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, Command, End, Text
 from offhook.pipeline.speech.remote.voices_io import RemoteClone, RemoteVoices
 from offhook.pipeline.speech.remote.worker_client_io import (
@@ -28,15 +28,13 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     is_hopeless,
 )
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError
-from offhook.pipeline.speech.streams.retry import RetryPolicy
+from offhook.pipeline.speech.streams.retry import SPREAD_S, Losses, RetryPolicy
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
 
 MAX_UNREAD_S = 30
 """Unread audio of one reply in s beyond which the connection is no longer read, which throttles the
 worker."""
-MAX_LOSSES = 3
-"""Lost connections, without a word in between, after which a reply is given up."""
 GIVE_UP_S = 30.0
 """Time in s without a connection, or while refused, after which a reply is given up; waiting for a
 worker to load counts as connected."""
@@ -120,11 +118,13 @@ class RemoteSpeech:
         self._error: EngineError | None = None
         self._heard = asyncio.Event()
         self._taken = asyncio.Event()
-        self._losses = 0
+        self._losses = Losses()
         """Lost connections since the last word."""
+        self._leave_quarantine: Callable[[], None] = _nothing
+        """Ends the turn of suspected text."""
         self._refused_at: float | None = None
         """When the reply was first refused since its last audio."""
-        self._retry = RetryPolicy(first_s=RECONNECT_S)
+        self._retry = RetryPolicy(first_s=RECONNECT_S, spread_s=SPREAD_S)
         self._pause = 0.0
         """Delay in s before the next connection attempt."""
         self._said = ""
@@ -206,7 +206,9 @@ class RemoteSpeech:
             self._unmarked.appendleft(written)
             raise ProtocolError("a mark does not match the text written")
         self._waiting_chars -= len(text)
-        self._losses = 0
+        if self._losses.count:
+            self._losses.clear()
+            self._leave_quarantine()
         pcm = NO_SOUND
         if self._pieces and not self._pieces[-1].text:
             pcm = self._pieces.pop().pcm
@@ -222,6 +224,8 @@ class RemoteSpeech:
     def lose(self, error: Exception) -> None:
         """Handles the loss of the connection."""
         self._connection = None
+        self._leave_quarantine()
+        now = asyncio.get_running_loop().time()
         while self._pieces and not self._pieces[-1].text:
             self._unread_samples -= len(self._pieces.pop().pcm)
         self._unsent.extendleft(reversed(self._unmarked))
@@ -231,19 +235,20 @@ class RemoteSpeech:
         if isinstance(
             error, WorkerRefused
         ):  # it says why it goes, and was not broken by this reply
-            now = asyncio.get_running_loop().time()
             self._refused_at = self._refused_at or now
             hopeless = now - self._refused_at > GIVE_UP_S
         else:
-            self._losses += 1
+            self._losses.add(now, self._connections.client.url)
         if self._connections.closed:
             self._fail("the synthesizer is closed", error)
         elif self._complete and self._nothing_to_say():
             self.finish()
-        elif self._losses == MAX_LOSSES:
-            words = f"it was lost {MAX_LOSSES} times over the same words: {in_words(error)}"
+        elif self._losses.are_too_many(now):
+            times = self._losses.count
+            words = f"it was lost {times} times over the same words: {in_words(error)}"
             self._fail(words, error)
         elif not self._fails_for(error, hopeless):
+            self._pause = max(self._pause, self._losses.pause_s(now))
             self._connecting = self._connections.run(self._connect(), "connect")
 
     # --- connecting ---
@@ -262,12 +267,28 @@ class RemoteSpeech:
                     if self._fails_for(error, hopeless=loop.time() > until):
                         return
                     continue
-                self._connection = connection
-                connection.begin(self)
-                return
+                if await self._may_begin(connection):
+                    self._connection = connection
+                    connection.begin(self)
+                    return
         except asyncio.CancelledError as error:
             self._fail("the synthesizer is closed", error)
             raise
+
+    async def _may_begin(self, connection: Connection) -> bool:
+        """Waits for the turn of suspected text; returns False if the connection was lost
+        meanwhile."""
+        if not self._losses.is_suspect:
+            return True
+        try:
+            self._leave_quarantine = await self._connections.quarantine.enter()
+        except asyncio.CancelledError:
+            connection.hang_up()
+            raise
+        if connection.is_lost:
+            self._leave_quarantine()
+            return False
+        return True
 
     def _fails_for(self, error: Exception, hopeless: bool = False) -> bool:
         """Fails the reply if a retry cannot help, and returns whether it did."""
@@ -292,6 +313,7 @@ class RemoteSpeech:
         if self._over:
             return
         self._over = True
+        self._leave_quarantine()
         self._unsent.clear()
         self._unmarked.clear()
         if self._connecting is not None:
@@ -304,6 +326,10 @@ class RemoteSpeech:
 
     def _nothing_to_say(self) -> bool:
         return not any(text.strip() for text in self._unsent)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _up_to(texts: deque[str], chars: int) -> str:

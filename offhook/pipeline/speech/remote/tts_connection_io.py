@@ -36,6 +36,7 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     message_of,
 )
 from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError, samples_of
+from offhook.pipeline.speech.streams.quarantine_io import Quarantine
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 
 MAX_SPARE = 16
@@ -71,6 +72,7 @@ class ConnectionPool:
         """The worker's voices, as last reported."""
         self._spare: list[Connection] = []
         """Idle connections, most recently used last."""
+        self.quarantine = Quarantine()
         self._tasks = TaskSet()
 
     def run(self, coroutine: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
@@ -146,6 +148,10 @@ class Connection:
         """Set when there is something to send."""
         self._receiving = pool.run(self._receive(), "receive")
         self._sending = pool.run(self._send(), "send")
+
+    @property
+    def is_lost(self) -> bool:
+        return self._receiving.done()
 
     def begin(self, reply: Reply) -> None:
         self._reply = reply

@@ -1,12 +1,29 @@
-"""Failed attempts, and whether and when to retry them."""
+"""Failed attempts and lost workers, and whether and when to try again.
+
+Losses in quick succession are mostly not the fault of the work: a balancer that changes its mind
+cuts every stream several times within a second. So work is given up only after MAX_LOSSES and after
+LOSSES_S. But input that crashes its worker would take all other streams of it along each time: from
+SUSPECT_LOSSES on it is tried again one at a time (`Quarantine`), and after MAX_LOSSES only once
+more, when LOSSES_S are over.
+"""
 
 import math
+import random
 
 from offhook.pipeline.speech.recognizer import EngineError, EngineFault, UnsupportedRequest
 
 RETRY_S = 0.1
 RETRY_MAX_S = 5.0
 """Maximum pause in s between retries, unless the server asks for more; pauses double each time."""
+SPREAD_S = 0.1
+"""Maximum random addition in s to the pause before a reconnection, so that all who lost the same
+server do not return at the same moment."""
+MAX_LOSSES = 3
+"""Losses after which work may be given up."""
+LOSSES_S = 10.0
+"""Time in s since the first loss before which work is not given up."""
+SUSPECT_LOSSES = 2
+"""Losses from which on the work itself is suspected."""
 
 
 class AttemptFailed(Exception):
@@ -39,13 +56,18 @@ class AttemptFailed(Exception):
 
 
 class RetryPolicy:
-    """Pauses between retries: `first_s`, doubling up to `max_s`, and a time to give up. `now` is in
-    s of one monotonic clock."""
+    """Pauses between retries: `first_s`, doubling up to `max_s`, each with up to `spread_s` of
+    chance added, and a time to give up. `now` is in s of one monotonic clock."""
 
     def __init__(
-        self, give_up_s: float = math.inf, first_s: float = RETRY_S, max_s: float = RETRY_MAX_S
+        self,
+        give_up_s: float = math.inf,
+        first_s: float = RETRY_S,
+        max_s: float = RETRY_MAX_S,
+        spread_s: float = 0.0,
     ) -> None:
         self._give_up_s, self._first_s, self._max_s = give_up_s, first_s, max_s
+        self._spread_s = spread_s
         self.reset()
 
     def reset(self) -> None:
@@ -57,7 +79,7 @@ class RetryPolicy:
         """Returns the pause in s after another failure, for something that is never given up."""
         pause = self._pause
         self._pause = min(2 * pause, self._max_s)
-        return pause
+        return pause + random.uniform(0.0, self._spread_s)
 
     def pause_s(self, failed: AttemptFailed, now: float) -> float | None:
         """Returns the pause in s before the next attempt, or None to give up."""
@@ -65,3 +87,47 @@ class RetryPolicy:
             self._until = now + self._give_up_s
         pause = max(self.next_s(), failed.after_s)
         return None if failed.hopeless or now + pause > self._until else pause
+
+
+class Losses:
+    """The losses of one utterance, or of one word to be spoken. Times are in s of one monotonic
+    clock."""
+
+    def __init__(self, most: int = MAX_LOSSES, within_s: float | None = None) -> None:
+        """Work is given up after `most` losses and `within_s`; None: LOSSES_S."""
+        self.count = 0
+        self._most = most
+        self._within_s = within_s
+        self._first_at = 0.0
+        self._workers: set[str] = set()
+
+    def add(self, now: float, worker: str = "") -> None:
+        """Records a loss of `worker`."""
+        if not self.count:
+            self._first_at = now
+        self.count += 1
+        self._workers.add(worker)
+
+    def clear(self) -> None:
+        """Forgets the losses, since the work goes on elsewhere."""
+        self.count = 0
+        self._workers.clear()
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the work may be what ends its workers."""
+        return self.count >= SUSPECT_LOSSES
+
+    def are_too_many(self, now: float, *, has_others: bool = False) -> bool:
+        """Returns whether to give up; with `has_others`, not before two workers were lost."""
+        if self.count < self._most or (has_others and len(self._workers) < 2):
+            return False
+        return self._left_s(now) <= 0
+
+    def pause_s(self, now: float) -> float:
+        """Returns the minimum time in s before the next attempt."""
+        return max(0.0, self._left_s(now)) if self.count >= self._most else 0.0
+
+    def _left_s(self, now: float) -> float:
+        within_s = LOSSES_S if self._within_s is None else self._within_s
+        return self._first_at + within_s - now

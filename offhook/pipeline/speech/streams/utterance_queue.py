@@ -31,6 +31,7 @@ from offhook.pipeline.speech.recognizer import Final, Partial
 from offhook.pipeline.speech.streams.audio_chunks import SEARCH_S, split
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.streams.partials import without_prefix
+from offhook.pipeline.speech.streams.retry import Losses
 from offhook.pipeline.speech.streams.rolling_text import samples
 from offhook.pipeline.speech.timing import Arrivals
 
@@ -129,9 +130,6 @@ class Utterance:
     cut_at_quiet: ClassVar[bool] = False
     """Whether an overlong utterance is split at a quiet place, SEARCH_S before or after the limit,
     in the part that has not been sent."""
-    max_losses: ClassVar[int] = 3
-    """Number of losses after which it is given up."""
-
     start: int
     """Start of its audio not covered by a final, in samples of the stream."""
     number: int = 0
@@ -150,7 +148,7 @@ class Utterance:
     finish_sent: bool = False
     continues: bool = False
     """Whether it was split rather than ended by the speaker."""
-    losses: int = 0
+    losses: Losses = field(default_factory=Losses)
     shown: Partial = NOTHING
     """The last partial emitted."""
     finals: list[Final] = field(default_factory=list)
@@ -304,13 +302,13 @@ class UtteranceQueue(Generic[U]):
                 utterance.finals.append(replace(event, continues=utterance.continues))
         return self._settled_events()
 
-    def lose(self, utterance: U) -> bool:
-        """Records a loss; returns whether the utterance is to be sent again rather than given
-        up."""
+    def lose(self, utterance: U, now: float, worker: str = "", *, has_others: bool = False) -> bool:
+        """Records a loss of `worker`; returns whether the utterance is to be sent again rather than
+        given up. `has_others`: whether there are other workers."""
         if utterance.apply(Event.LOSS) is Action.REPLAY:
             utterance.rewind()
-            utterance.losses += 1
-        return utterance.losses < utterance.max_losses
+            utterance.losses.add(now, worker)
+        return not utterance.losses.are_too_many(now, has_others=has_others)
 
     def give_up(self, utterance: U) -> list[Partial | Final]:
         """Gives up the utterance and returns the events to emit."""

@@ -16,7 +16,7 @@ from loguru import logger
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions, Timing
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
-from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
+from offhook.pipeline.speech.streams.retry import SPREAD_S, AttemptFailed, RetryPolicy
 from offhook.pipeline.speech.streams.utterance_queue import (
     Utterance,
     UtteranceQueue,
@@ -132,7 +132,8 @@ class UtteranceStream(QueuedStream[WholeUtterance]):
     async def _recognize_whole(self, utterance: WholeUtterance) -> Final | None:
         """Returns its Final; None if it is given up."""
         loop = asyncio.get_running_loop()
-        patience = RetryPolicy(LIVE_GIVE_UP_S if self._options.live else FILE_GIVE_UP_S)
+        give_up_s = LIVE_GIVE_UP_S if self._options.live else FILE_GIVE_UP_S
+        patience = RetryPolicy(give_up_s, spread_s=SPREAD_S)
         while True:
             utterance.rewind()
             try:

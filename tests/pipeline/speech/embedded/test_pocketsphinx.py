@@ -20,7 +20,7 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.embedded import pocketsphinx_io
 from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech.embedded.pocketsphinx_io import (
-    PlacedUtterance,
+    MAX_LOSSES,
     PocketSphinxRecognizer,
     PocketSphinxStream,
     StableText,
@@ -272,7 +272,7 @@ async def test_an_utterance_that_no_worker_survives_is_given_up(
 ) -> None:
     stream = await recognizer.open()
     stream.feed(phrase)
-    for _ in range(PlacedUtterance.max_losses):
+    for _ in range(MAX_LOSSES):
         (worker,) = recognizer._workers
         await worker.ready.wait()
         worker.kill()

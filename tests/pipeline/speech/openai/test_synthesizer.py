@@ -12,6 +12,7 @@ import pytest
 from offhook.pipeline.speech.openai import synthesizer_io as openai_synthesizer_io
 from offhook.pipeline.speech.openai.synthesizer_io import OpenAiSpeech, OpenAiSynthesizer
 from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.streams import retry
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, UnknownVoice, VoiceOptions
 from tests.pipeline.speech.openai.openai_server import (
     WORD,
@@ -273,12 +274,15 @@ async def test_sound_that_nobody_has_taken_is_not_said_twice() -> None:
     assert sound_of(pieces) == tones(text).tolist()
 
 
-async def test_a_server_that_is_always_cut_is_given_up() -> None:
+async def test_a_server_that_is_always_cut_is_given_up_but_not_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retry, "LOSSES_S", 2.0)
     async with openai_stub() as stub, synthesizer_of(stub) as synthesizer:
         stub.faults += [cut_after(tones("One").tobytes(), "audio/pcm")] * 9
         with pytest.raises(EngineError, match="closed the connection early"):
             await spoken(said(synthesizer.open(), "Onetwothree."))
-        assert len(stub.faults) == 9 - openai_synthesizer_io.MAX_LOSSES
+        assert len(stub.faults) == 9 - (retry.MAX_LOSSES + 1)
 
 
 HOPELESS = {

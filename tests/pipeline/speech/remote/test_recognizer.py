@@ -22,9 +22,8 @@ from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
 from offhook.pipeline.speech.remote.recognizer_io import (
     RemoteRecognizer,
     RemoteStream,
-    WireUtterance,
 )
-from offhook.pipeline.speech.streams import utterance_queue
+from offhook.pipeline.speech.streams import quarantine_io, retry, utterance_queue
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.web.worker.workers import LosableServer
@@ -248,9 +247,54 @@ async def test_a_final_under_way_when_its_utterance_is_cancelled_is_nobodys(
         assert [final.text for final in await finals(stream)] == ["2"]
 
 
-async def test_sound_that_no_worker_survives_is_given_up(server: Server) -> None:
+async def test_losses_in_quick_succession_cost_no_words(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with connected(server) as stream:
-        for _ in range(WireUtterance.max_losses):
+        for value in range(retry.MAX_LOSSES):
+            stream.feed(sound(value))
+            await until(lambda: stream._on_wire)
+            await server.down()
+            await server.up()
+        (utterance,) = stream.queue
+        assert utterance.losses.count == retry.MAX_LOSSES
+        monkeypatch.setattr(retry, "LOSSES_S", 0.0)  # the pause before the last attempt is over
+        stream.feed(sound(3))
+        stream.finish()
+        assert [(final.text, final.lost) for final in await finals(stream)] == [("0 1 2 3", False)]
+
+
+async def test_suspects_are_tried_again_one_at_a_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quarantine_io, "ALONE_S", 60.0)
+    recognizer = RemoteRecognizer(server.url)
+    streams = [await recognizer.open() for _ in range(3)]
+    for _ in range(retry.SUSPECT_LOSSES):
+        for number, stream in enumerate(streams):
+            stream.feed(sound(number))
+        await until(lambda: all(stream._on_wire for stream in streams))
+        await server.down()
+        await server.up()
+    heard: list[str] = []
+    for _ in streams:
+        await until(lambda: any(stream._on_wire for stream in streams))
+        await asyncio.sleep(0.2)
+        (alone,) = [stream for stream in streams if stream._on_wire]
+        alone.finish()
+        heard += [final.text for final in await finals(alone)]
+    assert sorted(heard) == ["0 0", "1 1", "2 2"]
+    for stream in streams:
+        await stream.close()
+    await recognizer.close()
+
+
+async def test_sound_that_no_worker_survives_is_given_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "LOSSES_S", 0.0)
+    async with connected(server) as stream:
+        for _ in range(retry.MAX_LOSSES):
             stream.feed(sound(1))
             await until(lambda: stream._on_wire)
             await server.down()

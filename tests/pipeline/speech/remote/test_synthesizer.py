@@ -22,6 +22,7 @@ from offhook.pipeline.speech.remote.synthesizer_io import RemoteSpeech, RemoteSy
 from offhook.pipeline.speech.remote.tts_connection_io import ConnectionPool
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, End, Text
 from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
+from offhook.pipeline.speech.streams import retry
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
     Speech,
@@ -247,7 +248,7 @@ async def test_of_a_lost_connection_sound_nobody_took_is_not_heard_twice(server:
 async def test_a_reply_survives_any_number_of_losses_with_words_between(server: Server) -> None:
     async with connected(server) as synthesizer:
         reply = synthesizer.open()
-        for number in range(remote_synthesizer_io.MAX_LOSSES + 2):
+        for number in range(retry.MAX_LOSSES + 2):
             reply.write(f"number {number} ")
             await pieces_until(reply, f"number{number}", f"number {number} ")
             await server.down()
@@ -279,11 +280,15 @@ async def test_a_reply_lost_after_its_last_word_is_over(server: Server) -> None:
         await server.up()
 
 
-async def test_words_that_no_worker_survives_are_given_up(server: Server) -> None:
+@pytest.mark.parametrize("within_s", [0.0, retry.LOSSES_S])
+async def test_words_that_no_worker_survives_are_given_up_but_not_at_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch, within_s: float
+) -> None:
+    monkeypatch.setattr(retry, "LOSSES_S", within_s)
     async with connected(server) as synthesizer:
         reply = synthesizer.open()
         heard: list[Speech] = []
-        for loss in range(remote_synthesizer_io.MAX_LOSSES):
+        for loss in range(retry.MAX_LOSSES):
             server.voice.hold_after = server.voice.letters + (3 if loss else 4)
             server.voice.may_speak.set()
             reply.write("" if loss else "x poison")
@@ -292,8 +297,12 @@ async def test_words_that_no_worker_survives_are_given_up(server: Server) -> Non
             heard += await pieces_until(reply, "poi" if loss else "x", "" if loss else "x ")
             await server.down()
             await server.up()
-        with pytest.raises(EngineError, match="lost 3 times over the same words"):
-            await pieces(reply)
+        if within_s:
+            assert reply._pause > within_s / 2, "it is tried once more when the time is over"
+            reply.cancel()
+        else:
+            with pytest.raises(EngineError, match="lost 3 times over the same words"):
+                await pieces(reply)
         assert said(heard)[0] == "x "
         server.voice.may_speak.set()
         assert await say(synthesizer, "go on") == ("go on", "goon")
@@ -327,6 +336,7 @@ async def test_a_worker_that_speaks_otherwise_is_given_up(
 ) -> None:
     """It says these to every connection; None: once it has been told something."""
     monkeypatch.setattr(remote_synthesizer_io, "GIVE_UP_S", 0.1)
+    monkeypatch.setattr(retry, "LOSSES_S", 0.0)
 
     async def speak(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
@@ -551,7 +561,8 @@ async def _every_text_once(actions: list[tuple[str, object]]) -> None:
             if spoken:
                 reply.mark(spoken)
         elif action == "lose":
-            reply._losses, at_worker = 0, ""
+            at_worker = ""
+            reply._losses.clear()
             reply.lose(ConnectionError("gone"))
         elif reply._pieces:
             marks += (await anext(heard)).text

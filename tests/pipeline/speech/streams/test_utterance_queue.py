@@ -85,7 +85,7 @@ class Stream:
             case "final" if utterance:
                 self.end_of(utterance)
             case "lose" if utterance:
-                if not self.queue.lose(utterance):
+                if not self.queue.lose(utterance, float(which * size)):
                     self.told += self.queue.give_up(utterance)
             case "give up" if utterance:
                 self.told += self.queue.give_up(utterance)
@@ -184,13 +184,14 @@ def test_sound_is_sent_again_from_the_beginning_when_whoever_heard_it_is_lost() 
     queue.finish(0.0)
     assert utterance.next_to_send(1 << 20) == pcm[4 * TENTH :].tobytes()
     assert utterance.next_to_send(1 << 20) == b""
-    assert queue.lose(utterance)
+    assert queue.lose(utterance, now=100.0)
     assert utterance.start == TENTH
     assert utterance.next_to_send(1 << 20) == pcm[TENTH:].tobytes()
     assert utterance.next_to_send(1 << 20) == b""
     assert utterance.next_to_send(1 << 20) is None
-    assert queue.lose(utterance)
-    assert not queue.lose(utterance)
+    for now in (100.1, 100.2, 109.9):
+        assert queue.lose(utterance, now)
+    assert not queue.lose(utterance, 110.0)
     assert queue.give_up(utterance) == [Final("", 900, language="und", lost=True)]
 
 
