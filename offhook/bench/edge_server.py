@@ -42,10 +42,10 @@ class ScriptedEdge(AnsweringEdge):
 
     async def start(self) -> None:
         await super().start()
-        await self._engines.recognizer.close()
-        await self._engines.synthesizer.close()
-        self._engines.recognizer = ScriptedRecognizer()
-        self._engines.synthesizer = ScriptedSynthesizer()
+        await self.engines.configured.recognizer.close()
+        await self.engines.configured.synthesizer.close()
+        self.engines.configured.recognizer = ScriptedRecognizer()
+        self.engines.configured.synthesizer = ScriptedSynthesizer()
 
 
 class EchoEdge(Edge):

@@ -82,7 +82,7 @@ class VadEdge(EchoEdge):
             for _ in detector.window(probability, level, end_sample):
                 pass
 
-        stream = self._engines.turn_detection.vad.open(window)
+        stream = self.engines.configured.turn_detection.vad.open(window)
         stop = leg.listen(lambda heard, said, now: stream.feed(heard))
         try:
             await super()._converse(leg, agent)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -27,17 +27,9 @@ from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent, Silen
 from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, Transfer
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
-from offhook.pipeline.conversation.call_io import Agent, Call, Engines
+from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.events import CallEnded, CallStarted, Event, TurnLatency
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
-from offhook.pipeline.conversation.user_turn_io import TurnDetection
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.speech.recognizer import Recognizer
-from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
-from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
-from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
-from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
-from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.smallwebrtc import Candidates, Offer
@@ -49,8 +41,8 @@ from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.trunks.trunks import SipSettings
-from offhook.web.config.config import AUTO, Config, ConfigError, TtsEngine, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
+from offhook.web.config.config import Config, ConfigError, WebRtc
 from offhook.web.edge import tracing_io
 from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agent_probe_io import AgentProbes
@@ -60,17 +52,15 @@ from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_
 from offhook.web.edge.program_calls_io import ProgramCalls
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.edge.whip_calls_io import WhipCalls
-from offhook.web.engines.auto_io import AutoEngine, auto_recognizer, auto_synthesizer
-from offhook.web.engines.choice import EMBEDDED_OF, AutoWorker, Kind
-from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
-from offhook.web.engines.remote_engine_io import RemoteEngine, here, until_loaded
-from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
+from offhook.web.engines.call_engines_io import CallEngines
+from offhook.web.engines.choice import AutoWorker
+from offhook.web.engines.engines_io import open_synthesizer
 from offhook.web.http.access import AccessPolicy
 from offhook.web.process.logs import for_log, kind
 from offhook.web.process.loop_io import freeze_loaded_objects
-from offhook.web.process.metrics import EngineInUse, Metrics
+from offhook.web.process.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
-from offhook.web.speech_api.server_io import EngineHandle, SpeechServer
+from offhook.web.speech_api.server_io import SpeechServer
 
 if TYPE_CHECKING:  # with an agent that asks a language model: it is large
     from openai import DefaultAsyncHttpxClient
@@ -154,18 +144,10 @@ class Edge:
         """Calls whose CallStarted was emitted, so CallEnded must be too."""
         self._recordings: RecordingWriter | None = None
         self._writer = ThreadPoolExecutor(1, "call records")
-        self._engines: Engines
-        """Those of the configuration; calls get `_engines_now`."""
-        self._auto_workers = auto
-        self._auto_asr: AutoEngine[Recognizer] | None = None
-        self._auto_tts: AutoEngine[Synthesizer] | None = None
+        self.engines = CallEngines(config, self.metrics, auto)
         self._tracing = False
         self._quality: asyncio.Task[None]
         self._measuring: asyncio.Task[None]
-        self._elsewhere: list[RemoteEngine[Any]] = []
-        """Remote engines as the speech API uses them."""
-        self._awaited: list[Callable[[], Awaitable[str]]] = []
-        """Functions that wait for required workers; each returns its engine's name."""
         self._loading: asyncio.Task[None] | None = None
         """The task that waits for them."""
 
@@ -198,7 +180,8 @@ class Edge:
         started = time.perf_counter()
         agent = "your bot"
         if self._bot is None:  # a bot brings its own
-            agent = await self._load_engines()
+            agent = f"{await self.engines.open()}, agent {config.agent.kind}"
+            self.clock.after = self.engines.configured.turn_detection.vad.run
             if config.speech.enabled:
                 self.speech = self._serve_programs()
         if config.recording.enabled:
@@ -215,11 +198,9 @@ class Edge:
             self._room.measure(lambda: len(self.legs)), name="load"
         )
         self.probes.start()
-        for engine in self.auto:
-            if engine.worker.wanted:
-                engine.want()
-        self.ready = not self._awaited
-        if self._awaited:
+        self.engines.start_auto()
+        self.ready = not self.engines.awaits_workers
+        if not self.ready:
             self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
         how = "ready" if self.ready else "waiting for the speech worker, all else ready"
         logger.info("{} in {:.1f} s: {}", how, time.perf_counter() - started, agent)
@@ -270,147 +251,23 @@ class Edge:
         carriers.decision = self.programs.decision
         return carriers
 
-    async def _load_engines(self) -> str:
-        """Loads and warms up the shared engines and returns a description. Raises EngineError."""
-        turns, enhancement = self.config.turn_settings(), self.config.asr.enhancement()
-        turn_detection = TurnDetection(VadBatch(), SmartTurn(), turns, enhancement)
-        recognizer = await self._open_recognizer()
-        synthesizer, speaking = await self._open_synthesizer()
-        hearing = self.config.asr.options()
-        if self.config.asr.engine == AUTO:  # PocketSphinx, which hears English only
-            hearing = replace(hearing, language=None)
-        self._engines = Engines(turn_detection, recognizer, synthesizer, hearing, speaking)
-        self.clock.after = turn_detection.vad.run
-        self._open_auto()
-        self.metrics.add_engines(self._engines_in_use)
-        names = f"hears with {recognizer.name}, speaks with {synthesizer.name}"
-        return f"{names}, agent {self.config.agent.kind}"
-
-    def _open_auto(self) -> None:
-        """Creates the clients of the workers of `auto`."""
-        engines, config = self._engines, self.config
-        for worker in self._auto_workers:
-            if worker.kind == "asr":
-                name = str(EMBEDDED_OF["asr"])
-                self._auto_asr, remote = auto_recognizer(worker, config.asr.options(), name)
-                self.metrics.add_recognizer_losses(remote.losses)
-            else:
-                name = engines.synthesizer.name
-                self._auto_tts = auto_synthesizer(worker, config.tts.options(), name)
-
-    @property
-    def auto(self) -> list[AutoEngine[Recognizer] | AutoEngine[Synthesizer]]:
-        """Returns the engines that take over, or may, from the embedded ones."""
-        return [engine for engine in (self._auto_asr, self._auto_tts) if engine is not None]
-
-    def _engines_now(self) -> Engines:
-        """Returns the engines of a call that begins now."""
-        engines, config = self._engines, self.config
-        if self._auto_asr is not None and (recognizer := self._auto_asr.engine) is not None:
-            hearing = config.asr.options()
-            engines = replace(engines, recognizer=recognizer, hearing=hearing)
-        if self._auto_tts is not None and (synthesizer := self._auto_tts.engine) is not None:
-            speaking = config.tts.options()
-            engines = replace(engines, synthesizer=synthesizer, speaking=speaking)
-        return engines
-
-    def _engines_in_use(self) -> list[EngineInUse]:
-        engines, used = self._engines_now(), []
-        names: dict[Kind, str] = {"asr": engines.recognizer.name, "tts": engines.synthesizer.name}
-        of_auto = {engine.worker.kind: engine for engine in self.auto}
-        for hears_or_speaks, name in names.items():
-            auto = of_auto.get(hears_or_speaks)
-            state = (str(auto.state), auto.look.fraction) if auto is not None else ()
-            used.append(EngineInUse(hears_or_speaks, _public(name), *state))
-        return used
-
-    def engine_report(self) -> dict[str, Any]:
-        """Returns the states of the engines of `auto` by kind, for the operator."""
-        return {engine.worker.kind: engine.report() for engine in self.auto}
-
     def health(self) -> dict[str, Any]:
         """Returns the body of GET /healthz."""
-        engines = {e.worker.kind: e.health() for e in self.auto if e.worker.wanted}
+        engines = self.engines.health()
         return {"status": "ok", **({"engines": engines} if engines else {})}
 
     def _serve_programs(self) -> SpeechServer:
         """Builds the speech API on the engines of the calls, which have priority."""
-        engines, asr, tts = self._engines, self.config.asr, self.config.tts
-        hears = here(engines.recognizer, "pocketsphinx", MODELS["pocketsphinx"])
-        if self._auto_asr is not None:
-            hears = self._auto_asr.handle(hears)
-        speaks = here(engines.synthesizer, engines.synthesizer.name, "")
-        if self._auto_tts is not None:
-            speaks = self._auto_tts.handle(speaks)
-        if asr.url:
-            hears = self._elsewhere_at(elsewhere_at("asr", asr, engines.recognizer))
-        if tts.url:
-            speaks = self._elsewhere_at(elsewhere_at("tts", tts, engines.synthesizer))
-        registry = self.metrics.registry
-        speech = SpeechServer(self.config.speech, hears, speaks, registry, tts.audio_cache)
+        engines, registry = self.engines.for_programs(), self.metrics.registry
+        settings = self.config
+        speech = SpeechServer(settings.speech, *engines, registry, settings.tts.audio_cache)
         speech.calls_come_first = True
         return speech
 
-    def _elsewhere_at(self, engine: RemoteEngine[E]) -> EngineHandle[E]:
-        self._elsewhere.append(engine)
-        return engine.handle()
-
-    async def _open_recognizer(self) -> Recognizer:
-        """Returns PocketSphinx, or the client of the worker at the configured URL."""
-        asr = self.config.asr
-        if not asr.url:
-            if asr.engine not in ("pocketsphinx", AUTO):
-                raise ConfigError("asr.url: this engine runs in a worker")
-            embedded = PocketSphinxRecognizer(asr.processes)
-            self.metrics.add_recognizer_losses(embedded.losses)
-            recognizer = GatedRecognizer(embedded)
-            await recognizer.start()
-            return recognizer
-        remote = recognizer_of(asr)
-        if isinstance(remote, RemoteRecognizer):
-            self.metrics.add_recognizer_losses(remote.losses)
-
-        async def start() -> str:
-            await remote.start(asr.options())
-            return remote.name
-
-        if asr.preload is not False:
-            self._awaited.append(start)
-        return remote
-
-    async def _open_synthesizer(self) -> tuple[Synthesizer, VoiceOptions]:
-        """Returns a local voice, or the client of the worker at the configured URL, and the options
-        of its replies."""
-        tts = self.config.tts
-        options = tts.options()
-        if not tts.url:
-            if tts.engine not in EMBEDDED:
-                raise ConfigError("tts.url: this engine runs in a worker")
-            engine: TtsEngine = "embedded" if tts.engine == AUTO else tts.engine
-            synthesizer = open_synthesizer(engine, tts.models(self.config.engines.hub))
-            await synthesizer.start()
-            try:
-                synthesizer.open(options).cancel()
-            except ValueError as error:
-                if tts.engine != AUTO:
-                    raise ConfigError(f"tts.engine: {error}") from error
-                options = VoiceOptions(speed=tts.speed)  # the rest is for the engine to come
-            return synthesizer, options
-        remote = synthesizer_of(tts)
-
-        async def start() -> str:
-            await remote.start(options)
-            return remote.name
-
-        if tts.preload is not False:
-            self._awaited.append(start)
-        return remote, options
-
     async def _wait_for_workers(self) -> None:
         """Waits for required workers; no call is admitted before."""
-        names = await asyncio.gather(*map(until_loaded, self._awaited))
+        await self.engines.wait()
         self.ready = True
-        logger.info("ready: the speech worker runs {}", ", ".join(names))
 
     async def drain(self) -> None:
         """Stops admitting calls and waits for those in progress up to the configured time.
@@ -461,10 +318,8 @@ class Edge:
         if self.speech is not None:
             self.speech.stop_streams()
             await self.speech.close()
-        for engine in (*self._elsewhere, *self.auto):
-            await engine.close()
         if self._bot is None:
-            await self._engines.close()
+            await self.engines.close()
         await asyncio.to_thread(self._writer.shutdown)
         if self._recordings is not None:
             await asyncio.to_thread(self._recordings.close)
@@ -480,12 +335,8 @@ class Edge:
             return None
         if self._bot is not None:
             return {"agent": "bot", "hears": "its own", "speaks": "its own"}
-        engines = self._engines_now()
-        return {
-            "agent": self.config.agent.kind,
-            "hears": _public(engines.recognizer.name),
-            "speaks": _public(engines.synthesizer.name),
-        }
+        names = self.engines.names()
+        return {"agent": self.config.agent.kind, "hears": names["asr"], "speaks": names["tts"]}
 
     def admit(self, coming: int = 0) -> None:
         """Raises Busy if another call would harm those in progress and the `coming` ones, which are
@@ -748,7 +599,7 @@ class Edge:
 
         call = Call(
             leg,
-            self._engines_now(),
+            self.engines.of_new_calls(),
             make_agent,
             self.config.server.max_call_minutes * 60,
             self._tracing,
@@ -890,11 +741,6 @@ def load_mcp(config: Config) -> None:
     except ModuleNotFoundError as error:
         words = "realtime.mcp_servers needs the mcp package: run .venv/bin/pip install mcp"
         raise ConfigError(words) from error
-
-
-def _public(engine: str) -> str:
-    """Returns an engine's name without its address."""
-    return "a speech server" if "://" in engine else engine
 
 
 def _append(path: Path, line: str) -> None:

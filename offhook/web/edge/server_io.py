@@ -152,8 +152,8 @@ async def status(request: web.Request) -> web.Response:
     """Tells who answers; the operator also learns what `auto` is doing, or could do."""
     edge = request.app[EDGE]
     told = {"status": "ready", "transports": ["webrtc"], "answers": edge.default_agent_name()}
-    if edge.auto and is_operator(request):
-        told["engines"] = edge.engine_report()
+    if edge.engines.auto and is_operator(request):
+        told["engines"] = edge.engines.report()
     return web.json_response(told)
 
 
@@ -161,11 +161,11 @@ async def accepted(request: web.Request) -> web.Response:
     """POST /engines: uses the engines that `auto` would choose, for calls from when they are
     ready."""
     edge = request.app[EDGE]
-    if not edge.auto:
+    if not edge.engines.auto:
         return error(409, "no other engine is on offer here: see offhook doctor")
-    for engine in edge.auto:
+    for engine in edge.engines.auto:
         engine.want()
-    return web.json_response({"engines": edge.engine_report()}, status=202)
+    return web.json_response({"engines": edge.engines.report()}, status=202)
 
 
 def readiness(edge: Edge) -> dict[str, Any]:

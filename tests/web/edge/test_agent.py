@@ -268,7 +268,7 @@ async def test_a_caller_whose_recogniser_hangs_is_asked_to_wait_and_then_answere
 ) -> None:
     monkeypatch.setattr(hearing_io, "WORDS_LATE_MS", late_ms)
     monkeypatch.setattr(pocketsphinx_io, "PING_S", ping_s)
-    gate = edge._engines.recognizer
+    gate = edge.engines.configured.recognizer
     assert isinstance(gate, GatedRecognizer)
     recognizer = gate.engine
     assert isinstance(recognizer, PocketSphinxRecognizer)

@@ -206,7 +206,7 @@ async def test_a_call_keeps_its_engine_and_the_next_has_the_new_one(
             [began] = events("call_started")
             assert (began["recognizer"], began["synthesizer"]) == ("pocketsphinx", "flite")
             await until_state(client, "ready")
-            await until(lambda: all(engine.engine for engine in edge.auto))
+            await until(lambda: all(engine.engine for engine in edge.engines.auto))
             turns = len(events("caller_turn", began["call"]))
             second = await ScriptedCall(url, lines[:1]).run()
             used = [(e["recognizer"], e["synthesizer"]) for e in events("call_started")]

@@ -576,8 +576,8 @@ async def test_an_edge_whose_voice_is_elsewhere_is_ready_when_that_is(
     await runner.setup()
     await web.UnixSite(runner, str(path)).start()
     await until(lambda: edge.ready)
-    assert edge._engines.synthesizer.name == "speller"
-    reply = edge._engines.synthesizer.open(edge._engines.speaking)
+    assert edge.engines.configured.synthesizer.name == "speller"
+    reply = edge.engines.configured.synthesizer.open(edge.engines.configured.speaking)
     reply.write("hi")
     reply.end()
     assert text_of([piece async for piece in reply]) == "hi"

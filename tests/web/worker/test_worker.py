@@ -548,7 +548,7 @@ async def test_an_edge_whose_worker_is_elsewhere_is_ready_when_that_is(
     await runner.setup()
     await web.UnixSite(runner, str(path)).start()
     await until(lambda: edge.ready)
-    assert edge._engines.recognizer.name == "pocketsphinx"
+    assert edge.engines.configured.recognizer.name == "pocketsphinx"
     await edge.close()
     await runner.cleanup()
     await worker.close()

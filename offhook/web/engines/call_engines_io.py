@@ -1,0 +1,213 @@
+"""The speech engines of an edge: in its process, on workers, or those of `auto`, which take over
+from the embedded ones."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from loguru import logger
+
+from offhook.pipeline.conversation.call_io import Engines
+from offhook.pipeline.conversation.user_turn_io import TurnDetection
+from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.recognizer import Recognizer
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
+from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
+from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
+from offhook.pipeline.speech.vad.vad_io import VadBatch
+from offhook.web.config.config import AUTO, Config, ConfigError, TtsEngine
+from offhook.web.engines.auto_io import AutoEngine, auto_recognizer, auto_synthesizer
+from offhook.web.engines.choice import EMBEDDED_OF, AutoWorker, Kind
+from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
+from offhook.web.engines.remote_engine_io import RemoteEngine, here, until_loaded
+from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
+from offhook.web.process.metrics import EngineInUse, Metrics
+from offhook.web.speech_api.server_io import EngineHandle
+
+E = TypeVar("E")
+
+
+class CallEngines:
+    """The engines of the calls of one process, and of its speech API.
+
+    `auto`: workers of the engines that take over from the embedded ones. `open` comes first.
+    """
+
+    def __init__(self, config: Config, metrics: Metrics, auto: Sequence[AutoWorker] = ()) -> None:
+        self._config, self._metrics, self._auto_workers = config, metrics, auto
+        self.configured: Engines
+        """Those of the configuration, without `auto`."""
+        self._recognizer: AutoEngine[Recognizer] | None = None
+        self._synthesizer: AutoEngine[Synthesizer] | None = None
+        self._elsewhere: list[RemoteEngine[Any]] = []
+        """Remote engines as the speech API uses them."""
+        self._awaited: list[Callable[[], Awaitable[str]]] = []
+        """Functions that wait for required workers; each returns its engine's name."""
+
+    async def open(self) -> str:
+        """Loads and warms up the engines of this process, and returns a description. Raises
+        EngineError, ConfigError."""
+        config = self._config
+        turns, enhancement = config.turn_settings(), config.asr.enhancement()
+        turn_detection = TurnDetection(VadBatch(), SmartTurn(), turns, enhancement)
+        recognizer = await self._open_recognizer()
+        synthesizer, speaking = await self._open_synthesizer()
+        hearing = config.asr.options()
+        if config.asr.engine == AUTO:  # PocketSphinx, which hears English only
+            hearing = replace(hearing, language=None)
+        self.configured = Engines(turn_detection, recognizer, synthesizer, hearing, speaking)
+        for worker in self._auto_workers:
+            self._open_auto(worker)
+        self._metrics.add_engines(self._in_use)
+        return f"hears with {recognizer.name}, speaks with {synthesizer.name}"
+
+    @property
+    def awaits_workers(self) -> bool:
+        """Returns whether the engines are ready only after `wait`."""
+        return bool(self._awaited)
+
+    async def wait(self) -> None:
+        """Waits for required workers."""
+        names = await asyncio.gather(*map(until_loaded, self._awaited))
+        logger.info("ready: the speech worker runs {}", ", ".join(names))
+
+    async def close(self) -> None:
+        for engine in (*self._elsewhere, *self.auto):
+            await engine.close()
+        await self.configured.close()
+
+    # --- which are in use ---
+
+    def of_new_calls(self) -> Engines:
+        """Returns the engines of a call that begins now."""
+        engines, config = self.configured, self._config
+        if self._recognizer is not None and (recognizer := self._recognizer.engine) is not None:
+            hearing = config.asr.options()
+            engines = replace(engines, recognizer=recognizer, hearing=hearing)
+        if self._synthesizer is not None and (synthesizer := self._synthesizer.engine) is not None:
+            speaking = config.tts.options()
+            engines = replace(engines, synthesizer=synthesizer, speaking=speaking)
+        return engines
+
+    def names(self) -> dict[Kind, str]:
+        """Returns the names of the engines of new calls, without addresses."""
+        engines = self.of_new_calls()
+        return {"asr": _public(engines.recognizer.name), "tts": _public(engines.synthesizer.name)}
+
+    def for_programs(self) -> tuple[EngineHandle[Recognizer], EngineHandle[Synthesizer]]:
+        """Returns the engines as the speech API uses them."""
+        engines, asr, tts = self.configured, self._config.asr, self._config.tts
+        hears = here(engines.recognizer, "pocketsphinx", MODELS["pocketsphinx"])
+        if self._recognizer is not None:
+            hears = self._recognizer.handle(hears)
+        speaks = here(engines.synthesizer, engines.synthesizer.name, "")
+        if self._synthesizer is not None:
+            speaks = self._synthesizer.handle(speaks)
+        if asr.url:
+            hears = self._elsewhere_at(elsewhere_at("asr", asr, engines.recognizer))
+        if tts.url:
+            speaks = self._elsewhere_at(elsewhere_at("tts", tts, engines.synthesizer))
+        return hears, speaks
+
+    def _elsewhere_at(self, engine: RemoteEngine[E]) -> EngineHandle[E]:
+        self._elsewhere.append(engine)
+        return engine.handle()
+
+    # --- auto ---
+
+    @property
+    def auto(self) -> list[AutoEngine[Recognizer] | AutoEngine[Synthesizer]]:
+        """Returns the engines that take over, or may, from the embedded ones."""
+        return [engine for engine in (self._recognizer, self._synthesizer) if engine is not None]
+
+    def start_auto(self) -> None:
+        """Starts those of `auto` that the configuration wants."""
+        for engine in self.auto:
+            if engine.worker.wanted:
+                engine.want()
+
+    def report(self) -> dict[str, Any]:
+        """Returns the states of the engines of `auto` by kind, for the operator."""
+        return {engine.worker.kind: engine.report() for engine in self.auto}
+
+    def health(self) -> dict[str, Any]:
+        """Returns the states of the engines of `auto` by kind, for everyone."""
+        return {e.worker.kind: e.health() for e in self.auto if e.worker.wanted}
+
+    def _open_auto(self, worker: AutoWorker) -> None:
+        config = self._config
+        if worker.kind == "asr":
+            name = str(EMBEDDED_OF["asr"])
+            self._recognizer, remote = auto_recognizer(worker, config.asr.options(), name)
+            self._metrics.add_recognizer_losses(remote.losses)
+        else:
+            name = self.configured.synthesizer.name
+            self._synthesizer = auto_synthesizer(worker, config.tts.options(), name)
+
+    def _in_use(self) -> list[EngineInUse]:
+        of_auto, used = {engine.worker.kind: engine for engine in self.auto}, []
+        for hears_or_speaks, name in self.names().items():
+            auto = of_auto.get(hears_or_speaks)
+            state = (str(auto.state), auto.look.fraction) if auto is not None else ()
+            used.append(EngineInUse(hears_or_speaks, name, *state))
+        return used
+
+    # --- opening those of the configuration ---
+
+    async def _open_recognizer(self) -> Recognizer:
+        """Returns PocketSphinx, or the client of the worker at the configured URL."""
+        asr = self._config.asr
+        if not asr.url:
+            if asr.engine not in ("pocketsphinx", AUTO):
+                raise ConfigError("asr.url: this engine runs in a worker")
+            embedded = PocketSphinxRecognizer(asr.processes)
+            self._metrics.add_recognizer_losses(embedded.losses)
+            recognizer = GatedRecognizer(embedded)
+            await recognizer.start()
+            return recognizer
+        remote = recognizer_of(asr)
+        if isinstance(remote, RemoteRecognizer):
+            self._metrics.add_recognizer_losses(remote.losses)
+
+        async def start() -> str:
+            await remote.start(asr.options())
+            return remote.name
+
+        if asr.preload is not False:
+            self._awaited.append(start)
+        return remote
+
+    async def _open_synthesizer(self) -> tuple[Synthesizer, VoiceOptions]:
+        """Returns a local voice, or the client of the worker at the configured URL, and the options
+        of its replies."""
+        tts = self._config.tts
+        options = tts.options()
+        if not tts.url:
+            if tts.engine not in EMBEDDED:
+                raise ConfigError("tts.url: this engine runs in a worker")
+            engine: TtsEngine = "embedded" if tts.engine == AUTO else tts.engine
+            synthesizer = open_synthesizer(engine, tts.models(self._config.engines.hub))
+            await synthesizer.start()
+            try:
+                synthesizer.open(options).cancel()
+            except ValueError as error:
+                if tts.engine != AUTO:
+                    raise ConfigError(f"tts.engine: {error}") from error
+                options = VoiceOptions(speed=tts.speed)  # the rest is for the engine to come
+            return synthesizer, options
+        remote = synthesizer_of(tts)
+
+        async def start() -> str:
+            await remote.start(options)
+            return remote.name
+
+        if tts.preload is not False:
+            self._awaited.append(start)
+        return remote, options
+
+
+def _public(engine: str) -> str:
+    """Returns an engine's name without its address."""
+    return "a speech server" if "://" in engine else engine
