@@ -274,7 +274,7 @@ class Edge:
         Remaining callers are told, unless that time is 0."""
         self.draining = True
         if self.speech is not None:
-            self.speech.draining = True
+            self.speech.begin_drain()
         if self._calls:
             logger.info("draining {} calls", len(self._calls))
             seconds = self.config.server.drain_seconds

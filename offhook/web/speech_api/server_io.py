@@ -6,6 +6,7 @@ client disconnects, and answers the errors that it raises.
 
 import asyncio
 import re
+import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from loguru import logger
 from prometheus_client import CollectorRegistry
 
+from offhook import __version__
 from offhook.pipeline.engine.tts_models import NO_CACHE
 from offhook.pipeline.speech.recognizer import (
     EngineError,
@@ -145,6 +147,8 @@ class SpeechServer:
         limits: Limits | None = None,
     ) -> None:
         self.settings = settings
+        self.id = secrets.token_hex(8)
+        """Random name of this server, by which clients know that it was started anew."""
         self.draining = False
         """Whether new requests are rejected."""
         self.streams: set[WorkerStream] = set()
@@ -154,7 +158,8 @@ class SpeechServer:
             "speech": synthesizer,
         }
         self.engines = {kind: handle for kind, handle in handles.items() if handle is not None}
-        self.admission = Admission(limits or limits_of(settings), _limits_of(settings))
+        self._limits = limits or limits_of(settings)
+        self.admission = Admission(self._limits, _limits_of(settings))
         self.uploads = ByteBudget(settings.transcriptions * settings.max_upload_mb << 20)
         """Budget of all uploads on disk."""
         registry = registry or CollectorRegistry()
@@ -169,9 +174,15 @@ class SpeechServer:
 
     # --- life ---
 
+    def begin_drain(self) -> None:
+        """Rejects new requests and tells the clients of open streams."""
+        self.draining = True
+        for stream in self.streams:
+            stream.announce_drain()
+
     async def drain(self, seconds: float) -> None:
         """Rejects new requests and waits up to `seconds` for those in progress."""
-        self.draining = True
+        self.begin_drain()
         until = time.monotonic() + seconds
         while self.admission.is_busy and time.monotonic() < until:
             await asyncio.sleep(DRAIN_CHECK_S)
@@ -201,7 +212,21 @@ class SpeechServer:
     def readiness(self) -> dict[str, Any]:
         """Returns the body of GET /readyz; `ready` decides its status."""
         ready = self.ready and not self.draining
-        return {"ready": ready, "asr": self.name("transcription"), "tts": self.name("speech")}
+        names = {"asr": self.name("transcription"), "tts": self.name("speech")}
+        return {"ready": ready, **names, **self.identity()}
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what clients that choose among servers ask for, part of /readyz."""
+        free = min(map(self.free, self.engines), default=0.0)
+        version, draining = __version__, self.draining
+        return {"id": self.id, "version": version, "free": free, "draining": draining}
+
+    def free(self, kind: Kind) -> float:
+        """Returns the free share of the streams of a kind; 0.0 while draining."""
+        if self.draining:
+            return 0.0
+        share = 1 - len(self.admission.lanes[kind].streams) / self._limits.streams
+        return round(max(0.0, share), 4)
 
     # --- engines ---
 

@@ -177,6 +177,7 @@ class Worker(SpeechServer, Generic[E]):
             "languages": list(getattr(self.engine, "languages", ())),
             "streams": len(self.busy),
             "max_streams": self.of_worker.max_streams,
+            **self.identity(),
         }
 
 

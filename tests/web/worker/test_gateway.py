@@ -118,8 +118,8 @@ def silence(seconds: float) -> bytes:
 
 async def test_workers_start_with_the_first_request_that_needs_them(started: list[int]) -> None:
     async with gateway() as client:
-        state = {"status": 200, "ready": True, "asr": "pocketsphinx", "tts": ""}
-        assert await client.ready() == state
+        state = {"status": 200, "ready": True, "asr": "pocketsphinx", "tts": "", "free": 1.0}
+        assert state.items() <= (await client.ready()).items()
         models = [model.id for model in (await client_of(client.url).models.list()).data]
         assert models[0] == "en-us"
         await asyncio.sleep(0.2)

@@ -19,6 +19,7 @@ import pytest_asyncio
 from aiohttp import web
 from loguru import logger
 
+from offhook import __version__
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.asr_models import AsrModels
@@ -55,6 +56,7 @@ from tests.web.worker.workers import (
     worker_app,
 )
 
+UNDERSTANDS = {"Offhook-Accept": "draining"}
 SYN_AGAIN_S = 0.9
 """Time limit in s for a connection; the system repeats one that was not queued after 1 s."""
 POCKETSPHINX = ChildSettings("pocketsphinx", AsrModels("en-us"), 8, 0, "INFO")
@@ -489,6 +491,37 @@ async def test_stopping_lets_streams_end_and_tells_those_that_do_not(
         assert await say(socket, phrase)
         await socket.send_json({"type": "close"})
         await asyncio.wait_for(draining, SOON)
+
+
+@module_loop
+async def test_a_drain_is_told_to_every_stream_that_understands_and_the_stream_goes_on(
+    engine: PocketSphinxRecognizer, phrase: Pcm
+) -> None:
+    async with (
+        serving(lambda progress: Kept(engine), max_streams=4) as (client, worker),
+        client.ws_connect(asr_protocol.PATH, headers=UNDERSTANDS) as new,
+        client.ws_connect(asr_protocol.PATH, headers=UNDERSTANDS) as another,
+        talking(client) as old,
+    ):
+        ready = [await told(socket, "ready") for socket in (new, another, old)]
+        assert {message["id"] for message in ready} == {worker.id}
+        assert all(0.25 <= message["free"] <= 0.75 for message in ready)
+        state = await (await client.get("/readyz")).json()
+        expected = {"id": worker.id, "version": __version__, "free": 0.25, "draining": False}
+        assert expected.items() <= state.items()
+        worker.begin_drain()
+        answer = await client.get("/readyz")
+        assert answer.status == 503
+        assert {"free": 0.0, "draining": True}.items() <= (await answer.json()).items()
+        for socket in (new, another):
+            assert await told(socket, "draining") == {"type": "draining", "free": 0.0}
+            assert await say(socket, phrase)
+        for at in range(0, len(phrase), 1600):
+            await old.send_bytes(phrase[at : at + 1600].tobytes())
+        await old.send_json({"type": "flush"})
+        async with asyncio.timeout(SOON):
+            while (message := await old.receive_json())["type"] != "final":
+                assert message["type"] == "partial", "others do not know the message"
 
 
 @pytest.mark.parametrize("text", ["7870", "host:", "host:99999", "unix:", "host:port"])

@@ -8,14 +8,16 @@
                                                 {"type": "ready", …}
     binary: PCM, 16-bit little-endian mono      {"type": "partial", …}
     {"type": "flush"}                           {"type": "final", …}
-    {"type": "cancel"}
+    {"type": "cancel"}                          {"type": "draining", "free": 0.0}
     {"type": "close"}                           {"type": "error", "code": …, "message": …}
 
 A stream hears one utterance after another. The first sound begins one; ``flush`` ends it, and its
 final answers; ``cancel`` drops the one in progress, and without one does nothing; ``close`` ends
 the stream, with what has no final yet. Utterances count from 0: each ``flush`` and each ``cancel``
 of one in progress ends one. Partials and finals carry the number, so an answer that was under way
-when its utterance was cancelled is known as such. An error is the last message of a stream.
+when its utterance was cancelled is known as such. ``draining`` says that the server will stop, to
+clients that sent ``Offhook-Accept: draining``: the stream goes on, the next belongs elsewhere. An
+error is the last message of a stream.
 
 With ``timing``, partials and finals tell how long the newest sound behind them was where, in ms:
 ``"timing": {"buffering_ms": …, "queued_ms": …, "gpu_ms": …, "routed_ms": …, "sent_ms": …}``.
@@ -37,8 +39,10 @@ from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, 
 from offhook.pipeline.speech.remote.worker_protocol import (
     IDLE_S,
     Count,
+    Draining,
     Error,
     ProtocolError,
+    Share,
     flag,
     integer,
     known_only,
@@ -132,6 +136,11 @@ class Ready:
     max_audio_bytes: Count = MAX_AUDIO_BYTES
     max_unheard_s: Count = MAX_UNHEARD_S
     idle_s: Count = IDLE_S
+    id: str = ""
+    """Random name of the server's process; empty: it does not tell."""
+    version: str = ""
+    free: Share = 1.0
+    """Free share of the server's streams, 0.0 to 1.0."""
     type: Literal["ready"] = "ready"
 
 
@@ -146,12 +155,12 @@ class RecognitionResult:
     stages: Stages | None = None
 
 
-ServerMessage = Ready | RecognitionResult | Error
+ServerMessage = Ready | RecognitionResult | Draining | Error
 
 
 def server_text(message: ServerMessage) -> str:
     match message:
-        case Ready():
+        case Ready() | Draining():
             return json.dumps(vars(message))
         case RecognitionResult(utterance, event):
             kind = type(event).__name__.lower()
@@ -181,8 +190,8 @@ class _Text:
     timing: Stages | None = None
 
 
-_SERVER: TypeAdapter[Ready | _Text | Error] = TypeAdapter(
-    Annotated[Ready | _Text | Error, Field(discriminator="type")]
+_SERVER: TypeAdapter[Ready | _Text | Draining | Error] = TypeAdapter(
+    Annotated[Ready | _Text | Draining | Error, Field(discriminator="type")]
 )
 
 

@@ -35,7 +35,12 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     WorkerRefused,
     message_of,
 )
-from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError, samples_of
+from offhook.pipeline.speech.remote.worker_protocol import (
+    Draining,
+    Error,
+    ProtocolError,
+    samples_of,
+)
 from offhook.pipeline.speech.streams.quarantine_io import Quarantine
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 
@@ -105,6 +110,9 @@ class ConnectionPool:
 
     def spare(self, connection: "Connection") -> None:
         """Returns a connection to the pool after its reply."""
+        if connection.is_draining:
+            connection.hang_up()
+            return
         self._spare.append(connection)
         if len(self._spare) > MAX_SPARE:
             self._spare.pop(0).hang_up()
@@ -113,6 +121,12 @@ class ConnectionPool:
         """Removes a lost connection."""
         if connection in self._spare:
             self._spare.remove(connection)
+
+    def drain(self, connection: "Connection") -> None:
+        """Closes a connection to a draining worker, if it is idle."""
+        if connection in self._spare:
+            self._spare.remove(connection)
+            connection.hang_up()
 
     async def close(self) -> None:
         self.closed = True
@@ -135,6 +149,8 @@ class Connection:
     ) -> None:
         self.options = options
         self.ready = ready
+        self.is_draining = False
+        """Whether the worker will stop; the connection is used for no further reply."""
         self._pool = pool
         self._socket = socket
         self._reply: Reply | None = None
@@ -194,6 +210,10 @@ class Connection:
         """Handles a message. Raises WorkerRefused, ProtocolError."""
         if isinstance(message, Error):
             raise WorkerRefused(message)
+        if isinstance(message, Draining):
+            self.is_draining = True
+            self._pool.drain(self)
+            return
         if not self._on_wire or isinstance(message, Ready):
             raise ProtocolError("it speaks without a reply")
         reply = self._on_wire[0]

@@ -9,7 +9,7 @@
     {"type": "text", "text": "Good mor"}        binary: PCM, 16-bit little-endian mono, 24 kHz
     {"type": "text", "text": "ning."}           {"type": "mark", "reply": 0, …}
     {"type": "end"}                             {"type": "done", "reply": 0, …}
-    {"type": "cancel"}
+    {"type": "cancel"}                          {"type": "draining", "free": 0.0}
     {"type": "close"}                           {"type": "error", "code": …, "message": …}
 
 A stream speaks one reply after another. The first text begins one; ``end`` says that its text is
@@ -21,7 +21,8 @@ reply was cancelled is known as such, and the next reply may be written before t
 
 A mark says which text has been spoken when its sample of the reply has been played. The texts of a
 reply's marks, joined, are the text that was written. Without text a reply waits, it does not end.
-An error is the last message of a stream.
+``draining`` says that the server will stop, to clients that sent ``Offhook-Accept: draining``: the
+reply goes on, the next belongs elsewhere. An error is the last message of a stream.
 
 This module is bytes and text only; the sockets are in the worker and in `remote_synthesizer_io`.
 """
@@ -40,8 +41,10 @@ from offhook.pipeline.speech.remote.worker_protocol import (
     IDLE_S,
     MAX_TEXT_CHARS,
     Count,
+    Draining,
     Error,
     ProtocolError,
+    Share,
     flag,
     integer,
     known_only,
@@ -143,6 +146,11 @@ class Ready:
     max_text_chars: Count = MAX_TEXT_CHARS
     max_waiting_chars: Count = MAX_WAITING_CHARS
     idle_s: Count = IDLE_S
+    id: str = ""
+    """Random name of the server's process; empty: it does not tell."""
+    version: str = ""
+    free: Share = 1.0
+    """Free share of the server's streams, 0.0 to 1.0."""
     type: Literal["ready"] = "ready"
 
 
@@ -172,7 +180,7 @@ class Done:
     type: Literal["done"] = "done"
 
 
-ServerMessage = Ready | Mark | Done | Error
+ServerMessage = Ready | Mark | Done | Draining | Error
 _SERVER: TypeAdapter[ServerMessage] = TypeAdapter(
     Annotated[ServerMessage, Field(discriminator="type")]
 )

@@ -8,7 +8,13 @@ import aiohttp
 
 from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.redact import without_locations
-from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode, ProtocolError
+from offhook.pipeline.speech.remote.worker_protocol import (
+    ACCEPT_HEADER,
+    DRAINING,
+    Error,
+    ErrorCode,
+    ProtocolError,
+)
 
 UNIX = "unix:"
 RECONNECT_S = 0.05
@@ -79,7 +85,9 @@ class WorkerClient:
     def __init__(self, kind: str, url: str, api_key: str) -> None:
         self.kind = kind
         self.url = url if url.startswith(UNIX) else url.rstrip("/").removesuffix("/v1")
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._headers = {ACCEPT_HEADER: DRAINING}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
         self._session: aiohttp.ClientSession | None = None
 
     async def connect(

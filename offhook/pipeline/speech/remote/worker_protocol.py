@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Le, Lt
 from pydantic import TypeAdapter, ValidationError
 
 from offhook.media.pcm import Pcm
@@ -23,6 +23,14 @@ MAX_UNREAD_S = 60
 meanwhile."""
 MAX_TEXT_CHARS = 1 << 16
 """Maximum size of a text message to the server; a longer one is the error `too_long`."""
+ACCEPT_HEADER = "Offhook-Accept"
+"""Header of a WebSocket request that names messages beyond the first version of the protocols.
+Servers that do not know it ignore it, unlike a parameter of the query."""
+DRAINING = "draining"
+"""Its value from clients that understand `Draining`."""
+
+Count = Annotated[int, Ge(0), Lt(1 << 53)]
+Share = Annotated[float, Ge(0), Le(1)]
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -58,6 +66,18 @@ class Error:
         return json.dumps({"type": "error", "code": self.code.value, "message": self.message})
 
 
+@dataclass(frozen=True)
+class Draining:
+    """The server will stop: streams go on for a while, and new ones belong on another server. Only
+    clients that accept it get it."""
+
+    free: Share = 0.0
+    type: Literal["draining"] = "draining"
+
+    def to_text(self) -> str:
+        return json.dumps(vars(self))
+
+
 def samples_of(data: bytes) -> Pcm:
     """Parses 16-bit little-endian mono PCM, whose length the caller must limit. Raises
     ProtocolError."""
@@ -73,7 +93,6 @@ def bytes_of(pcm: Pcm) -> bytes:
 # --- JSON to values; all raise ProtocolError ---
 
 T = TypeVar("T")
-Count = Annotated[int, Ge(0), Lt(1 << 53)]
 
 
 def parse_json(

@@ -182,8 +182,12 @@ class AsrStream(LiveStream):
     async def send_results(self) -> None:
         options = self._request.options
         await self.open(replace(options, timing=options.timing or self._observe is not None))
-        ready = Ready(self.host.engine, self.host.model, self._request.rate)
+        host = self.host
+        ready = Ready(host.engine, host.model, self._request.rate, **host.identity())
         await self.send(server_text(ready))
+        self._draining_text = host.draining_text
+        if host.server.draining:
+            self.announce_drain()
         async for number, event in self.recognition.events():
             await self.send(server_text(RecognitionResult(number, event, self._stages(event))))
 

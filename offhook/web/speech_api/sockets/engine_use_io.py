@@ -1,7 +1,10 @@
 """The engine of a speech server as one stream uses it, by whatever protocol."""
 
+from typing import Any
+
 from loguru import logger
 
+from offhook import __version__
 from offhook.pipeline.speech.recognizer import EngineError, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.speech_api.admission import Kind
@@ -24,6 +27,11 @@ class EngineUse:
             return f"{error}: try again later" if error.fault == "full" else str(error)
         logger.warning("x stream: {}", error)
         return str(fault_of(error, self._context.id))
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the members of `Ready` by which clients choose among servers."""
+        server = self.server
+        return {"id": server.id, "version": __version__, "free": server.free(self._kind)}
 
     @property
     def engine(self) -> str:

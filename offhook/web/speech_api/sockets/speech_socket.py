@@ -35,6 +35,7 @@ from offhook.pipeline.speech.remote.tts_protocol import (
     server_text,
 )
 from offhook.pipeline.speech.remote.worker_protocol import (
+    Draining,
     Error,
     ErrorCode,
     ProtocolError,
@@ -136,7 +137,7 @@ class Requests:
                 return json.dumps({**done, "reason": reason.value})
             case Error(_, words) | Fault(words):
                 return json.dumps({"event": "error", "detail": words}, ensure_ascii=False)
-            case Ready() | Mark():
+            case Ready() | Mark() | Draining():
                 return None
 
 

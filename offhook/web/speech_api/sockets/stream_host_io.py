@@ -7,7 +7,13 @@ from contextlib import ExitStack, contextmanager
 from aiohttp import web
 
 from offhook.pipeline.speech.recognizer import EngineError, EngineFailed, UnsupportedRequest
-from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode
+from offhook.pipeline.speech.remote.worker_protocol import (
+    ACCEPT_HEADER,
+    DRAINING,
+    Draining,
+    Error,
+    ErrorCode,
+)
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import CONTEXT, SPEECH
@@ -101,6 +107,12 @@ class StreamHost(EngineUse):
         """Marks the stream as using the engine. Raises Refused if there is no capacity."""
         with refusing(), self.server.in_use(self._ticket):
             yield
+
+    @property
+    def draining_text(self) -> str:
+        """Returns what tells the client that the server drains; empty if it does not understand."""
+        accepts = self._request.headers.get(ACCEPT_HEADER, "") == DRAINING
+        return Draining().to_text() if accepts else ""
 
     def _ended(self, code: str) -> None:
         if (metrics := self.server.engine_metrics) is not None:

@@ -210,7 +210,12 @@ class TtsStream(WorkerStream):
         if not self._dialect.one_by_one:
             self._open(self._options).cancel()  # reports unsupported options at once
         voices = tuple(self._synthesizer.voices())
-        await self._send(Ready(self._host.engine, self._host.model, voices))
+        host = self._host
+        await self._send(Ready(host.engine, host.model, voices, **host.identity()))
+        if not self._dialect.one_by_one:
+            self._draining_text = host.draining_text
+        if host.server.draining:
+            self.announce_drain()
 
     def _open(self, options: VoiceOptions) -> SynthesizerStream:
         """Opens the engine's stream. Raises Refused, EngineError."""

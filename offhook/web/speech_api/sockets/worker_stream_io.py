@@ -106,12 +106,20 @@ class WorkerStream(ABC):
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Set to an exception, it ends the stream."""
         self._socket = socket
+        self._draining_text = ""
+        """What tells the client that the server drains; empty: nothing, at least not yet."""
+        self._announcing: asyncio.Task[None] | None = None
         self._receive_timer = IdleTimer(IDLE_S, self._receive_timed_out)
         self._send_timer = IdleTimer(MAX_UNREAD_S, self._send_timed_out)
 
     def stop(self) -> None:
         """Ends the stream because the server stops; the client is told to reconnect."""
         self._refuse(ErrorCode.STOPPING, "the server has stopped: connect again")
+
+    def announce_drain(self) -> None:
+        """Tells the client that the server will stop, if it has been greeted and understands."""
+        if self._draining_text and self._announcing is None:
+            self._announcing = asyncio.create_task(self.send(self._draining_text), name="draining")
 
     def _receive_timed_out(self) -> None:
         if not self.may_be_idle():
@@ -157,6 +165,8 @@ class WorkerStream(ABC):
         try:
             await self._first_of(*tasks)
         finally:
+            if self._announcing is not None:
+                tasks.append(self._announcing)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -22,6 +22,7 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     server_text,
 )
 from offhook.pipeline.speech.remote.worker_protocol import (
+    Draining,
     Error,
     ErrorCode,
     ProtocolError,
@@ -54,7 +55,13 @@ FINALS = st.builds(Final, st.text(), COUNTS, WORDS, st.text(), st.booleans())
 TIMES = st.floats(0, 1e8)
 STAGES = st.one_of(st.none(), st.builds(Stages, TIMES, TIMES, TIMES, TIMES, TIMES))
 SERVER_MESSAGES = st.one_of(
-    st.builds(Ready, st.text(), st.text(), st.sampled_from(RATES)),
+    st.builds(
+        *(Ready, st.text(), st.text(), st.sampled_from(RATES)),
+        id=st.text(),
+        version=st.text(),
+        free=st.floats(0, 1),
+    ),
+    st.builds(Draining, st.floats(0, 1)),
     st.builds(RecognitionResult, COUNTS, partials(), STAGES),
     st.builds(RecognitionResult, COUNTS, FINALS, STAGES),
     st.builds(Error, st.sampled_from(ErrorCode), st.text()),
@@ -72,7 +79,7 @@ FIELDS = (
 
 @given(SERVER_MESSAGES)
 def test_what_a_server_says_is_read_as_it_was_meant(
-    message: Ready | RecognitionResult | Error,
+    message: Ready | RecognitionResult | Draining | Error,
 ) -> None:
     assert parse_server(server_text(message)) == message
 
@@ -144,7 +151,7 @@ def test_a_command_that_is_none_says_why(text: str, says: str) -> None:
         ({"utterance": "0"}, "utterance is not a valid integer"),
         ({"words": [1]}, "words.0 is not an object"),
         ({"words": [{"text": "a"}]}, "words.0.start_ms: Field required"),
-        ({"type": "finale"}, "not one of ready, partial, final, error"),
+        ({"type": "finale"}, "not one of ready, partial, final, draining, error"),
         ({"type": "partial", "stable_chars": 3}, "stable_chars is not within the text"),
         ({"type": "error", "code": "bad"}, "code is not 'bad_request', 'too_long'"),
         ({"timing": 5}, "timing is not an object"),

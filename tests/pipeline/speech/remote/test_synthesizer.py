@@ -257,6 +257,28 @@ async def test_a_reply_survives_any_number_of_losses_with_words_between(server: 
         assert await pieces(reply) == []
 
 
+async def test_a_drain_in_the_middle_of_a_reply_is_not_heard_and_nothing_new_goes_there(
+    server: Server,
+) -> None:
+    async with connected(server) as synthesizer:
+        idle = synthesizer.open()
+        server.voice.hold_after = len("onetwothr")
+        reply = synthesizer.open()
+        reply.write("one two three four ")
+        heard = await pieces_until(reply, "onetwothr", "one two ")
+        idle.cancel()
+        draining = asyncio.create_task(server.worker.drain(SOON))
+        await until(lambda: len(server.worker.streams) == 1)  # the idle connection is closed
+        reply.write("five")
+        reply.end()
+        server.voice.may_speak.set()
+        heard += await pieces(reply)
+        assert said(heard) == ("one two three four five", "onetwothreefourfive")
+        async with asyncio.timeout(SOON):
+            await draining
+        await until(lambda: not server.worker.streams)
+
+
 async def test_the_end_of_the_text_cuts_no_word(server: Server) -> None:
     async with connected(server) as synthesizer:
         server.voice.hold_after = 2

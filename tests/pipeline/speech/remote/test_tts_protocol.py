@@ -25,7 +25,12 @@ from offhook.pipeline.speech.remote.tts_protocol import (
     query,
     server_text,
 )
-from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode, ProtocolError
+from offhook.pipeline.speech.remote.worker_protocol import (
+    Draining,
+    Error,
+    ErrorCode,
+    ProtocolError,
+)
 from offhook.pipeline.speech.synthesizer import MAX_SEED, VoiceOptions
 
 COUNTS = st.integers(0, 2**40)
@@ -44,7 +49,13 @@ OPTIONS = st.builds(
 )
 COMMANDS = st.one_of(st.builds(Text, PLAIN), st.sampled_from([End(), Cancel(), Close()]))
 SERVER_MESSAGES = st.one_of(
-    st.builds(Ready, PLAIN, PLAIN, st.lists(PLAIN, max_size=3).map(tuple)),
+    st.builds(
+        *(Ready, PLAIN, PLAIN, st.lists(PLAIN, max_size=3).map(tuple)),
+        id=PLAIN,
+        version=PLAIN,
+        free=st.floats(0, 1),
+    ),
+    st.builds(Draining, st.floats(0, 1)),
     st.builds(Mark, COUNTS, PLAIN, COUNTS),
     st.builds(Done, COUNTS, COUNTS, st.sampled_from(Reason)),
     st.builds(Error, st.sampled_from(ErrorCode), PLAIN),
@@ -129,7 +140,7 @@ def test_a_command_that_is_none_says_why_and_not_what_was_to_be_spoken(
         ({"samples": -1}, "samples is not greater than or equal to 0"),
         ({"samples": True}, "samples is not a valid integer"),
         ({"reply": "0"}, "reply is not a valid integer"),
-        ({"type": "marks"}, "not one of ready, mark, done, error"),
+        ({"type": "marks"}, "not one of ready, mark, done, draining, error"),
         ({"type": "done", "reason": "tired"}, "reason is not 'end' or 'cancel'"),
         ({"type": "done", "reason": ["end"]}, "reason is not"),
         ({"type": "error", "code": "bad"}, "code is not 'bad_request', 'too_long'"),
@@ -163,7 +174,7 @@ def test_any_text_is_a_message_or_an_error(text: str) -> None:
 def test_any_fields_are_a_message_or_an_error(table: dict[str, object], kind: str) -> None:
     text = json.dumps({**table, "type": kind})
     with suppress(ProtocolError):
-        assert isinstance(parse_server(text), Ready | Mark | Done | Error)
+        assert isinstance(parse_server(text), Ready | Mark | Done | Draining | Error)
     with suppress(ProtocolError):
         assert isinstance(parse_command(text), Text)
 
