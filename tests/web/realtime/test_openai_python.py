@@ -422,7 +422,7 @@ async def test_a_response_beside_one_that_runs() -> None:
     async def think(request: Any) -> Any:
         await asyncio.sleep(SOON_S)
 
-    async with model() as there, conversation(there) as talk:
+    async with model() as there, conversation(there, first_token_seconds=SOON_S) as talk:
         there.ill = think
         await talk.update(output_modalities=["text"])
         await talk.send(type="response.create")
@@ -480,7 +480,7 @@ async def test_who_goes_on_while_the_agent_thinks_is_answered_then(question: Pcm
     async def think(request: Any) -> Any:
         await asyncio.sleep(SOON_S)
 
-    async with model() as there, conversation(there) as talk:
+    async with model() as there, conversation(there, first_token_seconds=SOON_S) as talk:
         there.ill = think
         await talk.update(audio={"input": {"turn_detection": {"type": "server_vad"}}})
         await talk.append(question)

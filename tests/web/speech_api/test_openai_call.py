@@ -3,6 +3,7 @@
 import pytest
 from aiohttp.test_utils import TestServer
 
+from offhook.pipeline.conversation import user_turn_io
 from offhook.web.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
 from offhook.web.config.config import Asr, Config, Server, Tts, WebRtc
 from offhook.web.edge.edge_io import Edge
@@ -16,7 +17,11 @@ QUESTION = "Are you open on Sunday?"
 
 
 @pytest.mark.usefixtures("loopback")
-async def test_a_call_on_engines_behind_openais_api(speech_server: Served) -> None:
+async def test_a_call_on_engines_behind_openais_api(
+    speech_server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A busy machine's words are late: the caller would take the excuse for the reply and hang up.
+    monkeypatch.setattr(user_turn_io, "WORDS_LATE_MS", 60_000)
     url = f"{speech_server.url}/v1"
     asr, tts = Asr(engine="openai", url=url), Tts(engine="openai", url=url)
     voice = open_synthesizer()
