@@ -63,6 +63,7 @@ class End(EndReason, ReprEnum):
     TRANSFERRED = "transferred"
     REPLACED = "replaced"
     RECONNECTED = "the caller reconnects"
+    CONTINUED_ELSEWHERE = "continues at another server"
     TOO_LONG = "the call reached its longest duration"
     SHUTTING_DOWN = "the server is shutting down"
     SERVER_STOPS = "the server stops"

@@ -1,7 +1,7 @@
 """One call: a leg, its user-turn controller, an agent and a voice as one Pipecat pipeline."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -104,6 +104,10 @@ class Agent:
     """Receives the audio of the caller's turns."""
     played_words: Callable[[str], Awaitable[str]] | None = None
     """Returns what was played of the reply just interrupted, given our estimate of it."""
+    dialog: Callable[[], dict[str, Any]] = dict
+    """Returns the state that the agent has beside the conversation, as JSON."""
+    restore: Callable[[dict[str, Any]], None] = lambda dialog: None
+    """Restores what `dialog` returned at another server. Raises ValueError, changing nothing."""
 
 
 class StandbyGate(FrameProcessor):
@@ -139,6 +143,9 @@ class Engines:
         await self.turn_detection.vad.close()
 
 
+Message = tuple[Literal["user", "assistant"], str]
+"""Who spoke, and the words."""
+
 Absence = Literal["held", "on hold", "being transferred"]
 """Why the caller is away: on hold by the far end, on hold by the agent, or being transferred."""
 
@@ -158,8 +165,10 @@ class Call(TransportListener):
         limit_s: float | None = None,
         tracing: bool = False,
         sentences: Mapping[Occasion, str] | None = None,
+        history: Sequence[Message] = (),
     ) -> None:
-        """`sentences` replaces those of `sentences.SENTENCES`."""
+        """`sentences` replaces those of `sentences.SENTENCES`. `history` is the conversation that
+        this call continues."""
         self.leg = leg
         self.listeners: list[Callable[[Event], None]] = []
         self.end_reason: EndReason = End.AGENT_HUNG_UP
@@ -178,6 +187,9 @@ class Call(TransportListener):
         self._saying = TaskSet()
         """Tasks speaking sentences that nothing awaits."""
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
+        for role, text in history:
+            message: Any = {"role": role, "content": text}
+            self.context.add_message(message)
         self.hearing: UserTurnController
         """Detects the caller's turns; exists while the call runs."""
         self.voice: OffhookTTS
@@ -471,7 +483,11 @@ class Call(TransportListener):
 
         @transport.event_handler("on_client_connected")
         async def on_client_connected(transport: LegTransport, leg: Leg) -> None:
-            await worker.queue_frame(LLMRunFrame())
+            messages = self.transcript()
+            if messages and messages[-1][0] == "assistant":
+                self._excuse(Occasion.RESUMED)
+            else:  # the agent greets the caller, or answers what is unanswered
+                await worker.queue_frame(LLMRunFrame())
 
         @transport.event_handler("on_client_disconnected")
         async def on_client_disconnected(transport: LegTransport, leg: Leg) -> None:
@@ -519,6 +535,24 @@ class Call(TransportListener):
             if isinstance(message, dict) and message.get("content") == estimate:
                 message["content"] = text
                 break
+
+    def transcript(self) -> list[Message]:
+        """Return the conversation as it was heard, without the calls of tools."""
+        found: list[Message] = []
+        for message in self.context.messages:
+            if not isinstance(message, dict):
+                continue
+            role, content = message.get("role"), message.get("content")
+            if isinstance(content, list):
+                texts = (part.get("text") for part in content if isinstance(part, dict))
+                content = " ".join(text for text in texts if isinstance(text, str))
+            if role in ("user", "assistant") and isinstance(content, str) and content:
+                found.append((role, content))
+        return found
+
+    def dialog(self) -> dict[str, Any]:
+        """Return the state that the agent has beside the conversation, as JSON."""
+        return self._agent.dialog()
 
     def _about(self) -> dict[str, Any]:
         """Return the details of the call that the client may see."""

@@ -21,6 +21,8 @@ class Occasion(StrEnum):
     """The agent gives up and nobody else is available."""
     CLOSING = "closing"
     """The server ends the call."""
+    RESUMED = "resumed"
+    """The call continues at another server, and it is the caller's turn."""
 
 
 O = Occasion  # noqa: E741
@@ -35,6 +37,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "Sorry, I cannot help you right now. I will connect you with somebody.",
         O.GOODBYE: "Sorry, I cannot help you right now. Please call again later. Goodbye.",
         O.CLOSING: "Sorry, we have to end this call now. Please call again later. Goodbye.",
+        O.RESUMED: "Sorry for the interruption, I am back. Please go on.",
     },
     "de": {
         O.GREETING: "Guten Tag! Wie kann ich Ihnen helfen?",
@@ -50,6 +53,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         "Bitte rufen Sie später noch einmal an. Auf Wiederhören.",
         O.CLOSING: "Leider müssen wir das Gespräch jetzt beenden. "
         "Bitte rufen Sie später noch einmal an. Auf Wiederhören.",
+        O.RESUMED: "Entschuldigen Sie die Unterbrechung, ich bin wieder da. Bitte fahren Sie fort.",
     },
     "fr": {
         O.GREETING: "Bonjour ! Comment puis-je vous aider ?",
@@ -62,6 +66,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         "Veuillez rappeler plus tard. Au revoir.",
         O.CLOSING: "Désolé, nous devons terminer cet appel. "
         "Veuillez rappeler plus tard. Au revoir.",
+        O.RESUMED: "Excusez-moi pour l'interruption. Continuez, je vous en prie.",
     },
     "es": {
         O.GREETING: "¡Hola! ¿En qué puedo ayudarle?",
@@ -72,6 +77,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "Lo siento, ahora no puedo ayudarle. Le paso con otra persona.",
         O.GOODBYE: "Lo siento, ahora no puedo ayudarle. Llame más tarde, por favor. Adiós.",
         O.CLOSING: "Lo siento, tenemos que terminar la llamada. Llame más tarde, por favor. Adiós.",
+        O.RESUMED: "Disculpe la interrupción, ya estoy de vuelta. Continúe, por favor.",
     },
     "it": {
         O.GREETING: "Buongiorno! Come posso aiutarla?",
@@ -82,6 +88,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "Mi dispiace, ora non posso aiutarla. La metto in contatto con qualcuno.",
         O.GOODBYE: "Mi dispiace, ora non posso aiutarla. Richiami più tardi. Arrivederci.",
         O.CLOSING: "Mi dispiace, dobbiamo chiudere la chiamata. Richiami più tardi. Arrivederci.",
+        O.RESUMED: "Mi scuso per l'interruzione, sono di nuovo qui. Continui pure.",
     },
     "pt": {
         O.GREETING: "Olá! Como posso ajudar?",
@@ -92,6 +99,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "Desculpe, agora não posso ajudar. Vou passar a ligação a outra pessoa.",
         O.GOODBYE: "Desculpe, agora não posso ajudar. Ligue mais tarde, por favor. Adeus.",
         O.CLOSING: "Desculpe, temos de terminar a chamada. Ligue mais tarde, por favor. Adeus.",
+        O.RESUMED: "Desculpe a interrupção, já estou de volta. Continue, por favor.",
     },
     "nl": {
         O.GREETING: "Goedendag! Waarmee kan ik u helpen?",
@@ -102,6 +110,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "Sorry, ik kan u nu niet helpen. Ik verbind u door.",
         O.GOODBYE: "Sorry, ik kan u nu niet helpen. Belt u later nog eens. Tot ziens.",
         O.CLOSING: "Sorry, we moeten dit gesprek nu beëindigen. Belt u later nog eens. Tot ziens.",
+        O.RESUMED: "Excuses voor de onderbreking, ik ben er weer. Gaat u verder.",
     },
     "ja": {
         O.GREETING: "お電話ありがとうございます。ご用件をお聞かせください。",
@@ -113,6 +122,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "申し訳ございません。ただいま対応できません。担当の者におつなぎします。",
         O.GOODBYE: "申し訳ございません。ただいま対応できません。後ほどおかけ直しください。",
         O.CLOSING: "申し訳ございません。お電話を終了いたします。後ほどおかけ直しください。",
+        O.RESUMED: "通話が途切れて申し訳ございません。どうぞお続けください。",
     },
     "zh": {
         O.GREETING: "您好!请问有什么可以帮您?",
@@ -123,6 +133,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "抱歉,我现在无法帮助您。我为您转接其他人。",
         O.GOODBYE: "抱歉,我现在无法帮助您。请稍后再来电。再见。",
         O.CLOSING: "抱歉,我们必须结束通话。请稍后再来电。再见。",
+        O.RESUMED: "抱歉刚才中断了,我回来了。请您继续。",
     },
 }
 """By ISO 639 code; every language has every occasion."""

@@ -406,6 +406,11 @@ class CarrierLeg(Leg):
                 logger.warning("{}: x hanging up failed: {}", self.call_id, error)
         self.close(reason)
 
+    def release(self, reason: str) -> None:
+        """Closes the stream and leaves the call to the carrier, which follows its instructions."""
+        self._owns_call = False
+        self.close(reason)
+
     async def _drain(self) -> None:
         """Wait until the marks of the last audio have come back."""
         if self.closed is None and not self.playout.queued and self._far_buffer.pending:

@@ -106,6 +106,10 @@ class Server(Section):
     calls, the operator's). /healthz and /readyz are always public."""
     drain_seconds: float = Field(30, ge=0)
     """Maximum time that calls may continue after SIGTERM, in s."""
+    redis: Secret = ""
+    """URL of a Redis shared with other servers, redis://host:port/db or unix:///path: calls are
+    saved there after each turn, and continue at another server if this one ends or fails; empty:
+    they end with it."""
 
     @property
     def local(self) -> bool:

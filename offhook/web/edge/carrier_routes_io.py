@@ -19,6 +19,10 @@ async def transfer(request: web.Request) -> web.StreamResponse:
     return await _carriers(request).transfer(request)
 
 
+async def resume(request: web.Request) -> web.StreamResponse:
+    return await _carriers(request).resume(request)
+
+
 async def stream(request: web.Request) -> web.StreamResponse:
     try:
         return await _carriers(request).stream(request)
@@ -33,9 +37,9 @@ def _carriers(request: web.Request) -> Carriers:
     return carriers
 
 
-OF_CARRIERS = frozenset({voice, status, transfer, stream})
+OF_CARRIERS = frozenset({voice, resume, status, transfer, stream})
 """Handlers that authenticate requests themselves."""
-NEW_CALLS = frozenset({voice, stream})
+NEW_CALLS = frozenset({voice, resume, stream})
 """Handlers that start a call if the path names none."""
 
 
@@ -45,6 +49,7 @@ def add_routes(router: web.UrlDispatcher) -> None:
         router.add_get(path, voice, allow_head=False)
     router.add_post("/carriers/{name}/status/{call}", status)
     router.add_get("/carriers/{name}/status/{call}", status, allow_head=False)
+    router.add_post("/carriers/{name}/resume/{token}", resume)
     router.add_post("/carriers/{name}/transfer", transfer)
     router.add_get("/carriers/{name}/stream", stream, allow_head=False)
     router.add_get("/carriers/{name}/stream/{ticket}", stream, allow_head=False)

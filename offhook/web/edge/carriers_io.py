@@ -2,6 +2,7 @@
 
 POST /carriers/NAME/voice           a call is there: what shall be done with it? → our stream
 POST /carriers/NAME/voice/CALL      the same of a call that we placed
+POST /carriers/NAME/resume/TOKEN    the same of a call that another server has released
 POST /carriers/NAME/status/CALL     how a call that we placed goes
 POST /carriers/NAME/transfer        how a transfer is done, which Plivo asks
 GET  /carriers/NAME/stream          the stream of a carrier that signs it, or has a password
@@ -37,7 +38,15 @@ from offhook.telephony.carriers.auth.tickets import TICKET_LIFETIME_S, Tickets
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.rest.client_io import CallControl, CarrierRestClient
-from offhook.telephony.carriers.rest.markup import WebhookCall, answer, parse_webhook, refusal
+from offhook.telephony.carriers.rest.markup import (
+    CONTINUING,
+    WebhookCall,
+    answer,
+    hang_up,
+    parse_webhook,
+    refusal,
+    retry,
+)
 from offhook.telephony.carriers.rest.plivo import TRANSFER_PARAMETER, transfer_markup
 from offhook.telephony.carriers.rest.providers import APIS
 from offhook.telephony.carriers.rest.request import RestError
@@ -53,14 +62,20 @@ from offhook.telephony.carriers.streams.twilio import TwilioStream
 from offhook.telephony.carriers.streams.vonage import VonageStream
 from offhook.telephony.carriers.streams.websocket_io import StreamSocket
 from offhook.web.edge.refusals import Busy
+from offhook.web.edge.resume.resumption_io import Resumption
+from offhook.web.edge.resume.saved_call import SavedCall, key_of
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import ACCESS, head_of, peer_of
 from offhook.web.process.metrics import Metrics
 
+TRIES_PARAMETER = "tries"
+"""How often a call that another server has released asked for a free line."""
 START_S = 10.0
 """Time limit in s for a stream to start once its socket is open."""
 NEWS_S = 30.0
 """Time in s, beyond ringing, without any status of a call we placed after which it has failed."""
+MAX_RETRIES = 10
+"""Times that a call released by another server asks for a free line before it ends."""
 REFUSED_S = 5.0
 """Interval in s between log lines about unverified requests, which anyone can send."""
 ENDED_CALLS = 500
@@ -76,6 +91,7 @@ class Host(Protocol):
 
     opus: OpusSettings
     metrics: Metrics
+    resumption: Resumption | None
 
     def admit(self, coming: int = 0) -> None:
         """Raises Busy if another call would harm those in progress and the `coming` ones."""
@@ -292,15 +308,80 @@ class Carriers:
             )
             call = self._new_call(carrier, info)
             self._tasks.spawn(self._await_stream(call), f"stream of {call.call_id}")
+        base = _base(settings, signed, request)
+        return self._connect(carrier, call, incoming, base)
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """Responds to the webhook of a call whose stream another server has closed: it continues
+        here."""
+        carrier, resumption = self._carrier(request, CONTINUING), self._host.resumption
+        settings = carrier.settings
+        signed = await self._verified(carrier, request)
+        query = dict(signed.query)
+        tries = query.pop(TRIES_PARAMETER, "")
+        try:
+            incoming = parse_webhook(settings, request.content_type, signed.body, query)
+        except ValueError as fault:
+            logger.warning("x {}: webhook: {}", settings.name, fault)
+            raise web.HTTPBadRequest(text=str(fault)) from fault
+        base = _base(settings, signed, request)
+        token = request.match_info["token"]
+        try:
+            self._admit(settings)
+        except Busy as fault:
+            tried = int(tries) + 1 if tries.isdecimal() and len(tries) < 3 else 1
+            if tried > MAX_RETRIES:
+                logger.warning("x {}: {} is refused: {}", settings.name, incoming.caller, fault)
+                return _document(hang_up())
+            where = f"{base}/carriers/{settings.name}/resume/{token}?{TRIES_PARAMETER}={tried}"
+            return _document(retry(settings, where))
+        saved = None
+        if resumption is not None:
+            _, saved = await resumption.claim(key_of(_owner(settings, incoming), token))
+        info = CallInfo(
+            settings.provider, caller=incoming.caller, called=incoming.called, trunk=settings.name
+        )
+        call = self._new_call(
+            carrier,
+            info if saved is None else saved.info,
+            "" if saved is None else saved.agent,
+        )
+        logger.info(
+            "{}: {} comes back from another server, {}",
+            call.call_id,
+            incoming.caller or "somebody",
+            "and goes on" if saved is not None else "which has saved nothing",
+        )
+        self._tasks.spawn(self._await_stream(call), f"stream of {call.call_id}")
+        return self._connect(carrier, call, incoming, base, saved)
+
+    def _connect(
+        self,
+        carrier: Carrier,
+        call: CarrierCall,
+        incoming: WebhookCall,
+        base: str,
+        saved: SavedCall | None = None,
+    ) -> web.Response:
+        """Responds to a webhook with the stream of a call, which continues `saved`. `base` is our
+        URL as seen by the provider."""
+        settings = call.carrier
         call.provider_call_id = incoming.call_id
         try:
             ticket = self._ticket(carrier, call, incoming)
         except Rejected as fault:
             call.set_state("ended", 503, str(fault))
             return _document(refusal(settings, "busy"))
-        base = _base(settings, signed, request).replace("http", "ws", 1)
-        url = f"{base}/carriers/{settings.name}/stream/{ticket}"
-        return _document(answer(settings, url, {}, incoming))
+        base = f"{base}/carriers/{settings.name}"
+        url = f"{base.replace('http', 'ws', 1)}/stream/{ticket}"
+        then = ""
+        if self._host.resumption is not None and settings.provider in CONTINUING:
+            owner = _owner(settings, incoming)
+            token = self._host.resumption.expect(call.call_id, owner, call.agent)
+            if saved is not None:
+                self._host.resumption.continue_with(call.call_id, saved)
+            then = f"{base}/resume/{token}"
+        return _document(answer(settings, url, {}, incoming, then))
 
     def _ticket(
         self, carrier: Carrier, call: CarrierCall, incoming: WebhookCall, ring_seconds: float = 0.0
@@ -567,6 +648,11 @@ def _stream(settings: CarrierSettings, request: web.Request) -> CarrierStream:
             return GenesysStream()
         case _:
             return ChanWebSocketStream({n: v for n, v in request.query.items() if n != "token"})
+
+
+def _owner(settings: CarrierSettings, call: WebhookCall) -> str:
+    """Returns what the token of a call is bound to."""
+    return f"{settings.name}\n{call.call_id}"
 
 
 def _base(settings: CarrierSettings, signed: SignedRequest, request: web.Request) -> str:

@@ -36,6 +36,7 @@ from offhook.signaling.smallwebrtc import Candidates, Offer
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
@@ -51,6 +52,8 @@ from offhook.web.edge.page_messages import for_the_page
 from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_risky
 from offhook.web.edge.program_calls_io import ProgramCalls
 from offhook.web.edge.refusals import NoPhones
+from offhook.web.edge.resume.resumption_io import Resumption
+from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC
 from offhook.web.edge.whip_calls_io import WhipCalls
 from offhook.web.engines.call_engines_io import CallEngines
 from offhook.web.engines.choice import AutoWorker
@@ -73,6 +76,8 @@ Direct = Callable[[Call, Agent], Agent]
 
 FAREWELL_S = 10.0
 """Time limit in s for telling callers that they are being disconnected."""
+MOVE_S = 5.0
+"""Time limit in s for calls to continue at another server before this one ends."""
 GOODBYE_S = 0.2
 """Time in s for the farewell to leave before the lines close."""
 CARRIER_RING_S = 60.0
@@ -122,6 +127,9 @@ class Edge:
             self.clock.lateness_ms,
             lambda: len(asyncio.all_tasks()),
         )
+        redis = "" if bot is not None else config.server.redis
+        self.resumption = Resumption(redis, self.metrics) if redis else None
+        """Calls that can continue at another server, if configured."""
         self._room = CallAdmission(
             self.clock, lambda reason: self.metrics.refused.labels(reason).inc()
         )
@@ -178,6 +186,8 @@ class Edge:
         if config.webrtc.port:
             self.ice_port = await self._open_ice_port(config.webrtc)
         started = time.perf_counter()
+        if self.resumption is not None:
+            self.resumption.start()
         agent = "your bot"
         if self._bot is None:  # a bot brings its own
             agent = f"{await self.engines.open()}, agent {config.agent.kind}"
@@ -279,6 +289,8 @@ class Edge:
             logger.info("draining {} calls", len(self._calls))
             seconds = self.config.server.drain_seconds
             await asyncio.wait(self._calls.values(), timeout=seconds)
+            if self.resumption is not None:
+                await self._move_calls(self.resumption)
             if seconds and self.conversations:
                 words = (call.end_with_a_word() for call in self.conversations.values())
                 with suppress(TimeoutError):
@@ -288,6 +300,18 @@ class Edge:
                             logger.error(
                                 "x a caller was disconnected without an announcement: {!r}", fault
                             )
+
+    async def _move_calls(self, resumption: Resumption) -> None:
+        """Sends the callers who can continue elsewhere to another server."""
+        legs = await resumption.movable()
+        for leg in legs:
+            if isinstance(leg, PeerLeg):
+                self._send(leg, {"type": "reconnect"})
+            elif isinstance(leg, CarrierLeg):
+                leg.release(End.CONTINUED_ELSEWHERE)
+        if moving := [self._calls[leg.call_id] for leg in legs if leg.call_id in self._calls]:
+            logger.info("{} calls are sent to another server", len(moving))
+            await asyncio.wait(moving, timeout=MOVE_S)
 
     async def close(self) -> None:
         """Ends remaining calls and releases everything."""
@@ -301,6 +325,8 @@ class Edge:
             leg.close(reason)
         await asyncio.gather(*self._calls.values(), return_exceptions=True)
         await self.whip.close()
+        if self.resumption is not None:
+            await self.resumption.close()
         if self.sip is not None:
             await self.sip.close()
         if self.carriers is not None:
@@ -350,19 +376,30 @@ class Edge:
     async def offer(self, offer: Offer, agent: str = "", remote: str = "") -> tuple[str, str]:
         """Answers an SDP offer and returns the answer and the pc_id. `agent` is a name ("" for the
         default) and `remote` the caller's IP address ("" if unknown). Raises OfferError,
-        UnknownPeer, Busy, and DialError for an unknown agent."""
+        UnknownPeer, Busy, and DialError for an unknown agent. With `resumption` the pc_id has a
+        token with which the caller may come back to any server."""
         self._check_agent(agent)
         if offer.pc_id is not None and not offer.restart_pc:
             leg = self._leg(offer.pc_id)
-            return await leg.answer(offer.sdp), leg.call_id
-        if offer.pc_id in self._peers:
+            return await leg.answer(offer.sdp), offer.pc_id
+        known, _, token = (offer.pc_id or "").partition(SEPARATOR)
+        if known in self._peers:
             # The client has a new peer connection, with which DTLS begins anew: it is a new call.
-            self._peers[offer.pc_id].close(End.RECONNECTED)
+            self._peers[known].close(End.RECONNECTED)
         else:
             self.admit_peer(remote)
         leg = self.webrtc_leg(uuid.uuid4().hex[:12])
         leg.remote = remote
-        return await self.begin_peer(leg, offer.sdp, offer.request_data, agent), leg.call_id
+        pc_id = leg.call_id
+        if self.resumption is not None:
+            new = self.resumption.expect(leg.call_id, WEBRTC, agent, token)
+            pc_id += SEPARATOR + new
+        try:
+            return await self.begin_peer(leg, offer.sdp, offer.request_data, agent), pc_id
+        except BaseException:
+            if self.resumption is not None:
+                self.resumption.forget(leg.call_id)
+            raise
 
     def admit_peer(self, remote: str) -> None:
         """Raises Busy if the IP address `remote` may not begin another WebRTC call."""
@@ -402,7 +439,7 @@ class Edge:
             await leg.add_candidate(c.candidate, c.sdp_mid, c.sdp_mline_index)
 
     def _leg(self, pc_id: str) -> PeerLeg:
-        leg = self._peers.get(pc_id)
+        leg = self._peers.get(pc_id.partition(SEPARATOR)[0])
         if leg is None or leg.closed is not None:
             raise UnknownPeer(pc_id)
         return leg
@@ -492,6 +529,8 @@ class Edge:
         """Records a phone or carrier call that has ended."""
         self.programs.incoming.forget(record.call_id)
         self.realtime.drop(record.call_id)
+        if self.resumption is not None:
+            self.resumption.forget(record.call_id)
         logger.bind(call=record.call_id, record=record.as_dict()).info(
             "{}: {} called {}, {:.1f} s: {}",
             record.call_id,
@@ -528,7 +567,10 @@ class Edge:
                 self._count_unconnected(leg)
                 return
             self.clock.add(leg)
-            settings = self.agent_called(agent)
+            saved = None
+            if self.resumption is not None and direct is None:
+                saved = await self.resumption.restore(leg)
+            settings = self.agent_called(agent if saved is None else saved.agent)
             if settings.kind == "webhook":
                 call_id = self.public_id(leg)
                 decided = direct is not None or self.programs.incoming.state(call_id) is not None
@@ -551,6 +593,8 @@ class Edge:
             self.clock.remove(leg)
             self.programs.incoming.forget(self.public_id(leg))
             await self.realtime.close(self.public_id(leg))
+            if self.resumption is not None:
+                self.resumption.forget(leg.call_id)
             self.legs.pop(leg.call_id, None)
             self._peers.pop(leg.call_id, None)
             self._calls.pop(leg.call_id, None)
@@ -593,22 +637,34 @@ class Edge:
             await synthesizer.close()
 
     async def _converse(self, leg: Leg, agent: AgentSettings, direct: Direct | None = None) -> None:
+        resumption = self.resumption if direct is None else None
+        saved = resumption.saved(leg) if resumption is not None else None
+
         def make_agent(call: Call) -> Agent:
             made = self._make_agent(agent, call)
+            if saved is not None:
+                try:
+                    made.restore(saved.dialog)
+                except ValueError as error:
+                    logger.warning("{}: the agent begins anew: {}", leg.call_id, error)
             return made if direct is None else direct(call, made)
 
+        limit_s = self.config.server.max_call_minutes * 60
         call = Call(
             leg,
             self.engines.of_new_calls(),
             make_agent,
-            self.config.server.max_call_minutes * 60,
+            limit_s if saved is None else max(0.0, limit_s - saved.seconds),
             self._tracing,
             agent.sentences,
+            () if saved is None else saved.messages,
         )
         call.listeners.append(self.metrics.record)
         call.listeners.append(lambda event: self._report(leg, event))
         if self._recordings is not None:
             self._record(leg, call)
+        if resumption is not None:
+            resumption.watch(leg, call)
         self.conversations[leg.call_id] = call
         try:
             await call.run()
@@ -634,7 +690,13 @@ class Edge:
         if a.kind == "silent":
             return Agent("silent", SilentAgent())
         desk = FrontDeskAgent(self.config.frontdesk, act, call.leg.info.caller)
-        return Agent("frontdesk", desk, on_cut=desk.cut, on_idle=desk.prompt)
+        return Agent(
+            *("frontdesk", desk),
+            on_cut=desk.cut,
+            on_idle=desk.prompt,
+            dialog=desk.dialog,
+            restore=desk.restore,
+        )
 
     def _make_openai_agent(self, a: AgentSettings, call: Call) -> Agent:
         from offhook.pipeline.conversation.agents.openai_agent_io import (

@@ -134,7 +134,10 @@ async def offer(request: web.Request) -> web.Response:
     if has_disconnected(request):  # nobody would connect
         await edge.cancel(pc_id)
         raise ConnectionError("the caller left before the answer")
-    return web.json_response({"sdp": sdp, "type": "answer", "pc_id": pc_id})
+    answer: dict[str, Any] = {"sdp": sdp, "type": "answer", "pc_id": pc_id}
+    if edge.resumption is not None:
+        answer["resumable"] = True
+    return web.json_response(answer)
 
 
 async def candidates(request: web.Request) -> web.Response:

@@ -253,6 +253,25 @@ class Metrics:
         registry.register(LegCollector(legs))
         self._losses: LossCollector | None = None
 
+    def add_resumption(self, saves: Callable[[], bool]) -> Callable[[str], None]:
+        """Registers the metrics of calls that continue at another server; call it once. `saves`
+        says whether calls are being saved. Returns what counts a caller who comes back."""
+        saving = Gauge(
+            "offhook_calls_saved",
+            "1 while calls are saved so that another server can continue them",
+            registry=self.registry,
+        )
+        saving.set_function(lambda: float(saves()))
+        resumed = Counter(
+            "offhook_calls_resumed_total",
+            "Callers who came back from another server, by whether their call continued",
+            ["outcome"],
+            registry=self.registry,
+        )
+        for outcome in ("resumed", "unknown", "refused", "unavailable"):
+            resumed.labels(outcome)
+        return lambda outcome: resumed.labels(outcome).inc()
+
     def add_ice_port(self, port: IcePort) -> None:
         """Registers the counters of the port of all WebRTC calls; call it once."""
         self.registry.register(IcePortCollector(port))

@@ -42,6 +42,15 @@ class FrontDeskAgent(FrameProcessor):
     def cut(self, heard: str) -> None:
         self._cut = heard
 
+    def dialog(self) -> dict[str, Any]:
+        """Returns the state of the dialog as JSON."""
+        return self._desk.dialog()
+
+    def restore(self, dialog: dict[str, Any]) -> None:
+        """Restores what `dialog` returned elsewhere. Raises ValueError, changing nothing."""
+        if dialog:
+            self._desk.restore(dialog)
+
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if isinstance(frame, LLMContextFrame) and direction is FrameDirection.DOWNSTREAM:

@@ -10,6 +10,9 @@ import textwrap
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from offhook.pipeline.conversation.agents import frontdesk_intents as intents
 from offhook.pipeline.conversation.agents.frontdesk_business import (
@@ -95,6 +98,9 @@ class Dialog:
     """The last reply as spoken."""
 
 
+_DIALOG = TypeAdapter(Dialog)
+
+
 class FrontDesk:
     """The front desk of one call. Say `greeting`, then answer each turn with `reply`.
 
@@ -118,6 +124,18 @@ class FrontDesk:
     @property
     def step(self) -> Step:
         return self._dialog.step
+
+    def dialog(self) -> dict[str, Any]:
+        """Returns the state of the dialog as JSON."""
+        dialog: dict[str, Any] = _DIALOG.dump_python(self._dialog, mode="json")
+        return dialog
+
+    def restore(self, dialog: dict[str, Any]) -> None:
+        """Restores what `dialog` returned elsewhere. Raises ValueError, changing nothing."""
+        restored = _DIALOG.validate_python(dialog)
+        if restored.given.get(Step.DEPARTMENT, "") not in (*self._business.departments, ""):
+            raise ValueError("a department that this business does not have")
+        self._dialog = restored
 
     def greeting(self, now: datetime) -> Reply:
         return self._say("welcome", now)

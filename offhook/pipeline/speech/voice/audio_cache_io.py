@@ -36,7 +36,7 @@ class ReplyCache(AudioCache):
 
     def __init__(self, limit_bytes: int, url: str = "") -> None:
         super().__init__(limit_bytes)
-        self._redis = _client(url) if url else None
+        self._redis = redis_client(url) if url else None
         self._rests_until = 0.0
         self._storing = TaskSet()
         self.shared_hits = 0
@@ -98,13 +98,14 @@ class ReplyCache(AudioCache):
         self._rests_until = time.monotonic() + REST_S
 
 
-def _client(url: str) -> "Redis":
-    """Connects lazily. Raises EngineError."""
+def redis_client(url: str) -> "Redis":
+    """Returns a client that connects when it is used. Raises EngineError if redis-py is not
+    installed or the URL is invalid."""
     try:
         from redis import asyncio as client
     except ImportError as error:
-        raise EngineError("the cache in Redis needs redis-py: pip install redis") from error
+        raise EngineError("Redis needs redis-py: pip install redis") from error
     try:
         return client.Redis.from_url(url, socket_connect_timeout=ANSWER_S, socket_timeout=STORE_S)
     except ValueError as error:
-        raise EngineError(f"the cache has no address of a Redis: {error}") from error
+        raise EngineError(f"no address of a Redis: {error}") from error

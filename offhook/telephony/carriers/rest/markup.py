@@ -25,6 +25,12 @@ from offhook.telephony.carriers.streams.json_text import (
 )
 from offhook.telephony.carriers.streams.stream import Format
 
+CONTINUING: tuple[Provider, ...] = ("twilio", "plivo")
+"""Providers documented to follow the rest of their instructions once our side closes the stream
+(Twilio: error 31921; Plivo: keepCallAlive)."""
+RETRY_S = 1
+"""Time in s after which a provider asks again."""
+
 _XML = "application/xml"
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
@@ -70,8 +76,10 @@ def answer(
     stream_url: str,
     parameters: Mapping[str, str] | None = None,
     incoming: WebhookCall | None = None,
+    then_url: str = "",
 ) -> tuple[str, str]:
-    """Return content type and body of the response that connects a call to a stream.
+    """Return content type and body of the response that connects a call to a stream. Once our side
+    closes the stream, a provider of `CONTINUING` asks `then_url` what to do next.
 
     `parameters` come back in the stream's first message, as far as the provider supports them:
     Plivo accepts letters and digits only, Twilio 500 characters including the name, Exotel three;
@@ -85,11 +93,11 @@ def answer(
     match settings.provider:
         case "twilio":
             fits = {n: v for n, v in given.items() if len(n) + len(v) < _TWILIO_CHARS}
-            return _XML, _connect({"url": stream_url}, fits)
+            return _XML, _connect({"url": stream_url}, fits, then_url)
         case "telnyx":
             return _XML, _connect(_telnyx_stream(stream_url, form), given)
         case "plivo":
-            return _XML, _plivo(stream_url, form, given)
+            return _XML, _plivo(stream_url, form, given, then_url)
         case "vonage":
             if incoming is not None:
                 given |= {
@@ -117,6 +125,19 @@ def refusal(
             return _JSON, "{}"  # without a URL the flow continues with the next applet
         case _:
             raise ValueError(f"{settings.provider} opens its stream without a webhook")
+
+
+def retry(settings: CarrierSettings, url: str) -> tuple[str, str]:
+    """Return content type and body of the response that has a provider of `CONTINUING` ask `url` a
+    moment later."""
+    wait = Element("Pause" if settings.provider == "twilio" else "Wait", length=str(RETRY_S))
+    return _XML, _document(wait, _redirect(url))
+
+
+def hang_up() -> tuple[str, str]:
+    """Return content type and body of the response that has a provider of `CONTINUING` end a
+    call."""
+    return _XML, _document(Element("Hangup"))
 
 
 def parse_webhook(
@@ -156,19 +177,25 @@ def _body_fields(content_type: str, body: bytes) -> Json:
     return fields
 
 
-def _document(element: Element) -> str:
+def _document(*elements: Element) -> str:
     response = Element("Response")
-    response.append(element)
+    response.extend(elements)
     text = tostring(response, encoding="unicode", short_empty_elements=True)
     return f'<?xml version="1.0" encoding="UTF-8"?>{text}'
 
 
-def _connect(stream: Mapping[str, str], parameters: Mapping[str, str]) -> str:
+def _redirect(url: str) -> Element:
+    element = Element("Redirect", method="POST")
+    element.text = _text(url)
+    return element
+
+
+def _connect(stream: Mapping[str, str], parameters: Mapping[str, str], then_url: str = "") -> str:
     connect = Element("Connect")
     element = SubElement(connect, "Stream", {name: _text(stream[name]) for name in stream})
     for name, value in parameters.items():
         SubElement(element, "Parameter", name=_text(name), value=_text(value))
-    return _document(connect)
+    return _document(connect, *([_redirect(then_url)] if then_url else []))
 
 
 def _telnyx_stream(url: str, form: Format) -> dict[str, str]:
@@ -183,7 +210,7 @@ def _telnyx_stream(url: str, form: Format) -> dict[str, str]:
     return stream if form.encoding == "l16" else stream | {"codec": codec}
 
 
-def _plivo(url: str, form: Format, parameters: Mapping[str, str]) -> str:
+def _plivo(url: str, form: Format, parameters: Mapping[str, str], then_url: str) -> str:
     kind = "audio/x-mulaw" if form.encoding == "pcmu" else "audio/x-l16"
     stream = Element(
         "Stream",
@@ -200,7 +227,7 @@ def _plivo(url: str, form: Format, parameters: Mapping[str, str]) -> str:
     if headers:
         stream.set("extraHeaders", headers)
     stream.text = _text(url)
-    return _document(stream)
+    return _document(stream, *([_redirect(then_url)] if then_url else []))
 
 
 def _ncco(url: str, form: Format, parameters: Mapping[str, str]) -> str:

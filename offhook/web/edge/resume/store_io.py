@@ -1,0 +1,165 @@
+"""Saved calls in Redis, written by a task of its own: no call ever waits for Redis to be saved.
+
+The newest state of a call wins. A key is empty once its call has ended or continues elsewhere, so
+that a token is used once.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.voice.audio_cache_io import redis_client
+from offhook.web.config.config import ConfigError
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+PREFIX = "offhook:call:"
+TTL_S = 180
+"""Expiry in s of a call that is not saved again."""
+CLAIM_S = 0.5
+"""Maximum time in s that a returning caller waits for Redis."""
+WRITE_S = 2.0
+"""Time limit in s of one exchange with Redis by the task that writes."""
+REST_S = 1.0
+"""Time in s between attempts to write while Redis fails."""
+MAX_WAITING = 1000
+"""Calls that wait to be written; beyond it the one that waits longest is dropped."""
+BATCH = 64
+"""Calls written in one exchange."""
+
+USED = b""
+"""Value of a call that has ended or continues elsewhere."""
+
+# An edge that lives on must not save a call anew that another one has taken.
+_SAVE = """
+if redis.call('GET', KEYS[1]) == '' then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
+return 1
+"""
+
+
+class StoreUnavailable(Exception):
+    """Redis does not answer in time, or with an error."""
+
+
+class CallStore:
+    """Saves calls by their keys. Raises ConfigError if redis-py is missing or the URL is
+    invalid."""
+
+    def __init__(self, url: str, on_taken: Callable[[str], None]) -> None:
+        """`on_taken` is called with the key of a call that another server has taken over."""
+        try:
+            self._redis: Redis = redis_client(url)
+        except EngineError as error:
+            raise ConfigError(f"server.redis: {error}") from error
+        self._on_taken = on_taken
+        self.up: bool | None = None
+        """Whether Redis answers; None before it was asked."""
+        self.failures = 0
+        self._waiting: dict[str, bytes] = {}
+        """Newest state by key, longest waiting first."""
+        self._work = asyncio.Event()
+        self._written = asyncio.Event()
+        """Set while nothing waits to be written."""
+        self._written.set()
+        self._writing: asyncio.Task[None]
+
+    def start(self) -> None:
+        self._writing = asyncio.create_task(self._write(), name="saved calls")
+
+    async def close(self) -> None:
+        """Stops writing; what is not written is lost."""
+        self._writing.cancel()
+        await asyncio.gather(self._writing, return_exceptions=True)
+        with suppress(Exception):
+            await self._redis.aclose()
+
+    def put(self, key: str, state: bytes) -> None:
+        """Saves a call in the background, in place of any state before."""
+        if key not in self._waiting and len(self._waiting) >= MAX_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+        self._waiting[key] = state
+        self._written.clear()
+        self._work.set()
+
+    def end(self, key: str) -> None:
+        """Makes the call's token useless, in the background."""
+        self.put(key, USED)
+
+    async def claim(self, key: str) -> bytes | None:
+        """Returns a saved call, once: its token is useless then. None if it is unknown, expired, or
+        was taken or ended before. Raises StoreUnavailable within CLAIM_S."""
+        waiting = self._waiting.pop(key, None)
+        try:
+            async with asyncio.timeout(CLAIM_S):
+                stored = await self._redis.set(
+                    PREFIX + key, USED, ex=TTL_S, xx=waiting is None, get=True
+                )
+        except Exception as error:  # redis-py's own, OSError, TimeoutError
+            if waiting:  # saved by this very process
+                return waiting
+            self._failed(error)
+            raise StoreUnavailable from error
+        if USED in (stored, waiting):
+            return None
+        return waiting or (stored if isinstance(stored, bytes) else None)
+
+    async def flush(self, limit_s: float) -> bool:
+        """Waits until everything is written; returns whether it is."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._written.wait()
+        return self._written.is_set()
+
+    async def _write(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(WRITE_S):
+                    if self.up is not True:
+                        await self._redis.ping()
+                    await self._write_batch()
+            except Exception as error:  # as above
+                self._failed(error)
+                await asyncio.sleep(REST_S)
+                continue
+            self._answered()
+            if not self._waiting:
+                self._written.set()
+                self._work.clear()
+                await self._work.wait()
+
+    async def _write_batch(self) -> None:
+        batch = dict(islice(self._waiting.items(), BATCH))
+        if not batch:
+            return
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for key, state in batch.items():
+                if state == USED:
+                    pipe.set(PREFIX + key, USED, ex=TTL_S)
+                else:
+                    pipe.eval(_SAVE, 1, PREFIX + key, state, TTL_S)
+            results = await pipe.execute()
+        for (key, state), result in zip(batch.items(), results, strict=True):
+            if self._waiting.get(key) is state:
+                del self._waiting[key]
+            if result == 0:
+                self._on_taken(key)
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        if self.up is not False:
+            logger.warning(
+                "calls go on, but cannot continue at another server: Redis fails: {!r}", error
+            )
+        self.up = False
+
+    def _answered(self) -> None:
+        if self.up is False:
+            logger.info("Redis answers again: calls can continue at another server")
+        self.up = True
