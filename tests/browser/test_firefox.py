@@ -44,6 +44,7 @@ def program() -> str:
     return found
 
 
+@pytest.mark.slow
 async def test_a_call_from_the_page_in_firefox(program: str, tmp_path: Path) -> None:
     wav = await microphone(tmp_path / "caller.wav", ("What are your opening hours?", 0.5))
     sound = base64.b64encode(await asyncio.to_thread(wav.read_bytes)).decode()

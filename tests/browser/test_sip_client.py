@@ -21,7 +21,7 @@ from tests.telephony.sip.phones import (
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(params=["jssip", "sipjs"])
+@pytest.fixture(params=["jssip", pytest.param("sipjs", marks=pytest.mark.slow)])
 def bundle(request: pytest.FixtureRequest, packages: Path, tmp_path: Path) -> Path:
     """Each of the clients, with a script that uses it."""
     out = tmp_path / "client.js"

@@ -155,7 +155,9 @@ def recorded_well(directory):
     assert (loud > 0.05 * (32_768 if stereo.dtype == np.int16 else 1)).all()
 
 
-@pytest.mark.parametrize("kind", ["a file is in the way", "read-only"])
+@pytest.mark.parametrize(
+    "kind", ["a file is in the way", pytest.param("read-only", marks=pytest.mark.slow)]
+)
 async def test_a_call_that_cannot_be_recorded_is_held_all_the_same(tmp_path, kind):
     directory = tmp_path / "calls" / "today"
     if kind == "read-only":  # which the system's own file system is for root, too

@@ -151,7 +151,13 @@ AT_MOST_LATE = 20
 """Steps of `loudness` by which the sentence may lie elsewhere: what ends a call takes its time."""
 
 
-@pytest.mark.parametrize("bot", [bot_with(Echo), bot_with(HangingVoice), by_hand])
+@pytest.mark.parametrize(
+    "bot",
+    [
+        bot_with(HangingVoice),
+        *(pytest.param(bot, marks=pytest.mark.slow) for bot in (bot_with(Echo), by_hand)),
+    ],
+)
 async def test_for_a_bot_without_a_voice_the_server_says_it(bot: Bot) -> None:
     """A speech-to-speech model has none that says given words; another's server may be gone."""
     heard = await cut_off(bot)

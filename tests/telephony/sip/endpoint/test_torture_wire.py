@@ -101,8 +101,15 @@ ALIVE = (
 )
 
 
-@pytest.mark.parametrize("transport", ["UDP", "TCP"])
-@pytest.mark.parametrize("source", ["own", "rfc"])
+@pytest.mark.parametrize(
+    ("transport", "source"),
+    [
+        ("UDP", "rfc"),
+        ("TCP", "own"),
+        pytest.param("UDP", "own", marks=pytest.mark.slow),
+        pytest.param("TCP", "rfc", marks=pytest.mark.slow),
+    ],
+)
 async def test_every_message_has_its_outcome_and_the_edge_lives(transport, source):
     messages = TORTURE if source == "own" else rfc_messages()
     if not messages:
