@@ -7,7 +7,7 @@ without loading the model is checked first, and told as an EngineError.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from offhook.pipeline.engine.sherpa.onnx_header import OnnxHeader, read_header
@@ -119,15 +119,13 @@ def read_model(folder: Path, name: str) -> SherpaModel:
         )
     headers = {part: _header(path) for part, path in files.items()}
     tokens = folder / TOKENS
-    symbols = _symbols(tokens)
     languages = languages_in(name if not Path(name).is_dir() else folder.resolve().name)
+    read = _ModelFiles(files, headers, tokens, _symbols(tokens), languages)
     if kind := headers.get("decoder", OnnxHeader()).metadata.get("streaming_model_type"):
         raise EngineError(f"{name} is of the kind {kind}, which is not supported here")
     if "model" in headers:
-        return _ctc(files, headers["model"], tokens, symbols, languages)
-    if len(headers["decoder"].outputs) > 1:
-        return _nemo(files, headers, tokens, symbols, languages)
-    return _icefall(files, headers, tokens, symbols, languages)
+        return _ctc(read)
+    return _nemo(read) if len(headers["decoder"].outputs) > 1 else _icefall(read)
 
 
 # --- which files ---
@@ -197,101 +195,99 @@ def _symbols(path: Path) -> dict[str, int]:
 # --- families ---
 
 
-def _icefall(
-    files: Mapping[str, Path],
-    headers: Mapping[str, OnnxHeader],
-    tokens: Path,
-    symbols: Mapping[str, int],
-    languages: tuple[str, ...],
-) -> SherpaModel:
-    encoder = headers["encoder"].metadata
+@dataclass(frozen=True)
+class _ModelFiles:
+    """The files of a model by part, and what was read of them."""
+
+    paths: Mapping[str, Path]
+    headers: Mapping[str, OnnxHeader]
+    tokens: Path
+    symbols: Mapping[str, int]
+    """Labels by text."""
+    languages: tuple[str, ...]
+
+    def model(self, family: str, chunk_ms: int, window_ms: int, frame_ms: int) -> SherpaModel:
+        languages = self.languages
+        return SherpaModel(
+            family, self.paths, self.tokens, chunk_ms, window_ms, frame_ms, languages=languages
+        )
+
+    def need_labels(self, count: int) -> None:
+        """Checks that each label of the model has a text. Raises EngineError."""
+        if missing := sorted(set(range(count)) - set(self.symbols.values())):
+            raise EngineError(
+                f"{self.tokens} is not of this model: it has no label {missing[0]}, and the model "
+                f"has {count}"
+            )
+
+
+def _icefall(read: _ModelFiles) -> SherpaModel:
+    path, decoder = read.paths["encoder"], read.headers["decoder"].metadata
+    encoder = read.headers["encoder"].metadata
     kind = encoder.get("model_type", "")
     if kind not in ICEFALL_KEYS:
         known = ", ".join(ICEFALL_KEYS)
         raise EngineError(
-            f"{files['encoder']} is no streaming encoder that is known here: its metadata has the "
+            f"{path} is no streaming encoder that is known here: its metadata has the "
             f"model_type {kind!r}, not {known}; models for whole recordings are none"
         )
-    _need(files["encoder"], encoder, ICEFALL_KEYS[kind])
-    _need(files["decoder"], headers["decoder"].metadata, ("vocab_size", "context_size"))
-    _need_labels(tokens, symbols, _count(headers["decoder"].metadata, "vocab_size"))
-    return SherpaModel(
+    _need(path, encoder, ICEFALL_KEYS[kind])
+    _need(read.paths["decoder"], decoder, ("vocab_size", "context_size"))
+    read.need_labels(_count(decoder, "vocab_size"))
+    return read.model(
         f"{kind} transducer",
-        files,
-        tokens,
         _count(encoder, "decode_chunk_len") * MEL_FRAME_MS,
         _count(encoder, "T") * MEL_FRAME_MS,
         ICEFALL_FRAME_MS,
-        languages=languages,
     )
 
 
-def _nemo(
-    files: Mapping[str, Path],
-    headers: Mapping[str, OnnxHeader],
-    tokens: Path,
-    symbols: Mapping[str, int],
-    languages: tuple[str, ...],
-) -> SherpaModel:
-    encoder = headers["encoder"]
-    _need(files["encoder"], encoder.metadata, NEMO_KEYS)
+def _nemo(read: _ModelFiles) -> SherpaModel:
+    path, encoder = read.paths["encoder"], read.headers["encoder"]
+    _need(path, encoder.metadata, NEMO_KEYS)
     labels = _count(encoder.metadata, "vocab_size") + 1
-    _need_labels(tokens, symbols, labels)
-    if symbols.get("<blk>") != labels - 1 or len(symbols) != labels:
+    read.need_labels(labels)
+    if read.symbols.get("<blk>") != labels - 1 or len(read.symbols) != labels:
         raise EngineError(
-            f"{tokens} has {len(symbols)} labels; the encoder has {labels}, the last of them <blk>"
+            f"{read.tokens} has {len(read.symbols)} labels; the encoder has {labels}, the last of "
+            "them <blk>"
         )
-    prompts: frozenset[str] = frozenset()
-    if "prompt_index" in encoder.inputs:
-        prompts = _prompts(files["encoder"], encoder.metadata.get("prompt_dictionary", ""))
-        languages = ()
-    return SherpaModel(
+    model = read.model(
         "NeMo transducer",
-        files,
-        tokens,
         _count(encoder.metadata, "chunk_shift") * MEL_FRAME_MS,
         _count(encoder.metadata, "window_size") * MEL_FRAME_MS,
         _count(encoder.metadata, "subsampling_factor") * MEL_FRAME_MS,
-        languages=languages,
-        prompts=prompts,
     )
+    if "prompt_index" not in encoder.inputs:
+        return model
+    prompts = _prompts(path, encoder.metadata.get("prompt_dictionary", ""))
+    return replace(model, languages=(), prompts=prompts)
 
 
-def _ctc(
-    files: Mapping[str, Path],
-    header: OnnxHeader,
-    tokens: Path,
-    symbols: Mapping[str, int],
-    languages: tuple[str, ...],
-) -> SherpaModel:
-    path, metadata = files["model"], header.metadata
-    if not any(blank in symbols for blank in BLANKS):
-        raise EngineError(f"{tokens} has no blank: {', '.join(BLANKS)}")
+def _ctc(read: _ModelFiles) -> SherpaModel:
+    path, metadata = read.paths["model"], read.headers["model"].metadata
+    if not any(blank in read.symbols for blank in BLANKS):
+        raise EngineError(f"{read.tokens} has no blank: {', '.join(BLANKS)}")
     if metadata.get("model_type") == "zipformer2":
         _need(path, metadata, ICEFALL_KEYS["zipformer2"])
-        return SherpaModel(
+        return read.model(
             "zipformer2 CTC",
-            files,
-            tokens,
             _count(metadata, "decode_chunk_len") * MEL_FRAME_MS,
             _count(metadata, "T") * MEL_FRAME_MS,
             ICEFALL_FRAME_MS,
-            languages=languages,
         )
     if "cache_last_channel_dim1" in metadata:
         _need(path, metadata, NEMO_CTC_KEYS)
         frame = _count(metadata, "subsampling_factor") * MEL_FRAME_MS
-        _need_labels(tokens, symbols, _count(metadata, "vocab_size"))
-        return SherpaModel(
+        read.need_labels(_count(metadata, "vocab_size"))
+        model = read.model(
             "NeMo CTC",
-            files,
-            tokens,
             _count(metadata, "chunk_shift") * MEL_FRAME_MS,
             _count(metadata, "window_size") * MEL_FRAME_MS,
             frame,
-            frame / ICEFALL_FRAME_MS,  # sherpa-onnx takes all CTC models for icefall's
-            languages,
         )
+        # sherpa-onnx takes all CTC models for icefall's
+        return replace(model, time_scale=frame / ICEFALL_FRAME_MS)
     raise EngineError(
         f"{path} is no streaming CTC model of icefall (zipformer2) or NeMo: its metadata has "
         f"{', '.join(sorted(metadata)) or 'nothing'}"
@@ -316,19 +312,6 @@ def _count(metadata: Mapping[str, str], key: str) -> int:
     if not (number := int(metadata[key].strip(" ,").partition(",")[0])):
         raise EngineError(f"the model's metadata has 0 as {key}")
     return number
-
-
-def _need_labels(tokens: Path, symbols: Mapping[str, int], count: int) -> None:
-    """Checks that each label of the model has a text. Raises EngineError."""
-    missing = sorted(set(range(count)) - set(symbols.values()))
-    if missing:
-        raise EngineError(
-            f"{tokens} is not of this model: it has no label {missing[0]}, and the model has "
-            f"{count}"
-        )
-
-
-# --- languages ---
 
 
 def _prompts(path: Path, dictionary: str) -> frozenset[str]:
