@@ -453,6 +453,11 @@ def _work(
 
 
 def _doctor(arguments: Namespace) -> int:
+    if arguments.calls:
+        from offhook.web.doctor.sizing_io import report
+
+        print(report(arguments.calls, arguments.config, arguments.json))
+        return 0
     from offhook.web.doctor.report_io import examine
 
     findings = examine(arguments.config)

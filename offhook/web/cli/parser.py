@@ -60,6 +60,13 @@ def parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="check what this machine can run, and why not")
     doctor.add_argument("--config", type=Path)
     doctor.add_argument("--json", action="store_true")
+    doctor.add_argument(
+        "--calls",
+        type=_calls,
+        metavar="N",
+        help="say what N calls at once need instead: machines, cores, memory and GPUs, from what "
+        "this machine measures and the configured engines",
+    )
 
     bench = commands.add_parser("bench", help="run a benchmark, with a peer in the same run")
     bench.add_argument("name", choices=BENCHMARKS)
@@ -78,6 +85,13 @@ def _serve_parser(serve: argparse.ArgumentParser) -> None:
         "the configuration: they are downloaded while calls go on with the embedded ones",
     )
     serve.add_argument("--bot", type=Path, metavar="FILE", help="run this Pipecat bot file")
+
+
+def _calls(text: str) -> int:
+    """Reads a number of calls."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of calls")
+    return int(text)
 
 
 def _call_parser(call: argparse.ArgumentParser) -> None:

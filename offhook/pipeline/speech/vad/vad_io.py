@@ -244,16 +244,16 @@ class VadBatch:
                 rows = rows[places]
             loop = asyncio.get_running_loop()
             if len(asked) <= self._inline:
-                loop.call_soon(self._deliver, asked, *self._infer(rows, states))
+                loop.call_soon(self._deliver, asked, *self.infer(rows, states))
             else:
-                job = loop.run_in_executor(self._thread, self._infer, rows, states)
+                job = loop.run_in_executor(self._thread, self.infer, rows, states)
                 job.add_done_callback(
                     lambda done: None if done.cancelled() else self._deliver(asked, *done.result())
                 )
         for window in passed:
             self._report(window, 0.0)
 
-    def _infer(self, rows: Floats, states: Floats) -> tuple[Floats, Floats]:
+    def infer(self, rows: Floats, states: Floats) -> tuple[Floats, Floats]:
         """Runs the model on [n, 576] samples and [2, n, 128] states; returns [n] probabilities and
         the new states."""
         output, states = self._model.run({"input": rows, "state": states, "sr": self._rate})
@@ -286,7 +286,7 @@ class VadBatch:
         memory, found = _Memory(), np.empty(len(pcm) // WINDOW, np.float32)
         for i in range(len(found)):
             memory.add_window(pcm[i * WINDOW : (i + 1) * WINDOW])
-            found[i : i + 1], memory.state = self._infer(memory.row[None], memory.state)
+            found[i : i + 1], memory.state = self.infer(memory.row[None], memory.state)
             memory.note(float(found[i]))
         return found
 

@@ -1,0 +1,116 @@
+"""`offhook doctor --calls N`: what this machine measures, and what N calls need."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from offhook.pipeline.speech.remote.worker_client_io import UNIX
+from offhook.web.config.config import AUTO, OPENAI, Asr, Config, Tts, load
+from offhook.web.doctor.call_cost_io import measure
+from offhook.web.doctor.sizing import (
+    Assumptions,
+    Engine,
+    EngineCost,
+    Host,
+    Kind,
+    cost_of,
+    lines,
+    size,
+)
+from offhook.web.engines.choice import KINDS, Machine, choice_for
+from offhook.web.engines.engines_io import MODELS
+from offhook.web.engines.machine_io import look
+
+GPU_QUERY_TIMEOUT_S = 5
+ANSWER_S = 5.0
+"""Time in s within which a configured worker answers."""
+
+
+def report(calls: int, path: Path | None, as_json: bool) -> str:
+    """Measures for three seconds. Raises ConfigError, OSError."""
+    config, machine = load(path), look()
+    host = Host(machine.cores, machine.memory_bytes, machine.instructions, _gpus())
+    engines = {kind: _engine(config, kind, machine, host) for kind in KINDS}
+    parts, assumptions = measure(), Assumptions()
+    sizing = size(calls, parts, host, engines, assumptions)
+    if not as_json:
+        return "\n".join(lines(sizing, parts, host, assumptions))
+    told = {"assumptions": assumptions, "measured": parts}
+    plain = {name: vars(value) for name, value in told.items()}
+    here = vars(host) | {"instructions": host.instructions.value}
+    return json.dumps({**sizing.as_dict(), **plain, "machine": here}, indent=1)
+
+
+def _gpus() -> tuple[str, ...]:
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(
+            query, capture_output=True, text=True, timeout=GPU_QUERY_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(found.stdout.strip().splitlines())
+
+
+def _engine(config: Config, kind: Kind, machine: Machine, host: Host) -> Engine:
+    section: Asr | Tts = config.asr if kind == "asr" else config.tts
+    if section.engine == OPENAI:
+        return Engine(f"of the server at {section.url}", None)
+    if section.url:
+        return asyncio.run(_workers(kind, section))
+    engine, model = str(section.engine), section.model
+    if engine == AUTO:
+        choice = choice_for(config, kind, machine)
+        engine, model = str(choice.engine), choice.model
+    name = model or str(MODELS.get(engine, ""))  # type: ignore[call-overload]
+    on_gpu = bool(host.gpus) and section.device != "cpu"
+    cost = cost_of(kind, engine, name, host.instructions, on_gpu)
+    return Engine(" ".join(filter(None, (engine, name.rpartition("/")[2]))), cost)
+
+
+async def _workers(kind: Kind, section: Asr | Tts) -> Engine:
+    """Asks the workers of the configuration how many streams they take."""
+    given = [section.url] if isinstance(section.url, str) else list(section.url)
+    found = await asyncio.gather(*(_listed(url) for url in given))
+    urls = [url for listed in found for url in listed]
+    states = await asyncio.gather(*(_answer(url, "/readyz", section.api_key) for url in urls))
+    most = [int(state["max_streams"]) for state in states if state.get("max_streams")]
+    if not most:
+        return Engine(f"of {', '.join(given)}, where no worker answers", None)
+    names = [str(state.get("model", "")).rpartition("/")[2] for state in states]
+    source = f"as the {len(most)} worker{'s' * (len(most) > 1)} of [{kind}] url take"
+    cost = EngineCost("", "", "worker", sum(most) / len(most), source)
+    return Engine(next(filter(None, names), "of workers"), cost)
+
+
+async def _listed(url: str) -> list[str]:
+    """Returns the workers that a URL stands for: a list's, or itself."""
+    if url.startswith(UNIX) or urlsplit(url).path in ("", "/", "/v1"):
+        return [url]
+    listed = (await _answer(url, "", "")).get("workers", ())
+    return [str(worker["url"]) for worker in listed]
+
+
+async def _answer(url: str, path: str, api_key: str) -> dict[str, Any]:
+    """Returns a JSON object; empty without one."""
+    socket = url.removeprefix(UNIX)
+    base = "http://localhost" if socket != url else url
+    if path:
+        base = base.rstrip("/").removesuffix("/v1") + path
+    connector = aiohttp.UnixConnector(socket) if socket != url else aiohttp.TCPConnector()
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    limit = aiohttp.ClientTimeout(ANSWER_S)
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, headers=headers, timeout=limit) as http,
+            http.get(base) as response,
+        ):
+            answer = await response.json(content_type=None)
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+        return {}
+    return dict(answer) if isinstance(answer, dict) else {}
