@@ -9,9 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
+
 from offhook.bench.process import END_S
 
 POLL_S = 0.1
+READY_S = 5.0
 LOGGED_CHARS = 2000
 """Characters from the end of its log quoted if it does not start."""
 
@@ -24,6 +27,16 @@ def free_port() -> int:
     return port
 
 
+async def is_ready(url: str) -> bool:
+    """Returns whether a server or worker answers GET /readyz with 200."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(READY_S)) as http:
+        try:
+            async with http.get(f"{url}/readyz") as response:
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+
 @asynccontextmanager
 async def started(
     arguments: Sequence[str],
@@ -31,15 +44,16 @@ async def started(
     within_s: float,
     absent: str,
     environment: Mapping[str, str] | None = None,
-) -> AsyncIterator[None]:
-    """Runs `offhook ARGUMENTS` from the time `is_there` returns True; `environment` replaces our
-    own. Raises RuntimeError, `absent` and the end of its log, if it exits or does not start in
-    time."""
+    module: str = "offhook",
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Runs `python -m MODULE ARGUMENTS` and yields its process from the time `is_there` returns
+    True; `environment` replaces our own. Raises RuntimeError, `absent` and the end of its log, if
+    it exits or does not start in time."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "offhook", *arguments),
+                *(sys.executable, "-m", module, *arguments),
                 stderr=output,
                 env=environment,
             )
@@ -50,7 +64,7 @@ async def started(
                     words = log.read_text()[-LOGGED_CHARS:]
                     raise RuntimeError(f"{absent}:\n{words}")
                 await asyncio.sleep(POLL_S)
-            yield
+            yield process
         finally:
             if process.returncode is None:
                 process.terminate()

@@ -28,7 +28,7 @@ import aiohttp
 import numpy as np
 from loguru import logger
 
-from offhook.bench.own_server import free_port, started
+from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.process import ChildError, child
 from offhook.bench.speech.http_live import transcribe_file
 from offhook.bench.speech.http_load import Failed, LoadInputs, Overloaded, Requests, long_recording
@@ -82,18 +82,9 @@ async def own_worker(a: argparse.Namespace) -> AsyncIterator[str]:
     options["--max-streams"] = str(2 * max(a.concurrency))
     given = [word for pair in options.items() for word in pair]
     url = f"http://{address}"
-    async with aiohttp.ClientSession() as http:
-
-        async def has_loaded() -> bool:
-            try:
-                async with http.get(f"{url}/readyz") as response:
-                    return response.status == 200
-            except aiohttp.ClientError:
-                return False
-
-        arguments, absent = ["worker", "asr", *given], "the worker does not load"
-        async with started(arguments, has_loaded, LOADING_S, absent):
-            yield url
+    arguments, absent = ["worker", "asr", *given], "the worker does not load"
+    async with started(arguments, lambda: is_ready(url), LOADING_S, absent):
+        yield url
 
 
 # --- the runs ---

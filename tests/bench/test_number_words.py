@@ -1,0 +1,107 @@
+"""Words that are levels are counted exactly, over codecs and through a real worker."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from random import Random
+
+import numpy as np
+import pytest
+
+from offhook.bench.own_server import free_port, is_ready, started
+from offhook.bench.speech import number_words as nw
+from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
+from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
+from offhook.media.codecs.resample import Resampler
+from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.pipeline.speech.recognizer import Final, StreamOptions
+from offhook.web.config.config import Asr, Tts
+from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
+
+QUIET = np.random.default_rng(1).integers(-8, 9, RATE_OUT // 5).astype(np.int16)
+
+
+def opus(pcm: Pcm) -> Pcm:
+    encoder, decoder = OpusEncoder(OpusSettings(dtx=False)), OpusDecoder()
+    return np.concatenate([decoder.decode(encoder.encode(p)) for p in frames(pcm)])
+
+
+def g711(pcm: Pcm) -> Pcm:
+    encoder, decoder = PcmuEncoder(), PcmuDecoder()
+    return np.concatenate([decoder.decode(encoder.encode(p)) for p in frames(pcm)])
+
+
+def resampled(pcm: Pcm) -> Pcm:
+    return Resampler(RATE_OUT, RATE_IN).process(pcm)
+
+
+def frames(pcm: Pcm) -> list[Pcm]:
+    return list(pcm[: len(pcm) // SAMPLES_OUT * SAMPLES_OUT].reshape(-1, SAMPLES_OUT))
+
+
+@pytest.mark.parametrize("way", [opus, g711, resampled])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_word_is_heard_once(way: Callable[[Pcm], Pcm], seed: int) -> None:
+    said = nw.line(30, Random(seed))
+    heard = nw.WordCounter()
+    heard.feed(way(np.concatenate((QUIET, nw.sound(said), QUIET))))
+    assert heard.text() == " ".join(said)
+
+
+def test_pieces_of_any_length_make_the_same_words() -> None:
+    said = nw.line(20, Random(5))
+    pcm, heard, chance = nw.sound(said, RATE_IN), nw.WordCounter(), Random(1)
+    while len(pcm):
+        size = chance.randrange(1, 700)
+        heard.feed(pcm[:size])
+        pcm = pcm[size:]
+    assert heard.text() == " ".join(said)
+
+
+def test_what_was_lost_and_said_twice_is_counted() -> None:
+    assert nw.compare([1, 2, 3, 4], [1, 2, 3, 4]) == nw.Comparison(right=4)
+    assert nw.compare([1, 2, 3, 4], [1, 2, 4]) == nw.Comparison(right=3, lost=1)
+    assert nw.compare([1, 2, 3], [1, 2, 1, 2, 3]) == nw.Comparison(right=3, twice=2)
+    assert nw.compare([1, 2, 3], [1, 5, 3]) == nw.Comparison(right=2, wrong=1)
+    assert nw.compare([], []) == nw.Comparison()
+
+
+async def test_real_workers_hear_and_speak_the_words() -> None:
+    """Words through an ASR worker's process, and its text through a TTS worker's."""
+    urls = {kind: f"127.0.0.1:{free_port()}" for kind in ("asr", "tts")}
+    module = "offhook.bench.speech.number_words"
+    async with AsyncExitStack() as workers:
+        for kind, address in urls.items():
+            there = partial(is_ready, f"http://{address}")
+            options = (kind, "--listen", address, "--pace", "0")
+            worker = started(options, there, 90, "no worker", module=module)
+            await workers.enter_async_context(worker)
+        recognizer = recognizer_of(Asr(url=f"http://{urls['asr']}"))
+        synthesizer = synthesizer_of(Tts(url=f"http://{urls['tts']}"))
+        try:
+            async with asyncio.timeout(60):
+                await recognizer.start()
+                await synthesizer.start()
+                said = nw.line(25, Random(9))
+                stream = await recognizer.open(StreamOptions(update_ms=200))
+                pcm = nw.sound(said, RATE_IN)
+                for start in range(0, len(pcm), 320):
+                    stream.feed(pcm[start : start + 320])
+                stream.finish()
+                async for event in stream.events():
+                    if isinstance(event, Final):
+                        break
+                await stream.close()
+                assert event.text == " ".join(said)
+                reply = synthesizer.open()
+                reply.write(" ".join(nw.letters(event.text)))
+                reply.end()
+                pieces = [speech async for speech in reply]
+                heard = nw.WordCounter()
+                heard.feed(resampled(np.concatenate([p.pcm for p in pieces])))
+                assert heard.text() == " ".join(said)
+                assert "".join(p.text for p in pieces).split() == nw.letters(event.text)
+        finally:
+            await recognizer.close()
+            await synthesizer.close()
