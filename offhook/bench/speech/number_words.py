@@ -12,6 +12,7 @@ runs one of the engines as an ordinary worker, which edges use by its URL.
 
 import argparse
 import asyncio
+import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ def voice(rate: int) -> Floats:
         sound += loudness * audible * np.sin(harmonic * phase + harmonic**2)
     window = np.hanning(rate // 50)
     level = np.sqrt(np.convolve(sound**2, window / window.sum(), "same"))
-    return sound / np.maximum(level, 1e-3 * level.max())
+    levelled: Floats = sound / np.maximum(level, 1e-3 * level.max())
+    return levelled
 
 
 def sound(words: Iterable[str], rate: int = RATE_OUT, first: int = 0) -> Pcm:
@@ -180,7 +182,7 @@ class WordCounter:
 
 def level_at(power: float) -> int:
     """Returns the level of a mean square of samples -1..1; -1 is silence."""
-    dbfs = 10 * np.log10(power + 1e-12)
+    dbfs = 10 * math.log10(power + 1e-12)
     if dbfs < QUIETEST_DBFS:
         return -1
     return min(max(round((LOUDEST_DBFS - dbfs) / STEP_DB), 0), len(NUMBERS) - 1)
