@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from offhook.pipeline.speech.remote.worker_client_io import UNIX
+from offhook.pipeline.speech.remote.worker_list_io import UNIX
 
 ANSWER_S = 15.0
 """Time limit in s for a response."""

@@ -12,9 +12,9 @@ from typing import Any
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.speech.recognizer import Recognizer, RecognizerStream, StreamOptions
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
-from offhook.web.config.config import Asr, AsrEngine
+from offhook.web.config.config import AsrEngine
 from offhook.web.engines.engines_io import check_engine
-from offhook.web.engines.remote_engines_io import elsewhere_at
+from offhook.web.engines.remote_engine_io import RemoteEngine
 from offhook.web.speech_api.http.file_transcription_io import (
     CAPTION_S,
     PIECE_S,
@@ -104,9 +104,8 @@ async def in_worker(engine: AsrEngine, models: AsrModels) -> AsyncIterator[Remot
     """A recognizer in a process of its own, loaded. Raises EngineError."""
     check_engine(engine)
     async with on_demand(ChildSettings(engine, models, WORKER_STREAMS, 0, "ERROR")) as url:
-        asr = Asr.model_construct(engine=engine, model=models.model, url=url, api_key="")
         recognizer = RemoteRecognizer(url, name=engine)
-        remote = elsewhere_at("asr", asr, recognizer)
+        remote = RemoteEngine(recognizer, recognizer.start, recognizer.workers)
         try:
             await remote.get()
             yield recognizer

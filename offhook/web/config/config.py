@@ -229,6 +229,8 @@ class Engines(Section):
         return table
 
 
+WORKER_URL = r"https?://[^/]+/?|unix:.+|https?://[^/?#@\s]+/[^#\s]+"
+"""A worker, or a URL with a path that lists workers."""
 FIXED_BY_AUTO = ("model", "url", "idle_seconds", "preload")
 """Keys of [asr] and [tts] that auto decides: its workers are local and stay loaded."""
 
@@ -244,10 +246,12 @@ class SpeechEngine(Section):
     """Python of the environment with the official package, for qwen3-asr-official and
     qwen3-tts-official; empty: the one created by `make qwen-asr-official` or `make
     qwen-tts-official`."""
-    url: str = ""
-    """URL of an external worker, http://host:port or unix:PATH; it has its own engine, model and
-    device settings. With openai: URL of an OpenAI-compatible audio server, e.g.
-    http://host:port/v1, with `model` as its model."""
+    url: str | tuple[str, ...] = ""
+    """URL of an external worker, http://host:port or unix:PATH, or several: a list, a host with
+    several addresses, or an http URL with a path that answers with JSON, {"workers": [{"url":
+    "http://10.0.0.5:7870"}]}. Workers have their own engine, model and device settings. With
+    openai: URL of an OpenAI-compatible audio server, e.g. http://host:port/v1, with `model` as its
+    model."""
     api_key: Secret = ""
     """API key of that worker or server."""
     max_requests: int = Field(MAX_REQUESTS, ge=1)
@@ -264,15 +268,24 @@ class SpeechEngine(Section):
     }
     """Keys that only some engines support."""
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return self.url if isinstance(self.url, tuple) else (self.url,) if self.url else ()
+
     @field_validator("url")
     @classmethod
-    def _is_address(cls, url: str, known: ValidationInfo) -> str:
+    def _is_address(
+        cls, given: str | tuple[str, ...], known: ValidationInfo
+    ) -> str | tuple[str, ...]:
+        urls = given if isinstance(given, tuple) else (given,) if given else ()
         if known.data.get("engine") == OPENAI:
-            if url and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", url):
+            if isinstance(given, tuple):
+                raise ValueError("openai has one server, not a list")
+            if given and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", given):
                 raise ValueError("not http://host:port/v1")
-        elif url and not re.fullmatch(r"https?://[^/]+/?|unix:.+", url):
-            raise ValueError("not http://host:port or unix:PATH")
-        return url
+        elif any(not re.fullmatch(WORKER_URL, url) or url.endswith("/v1") for url in urls):
+            raise ValueError("not http://host:port or unix:PATH, nor a URL that lists workers")
+        return given[0] if isinstance(given, tuple) and len(given) == 1 else given or ""
 
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:

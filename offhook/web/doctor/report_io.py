@@ -112,7 +112,7 @@ def _recognizer_line(config: Config) -> str:
         line = _in_worker(asr.engine, asr.python, "call")
         return f"{line}: {_sherpa(asr.model)}" if asr.engine == "sherpa" else line
     remote = recognizer_of(asr)
-    asking = _ask(remote, asr.url, lambda: remote.start(asr.options()))
+    asking = _ask(remote, asr.urls, lambda: remote.start(asr.options()))
     return asyncio.run(asking)
 
 
@@ -120,7 +120,7 @@ def _speaking(config: Config) -> Iterator[Finding]:
     tts = config.tts
     if tts.url:
         remote = synthesizer_of(tts)
-        asking = _ask(remote, tts.url, lambda: remote.start(tts.options()))
+        asking = _ask(remote, tts.urls, lambda: remote.start(tts.options()))
         yield _attempt("speaking", lambda: asyncio.run(asking))
     elif tts.engine in ("embedded", AUTO):
         flite = _attempt("speaking", _flite, "eSpeak NG speaks instead")
@@ -147,11 +147,13 @@ def _in_worker(engine: AsrEngine | TtsEngine, python: str, first: str) -> str:
 
 
 async def _ask(
-    remote: Recognizer | Synthesizer, url: str, start: Callable[[], Coroutine[Any, Any, None]]
+    remote: Recognizer | Synthesizer,
+    urls: tuple[str, ...],
+    start: Callable[[], Coroutine[Any, Any, None]],
 ) -> str:
     """Describes what a remote worker or server runs. Raises EngineError."""
     of_ours = isinstance(remote, RemoteRecognizer | RemoteSynthesizer)
-    where = f"the {'worker' if of_ours else 'server'} at {url}"
+    where = f"the {'worker' if of_ours else 'server'} at {', '.join(urls)}"
     try:
         async with asyncio.timeout(WORKER_TIMEOUT_S):
             await start()

@@ -20,7 +20,7 @@ from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.engines.auto_state import SILENT, TABLE, LoadState, Look, News, Sign, look_of
 from offhook.web.engines.choice import AutoWorker
-from offhook.web.engines.remote_engine_io import languages_of, readiness
+from offhook.web.engines.remote_engine_io import languages_of
 from offhook.web.speech_api.server_io import EngineHandle
 
 LOOK_S = 1.0
@@ -140,7 +140,7 @@ class AutoEngine(Generic[E]):
         try:
             async with asyncio.timeout(START_S):
                 await self._start()
-                _, state = await readiness(self._client)
+                _, state = await self._client.readiness()
                 self._languages = languages_of(state)
         except TimeoutError:
             return SILENT

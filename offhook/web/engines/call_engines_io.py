@@ -106,9 +106,9 @@ class CallEngines:
         if self._synthesizer is not None:
             speaks = self._synthesizer.handle(speaks)
         if asr.url:
-            hears = self._elsewhere_at(elsewhere_at("asr", asr, engines.recognizer))
+            hears = self._elsewhere_at(elsewhere_at(asr, engines.recognizer))
         if tts.url:
-            speaks = self._elsewhere_at(elsewhere_at("tts", tts, engines.synthesizer))
+            speaks = self._elsewhere_at(elsewhere_at(tts, engines.synthesizer))
         return hears, speaks
 
     def _elsewhere_at(self, engine: RemoteEngine[E]) -> EngineHandle[E]:

@@ -4,18 +4,15 @@ Checking is what starts a local worker, and lets clients wait before they send a
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from loguru import logger
 
 from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.worker_client_io import (
-    LOST,
     RECONNECT_S,
-    WorkerClient,
     is_hopeless,
 )
 from offhook.pipeline.speech.streams.retry import RetryPolicy
@@ -23,7 +20,6 @@ from offhook.web.speech_api.server_io import EngineHandle
 
 TRIES = 4
 """Consecutive attempts at a worker that is stopping or crashes."""
-MAX_STATE_BYTES = 1 << 14
 WORKER_RETRY_S = 1.0
 """After a first failure; then twice as long each time, up to `RETRY_MAX_S`."""
 E = TypeVar("E")
@@ -31,14 +27,14 @@ E = TypeVar("E")
 
 class RemoteEngine(Generic[E]):
     """`engine` is the client; `start` waits until the server has loaded and raises EngineError.
-    `name` and `model` are its known values. A worker, which `client` also reaches, reports its own
-    and may stop; any other server is started once."""
+    `name` and `model` are its known values. A worker, one of `workers`, reports its own and may
+    stop; any other server is started once."""
 
     def __init__(
         self,
         engine: E,
         start: Callable[[], Awaitable[None]],
-        client: WorkerClient | None,
+        workers: Workers | None,
         name: str = "",
         model: str = "",
     ) -> None:
@@ -50,7 +46,7 @@ class RemoteEngine(Generic[E]):
         """Whether it had loaded at the last check."""
         self._fault = ""
         """The server's reason why it is unavailable."""
-        self._client = client
+        self._workers = workers
         self._start = start
         self._starting: asyncio.Task[None] | None = None
 
@@ -70,8 +66,6 @@ class RemoteEngine(Generic[E]):
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
-        if self._client is not None:
-            await self._client.close()
 
     def _has_started(self, task: "asyncio.Task[None]") -> None:
         self._starting = None
@@ -95,31 +89,18 @@ class RemoteEngine(Generic[E]):
                     raise
             await asyncio.sleep(retry.next_s())
         if not self.loaded:
-            self.loaded = self._client is None or await self._is_ready()
+            self.loaded = self._workers is None or await self._is_ready()
 
     async def _is_ready(self) -> bool:
         """Returns what the worker's /readyz says."""
-        if self._client is None:
+        if self._workers is None:
             return self.loaded
-        self.loaded, state = await readiness(self._client)
+        self.loaded, state = await self._workers.readiness()
         self._fault = str(state.get("error", ""))
         self.name = str(state.get("engine", self.name))
         self.model = str(state.get("model", self.model))
         self.languages = languages_of(state) or self.languages
         return self.loaded
-
-
-async def readiness(client: WorkerClient) -> tuple[bool, dict[str, Any]]:
-    """Returns whether a worker has loaded, and the body of its /readyz; empty if it is away."""
-    state: object = None
-    is_loaded = False
-    with suppress(*LOST, ValueError):
-        answer = await client.ask("GET", "/readyz")
-        async with answer:
-            if (answer.content_length or 0) <= MAX_STATE_BYTES:
-                state = json.loads(await answer.content.read(MAX_STATE_BYTES))
-            is_loaded = answer.status == 200
-    return is_loaded, state if isinstance(state, dict) else {}
 
 
 def languages_of(state: dict[str, Any]) -> tuple[str, ...]:

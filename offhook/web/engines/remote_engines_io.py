@@ -7,7 +7,6 @@ from offhook.pipeline.speech.openai.synthesizer_io import OpenAiSynthesizer
 from offhook.pipeline.speech.recognizer import Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
-from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.config.config import OPENAI, Asr, Tts
 from offhook.web.engines.engines_io import EMBEDDED
@@ -19,6 +18,7 @@ E = TypeVar("E", Recognizer, Synthesizer)
 def recognizer_of(asr: Asr) -> RemoteRecognizer | OpenAiRecognizer:
     """Returns the client for `url` of [asr], not yet started."""
     if asr.engine == OPENAI:
+        assert isinstance(asr.url, str)
         return OpenAiRecognizer(asr.url, asr.api_key, asr.model, asr.max_requests)
     return RemoteRecognizer(asr.url, asr.api_key, "" if asr.engine in EMBEDDED else asr.engine)
 
@@ -26,13 +26,13 @@ def recognizer_of(asr: Asr) -> RemoteRecognizer | OpenAiRecognizer:
 def synthesizer_of(tts: Tts) -> RemoteSynthesizer | OpenAiSynthesizer:
     """Returns the client for `url` of [tts], not yet started."""
     if tts.engine == OPENAI:
+        assert isinstance(tts.url, str)
         return OpenAiSynthesizer(tts.url, tts.api_key, tts.model, tts.max_requests)
     return RemoteSynthesizer(tts.url, tts.api_key, "" if tts.engine in EMBEDDED else tts.engine)
 
 
-def elsewhere_at(kind: str, settings: Asr | Tts, engine: E) -> RemoteEngine[E]:
+def elsewhere_at(settings: Asr | Tts, engine: E) -> RemoteEngine[E]:
     """Wraps the client `engine` for the speech API."""
-    if settings.engine == OPENAI:
-        return RemoteEngine(engine, engine.start, None, OPENAI, settings.model)
-    client = WorkerClient(kind, settings.url, settings.api_key)
-    return RemoteEngine(engine, engine.start, client, "", "")
+    if isinstance(engine, RemoteRecognizer | RemoteSynthesizer):
+        return RemoteEngine(engine, engine.start, engine.workers)
+    return RemoteEngine(engine, engine.start, None, OPENAI, settings.model)

@@ -14,7 +14,7 @@ from time import monotonic
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from offhook.pipeline.speech.remote.worker_client_io import UNIX
+from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.web.http.access import is_loopback
 
 HEAD_S = 15.0

@@ -36,8 +36,8 @@ class Gateway(SpeechServer):
 
     def __init__(self, config: Config) -> None:
         asr, tts = config.asr, config.tts
-        self._hears = elsewhere_at("asr", asr, recognizer_of(asr))
-        self._speaks = elsewhere_at("tts", tts, synthesizer_of(tts))
+        self._hears = elsewhere_at(asr, recognizer_of(asr))
+        self._speaks = elsewhere_at(tts, synthesizer_of(tts))
         preloads = (self._hears, asr.preload), (self._speaks, tts.preload)
         self._awaited: list[RemoteEngine[Any]] = [
             e for e, preload in preloads if preload is not False

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from offhook.pipeline.speech.remote.worker_client_io import UNIX
+from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.web.config.config import AUTO, Asr, Config, Tts
 from offhook.web.engines.choice import (

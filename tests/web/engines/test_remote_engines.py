@@ -46,6 +46,8 @@ def test_a_server_of_openais_api_has_an_address_with_a_path(tmp_path: Path, url:
         ((ASR_OPENAI, 'url = "unix:/tmp/s"'), "asr.url: .*not http://host:port/v1"),
         (('[tts]\nengine = "openai"', 'url = "http://me:secret@gpu/v1"'), "tts.url: .*not http"),
         (('[asr]\nurl = "http://gpu:8000/v1"',), "asr.url: .*or unix:PATH"),
+        (('[asr]\nurl = ["http://a:7870", "b:7870"]',), "asr.url: .*or unix:PATH"),
+        ((ASR_OPENAI, 'url = ["http://a/v1", "http://b/v1"]'), "asr.url: .*one server"),
         ((ASR_OPENAI, 'url = "http://a/v1"', "max_requests = 0"), "max_requests"),
     ],
 )
@@ -54,6 +56,25 @@ def test_an_address_that_cannot_be_stops_the_server(
 ) -> None:
     with pytest.raises(ConfigError, match=fault):
         configured(tmp_path, *lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "urls"),
+    [
+        ('url = ["http://a:7870", "unix:/s"]', ("http://a:7870", "unix:/s")),
+        ('url = ["http://a:7870"]', ("http://a:7870",)),
+        (
+            'url = "http://ray:8000/workers/asr?model=large"',
+            ("http://ray:8000/workers/asr?model=large",),
+        ),
+        ("url = []", ()),
+        ('url = ""', ()),
+    ],
+)
+def test_workers_are_one_url_or_several(tmp_path: Path, line: str, urls: tuple[str, ...]) -> None:
+    config = configured(tmp_path, "[asr]", line)
+    assert config.asr.urls == urls
+    assert bool(config.asr.url) == bool(urls)
 
 
 def test_a_server_elsewhere_is_not_opened_here() -> None:

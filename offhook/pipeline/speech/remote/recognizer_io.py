@@ -8,7 +8,7 @@ that no words are lost if a worker fails.
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -34,6 +34,7 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     command_text,
     parse_server,
 )
+from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.worker_client_io import (
     HUNG_LOOKS,
     LOOK_S,
@@ -42,7 +43,6 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     RECONNECT_S,
     SILENCE_S,
     START_TIMEOUT_S,
-    WorkerClient,
     WorkerRefused,
     as_error,
     content_of,
@@ -90,40 +90,41 @@ class HungError(TimeoutError):
 
 
 class RemoteRecognizer:
-    """The worker at `url`, ``http://host:port`` or ``unix:PATH``.
+    """The workers at `url`, see `worker_list_io`.
 
     `start` waits until it has loaded. Without it, streams open at once and buffer their audio.
     """
 
-    def __init__(self, url: str, api_key: str = "", name: str = "") -> None:
-        self.name = name or url
-        self.url = url
+    def __init__(self, url: str | Sequence[str], api_key: str = "", name: str = "") -> None:
+        self.workers = Workers("asr", url, api_key)
+        self.url = self.workers.url
+        self.name = name or self.url
         self.losses: Counter[Loss] = Counter()
         """Connections lost while results were due."""
         self.quarantine = Quarantine()
-        self._client = WorkerClient("asr", url, api_key)
 
     async def start(self, options: StreamOptions = DEFAULT_OPTIONS) -> None:
         """Opens and closes a stream with these options as a test. Raises UnsupportedRequest,
         EngineError."""
-        with self._client.starting(options.demands()):
+        with self.workers.starting(options.demands()):
             async with asyncio.timeout(START_TIMEOUT_S):
-                socket = await self.connect(options)
-                try:
-                    self.name = (await ready_of(socket)).engine
-                finally:
-                    await socket.close()
+                socket, ready = await self.connect(options)
+                self.name = ready.engine
+                await socket.close()
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "RemoteStream":
         return RemoteStream(self, options)
 
     async def close(self) -> None:
-        await self._client.close()
+        await self.workers.close()
 
-    async def connect(self, options: StreamOptions) -> aiohttp.ClientWebSocketResponse:
-        """Opens a stream of the worker. Raises any of LOST."""
+    async def connect(
+        self, options: StreamOptions
+    ) -> tuple[aiohttp.ClientWebSocketResponse, Ready]:
+        """Opens a stream of a loaded worker. Raises any of LOST."""
         query = Request(options=options).query()
-        return await self._client.connect(PATH, query, autoping=False)
+        _, socket, ready = await self.workers.connect(PATH, query, ready_of, autoping=False)
+        return socket, ready
 
 
 async def receive(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> ServerMessage:
@@ -202,10 +203,9 @@ class RemoteStream(QueuedStream[WireUtterance]):
         while True:
             hopeless = connected = ready = False
             try:
-                socket = await self._recognizer.connect(self._options)
+                socket, _ = await self._recognizer.connect(self._options)
                 connected = True
                 try:
-                    await ready_of(socket)
                     retry.reset()
                     said, ready = "", True
                     if any(utterance.losses.is_suspect for utterance in self.queue):

@@ -7,13 +7,14 @@ be started twice. Unread audio of that word is discarded.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import numpy as np
 from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.tts_connection_io import Connection, ConnectionPool
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, Command, End, Text
 from offhook.pipeline.speech.remote.voices_io import RemoteClone, RemoteVoices
@@ -21,7 +22,6 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     LOST,
     RECONNECT_S,
     START_TIMEOUT_S,
-    WorkerClient,
     WorkerRefused,
     as_error,
     in_words,
@@ -44,15 +44,16 @@ NO_SOUND = np.zeros(0, np.int16)
 
 
 class RemoteSynthesizer:
-    """The worker at `url`, ``http://host:port`` or ``unix:PATH``.
+    """The workers at `url`, see `worker_list_io`.
 
     `start` waits until it has loaded. Without it, replies open at once and wait for the worker.
     """
 
-    def __init__(self, url: str, api_key: str = "", name: str = "") -> None:
-        self.name = name or url
-        self.url = url
-        self._connections = ConnectionPool(WorkerClient("tts", url, api_key))
+    def __init__(self, url: str | Sequence[str], api_key: str = "", name: str = "") -> None:
+        self.workers = Workers("tts", url, api_key)
+        self.url = self.workers.url
+        self.name = name or self.url
+        self._connections = ConnectionPool(self.workers)
 
     def voices(self) -> list[str]:
         """Returns the worker's voices, known after the first connection."""
@@ -61,7 +62,7 @@ class RemoteSynthesizer:
     async def start(self, options: VoiceOptions = DEFAULT_VOICE) -> None:
         """Connects for replies with these options as a test. Raises UnsupportedRequest,
         EngineError."""
-        with self._connections.client.starting(options.demands()):
+        with self.workers.starting(options.demands()):
             async with asyncio.timeout(START_TIMEOUT_S):
                 connection = await self._connections.connect(options)
             self.name = connection.ready.engine
@@ -74,21 +75,21 @@ class RemoteSynthesizer:
     # --- voices; see VoiceCloner ---
 
     async def known_voices(self) -> list[KnownVoice]:
-        known = await RemoteVoices(self._connections.client).known()
+        known = await RemoteVoices(self.workers).known()
         self._connections.voices = tuple(voice.name for voice in known)
         return known
 
     async def add_voice(self, name: str, sample: Sample, language: str = "") -> KnownVoice:
-        added = await RemoteVoices(self._connections.client).add(name, sample, language)
+        added = await RemoteVoices(self.workers).add(name, sample, language)
         await self.known_voices()
         return added
 
     async def remove_voice(self, name: str) -> None:
-        await RemoteVoices(self._connections.client).remove(name)
+        await RemoteVoices(self.workers).remove(name)
         await self.known_voices()
 
     async def open_clone(self, sample: Sample, options: VoiceOptions) -> RemoteClone:
-        return RemoteClone(self._connections.client, sample, options)
+        return RemoteClone(self.workers, sample, options)
 
     async def close(self) -> None:
         """Closes the client; replies in progress fail."""
@@ -238,7 +239,7 @@ class RemoteSpeech:
             self._refused_at = self._refused_at or now
             hopeless = now - self._refused_at > GIVE_UP_S
         else:
-            self._losses.add(now, self._connections.client.url)
+            self._losses.add(now, self._connections.workers.url)
         if self._connections.closed:
             self._fail("the synthesizer is closed", error)
         elif self._complete and self._nothing_to_say():
@@ -296,14 +297,14 @@ class RemoteSpeech:
             self._fail(in_words(error), error)
             return True
         if (words := in_words(error)) != self._said:
-            logger.warning("x the speech worker at {}: {}", self._connections.client.url, words)
+            logger.warning("x the speech worker at {}: {}", self._connections.workers.url, words)
             self._said = words
         self._pause = self._retry.next_s()
         return False
 
     def _fail(self, words: str, error: BaseException) -> None:
         if not self._over:
-            url = self._connections.client.url
+            url = self._connections.workers.url
             demands = self._options.demands()
             self._error = as_error(error, f"the speech worker at {url}: {words}", demands)
             self._stop()

@@ -15,6 +15,7 @@ import numpy as np
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.media.tasks_io import TaskSet
+from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.tts_protocol import (
     PATH,
     Cancel,
@@ -31,7 +32,6 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     PING_S,
     SILENCE_S,
     START_TIMEOUT_S,
-    WorkerClient,
     WorkerRefused,
     message_of,
 )
@@ -68,10 +68,10 @@ class Reply(Protocol):
 
 
 class ConnectionPool:
-    """The connections of one client, in use and idle."""
+    """The connections to the workers, in use and idle."""
 
-    def __init__(self, client: WorkerClient) -> None:
-        self.client = client
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
         self.closed = False
         self.voices: tuple[str, ...] = ()
         """The worker's voices, as last reported."""
@@ -94,17 +94,7 @@ class ConnectionPool:
 
     async def connect(self, options: VoiceOptions) -> "Connection":
         """Opens a connection to a loaded worker. Raises any of LOST."""
-        socket = await self.client.connect(PATH, query(options))
-        try:
-            ready = _parsed(await message_of(socket, START_TIMEOUT_S))
-            if isinstance(ready, Error):
-                raise WorkerRefused(ready)
-            if not isinstance(ready, Ready) or ready.rate != RATE_OUT:
-                raise ProtocolError(f"the first message is not ready for {RATE_OUT} Hz")
-        except BaseException:
-            with suppress(*LOST):
-                await socket.close()
-            raise
+        _, socket, ready = await self.workers.connect(PATH, query(options), _ready_of)
         self.voices = ready.voices
         return Connection(self, socket, options, ready)
 
@@ -134,7 +124,7 @@ class ConnectionPool:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        await self.client.close()
+        await self.workers.close()
 
 
 class Connection:
@@ -256,6 +246,16 @@ class Connection:
         if not self._on_wire or self._on_wire[-1] is not reply:
             self._on_wire.append(reply)
         return command
+
+
+async def _ready_of(socket: aiohttp.ClientWebSocketResponse) -> Ready:
+    """Waits until the worker has loaded. Raises any of LOST."""
+    ready = _parsed(await message_of(socket, START_TIMEOUT_S))
+    if isinstance(ready, Error):
+        raise WorkerRefused(ready)
+    if not isinstance(ready, Ready) or ready.rate != RATE_OUT:
+        raise ProtocolError(f"the first message is not ready for {RATE_OUT} Hz")
+    return ready
 
 
 def _parsed(data: str | bytes) -> ServerMessage | Pcm:

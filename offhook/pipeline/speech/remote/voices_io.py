@@ -9,6 +9,7 @@ import aiohttp
 import numpy as np
 
 from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, query
 from offhook.pipeline.speech.remote.voices_protocol import (
     CLONE_PATH,
@@ -17,7 +18,7 @@ from offhook.pipeline.speech.remote.voices_protocol import (
     parse_list,
     parse_voice,
 )
-from offhook.pipeline.speech.remote.worker_client_io import LOST, WorkerClient, as_error, in_words
+from offhook.pipeline.speech.remote.worker_client_io import LOST, as_error, in_words
 from offhook.pipeline.speech.remote.worker_protocol import samples_of
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, UnknownVoice, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import NAME, KnownVoice, Sample
@@ -34,7 +35,7 @@ T = TypeVar("T")
 class RemoteVoices:
     """Lists, adds and removes a worker's voices; see `VoiceCloner`."""
 
-    def __init__(self, client: WorkerClient) -> None:
+    def __init__(self, client: Workers) -> None:
         self._client = client
 
     async def known(self) -> list[KnownVoice]:
@@ -57,7 +58,7 @@ class RemoteClone:
     """A reply in a one-time cloned voice; implements `SynthesizerStream`. It is requested once the
     text is complete and has no word marks: the whole text comes at the end."""
 
-    def __init__(self, client: WorkerClient, sample: Sample, options: VoiceOptions) -> None:
+    def __init__(self, client: Workers, sample: Sample, options: VoiceOptions) -> None:
         self._client = client
         self._sample = sample
         self._options = options
@@ -152,7 +153,7 @@ async def _answer(response: aiohttp.ClientResponse) -> str:
 
 
 @asynccontextmanager
-async def _failing(client: WorkerClient) -> AsyncIterator[None]:
+async def _failing(client: Workers) -> AsyncIterator[None]:
     """Converts connection errors to EngineError."""
     try:
         yield

@@ -1,13 +1,19 @@
 """HTTP and WebSocket client of a speech worker, shared by ASR and TTS."""
 
+import json
+import socket
 from asyncio import timeout
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.redact import without_locations
+from offhook.pipeline.speech.remote.pool import WorkerAddress
+from offhook.pipeline.speech.remote.worker_list_io import UNIX, worker_url
 from offhook.pipeline.speech.remote.worker_protocol import (
     ACCEPT_HEADER,
     DRAINING,
@@ -16,7 +22,6 @@ from offhook.pipeline.speech.remote.worker_protocol import (
     ProtocolError,
 )
 
-UNIX = "unix:"
 RECONNECT_S = 0.05
 """First pause in s before reconnecting; it doubles each time, see RetryPolicy."""
 CONNECT_TIMEOUT_S = 30.0
@@ -32,6 +37,8 @@ SILENCE_S = 2 * PING_S
 START_TIMEOUT_S = 900.0
 """Maximum loading time of a worker in s, including a model download."""
 CLOSE_TIMEOUT_S = 1.0
+MAX_STATE_BYTES = 1 << 14
+"""Maximum size of the body of a /readyz."""
 
 MAX_WORDS = 300
 
@@ -78,13 +85,54 @@ def in_words(error: BaseException) -> str:
     return str(error)[:MAX_WORDS] or type(error).__name__
 
 
+class OneAddress(AbstractResolver):
+    """Resolves every name to one IP address; the Host header and the name in TLS stay the name."""
+
+    def __init__(self, ip: str) -> None:
+        self._ip = ip
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        family = socket.AF_INET6 if ":" in self._ip else socket.AF_INET
+        flags = socket.AI_NUMERICHOST
+        return [
+            ResolveResult(
+                hostname=host, host=self._ip, port=port, family=family, proto=0, flags=flags
+            )
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+@contextmanager
+def starting(kind: str, url: str, demands: str) -> Iterator[None]:
+    """Converts errors inside the block to EngineError, except that an overloaded worker counts as
+    started. See `as_error` for `demands`."""
+    try:
+        yield
+    except WorkerRefused as refused:
+        if refused.code is not ErrorCode.FULL:
+            words = f"the speech worker at {url}: {refused}"
+            raise as_error(refused, words, demands) from refused
+    except LOST as error:
+        words = (
+            f"no speech worker at {url}: {in_words(error)}. Start one there with "
+            f"`offhook worker {kind}`, or mend the address"
+        )
+        raise as_error(error, words, demands) from error
+
+
 class WorkerClient:
     """The worker at `url`, ``http://host:port`` with or without the ``/v1`` of OpenAI clients, or
-    ``unix:PATH``. `kind` is asr or tts."""
+    ``unix:PATH``; at `ip`, if its host has several addresses. `kind` is asr or tts."""
 
-    def __init__(self, kind: str, url: str, api_key: str) -> None:
+    def __init__(self, kind: str, url: str, api_key: str, ip: str = "") -> None:
         self.kind = kind
-        self.url = url if url.startswith(UNIX) else url.rstrip("/").removesuffix("/v1")
+        self.url = worker_url(url)
+        self.address = WorkerAddress(self.url, ip)
+        self.connect_timeout_s = CONNECT_TIMEOUT_S
         self._headers = {ACCEPT_HEADER: DRAINING}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
@@ -96,7 +144,7 @@ class WorkerClient:
         """Opens a stream. Without `autoping` the caller reads pings and pongs. Raises any of
         LOST."""
         try:
-            async with timeout(CONNECT_TIMEOUT_S):
+            async with timeout(self.connect_timeout_s):
                 return await self._http().ws_connect(
                     path,
                     params=query,
@@ -119,40 +167,38 @@ class WorkerClient:
         limits = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=START_TIMEOUT_S)
         return await self._http().request(method, path, data=form, timeout=limits)
 
+    async def readiness(self) -> tuple[bool, dict[str, Any]]:
+        """Returns whether the worker has loaded, and the body of its /readyz; empty if it is
+        away."""
+        state: object = None
+        is_loaded = False
+        with suppress(*LOST, ValueError):
+            answer = await self.ask("GET", "/readyz")
+            async with answer:
+                if (answer.content_length or 0) <= MAX_STATE_BYTES:
+                    state = json.loads(await answer.content.read(MAX_STATE_BYTES))
+                is_loaded = answer.status == 200
+        return is_loaded, state if isinstance(state, dict) else {}
+
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
-            socket = self.url.removeprefix(UNIX)
-            self._session = aiohttp.ClientSession(
-                "http://localhost" if socket != self.url else self.url,
-                # A connection per stream, without limit.
-                connector=aiohttp.UnixConnector(socket, limit=0)
-                if socket != self.url
-                else aiohttp.TCPConnector(limit=0),
-                headers=self._headers,
-            )
+            path = self.url.removeprefix(UNIX)
+            connector: aiohttp.BaseConnector
+            # A connection per stream, without limit.
+            if path != self.url:
+                connector = aiohttp.UnixConnector(path, limit=0)
+            elif ip := self.address.ip:
+                connector = aiohttp.TCPConnector(limit=0, resolver=OneAddress(ip))
+            else:
+                connector = aiohttp.TCPConnector(limit=0)
+            base = "http://localhost" if path != self.url else self.url
+            self._session = aiohttp.ClientSession(base, connector=connector, headers=self._headers)
         return self._session
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
-
-    @contextmanager
-    def starting(self, demands: str) -> Iterator[None]:
-        """Converts errors inside the block to EngineError, except that an overloaded worker counts
-        as started. See `as_error` for `demands`."""
-        try:
-            yield
-        except WorkerRefused as refused:
-            if refused.code is not ErrorCode.FULL:
-                words = f"the speech worker at {self.url}: {refused}"
-                raise as_error(refused, words, demands) from refused
-        except LOST as error:
-            words = (
-                f"no speech worker at {self.url}: {in_words(error)}. Start one there with "
-                f"`offhook worker {self.kind}`, or mend the address"
-            )
-            raise as_error(error, words, demands) from error
 
 
 async def message_of(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> str | bytes:
