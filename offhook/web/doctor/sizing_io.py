@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from offhook.pipeline.speech.remote.worker_client_io import UNIX
+from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.web.config.config import AUTO, OPENAI, Asr, Config, Tts, load
 from offhook.web.doctor.call_cost_io import measure
 from offhook.web.doctor.sizing import (
