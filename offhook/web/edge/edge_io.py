@@ -76,7 +76,7 @@ Direct = Callable[[Call, Agent], Agent]
 
 FAREWELL_S = 10.0
 """Time limit in s for telling callers that they are being disconnected."""
-MOVE_S = 5.0
+MOVE_S = 3.0
 """Time limit in s for calls to continue at another server before this one ends."""
 GOODBYE_S = 0.2
 """Time in s for the farewell to leave before the lines close."""
@@ -311,6 +311,9 @@ class Edge:
                 leg.release(End.CONTINUED_ELSEWHERE)
         if moving := [self._calls[leg.call_id] for leg in legs if leg.call_id in self._calls]:
             logger.info("{} calls are sent to another server", len(moving))
+            await asyncio.wait(moving, timeout=MOVE_S)
+            for leg in legs:  # a stock client connects anew once its connection is lost
+                leg.close(End.CONTINUED_ELSEWHERE)
             await asyncio.wait(moving, timeout=MOVE_S)
 
     async def close(self) -> None:

@@ -108,6 +108,10 @@ class Resumption:
         continue, both bound to `owner`."""
         token = new_token()
         before = key_of(owner, returning) if returning else ""
+        for call in self._calls.values():  # one that was tried here and did not come up
+            if call.key == before and call.returning and call.saved is None:
+                before = call.returning
+                break
         self._calls[call_id] = _ResumableCall(key_of(owner, token), agent, before)
         return token
 
@@ -170,6 +174,8 @@ class Resumption:
         call.leg, call.call, call.began = leg, conversation, monotonic()
 
         def save(event: Event) -> None:
+            if self._calls.get(leg.call_id) is not call:
+                return  # it has ended: a reply that was cut off by that comes later
             match event:
                 case CallerTurn(text=text):
                     self._save(call, text)

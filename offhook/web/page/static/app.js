@@ -287,6 +287,7 @@ const OWN_HANDLERS = {
   "false-interruption": () => conversation.wentOn("The agent paused, then went on"),
   quality: (measured) => tell({ quality: view.showUplink(measured) ?? facts.quality }),
   goodbye: ({ reason }) => call.goodbye(reason),
+  reconnect: () => call.reconnect(),
 };
 
 function onMessage(message) {

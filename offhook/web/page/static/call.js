@@ -8,9 +8,12 @@ import { inCall, next } from "./state.js";
 const CONNECT_TIMEOUT_MS = 15000;
 const DISCONNECTED_GRACE_MS = 2000; // ICE often heals itself within this
 const RECONNECT_TIMEOUT_MS = 5000;
-const RECONNECT_DELAYS_MS = [0, 1000, 3000];
+const RECONNECT_LIMIT_MS = 20000; // from the break on
+const RECONNECT_DELAY_MS = 250; // after the second attempt; doubled after each further one
+const RECONNECT_DELAY_MAX_MS = 3000;
 const PING_INTERVAL_MS = 1000; // stock servers give a caller up after 3 s without
 const SILENCE_LIMIT_MS = 2000; // looked at with each ping: an outage is noticed within 3 s
+const ANSWER_MS = 500; // a ping older than this and the one before it: both were missed
 const TRICKLE_INTERVAL_MS = 200;
 const GOODBYE_TIMEOUT_MS = 3000; // between the agent's goodbye and the line going dead
 const KEY_MS = 120;
@@ -29,12 +32,14 @@ export class Call {
   #abort = null;
   #session = null; // {offerUrl, iceServers}
   #pcId = null;
+  #upId = null; // the id of the connection that was up last, with which the call goes on
   #pc = null;
   #channel = null;
   #greeted = false;
   #pinged = 0; // times in ms: when we last asked whether somebody is there,
   #heard = 0; // and when anything came from there
   #answers = false; // the server answers pings; a stock one does not
+  #resumable = false; // another server can go on with the call
   #goodbye = null;
   #timers = new Set();
 
@@ -127,8 +132,8 @@ export class Call {
     const up = this.#pc?.connectionState === "connected";
     this.#pc?.close();
     if (this.#pcId && !up) cancel(this.#session.offerUrl, this.#pcId);
-    this.track = this.#session = this.#pcId = this.#pc = this.#channel = this.#goodbye = null;
-    this.#greeted = this.#answers = false;
+    this.track = this.#session = this.#pcId = this.#upId = this.#pc = this.#channel = this.#goodbye = null;
+    this.#greeted = this.#answers = this.#resumable = false;
   }
 
   #after(ms, callback) {
@@ -144,6 +149,7 @@ export class Call {
   /** A new peer connection; with `restart` it takes the place of the one the server knows. */
   async #connect(signal, restart) {
     const pc = (this.#pc = new RTCPeerConnection({ iceServers: this.#session.iceServers }));
+    this.#greeted = this.#answers = false;
     pc.addTransceiver(this.track ?? "audio", { direction: "sendrecv" });
     this.#openChannel(pc);
     pc.ontrack = ({ track, streams }) =>
@@ -156,9 +162,11 @@ export class Call {
     };
     await pc.setLocalDescription();
     const answer = await offer(
-      this.#session.offerUrl, pc.localDescription, this.#pcId, restart, signal);
+      this.#session.offerUrl, pc.localDescription, restart ? this.#upId : this.#pcId, restart, signal);
     if (signal.aborted) return;
+    if (pc !== this.#pc) return; // too late: there is a newer one
     this.#pcId = answer.pc_id;
+    this.#resumable = answer.resumable === true;
     this.#trickleFrom(pc, found);
     await pc.setRemoteDescription({ type: answer.type, sdp: answer.sdp });
   }
@@ -192,22 +200,37 @@ export class Call {
     if (pc !== this.#pc) return;
     if (this.#goodbye) this.#lineDead();
     else if (this.state === "connecting") this.#step("fail", new Problem("no-path"));
-    else if (this.#step("drop")) this.#reconnect(0);
+    else this.reconnect();
   }
 
-  #reconnect(attempt) {
+  /** Goes on with a new peer connection, at whatever server answers: this one ends or is gone. */
+  reconnect() {
+    if (this.#step("drop")) this.#reconnect(0, performance.now());
+  }
+
+  #reconnect(attempt, since) {
     if (this.state !== "reconnecting") return;
-    if (attempt === RECONNECT_DELAYS_MS.length) {
+    if (performance.now() - since > RECONNECT_LIMIT_MS) {
       this.#step("fail", new Problem("lost"));
       return;
     }
-    this.#after(RECONNECT_DELAYS_MS[attempt], () => {
+    const delay = attempt && Math.min(RECONNECT_DELAY_MS * 2 ** (attempt - 1), RECONNECT_DELAY_MAX_MS);
+    this.#after(delay, () => {
+      if (this.state !== "reconnecting") return;
       this.#pc?.close();
-      this.#connect(this.#abort.signal, true).catch((error) => this.#giveUpIfForgotten(error));
+      const connecting = this.#connect(this.#abort.signal, true);
       const pc = this.#pc;
-      this.#after(RECONNECT_TIMEOUT_MS, () => {
-        if (pc === this.#pc) this.#reconnect(attempt + 1);
+      let over = false;
+      const again = () => {
+        if (over || pc !== this.#pc) return;
+        over = true;
+        this.#reconnect(attempt + 1, since);
+      };
+      connecting.catch((error) => {
+        this.#giveUpIfForgotten(error);
+        again();
       });
+      this.#after(RECONNECT_TIMEOUT_MS, again);
     });
   }
 
@@ -221,6 +244,7 @@ export class Call {
   #comeUp() {
     if (this.#pc?.connectionState !== "connected") return;
     if (this.#channel?.readyState !== "open") return;
+    this.#upId = this.#pcId;
     this.#step("up");
     this.#sendTrackStatus();
     if (!this.#greeted) this.send(rtvi.clientReady());
@@ -263,10 +287,18 @@ export class Call {
     const now = performance.now();
     // A page that was asleep has heard nothing either, and gives the server its time anew.
     if (now - this.#pinged > 2 * PING_INTERVAL_MS) this.#heard = now;
+    const before = this.#pinged;
     this.#pinged = now;
+    if (this.#resumable) this.#after(ANSWER_MS, () => this.#expectAnswer(channel, before));
     if (this.#answers && now - this.#heard > SILENCE_LIMIT_MS) this.#step("quiet");
     channel.send(`ping: ${Date.now()}`);
     this.#after(PING_INTERVAL_MS, () => this.#ping(channel));
+  }
+
+  /** Nothing has come since a ping that has been followed by another: the server is gone. */
+  #expectAnswer(channel, since) {
+    if (channel !== this.#channel || !this.#answers || this.#goodbye) return;
+    if (this.#heard < since) this.reconnect();
   }
 
   #receive(data) {

@@ -26,6 +26,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.resume import saved_call, store_io
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC, key_of
 from offhook.web.edge.server_io import application
+from offhook.web.engines.call_engines_io import CallEngines
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall
@@ -40,18 +41,21 @@ RESUMED = SENTENCES["en"][Occasion.RESUMED]
 READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}}
 
 
+class ScriptedEngines(CallEngines):
+    async def open(self) -> str:
+        detection = TurnDetection(VadBatch(), SmartTurn())
+        self.configured = Engines(detection, ScriptedRecognizer(), ScriptedSynthesizer())
+        return "scripted"
+
+
 class ResumableEdge(Edge):
     """Real but for its ears and its voice, which hear nothing and speak at once."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
+        self.engines = ScriptedEngines(config, self.metrics)
         self.events: list[Event] = []
         self.saw: list[Message] = []
-
-    async def _load_engines(self) -> str:
-        detection = TurnDetection(VadBatch(), SmartTurn(), self.config.turn_settings())
-        self._engines = Engines(detection, ScriptedRecognizer(), ScriptedSynthesizer())
-        return "scripted"
 
     def _report(self, leg: Any, event: Event) -> None:
         super()._report(leg, event)
