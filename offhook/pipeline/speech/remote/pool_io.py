@@ -112,6 +112,16 @@ class Workers:
         chosen = self._pool.choose({client.address for client in avoid})
         return self._client(chosen.address) if chosen is not None else None
 
+    def choose_among(self, clients: Collection[WorkerClient]) -> WorkerClient | None:
+        """Returns the one of `clients` for a new stream; None if none of them is ready."""
+        if not self.several:
+            return next(iter(clients), None)
+        addresses = {client.address for client in clients}
+        chosen = self._pool.choose(self._pool.workers.keys() - addresses)
+        if chosen is None or chosen.state not in (WorkerState.READY, WorkerState.UNKNOWN):
+            return None
+        return next((client for client in clients if client.address == chosen.address), None)
+
     async def connect(
         self,
         path: str,

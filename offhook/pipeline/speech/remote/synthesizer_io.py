@@ -1,13 +1,15 @@
 """A `Synthesizer` backed by a remote worker over `tts_protocol`.
 
 The text of a reply is kept until its marks arrive. After a lost connection the text without a mark
-is sent again to the restarted worker: no word is lost, and only the word in which it happened may
-be started twice. Unread audio of that word is discarded.
+is sent again, to another worker or the restarted one: no word is lost, and only the word in which
+it happened may be started twice. Unread audio of that word is discarded. While a worker is silent,
+another gets the text as well, and the one that answers first goes on.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 from loguru import logger
@@ -22,6 +24,7 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     LOST,
     RECONNECT_S,
     START_TIMEOUT_S,
+    WorkerClient,
     WorkerRefused,
     as_error,
     in_words,
@@ -102,15 +105,15 @@ class RemoteSpeech:
     def __init__(self, connections: ConnectionPool, options: VoiceOptions) -> None:
         self._connections = connections
         self._options = options
-        self._unsent: deque[str] = deque()
-        self._unmarked: deque[str] = deque()
-        """Text sent on the current connection that has no mark yet."""
-        self._waiting_chars = 0
-        """Characters in `_unsent` and `_unmarked`."""
+        self._text = ""
+        """Text without a mark."""
         self._complete = False
-        self._begun = False
-        """Whether anything was sent on the current connection."""
-        self._end_sent = False
+        self._attempt: Attempt | None = None
+        self._hedge: Attempt | None = None
+        """A second attempt, at another worker, while that of the first is silent: the one that
+        answers first goes on."""
+        self._hedging: asyncio.Task[None] | None = None
+        """Opens the connection of the second attempt."""
         self._pieces: deque[Speech] = deque()
         """Pieces not read yet."""
         self._unread_samples = 0
@@ -123,6 +126,8 @@ class RemoteSpeech:
         """Lost connections since the last word."""
         self._leave_quarantine: Callable[[], None] = _nothing
         """Ends the turn of suspected text."""
+        self._lost_at: tuple[WorkerClient, ...] = ()
+        """The worker last lost, which the next connection avoids if there are others."""
         self._refused_at: float | None = None
         """When the reply was first refused since its last audio."""
         self._retry = RetryPolicy(first_s=RECONNECT_S, spread_s=SPREAD_S)
@@ -131,9 +136,9 @@ class RemoteSpeech:
         self._said = ""
         """The last error logged."""
         self._connecting: asyncio.Task[None] | None = None
-        self._connection = connections.acquire(options)
-        if self._connection is not None:
-            self._connection.begin(self)
+        connection = connections.acquire(options)
+        if connection is not None:
+            self._begin(connection)
         else:
             self._connecting = connections.run(self._connect(), "connect")
 
@@ -142,21 +147,21 @@ class RemoteSpeech:
     def write(self, text: str) -> None:
         if self._over or not text:
             return
-        if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
+        if len(self._text) + len(text) > MAX_WAITING_CHARS:
             raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters are waiting to be spoken")
-        self._waiting_chars += len(text)
-        self._unsent.append(text)
-        if self._connection is not None:
-            self._connection.wake()
+        self._text += text
+        self._wake()
 
     def end(self) -> None:
         if self._over or self._complete:
             return
         self._complete = True
-        if self._nothing_to_say() and not self._begun:
+        if self._attempt is not None and self._attempt.begun:
+            self._wake()
+        elif not self._text.strip():
             self.finish()
-        elif self._connection is not None:
-            self._connection.wake()
+        else:
+            self._wake()
 
     def cancel(self) -> None:
         self._pieces.clear()
@@ -176,22 +181,23 @@ class RemoteSpeech:
             self._heard.clear()
             await self._heard.wait()
 
-    # --- called by its connection, see tts_connection_io.Reply ---
+    # --- called by its attempts ---
 
-    def next_command(self) -> Command | None:
+    def next_command(self, attempt: "Attempt") -> Command | None:
         """Returns the next command for the worker."""
-        self._begun |= bool(self._unsent) or self._complete
-        if self._unsent:
-            text = _up_to(self._unsent, TEXT_CHARS)
-            self._unmarked.append(text)
+        text = self._text[attempt.sent_chars : attempt.sent_chars + TEXT_CHARS]
+        attempt.begun |= bool(text) or self._complete
+        if text:
+            attempt.sent_chars += len(text)
             return Text(text)
-        if self._complete and not self._end_sent:
-            self._end_sent = True
+        if self._complete and not attempt.end_sent:
+            attempt.end_sent = True
             return End()
         return None
 
-    async def receive_audio(self, pcm: Pcm) -> None:
+    async def receive_audio(self, attempt: "Attempt", pcm: Pcm) -> None:
         """Adds audio, waiting for room."""
+        self._go_on_with(attempt)
         self._retry.reset()
         self._pause, self._said, self._refused_at = 0.0, "", None
         self._pieces.append(Speech(pcm, ""))
@@ -201,12 +207,13 @@ class RemoteSpeech:
             self._taken.clear()
             await self._taken.wait()
 
-    def mark(self, text: str) -> None:
+    def mark(self, attempt: "Attempt", text: str) -> None:
         """Marks text as spoken. Raises ProtocolError."""
-        if (written := _up_to(self._unmarked, len(text))) != text:
-            self._unmarked.appendleft(written)
+        self._go_on_with(attempt)
+        if len(text) > attempt.sent_chars or not self._text.startswith(text):
             raise ProtocolError("a mark does not match the text written")
-        self._waiting_chars -= len(text)
+        self._text = self._text[len(text) :]
+        attempt.sent_chars -= len(text)
         if self._losses.count:
             self._losses.clear()
             self._leave_quarantine()
@@ -218,20 +225,21 @@ class RemoteSpeech:
 
     def finish(self) -> None:
         """Completes the reply."""
-        if rest := "".join((*self._unmarked, *self._unsent)):
-            self._pieces.append(Speech(NO_SOUND, rest))
+        if self._text:
+            self._pieces.append(Speech(NO_SOUND, self._text))
         self._stop()
 
-    def lose(self, error: Exception) -> None:
-        """Handles the loss of the connection."""
-        self._connection = None
+    def lose(self, attempt: "Attempt", error: Exception) -> None:
+        """Handles the loss of a connection."""
+        if attempt is self._hedge:
+            self._hedge = None
+            return
+        self._attempt = None
+        self._discard_unmarked()
         self._leave_quarantine()
+        self._cancel_hedging()
+        self._lost_at = (attempt.connection.worker,)
         now = asyncio.get_running_loop().time()
-        while self._pieces and not self._pieces[-1].text:
-            self._unread_samples -= len(self._pieces.pop().pcm)
-        self._unsent.extendleft(reversed(self._unmarked))
-        self._unmarked.clear()
-        self._begun = self._end_sent = False
         hopeless = False
         if isinstance(
             error, WorkerRefused
@@ -239,20 +247,91 @@ class RemoteSpeech:
             self._refused_at = self._refused_at or now
             hopeless = now - self._refused_at > GIVE_UP_S
         else:
-            self._losses.add(now, self._connections.workers.url)
+            self._losses.add(now, attempt.connection.worker.url)
         if self._connections.closed:
             self._fail("the synthesizer is closed", error)
-        elif self._complete and self._nothing_to_say():
+        elif self._complete and not self._text.strip():
             self.finish()
-        elif self._losses.are_too_many(now):
+        elif self._losses.are_too_many(now, has_others=self._connections.workers.several):
             times = self._losses.count
             words = f"it was lost {times} times over the same words: {in_words(error)}"
             self._fail(words, error)
         elif not self._fails_for(error, hopeless):
             self._pause = max(self._pause, self._losses.pause_s(now))
+            if self._hedge is not None:
+                self._attempt, self._hedge = self._hedge, None
+                return
+            if self._losses.count <= 1 and (other := self._acquire_elsewhere()) is not None:
+                self._begin(other)
+                return
             self._connecting = self._connections.run(self._connect(), "connect")
 
+    def hedge(self, attempt: "Attempt") -> bool:
+        """Requests the text without a mark from another worker as well; see `Reply`."""
+        if self._over or self._hedging is not None or attempt is not self._attempt:
+            return False
+        if self._hedge is not None:
+            if not self._hedge.connection.is_lost:
+                return False
+            self._hedge = None
+        self._lost_at = (attempt.connection.worker,)
+        if (other := self._acquire_elsewhere()) is not None:
+            self._begin_hedge(other)
+        else:
+            self._hedging = self._connections.run(self._connect_hedge(), "hedge")
+        return True
+
+    async def _connect_hedge(self) -> None:
+        try:
+            with suppress(*LOST):
+                connection = await self._connections.connect(self._options, self._lost_at)
+                self._begin_hedge(connection)
+        finally:
+            self._hedging = None
+
+    def _begin_hedge(self, connection: Connection) -> None:
+        self._hedge = Attempt(self, connection)
+        connection.begin(self._hedge)
+
+    def _go_on_with(self, attempt: "Attempt") -> None:
+        """Ends the other attempt: this one has answered first."""
+        if attempt is self._attempt:
+            self._cancel_hedging()
+            if self._hedge is not None:
+                self._hedge.connection.leave(self._hedge)
+                self._hedge = None
+            return
+        assert attempt is self._hedge
+        if self._attempt is not None:
+            now = asyncio.get_running_loop().time()
+            self._losses.add(now, self._attempt.connection.worker.url)
+            self._attempt.connection.abandon()
+        self._attempt, self._hedge = attempt, None
+        self._discard_unmarked()
+        self._connections.prepare_other(attempt.connection)
+
+    def _cancel_hedging(self) -> None:
+        if self._hedging is not None:
+            self._hedging.cancel()
+            self._hedging = None
+
+    def _discard_unmarked(self) -> None:
+        """Discards unread audio of the word that is spoken again."""
+        while self._pieces and not self._pieces[-1].text:
+            self._unread_samples -= len(self._pieces.pop().pcm)
+
     # --- connecting ---
+
+    def _begin(self, connection: Connection) -> None:
+        self._attempt = Attempt(self, connection)
+        connection.begin(self._attempt)
+        self._connections.prepare_other(connection)
+
+    def _acquire_elsewhere(self) -> Connection | None:
+        """Returns an idle connection to another worker than the one lost, if there is one."""
+        if not self._connections.workers.several:
+            return None
+        return self._connections.acquire(self._options, self._lost_at)
 
     async def _connect(self) -> None:
         """Connects, retrying until it succeeds or the reply is given up."""
@@ -261,16 +340,17 @@ class RemoteSpeech:
         try:
             while True:
                 await asyncio.sleep(self._pause)
-                connection = self._connections.acquire(self._options)
+                avoid = self._lost_at if self._connections.workers.several else ()
+                connection = self._connections.acquire(self._options, avoid)
                 try:
-                    connection = connection or await self._connections.connect(self._options)
+                    connection = connection or await self._connections.connect(self._options, avoid)
                 except LOST as error:
+                    self._lost_at = ()
                     if self._fails_for(error, hopeless=loop.time() > until):
                         return
                     continue
                 if await self._may_begin(connection):
-                    self._connection = connection
-                    connection.begin(self)
+                    self._begin(connection)
                     return
         except asyncio.CancelledError as error:
             self._fail("the synthesizer is closed", error)
@@ -310,37 +390,58 @@ class RemoteSpeech:
             self._stop()
 
     def _stop(self) -> None:
-        """Ends the reply and releases its connection."""
+        """Ends the reply and releases its connections."""
         if self._over:
             return
         self._over = True
         self._leave_quarantine()
-        self._unsent.clear()
-        self._unmarked.clear()
+        self._text = ""
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._connection is not None:
-            self._connection.leave(self)
-            self._connection = None
+        self._cancel_hedging()
+        for attempt in (self._attempt, self._hedge):
+            if attempt is not None:
+                attempt.connection.leave(attempt)
+        self._attempt = self._hedge = None
         self._heard.set()
         self._taken.set()
 
-    def _nothing_to_say(self) -> bool:
-        return not any(text.strip() for text in self._unsent)
+    def _wake(self) -> None:
+        for attempt in (self._attempt, self._hedge):
+            if attempt is not None:
+                attempt.connection.wake()
+
+
+class Attempt:
+    """A reply on one connection; implements `tts_connection_io.Reply`."""
+
+    def __init__(self, speech: RemoteSpeech, connection: Connection) -> None:
+        self.connection = connection
+        self.sent_chars = 0
+        """Characters of the text without a mark that were sent."""
+        self.begun = False
+        """Whether anything was sent."""
+        self.end_sent = False
+        self._speech = speech
+
+    def next_command(self) -> Command | None:
+        return self._speech.next_command(self)
+
+    async def receive_audio(self, pcm: Pcm) -> None:
+        await self._speech.receive_audio(self, pcm)
+
+    def mark(self, text: str) -> None:
+        self._speech.mark(self, text)
+
+    def finish(self) -> None:
+        self._speech.finish()
+
+    def lose(self, error: Exception) -> None:
+        self._speech.lose(self, error)
+
+    def hedge(self) -> bool:
+        return self._speech.hedge(self)
 
 
 def _nothing() -> None:
     pass
-
-
-def _up_to(texts: deque[str], chars: int) -> str:
-    """Removes and returns up to `chars` characters from the front."""
-    taken: list[str] = []
-    while texts and chars:
-        text = texts.popleft()
-        if len(text) > chars:
-            texts.appendleft(text[chars:])
-            text = text[:chars]
-        taken.append(text)
-        chars -= len(text)
-    return "".join(taken)

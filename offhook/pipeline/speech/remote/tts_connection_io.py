@@ -1,12 +1,13 @@
-"""Pooled connections to a TTS worker: one WebSocket each, for one reply after another.
+"""Pooled connections to TTS workers: one WebSocket each, for one reply after another.
 
 After a reply, even a cancelled one, its connection is kept for the next, which saves the handshake;
-what still arrives for a cancelled reply is ignored.
+what still arrives for a cancelled reply is ignored. Where there are several workers, a reply in
+progress has an idle connection to another one beside it, so that failing over costs no handshake.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.media.tasks_io import TaskSet
+from offhook.pipeline.speech.remote.pool import WorkerEvent
 from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.tts_protocol import (
     PATH,
@@ -28,11 +30,14 @@ from offhook.pipeline.speech.remote.tts_protocol import (
     query,
 )
 from offhook.pipeline.speech.remote.worker_client_io import (
+    CLOSE_TIMEOUT_S,
     LOST,
     PING_S,
     SILENCE_S,
     START_TIMEOUT_S,
+    WorkerClient,
     WorkerRefused,
+    content_of,
     message_of,
 )
 from offhook.pipeline.speech.remote.worker_protocol import (
@@ -66,6 +71,10 @@ class Reply(Protocol):
     def lose(self, error: Exception) -> None:
         """Handles the loss of the connection."""
 
+    def hedge(self) -> bool:
+        """Requests what has no mark from another worker as well, since this one is silent; returns
+        whether it was not doing so already."""
+
 
 class ConnectionPool:
     """The connections to the workers, in use and idle."""
@@ -77,6 +86,8 @@ class ConnectionPool:
         """The worker's voices, as last reported."""
         self._spare: list[Connection] = []
         """Idle connections, most recently used last."""
+        self._opening: set[VoiceOptions] = set()
+        """Options for which a further connection is being opened."""
         self.quarantine = Quarantine()
         self._tasks = TaskSet()
 
@@ -84,19 +95,50 @@ class ConnectionPool:
         """Starts a task that is cancelled by `close`."""
         return self._tasks.spawn(coroutine, f"speech worker {name}")
 
-    def acquire(self, options: VoiceOptions) -> "Connection | None":
-        """Returns an idle connection for these options, or None."""
-        for connection in reversed(self._spare):
-            if connection.options == options:
+    def acquire(
+        self, options: VoiceOptions, avoid: Collection[WorkerClient] = ()
+    ) -> "Connection | None":
+        """Returns an idle connection for these options to a worker that is ready, or None."""
+        idle = [
+            connection
+            for connection in self._spare
+            if connection.options == options and connection.worker not in avoid
+        ]
+        chosen = self.workers.choose_among({connection.worker for connection in idle})
+        for connection in reversed(idle):
+            if connection.worker is chosen:
                 self._spare.remove(connection)
                 return connection
         return None
 
-    async def connect(self, options: VoiceOptions) -> "Connection":
+    async def connect(
+        self, options: VoiceOptions, avoid: Collection[WorkerClient] = ()
+    ) -> "Connection":
         """Opens a connection to a loaded worker. Raises any of LOST."""
-        _, socket, ready = await self.workers.connect(PATH, query(options), _ready_of)
+        asked = query(options)
+        worker, socket, ready = await self.workers.connect(
+            PATH, asked, _ready_of, avoid, autoping=False
+        )
         self.voices = ready.voices
-        return Connection(self, socket, options, ready)
+        return Connection(self, worker, socket, options, ready)
+
+    def prepare_other(self, connection: "Connection") -> None:
+        """Makes sure that there is an idle connection to a worker other than that of
+        `connection`."""
+        options = connection.options
+        if not self.workers.several or options in self._opening:
+            return
+        if all(s.options != options or s.worker is connection.worker for s in self._spare):
+            self._opening.add(options)
+            self.run(self._open_other(connection), "spare")
+
+    async def _open_other(self, connection: "Connection") -> None:
+        options = connection.options
+        try:
+            with suppress(*LOST):
+                self.spare(await self.connect(options, (connection.worker,)))
+        finally:
+            self._opening.discard(options)
 
     def spare(self, connection: "Connection") -> None:
         """Returns a connection to the pool after its reply."""
@@ -133,10 +175,12 @@ class Connection:
     def __init__(
         self,
         pool: ConnectionPool,
+        worker: WorkerClient,
         socket: aiohttp.ClientWebSocketResponse,
         options: VoiceOptions,
         ready: Ready,
     ) -> None:
+        self.worker = worker
         self.options = options
         self.ready = ready
         self.is_draining = False
@@ -150,10 +194,14 @@ class Connection:
         self._first = 0
         """Number of the oldest reply."""
         self._to_cancel = False
+        self._is_throttled = False
+        """Whether it is not read, because enough audio is unread."""
+        self._error: Exception = ConnectionError("the synthesizer is closed")
         self._news = asyncio.Event()
         """Set when there is something to send."""
         self._receiving = pool.run(self._receive(), "receive")
         self._sending = pool.run(self._send(), "send")
+        pool.workers.join(worker, self)
 
     @property
     def is_lost(self) -> bool:
@@ -176,23 +224,65 @@ class Connection:
             self._news.set()
         self._pool.spare(self)
 
+    def abandon(self) -> None:
+        """Closes the connection, whose reply goes on elsewhere."""
+        self._reply = None
+        self.hang_up()
+
     def hang_up(self) -> None:
         self._receiving.cancel()
+
+    # --- see pool_io.WorkerStream ---
+
+    def is_awaited(self) -> bool:
+        return bool(self._on_wire) and not self._is_throttled
+
+    def ping(self) -> None:
+        if not self.is_lost:
+            self._pool.run(self._ping(), "ping")
+
+    async def _ping(self) -> None:
+        with suppress(*LOST):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._socket.ping()
+
+    def replay(self) -> bool:
+        if self._pool.workers.several:
+            return self._reply is not None and self._reply.hedge()
+        self._error = TimeoutError("it does not answer")
+        self.hang_up()
+        return True
+
+    def move(self) -> bool:
+        """The next reply uses another connection."""
+        was_draining, self.is_draining = self.is_draining, True
+        self._pool.drain(self)
+        return not was_draining
 
     # --- from the worker ---
 
     async def _receive(self) -> None:
-        error: Exception = ConnectionError("the synthesizer is closed")
+        workers = self._pool.workers
         try:
             while True:
-                await self._handle(_parsed(await message_of(self._socket, SILENCE_S)))
+                frame = await self._socket.receive(SILENCE_S)
+                if frame.type is aiohttp.WSMsgType.PING:
+                    await self._socket.pong(frame.data)
+                elif frame.type is not aiohttp.WSMsgType.PONG:
+                    message = _parsed(content_of(self._socket, frame))
+                    workers.report(self.worker, WorkerEvent.DATA)
+                    await self._handle(message)
+                    continue
+                workers.report(self.worker, WorkerEvent.DATA)
         except LOST as lost:
-            error = lost
+            self._error = lost
+            workers.report_failure(self.worker, lost)
         finally:
             self._sending.cancel()
+            workers.leave(self.worker, self)
             self._pool.forget(self)
             if self._reply is not None:
-                self._reply.lose(error)
+                self._reply.lose(self._error)
             with suppress(*LOST):
                 await self._socket.close()
 
@@ -201,15 +291,17 @@ class Connection:
         if isinstance(message, Error):
             raise WorkerRefused(message)
         if isinstance(message, Draining):
-            self.is_draining = True
-            self._pool.drain(self)
+            self.move()
+            self._pool.workers.report(self.worker, WorkerEvent.DRAINING)
             return
         if not self._on_wire or isinstance(message, Ready):
             raise ProtocolError("it speaks without a reply")
         reply = self._on_wire[0]
         if isinstance(message, np.ndarray):
             if reply is not None:
+                self._is_throttled = True
                 await reply.receive_audio(message)
+                self._is_throttled = False
             return
         if message.reply != self._first:
             raise ProtocolError(f"reply {message.reply} where {self._first} is due")

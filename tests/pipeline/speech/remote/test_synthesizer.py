@@ -18,7 +18,8 @@ from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
 from offhook.pipeline.speech.remote import synthesizer_io as remote_synthesizer_io
 from offhook.pipeline.speech.remote import tts_connection_io
-from offhook.pipeline.speech.remote.synthesizer_io import RemoteSpeech, RemoteSynthesizer
+from offhook.pipeline.speech.remote.pool_io import Workers
+from offhook.pipeline.speech.remote.synthesizer_io import Attempt, RemoteSpeech, RemoteSynthesizer
 from offhook.pipeline.speech.remote.tts_connection_io import ConnectionPool
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, End, Text
 from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
@@ -532,21 +533,54 @@ async def test_words_are_in_no_log(server: Server, caplog: pytest.LogCaptureFixt
     assert "confidential" not in caplog.text
 
 
-def unconnected() -> RemoteSpeech:
+class Unconnected:
+    """The connection of a reply whose worker is played by the test."""
+
+    is_lost, options = False, DEFAULT_VOICE
+
+    def __init__(self) -> None:
+        self.worker = WorkerClient("tts", "unix:/nobody", "")
+        self.attempt: Attempt
+        self.was_left = self.was_abandoned = False
+
+    def begin(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+
+    def wake(self) -> None: ...
+
+    def leave(self, attempt: Attempt) -> None:
+        assert attempt is self.attempt
+        self.was_left = True
+
+    def abandon(self) -> None:
+        self.was_abandoned = True
+
+    def texts(self) -> str:
+        """What is sent to the worker now."""
+        sent = ""
+        while isinstance(command := self.attempt.next_command(), Text):
+            sent += command.text
+        return sent
+
+
+def unconnected() -> tuple[RemoteSpeech, Unconnected]:
     """A reply whose worker is played by the test."""
-    connections = ConnectionPool(WorkerClient("tts", "unix:/nobody", ""))
-    connections.connect = lambda options: asyncio.sleep(60)  # type: ignore[method-assign, assignment, return-value]
-    return RemoteSpeech(connections, DEFAULT_VOICE)
+    connections = ConnectionPool(Workers("tts", "unix:/nobody", ""))
+    connections.connect = lambda options, avoid: asyncio.sleep(60)  # type: ignore[method-assign, assignment, return-value]
+    reply, connection = RemoteSpeech(connections, DEFAULT_VOICE), Unconnected()
+    reply._begin(connection)  # type: ignore[arg-type]
+    return reply, connection
 
 
 async def test_a_worker_lost_before_it_says_that_it_is_done_is_not_needed_again() -> None:
-    reply = unconnected()
+    reply, connection = unconnected()
+    attempt = connection.attempt
     reply.write("hi ")
     reply.end()
-    assert [reply.next_command(), reply.next_command()] == [Text("hi "), End()]
-    await reply.receive_audio(np.full(LETTER, ord("h"), np.int16))
-    reply.mark("hi ")
-    reply.lose(ConnectionError("gone"))
+    assert [attempt.next_command(), attempt.next_command()] == [Text("hi "), End()]
+    await attempt.receive_audio(np.full(LETTER, ord("h"), np.int16))
+    attempt.mark("hi ")
+    attempt.lose(ConnectionError("gone"))
     assert said(await pieces(reply)) == ("hi ", "h")
 
 
@@ -554,6 +588,7 @@ ACTIONS = st.lists(
     st.one_of(
         st.text("ab \n", max_size=6).map(lambda text: ("write", text)),
         st.sampled_from([("send", 0), ("speak", 1), ("speak", 3), ("lose", 0), ("take", 2)]),
+        st.sampled_from([("hedge", 0), ("send", 1), ("speak", 2), ("lose", 1)]),
     ),
     max_size=40,
 )
@@ -566,32 +601,46 @@ def test_every_text_is_marked_once_whatever_is_lost_when(actions: list[tuple[str
 
 
 async def _every_text_once(actions: list[tuple[str, object]]) -> None:
-    reply = unconnected()
+    reply, first = unconnected()
     heard = aiter(reply)
-    written, marks, at_worker = "", "", ""
+    written, marks = "", ""
+    at_worker = {first: ""}
+    """The text that each connection in use was sent and has not marked; the second is the hedge."""
     for action, value in actions:
+        number = value % 2 if isinstance(value, int) and action != "take" else 0
+        connection = list(at_worker)[min(number, len(at_worker) - 1)]
         if action == "write":
             written += str(value)
             reply.write(str(value))
         elif action == "send":
-            while isinstance(command := reply.next_command(), Text):
-                at_worker += command.text
+            at_worker[connection] += connection.texts()
         elif action == "speak":
             assert isinstance(value, int)
-            spoken, at_worker = at_worker[:value], at_worker[value:]
-            await reply.receive_audio(np.zeros(LETTER, np.int16))
+            spoken = at_worker[connection][:value]
+            await connection.attempt.receive_audio(np.zeros(LETTER, np.int16))
             if spoken:
-                reply.mark(spoken)
+                connection.attempt.mark(spoken)
+            at_worker = {connection: at_worker[connection][value:]}
+        elif action == "hedge" and len(at_worker) == 1:
+            reply._begin_hedge(another := Unconnected())  # type: ignore[arg-type]
+            at_worker[another] = ""
         elif action == "lose":
-            at_worker = ""
             reply._losses.clear()
-            reply.lose(ConnectionError("gone"))
-        elif reply._pieces:
+            connection.attempt.lose(ConnectionError("gone"))
+            del at_worker[connection]
+            if not at_worker:
+                assert reply._connecting is not None
+                reply._connecting.cancel()
+                reply._begin(another := Unconnected())  # type: ignore[arg-type]
+                at_worker[another] = ""
+        elif action == "take" and reply._pieces:
             marks += (await anext(heard)).text
     reply.end()
-    while (command := reply.next_command()) is not None and isinstance(command, Text):
-        at_worker += command.text
-    reply.finish()
+    connection = next(iter(at_worker))
+    connection.texts()
+    if not reply._over:
+        connection.attempt.finish()
     marks += "".join([piece.text async for piece in heard])
     assert marks == written
+    assert connection.was_left == bool(connection.attempt.begun or written.strip())
     await reply._connections.close()
