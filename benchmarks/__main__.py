@@ -21,6 +21,7 @@ NAMES = {
     "soak": "calls.soak",
     "tts": "engines.tts",
     "understood": "calls.understood",
+    "voice_failover": "calls.voice_failover",
     "words": "calls.words",
 }
 

@@ -1,0 +1,143 @@
+"""A voice that several workers can speak, as processes that die, hang and drain in mid-reply."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+
+import aiohttp
+import numpy as np
+import pytest
+
+from offhook.bench.speech.number_words import LETTERS, WordCounter, level_of
+from offhook.media.pcm import RATE_OUT
+from offhook.pipeline.speech.remote.synthesizer_io import RemoteSpeech, RemoteSynthesizer
+from offhook.pipeline.speech.synthesizer import Speech
+from tests.web.worker.workers import ROOT, SOON, until
+
+WORKER = (sys.executable, "-m", "offhook.bench.speech.number_words", "tts", "--drain-seconds", "60")
+WORDS = 16
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@asynccontextmanager
+async def worker() -> AsyncIterator[tuple[str, Process]]:
+    """A process that speaks a word of 100 ms each 50 ms, and its address."""
+    address = f"127.0.0.1:{free_port()}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(
+        *WORKER, "--listen", address, env=environment, cwd=ROOT
+    )
+    try:
+        yield f"http://{address}", process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@asynccontextmanager
+async def workers(count: int) -> AsyncIterator[dict[str, Process]]:
+    async with AsyncExitStack() as stack:
+        all_of_them = dict([await stack.enter_async_context(worker()) for _ in range(count)])
+        async with aiohttp.ClientSession() as http, asyncio.timeout(SOON):
+            for url in all_of_them:
+                while not await is_ready(http, url):
+                    await asyncio.sleep(0.1)
+        yield all_of_them
+
+
+async def is_ready(http: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with http.get(f"{url}/readyz") as answer:
+            return answer.status == 200
+    except aiohttp.ClientError:
+        return False
+
+
+def line(chance: Random) -> list[str]:
+    words = [chance.choice(LETTERS) for _ in range(WORDS)]
+    return [word for word, before in zip(words, ["", *words[:-1]], strict=True) if word != before]
+
+
+async def spoken_through(
+    synthesizer: RemoteSynthesizer, words: list[str], disturb: Callable[[str], None]
+) -> str:
+    """Speaks the words, written one by one; after a third of them `disturb` gets the address of
+    the worker that speaks. Returns that of the one that spoke the last word."""
+    reply = synthesizer.open()
+    writing = asyncio.create_task(write(reply, words))
+    heard: list[Speech] = []
+    marked, speaker, is_disturbed = 0, "", False
+    async with asyncio.timeout(SOON):
+        async for piece in reply:
+            heard.append(piece)
+            marked += bool(piece.text)
+            if reply._attempt is not None:
+                speaker = reply._attempt.connection.worker.url
+            if marked == len(words) // 3 and not is_disturbed:
+                is_disturbed = True
+                disturb(speaker)
+        await writing
+    assert "".join(piece.text for piece in heard) == "".join(f"{word} " for word in words)
+    counter = WordCounter(RATE_OUT)
+    counter.feed(np.concatenate([piece.pcm for piece in heard]))
+    assert only_one_repeated(counter.levels, [level_of(word) for word in words])
+    return speaker
+
+
+async def write(reply: RemoteSpeech, words: list[str]) -> None:
+    for word in words:
+        reply.write(f"{word} ")
+        await asyncio.sleep(0.02)
+    reply.end()
+
+
+def only_one_repeated(heard: list[int], words: list[int]) -> bool:
+    """Whether all words are heard in order, the one under way perhaps twice."""
+    return heard == words or any(
+        heard == [*words[: at + 1], *words[at:]] for at in range(len(words))
+    )
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_repetition_is_told_from_loss(several: bool) -> None:
+    assert only_one_repeated([1, 2, 2, 3] if several else [1, 2, 3], [1, 2, 3])
+    assert not only_one_repeated([1, 3] if several else [1, 2, 1, 2, 3], [1, 2, 3])
+
+
+async def test_a_worker_that_hangs_drains_or_dies_in_mid_reply_costs_no_word() -> None:
+    chance = Random(1)
+    async with workers(4) as processes:
+        synthesizer = RemoteSynthesizer(list(processes))
+        await synthesizer.start()
+        undisturbed = await spoken_through(synthesizer, line(chance), lambda url: None)
+        assert undisturbed in processes
+        gone: set[str] = set()
+        for how in (signal.SIGSTOP, signal.SIGTERM, signal.SIGKILL):
+            first: list[str] = []
+
+            def disturb(url: str, how: signal.Signals = how, first: list[str] = first) -> None:
+                assert url not in gone
+                first.append(url)
+                processes[url].send_signal(how)
+
+            last = await spoken_through(synthesizer, line(chance), disturb)
+            (disturbed,) = first
+            gone.add(disturbed)
+            assert (last == disturbed) == (how == signal.SIGTERM), "a drain lets replies end"
+            following = await spoken_through(synthesizer, line(chance), lambda url: None)
+            assert following not in gone
+            if how == signal.SIGTERM:
+                await until(lambda url=disturbed: processes[url].returncode == 0)  # type: ignore[misc]
+        await synthesizer.close()
