@@ -1,7 +1,8 @@
 """The workers of one kind: their clients, lists, polls and pings.
 
-With one fixed address nothing of this runs. With several, /readyz of those that this edge uses is
-polled, so that choosing one costs no request.
+With one fixed address nothing is polled; if it is not a socket of this machine, its silence is
+still noticed, since another worker may be behind it. With several, /readyz of those that this edge
+uses is polled, so that choosing one costs no request.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     is_hopeless,
     starting,
 )
-from offhook.pipeline.speech.remote.worker_list_io import Resolver, WorkerList, resolve
+from offhook.pipeline.speech.remote.worker_list_io import UNIX, Resolver, WorkerList, resolve
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
 
 POLL_S = 1.0
@@ -63,8 +64,8 @@ class WorkerStream(Protocol):
         """Sends a ping."""
 
     def replay(self) -> bool:
-        """Sends what has no result to another worker as well, and returns whether it was not doing
-        so already."""
+        """Sends what has no result to another worker as well, or by another connection if there is
+        one address, and returns whether it was not doing so already."""
 
     def move(self) -> bool:
         """Goes to another worker when no result is due, and returns whether it was not doing so
@@ -170,7 +171,7 @@ class Workers:
 
     def report(self, client: WorkerClient, event: WorkerEvent) -> None:
         """Reports what a stream has seen of its worker. DATA is cheap enough for every message."""
-        if self.several:
+        if self.several or event is WorkerEvent.DATA:
             self._change(client.address, event)
 
     def report_failure(self, client: WorkerClient, error: BaseException) -> None:
@@ -235,6 +236,7 @@ class Workers:
             self._tasks.spawn(self._refresh(self._list.refresh_s, self._http), "worker list")
         if self._list.refresh_s is not None or self.several:
             self._tasks.spawn(self._poll(), "worker polls")
+        if not (self.url.startswith(UNIX) and self._list.refresh_s is None):
             self._tasks.spawn(self._look(), "worker looks")
 
     async def _refresh(self, interval_s: float, http: aiohttp.ClientSession) -> None:
@@ -320,7 +322,7 @@ class Workers:
         while True:
             await asyncio.sleep(LOOK_S)
             for worker in list(self._pool.workers.values()):
-                if (streams := self._streams.get(worker.address)) and self.several:
+                if streams := self._streams.get(worker.address):
                     self._look_at(worker, list(streams))
 
     def _look_at(self, worker: PooledWorker, streams: list[WorkerStream]) -> None:

@@ -284,8 +284,9 @@ class RemoteSpeech:
     async def _connect_hedge(self) -> None:
         try:
             with suppress(*LOST):
-                connection = await self._connections.connect(self._options, self._lost_at)
-                self._begin_hedge(connection)
+                # An only address may lead to another worker, too.
+                avoid = self._lost_at if self._connections.workers.several else ()
+                self._begin_hedge(await self._connections.connect(self._options, avoid))
         finally:
             self._hedging = None
 

@@ -247,11 +247,7 @@ class Connection:
                 await self._socket.ping()
 
     def replay(self) -> bool:
-        if self._pool.workers.several:
-            return self._reply is not None and self._reply.hedge()
-        self._error = TimeoutError("it does not answer")
-        self.hang_up()
-        return True
+        return self._reply is not None and self._reply.hedge()
 
     def move(self) -> bool:
         """The next reply uses another connection."""

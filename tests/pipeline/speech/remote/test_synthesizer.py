@@ -22,7 +22,7 @@ from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.synthesizer_io import Attempt, RemoteSpeech, RemoteSynthesizer
 from offhook.pipeline.speech.remote.tts_connection_io import ConnectionPool
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, End, Text
-from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
+from offhook.pipeline.speech.remote.worker_client_io import SILENCE_S, WorkerClient
 from offhook.pipeline.speech.streams import retry
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
@@ -278,6 +278,60 @@ async def test_a_drain_in_the_middle_of_a_reply_is_not_heard_and_nothing_new_goe
         async with asyncio.timeout(SOON):
             await draining
         await until(lambda: not server.worker.streams)
+
+
+@asynccontextmanager
+async def relay(server: Server) -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """A TCP address for the worker; the connections before the event is set then carry nothing any
+    more, as if the node had vanished, and those after it reach a worker."""
+    vanished = asyncio.Event()
+    carrying: set[asyncio.Task[None]] = set()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (data := await reader.read(1 << 16)) or not vanished.is_set():
+            writer.write(data)
+            await writer.drain()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        was_vanished = vanished.is_set()
+        path = server.url.removeprefix("unix:")
+        behind = await asyncio.open_unix_connection(path)
+        both = {
+            asyncio.create_task(carry(reader, behind[1])),
+            asyncio.create_task(carry(behind[0], writer)),
+        }
+        carrying.update(both)
+        if not was_vanished:
+            await vanished.wait()
+            for task in both:
+                task.cancel()
+
+    listening = await asyncio.start_server(connect, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}", vanished
+    vanished.set()
+    for task in carrying:
+        task.cancel()
+    listening.close()
+
+
+async def test_a_worker_that_vanishes_without_a_word_is_noticed_in_a_second(
+    server: Server,
+) -> None:
+    async with relay(server) as (url, vanished):
+        synthesizer = RemoteSynthesizer(url)
+        server.voice.hold_after = len("onetwothr")
+        reply = synthesizer.open()
+        reply.write("one two three four ")
+        heard = await pieces_until(reply, "onetwothr", "one two ")
+        vanished.set()
+        server.voice.may_speak.set()
+        reply.write("five")
+        reply.end()
+        async with asyncio.timeout(SILENCE_S / 2):
+            heard += [piece async for piece in reply]
+        assert said(heard) == ("one two three four five", "onetwothr" + "threefourfive")
+        await synthesizer.close()
 
 
 async def test_the_end_of_the_text_cuts_no_word(server: Server) -> None:
