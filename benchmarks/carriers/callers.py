@@ -16,7 +16,6 @@ import json
 import os
 import time
 from collections import Counter, deque
-from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 from random import Random
@@ -26,16 +25,14 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from benchmarks.carriers.dial_io import Application, find_stream
 from benchmarks.carriers.ear import Ear, Judged, is_loud
+from offhook.bench.callers.twilio import TwilioStream
+from offhook.bench.callers.webhook import Application, CallFacts, Refused
 from offhook.bench.phones.rtp import PHASE_S, PHASES, lines, percentiles
 from offhook.bench.process import LoopLag, input_lines, say
-from offhook.media.pcm import PACKET_MS
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import freeze_loaded_objects, run
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_io import CONNECT_S, Refused
 
 EMPTY_S = 10.0
 LATE_MS = (20, 40)
@@ -88,72 +85,37 @@ class CallCounters:
         }
 
 
-class TwilioCall:
+class TwilioCall(TwilioStream):
     """One call."""
 
     def __init__(self, facts: CallFacts, line: list[Spoken], at: int) -> None:
-        self.facts = facts
+        super().__init__(facts)
         self.ear = Ear()
         self.began = monotonic()
         self.up = False
         self.sent = 0
         self.ended = False
         self._line, self._at = line, at
-        self._chunk = 0
-        self._sequence = 1
-        self._socket: aiohttp.ClientWebSocketResponse | None = None
-
-    async def connect(self, http: aiohttp.ClientSession, application: Application) -> None:
-        """Raises Refused."""
-        url, self.facts, headers = await find_stream(http, application, self.facts)
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                self._socket = await http.ws_connect(url, headers=headers)
-                await self._start()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Refused(f"{url}: {error or 'no answer'}") from error
-
-    async def _start(self) -> None:
-        facts = self.facts
-        form = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
-        ids = {"accountSid": facts.account, "streamSid": facts.stream_id, "callSid": facts.call_id}
-        given = {"customParameters": dict(facts.parameters)}
-        start = {**ids, "tracks": ["inbound"], "mediaFormat": form, **given}
-        await self._send('{"event":"connected","protocol":"Call","version":"1.0.0"}')
-        await self._say("start", start=start)
-
-    async def _send(self, text: str) -> None:
-        assert self._socket is not None
-        with suppress(ConnectionError):  # it is closing: `listen` sees it
-            await self._socket.send_str(text)
-
-    async def _say(self, event: str, **more: Any) -> None:
-        number, self._sequence = str(self._sequence), self._sequence + 1
-        message = {"event": event, "sequenceNumber": number, **more}
-        await self._send(json.dumps({**message, "streamSid": self.facts.stream_id}))
 
     async def tick(self, now: float) -> int:
         """Send 20 ms, and the marks that are due; how many of those."""
         spoken = self._line[self._at]
         self._at = (self._at + 1) % len(self._line)
-        self._sequence += 1
-        self._chunk += 1
         self.ear.say(spoken.loud, now)
-        await self._send(
-            f'{{"event":"media","sequenceNumber":"{self._sequence}","media":{{"track":"inbound",'
-            f'"chunk":"{self._chunk}","timestamp":"{self._chunk * PACKET_MS}",'
-            f'"payload":"{spoken.payload}"}},"streamSid":"{self.facts.stream_id}"}}'
-        )
+        await self.send(self.media(spoken.payload))
         self.sent += 1
         marks = self.ear.reached(now)
         for name in marks:
-            await self._say("mark", mark={"name": name})
+            await self._mark(name)
         return len(marks)
+
+    async def _mark(self, name: str) -> None:
+        await self.send(self.message("mark", mark={"name": name}))
 
     async def listen(self, counts: "Callers") -> None:
         """Until the stream ends."""
-        assert self._socket is not None
-        async for message in self._socket:
+        assert self.socket is not None
+        async for message in self.socket:
             now = monotonic()
             read = json.loads(message.data)
             match read["event"]:
@@ -167,14 +129,11 @@ class TwilioCall:
                 case "clear":
                     counts.counts.clears += 1
                     for name in self.ear.clear(now):
-                        await self._say("mark", mark={"name": name})
+                        await self._mark(name)
 
     async def hang_up(self) -> None:
         self.ended = True
-        if self._socket is not None:
-            facts = self.facts
-            await self._say("stop", stop={"accountSid": facts.account, "callSid": facts.call_id})
-            await self._socket.close()
+        await super().hang_up()
 
 
 class Callers:

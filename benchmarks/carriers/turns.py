@@ -18,10 +18,10 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from benchmarks.carriers.dial_io import BY_WEBHOOK, Application, find_stream
 from benchmarks.carriers.leg_io import FarEndLeg
 from benchmarks.carriers.words import Exact, compare, speak
 from benchmarks.sip.turns import BargeIn, BargeIns, Conversation, ServerLog, Way
+from offhook.bench.callers.webhook import BY_WEBHOOK, Application, find_stream
 from offhook.bench.own_server import free_port
 from offhook.bench.phones.rtp import percentiles
 from offhook.bench.turns import ASK, CONVERSATION

@@ -170,6 +170,31 @@ class ReplayLeg(PeerLeg):
         self._sender = self._replay = Replay(
             OpusEncoder(), old._payload_type, old.ssrc, self._send_rtp
         )
+        if self._format.events_out is not None:
+            self._replay.use_events(*self._format.events_out)
+
+    async def call(self, http: aiohttp.ClientSession, url: str) -> int:
+        """Connects and returns 200, or the status with which the server refuses. Raises
+        TimeoutError without a connection."""
+        offer = {"sdp": await self.offer(), "type": "offer"}
+        async with http.post(urljoin(url, "/api/offer"), json=offer) as response:
+            if response.status != 200:
+                return response.status
+            answer = await response.json()
+        await self.accept(answer["sdp"])
+        async with asyncio.timeout(CONNECT_S):
+            if not await self.until_connected():
+                raise TimeoutError
+        about = {"version": "2.1.0", "about": {"library": "offhook bench"}}
+        ready = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": about}
+        self.send_message(json.dumps(ready))
+        return 200
+
+    def ping(self) -> None:
+        """Sends the ping that web clients send every second; without it a stock server mutes the
+        agent."""
+        if self._channel is not None and self._channel.readyState == "open":
+            self._channel.send(f"ping: {time.time_ns() // 1_000_000}")
 
 
 class _State(Enum):
@@ -264,29 +289,6 @@ class LoadLeg(ReplayLeg):
     def _pause(self, now: float, seconds: float = 0.0) -> None:
         self._state, self._until = _State.PAUSING, now + seconds
 
-    async def call(self, http: aiohttp.ClientSession, url: str) -> bool:
-        """Connects; returns False if the server refuses. Raises TimeoutError without a
-        connection."""
-        offer = {"sdp": await self.offer(), "type": "offer"}
-        async with http.post(urljoin(url, "/api/offer"), json=offer) as response:
-            if response.status != 200:
-                return False
-            answer = await response.json()
-        await self.accept(answer["sdp"])
-        async with asyncio.timeout(CONNECT_S):
-            if not await self.until_connected():
-                raise TimeoutError
-        about = {"version": "2.1.0", "about": {"library": "offhook bench"}}
-        ready = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": about}
-        self.send_message(json.dumps(ready))
-        return True
-
-    def ping(self) -> None:
-        """Sends the ping that web clients send every second; without it a stock server mutes the
-        agent."""
-        if self._channel is not None and self._channel.readyState == "open":
-            self._channel.send(f"ping: {time.time_ns() // 1_000_000}")
-
 
 _NOTHING = np.zeros(SAMPLES_IN, np.int16)
 
@@ -318,14 +320,20 @@ def recorded() -> list[Pcm]:
     return found
 
 
-async def lines() -> list[Packets]:
-    speech = recorded()
-    if not speech:
-        synthesizer = open_synthesizer()
-        await synthesizer.start()
-        speech = [trimmed(await spoken(synthesizer, text)) for text in LINES]
+async def speech() -> list[Pcm]:
+    """Returns the lines of callers at 24 kHz: recordings, or synthesized if there are none."""
+    if found := recorded():
+        return found
+    synthesizer = open_synthesizer()
+    await synthesizer.start()
+    try:
+        return [trimmed(await spoken(synthesizer, text)) for text in LINES]
+    finally:
         await synthesizer.close()
-    return [encode(pcm) for pcm in speech]
+
+
+async def lines() -> list[Packets]:
+    return [encode(pcm) for pcm in await speech()]
 
 
 class Load(LegListener):
@@ -359,7 +367,7 @@ class Load(LegListener):
 
     async def _connected(self, leg: LoadLeg, http: aiohttp.ClientSession) -> bool:
         try:
-            taken = await leg.call(http, self._url)
+            taken = await leg.call(http, self._url) == 200
         except (TimeoutError, aiohttp.ClientError):
             taken = False
         if not taken:

@@ -6,6 +6,7 @@ child outlives its benchmark. Its first line on standard output is JSON.
 
 import asyncio
 import json
+import os
 import re
 import sys
 import tempfile
@@ -143,6 +144,17 @@ def _children(pid: int) -> list[int]:
         with suppress(OSError):
             found += map(int, (task / "children").read_text().split())
     return found
+
+
+def cpu_s(pid: int) -> float:
+    """Returns the CPU time in s of a process and its descendants so far (Linux). Raises OSError if
+    it has exited."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    spent = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # user and system time
+    for child_pid in _children(pid):
+        with suppress(OSError):  # it has exited in the meantime
+            spent += cpu_s(child_pid)
+    return spent
 
 
 class LoopLag:

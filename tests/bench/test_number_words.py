@@ -42,10 +42,12 @@ def frames(pcm: Pcm) -> list[Pcm]:
 
 @pytest.mark.parametrize("way", [opus, g711, resampled])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_word_is_heard_once(way: Callable[[Pcm], Pcm], seed: int) -> None:
+@pytest.mark.parametrize("pitch_hz", [nw.CALLER_HZ, nw.AGENT_HZ])
+def test_every_word_is_heard_once(way: Callable[[Pcm], Pcm], seed: int, pitch_hz: float) -> None:
     said = nw.line(30, Random(seed))
     heard = nw.WordCounter()
-    heard.feed(way(np.concatenate((QUIET, nw.sound(said), QUIET))))
+    pcm = nw.sound(said, lead_ms=nw.LEAD_MS, pitch_hz=pitch_hz)
+    heard.feed(way(np.concatenate((QUIET, pcm, QUIET))))
     assert heard.text() == " ".join(said)
 
 
@@ -57,6 +59,14 @@ def test_pieces_of_any_length_make_the_same_words() -> None:
         heard.feed(pcm[:size])
         pcm = pcm[size:]
     assert heard.text() == " ".join(said)
+
+
+def test_the_end_of_a_line_repeated_is_said_twice() -> None:
+    said = nw.line(20, Random(6))
+    heard = nw.WordCounter()
+    heard.feed(nw.sound([*said, *said[-4:]], RATE_IN, lead_ms=nw.LEAD_MS))
+    levels = [nw.level_of(word) for word in said]
+    assert nw.compare(levels, heard.levels).twice == 4
 
 
 def test_what_was_lost_and_said_twice_is_counted() -> None:

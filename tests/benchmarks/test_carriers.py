@@ -16,7 +16,11 @@ from benchmarks.carriers import carriers
 from benchmarks.carriers import load as carrier_load
 from benchmarks.carriers import turns as carrier_turns
 from benchmarks.carriers.callers import Callers, Spoken
-from benchmarks.carriers.dial_io import (
+from benchmarks.carriers.ear import Ear, is_loud, lateness
+from benchmarks.carriers.leg_io import FarEndLeg
+from benchmarks.carriers.words import Spoken as SpokenReply
+from benchmarks.carriers.words import compare, played_until_ms
+from offhook.bench.callers.webhook import (
     Answer,
     Application,
     find_stream,
@@ -24,10 +28,6 @@ from benchmarks.carriers.dial_io import (
     read_xml,
     twilio_signature,
 )
-from benchmarks.carriers.ear import Ear, is_loud, lateness
-from benchmarks.carriers.leg_io import FarEndLeg
-from benchmarks.carriers.words import Spoken as SpokenReply
-from benchmarks.carriers.words import compare, played_until_ms
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs

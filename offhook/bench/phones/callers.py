@@ -15,10 +15,10 @@ Commands on standard input, one a line:
 import argparse
 import asyncio
 import os
-import socket
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from time import monotonic
 from typing import Any
@@ -27,17 +27,12 @@ import numpy as np
 
 from offhook.bench.phones.options import Options
 from offhook.bench.phones.rtp import HOST, Pace, Payloads, Sound, lines, offer, percentiles
+from offhook.bench.phones.signalling import Signalling
 from offhook.bench.process import LoopLag, input_lines, say
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.sip.messages import sdp
-from offhook.telephony.sip.messages.flow import Flow, TransportName
-from offhook.telephony.sip.messages.headers import NameAddr
-from offhook.telephony.sip.messages.uri import Uri
-from offhook.telephony.sip.network.udp_io import UdpSocket
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Answered, Ended
-from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
-from offhook.telephony.sip.user_agent import SessionHappened, UserAgent
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import freeze_loaded_objects, run
@@ -96,9 +91,9 @@ class CallCounters:
 class PlacedCall:
     """One outgoing call."""
 
-    session: Session
     sound: Sound
     began: float
+    session: Session | None = None
     up: bool = False
 
 
@@ -114,19 +109,10 @@ class Callers:
         self._chance = Random(1)
         self._pace = Pace()
         self._lag = LoopLag()
-        self._calls: dict[Session, PlacedCall] = {}
+        self._calls: list[PlacedCall] = []
         self._up: deque[PlacedCall] = deque()
         """Established calls, oldest first."""
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        sock.setblocking(False)
-        sock.bind((HOST, 0))
-        self._socket = UdpSocket(sock, self._received)
-        self._flow = Flow("UDP", server, self._socket.local)
-        self._trunk = Trunk("server", addresses=(HOST,))
-        settings = SipSettings(udp=0, tcp=None, trunks=(self._trunk,), user_agent="offhook bench")
-        self._agent = UserAgent(settings, lambda flow: flow.local, self._flow_to)
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None
+        self._signalling = Signalling(self._received)
         self._churning: asyncio.Task[None] | None = None
         self._tasks = TaskSet()
         self._cpu, self._wall = time.process_time(), monotonic()
@@ -134,45 +120,12 @@ class Callers:
 
     # --- signalling ---
 
-    def _flow_to(self, transport: TransportName, host: str, port: int) -> Flow:
-        return Flow(transport, (host, port), self._socket.local)
-
-    def _received(self, data: bytes, flow: Flow) -> None:
+    def _received(self, data: bytes) -> None:
         if data.startswith(b"SIP/2.0 503") and b"\r\nRetry-After:" in data:
             self.counts.told_when += 1
-        self._agent.receive(data, flow, monotonic())
-        self._work()
 
-    def _work(self) -> None:
-        while True:
-            for data, flow in self._agent.messages_to_send():
-                self._socket.send(data, flow.remote)
-            event = self._agent.next_event()
-            if event is None:
-                break
-            if isinstance(event, SessionHappened):
-                self._happened(event)
-        at = self._agent.get_timer()
-        if at == self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        self._timer_at = at
-        if at is not None:
-            wait = max(0.0, at - monotonic())
-            self._timer = asyncio.get_running_loop().call_later(wait, self._due)
-
-    def _due(self) -> None:
-        self._timer = self._timer_at = None
-        self._agent.handle_timer(monotonic())
-        self._work()
-
-    def _happened(self, event: SessionHappened) -> None:
-        call = self._calls.get(event.session)
-        if call is None:
-            return
-        match event.event:
+    def _happened(self, call: PlacedCall, event: object) -> None:
+        match event:
             case Answered(str(text)):
                 media = sdp.parse(text).resolved()[0]
                 call.sound.connect((media.connection or HOST, media.port))
@@ -189,7 +142,7 @@ class Callers:
                 self._forget(call)
 
     def _forget(self, call: PlacedCall) -> None:
-        del self._calls[call.session]
+        self._calls.remove(call)
         if call.up:
             self._up.remove(call)
             self._pace.remove(call.sound)
@@ -199,24 +152,15 @@ class Callers:
     # --- calls ---
 
     def place(self) -> None:
-        sound = Sound(self._chance.choice(self._said), self._chance)
-        caller, target = Uri("sip", "caller", HOST), Uri("sip", "100", *self._server)
-        session = self._agent.call(
-            target,
-            self._flow,
-            self._trunk,
-            NameAddr(caller),
-            NameAddr(target),
-            offer(sound.port),
-            monotonic(),
-        )
-        self._calls[session] = PlacedCall(session, sound, monotonic())
-        self._work()
+        call = PlacedCall(Sound(self._chance.choice(self._said), self._chance), monotonic())
+        self._calls.append(call)
+        sdp_offer = offer(call.sound.port)
+        happened = partial(self._happened, call)
+        call.session = self._signalling.place(self._server, sdp_offer, happened)
 
     def hang_up(self, call: PlacedCall) -> None:
-        call.session.hang_up(monotonic())
-        self._agent.session_changed(call.session, monotonic())
-        self._work()
+        assert call.session is not None
+        self._signalling.hang_up(call.session)
 
     async def attempt(self, calls: int) -> None:
         due = monotonic()
@@ -230,7 +174,7 @@ class Callers:
         give_up = monotonic() + SETTLE_S
         while len(self._up) < len(self._calls) and monotonic() < give_up:
             await asyncio.sleep(0.05)
-        for call in [c for c in self._calls.values() if not c.up]:
+        for call in [c for c in self._calls if not c.up]:
             self.hang_up(call)
         return {"up": len(self._up), **self.counts.as_dict()}
 
@@ -251,12 +195,12 @@ class Callers:
 
     async def empty(self) -> dict[str, Any]:
         self.churn(0)
-        for call in tuple(self._calls.values()):
+        for call in tuple(self._calls):
             self.hang_up(call)
         give_up = monotonic() + EMPTY_S
-        while self._agent.sessions and monotonic() < give_up:
+        while self._signalling.sessions and monotonic() < give_up:
             await asyncio.sleep(0.05)
-        return {"sessions": self._agent.sessions}
+        return {"sessions": self._signalling.sessions}
 
     # --- counts ---
 
@@ -291,9 +235,7 @@ class Callers:
         await self.empty()
         await self._tasks.close()
         self._pace.stop()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._socket.close()
+        self._signalling.close()
 
 
 async def work(server: tuple[str, int], rate: float, pause: float) -> None:

@@ -1,7 +1,6 @@
 """Kamailio in front of edges on this machine, configured like deploy/kamailio."""
 
 import asyncio
-import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offhook.bench.phones.rtp import HOST
+from offhook.bench.process import cpu_s
 
 CONFIGURATION = Path(__file__).parents[3] / "deploy" / "kamailio" / "kamailio.cfg"
 START_S = 10.0
@@ -35,13 +35,7 @@ class Kamailio:
 
     def cpu_s(self) -> float:
         """CPU time in s of all its processes so far."""
-        ticks = os.sysconf("SC_CLK_TCK")
-        spent = 0
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        for pid in (self.pid, *children):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            spent += int(fields[11]) + int(fields[12])  # user and system time
-        return spent / ticks
+        return cpu_s(self.pid)
 
 
 @asynccontextmanager

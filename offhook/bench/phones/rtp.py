@@ -9,21 +9,18 @@ import secrets
 import socket
 import struct
 from array import array
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from math import ceil
 from random import Random
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from offhook.bench.load import LINES, recorded
+from offhook.bench.load import speech
 from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import PACKET_MS, RATE_OUT, SAMPLES_OUT, Pcm
 from offhook.media.rtp.rtp import HEADER_BYTES, uint16_diff, uint32_diff
-from offhook.web.cli.caller_io import spoken, trimmed
-from offhook.web.engines.engines_io import open_synthesizer
 
 HOST = "127.0.0.1"
 CLOCK_RATE = 8_000
@@ -58,14 +55,8 @@ def encode(pcm: Pcm) -> Payloads:
 
 async def lines(pause: float) -> list[Payloads]:
     """Returns spoken lines, each followed by `pause` seconds of a quiet room."""
-    speech = recorded()
-    if not speech:
-        synthesizer = open_synthesizer()
-        await synthesizer.start()
-        speech = [trimmed(await spoken(synthesizer, text)) for text in LINES]
-        await synthesizer.close()
     room = np.random.default_rng(1).integers(-8, 9, int(RATE_OUT * pause)).astype(np.int16)
-    return [encode(np.concatenate((pcm, room))) for pcm in speech]
+    return [encode(np.concatenate((pcm, room))) for pcm in await speech()]
 
 
 def offer(port: int) -> str:
@@ -113,18 +104,15 @@ class Heard:
         return (transits - transits.min()) * 1000 if len(transits) else transits
 
 
-class Sound:
+class RtpSocket:
     """One call's RTP on its own socket, connected to its far end. RTCP arrives at the same port and
     is ignored."""
 
-    def __init__(self, payloads: Payloads, chance: Random) -> None:
-        self._heard = Heard()
-        self._sent = 0
-        self._payloads = payloads
-        self._at = chance.randrange(len(payloads))
+    def __init__(self, chance: Random) -> None:
+        self.timestamp = chance.getrandbits(32)
+        """Of the last packet of sound."""
         self._ssrc = chance.getrandbits(32)
         self._sequence = chance.getrandbits(15)
-        self._timestamp = chance.getrandbits(32)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -138,30 +126,71 @@ class Sound:
     def connect(self, remote: tuple[str, int]) -> None:
         self._socket.connect(remote)
 
-    def tick(self) -> None:
-        """Sends 20 ms and receives what has arrived."""
-        self._at = (self._at + 1) % len(self._payloads)
+    def packet(
+        self,
+        payload: bytes,
+        payload_type: int = 0,
+        timestamp: int | None = None,
+        marker: bool = False,
+    ) -> bytes:
+        """Returns the next packet, 20 ms after the last one; `timestamp`, if not its own, is that
+        of a telephone event."""
         self._sequence = self._sequence + 1 & 0xFFFF
-        self._timestamp = self._timestamp + TICKS & 0xFFFFFFFF
-        header = _RTP.pack(0x80, 0, self._sequence, self._timestamp, self._ssrc)
-        with suppress(OSError):  # the far end is gone; its BYE is on the way
-            self._socket.send(header + self._payloads[self._at])
-            self._sent += 1
-        self.drain()
+        self.timestamp = self.timestamp + TICKS & 0xFFFFFFFF
+        at = self.timestamp if timestamp is None else timestamp
+        kind = payload_type | marker << 7
+        return _RTP.pack(0x80, kind, self._sequence, at, self._ssrc) + payload
 
-    def drain(self) -> None:
-        receive, add = self._socket.recvmsg, self._heard.add
+    def send(self, packet: bytes) -> bool:
+        """Returns False if the far end is gone; its BYE is on the way."""
+        try:
+            self._socket.send(packet)
+        except OSError:
+            return False
+        return True
+
+    def receive(self) -> Iterator[tuple[int, int, bytes, float]]:
+        """Yields sequence number, timestamp, payload and arrival of the packets that have arrived;
+        the arrival in s of the wall clock."""
+        receive = self._socket.recvmsg
         while True:
             try:
                 data, ancillary, _, _ = receive(2048, 64)
             except BlockingIOError:
                 return
             except OSError:
+                if self._socket.fileno() < 0:
+                    return
                 continue
             if len(data) > HEADER_BYTES and not 192 <= data[1] <= 223:
                 _, _, sequence, timestamp, _ = _RTP.unpack_from(data)
                 seconds, ns = _TIMESPEC.unpack_from(ancillary[0][2])
-                add(sequence, timestamp, seconds + ns * 1e-9)
+                yield sequence, timestamp, data[HEADER_BYTES:], seconds + ns * 1e-9
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Sound(RtpSocket):
+    """A call that says the same payloads again and again."""
+
+    def __init__(self, payloads: Payloads, chance: Random) -> None:
+        self._heard = Heard()
+        self._sent = 0
+        self._payloads = payloads
+        self._at = chance.randrange(len(payloads))
+        super().__init__(chance)
+
+    def tick(self) -> None:
+        """Sends 20 ms and receives what has arrived."""
+        self._at = (self._at + 1) % len(self._payloads)
+        self._sent += self.send(self.packet(self._payloads[self._at]))
+        self.drain()
+
+    def drain(self) -> None:
+        add = self._heard.add
+        for sequence, timestamp, _, arrived in self.receive():
+            add(sequence, timestamp, arrived)
 
     def read(self) -> tuple[int, Heard]:
         """Returns packets sent and received since the last call."""
@@ -169,27 +198,28 @@ class Sound:
         self._sent, self._heard = 0, Heard()
         return taken
 
-    def close(self) -> None:
-        self._socket.close()
+
+class Ticking(Protocol):
+    def tick(self) -> None: ...
 
 
 class Pace:
     """Sends each call's audio every 20 ms, a tenth of the calls at a time."""
 
     def __init__(self) -> None:
-        self._phases: list[list[Sound]] = [[] for _ in range(PHASES)]
+        self._phases: list[list[Ticking]] = [[] for _ in range(PHASES)]
         self._phase = 0
         self._due = 0.0
         self._handle: asyncio.TimerHandle | None = None
         self._late: list[float] = []
 
-    def add(self, sound: Sound) -> None:
+    def add(self, sound: Ticking) -> None:
         min(self._phases, key=len).append(sound)
         if self._handle is None:
             self._due = monotonic()
             self._run()
 
-    def remove(self, sound: Sound) -> None:
+    def remove(self, sound: Ticking) -> None:
         for phase in self._phases:
             if sound in phase:
                 phase.remove(sound)
@@ -210,7 +240,7 @@ class Pace:
             phase = self._phases[self._phase]
             if phase:
                 self._late.append(now - self._due)
-            for sound in phase:
+            for sound in tuple(phase):
                 sound.tick()
             self._phase = (self._phase + 1) % PHASES
             self._due += PHASE_S

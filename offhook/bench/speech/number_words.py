@@ -1,6 +1,6 @@
 """Speech whose words can be counted exactly, and the engines that hear and speak it.
 
-A word is 100 ms of a synthetic voice at one of eight levels, 2.5 dB apart. The voice is a vowel
+A word is 100 ms of a synthetic voice at one of six levels, 3.5 dB apart. The voice is a vowel
 that wanders like speech, so a voice activity detector takes it for speech, at a constant level, so
 the level survives resampling, G.711 and Opus. Adjacent words of a line differ; what a recognizer
 lost, repeated or misheard is therefore exactly the difference between two lists of words.
@@ -34,14 +34,19 @@ from offhook.web.process.stop_io import Stop
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve
 
-NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven")
+NUMBERS = ("zero", "one", "two", "three", "four", "five")
 """The words of callers, loudest first."""
-LETTERS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel")
+LETTERS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot")
 """The words of agents, which sound the same: an agent that repeated the caller's own words could be
 taken for their echo."""
 WORD_MS = 100
+LEAD_MS = 300
+"""The first word of a caller's line lasts this much longer, so that it is not lost while a voice
+activity detector makes up its mind."""
+ONSET_MS = 40
+"""The same of an agent's replies: what an encoder takes to settle."""
 LOUDEST_DBFS = -10.0
-STEP_DB = 2.5
+STEP_DB = 3.5
 QUIETEST_DBFS = LOUDEST_DBFS - (len(NUMBERS) - 0.5) * STEP_DB
 """Below it is silence."""
 BLOCK_MS = 10
@@ -59,7 +64,9 @@ _FORMANTS = np.array(
     ((730, 1090, 2440), (270, 2290, 3010), (530, 1840, 2480), (300, 870, 2240), (570, 840, 2410))
 )
 """Formants in Hz of the vowels a, i, e, u, o (Peterson and Barney 1952, rounded)."""
-_PITCH_HZ = 110.0
+CALLER_HZ = 110.0
+AGENT_HZ = 170.0
+"""Pitches: agents have another voice, lest a caller be taken for the agent's echo."""
 _HIGHEST_HZ = 3700.0
 """Within the band of a telephone."""
 
@@ -86,19 +93,19 @@ def line(words: int, chance: Random) -> list[str]:
 
 
 @cache
-def voice(rate: int) -> Floats:
-    """Returns VOICE_S of the voice at `rate`, each 20 ms at a level of 1."""
-    chance = np.random.default_rng(1)
+def voice(rate: int, pitch_hz: float = CALLER_HZ) -> Floats:
+    """Returns VOICE_S of a voice at `rate`, each 20 ms at a level of 1."""
+    chance = np.random.default_rng(round(pitch_hz))
     samples = VOICE_S * rate
-    places = VOICE_S * 7  # changes of the vowel: syllables are 150 ms long
+    places = VOICE_S * 7  # vowels last 150 ms
     where = np.linspace(0, places - 1, samples)
     vowels = _FORMANTS[chance.integers(0, len(_FORMANTS), places)]
     formants = [np.interp(where, np.arange(places), vowels[:, n]) for n in range(3)]
     bend = np.interp(where, np.arange(places), chance.uniform(-0.1, 0.1, places))
-    pitch = _PITCH_HZ * (1 + bend)
+    pitch = pitch_hz * (1 + bend)
     phase = 2 * np.pi * np.cumsum(pitch) / rate
     sound = np.zeros(samples)
-    for harmonic in range(1, int(_HIGHEST_HZ / (0.9 * _PITCH_HZ))):
+    for harmonic in range(1, int(_HIGHEST_HZ / (0.9 * pitch_hz))):
         at = harmonic * pitch
         loudness = sum(
             gain / (1 + ((at - formant) / width) ** 2)
@@ -112,12 +119,22 @@ def voice(rate: int) -> Floats:
     return levelled
 
 
-def sound(words: Iterable[str], rate: int = RATE_OUT, first: int = 0) -> Pcm:
+def sound(
+    words: Iterable[str],
+    rate: int = RATE_OUT,
+    first: int = 0,
+    lead_ms: int = 0,
+    pitch_hz: float = CALLER_HZ,
+) -> Pcm:
     """Returns the sound of words; `first` is the place of the first within the voice, in words, so
-    that the pieces of a line fit."""
+    that the pieces of a line fit. The first one lasts `lead_ms` longer."""
     samples = rate * WORD_MS // 1000
-    all_of_it = voice(rate)
+    all_of_it = voice(rate, pitch_hz)
+    words = list(words)
     pieces = []
+    if words and lead_ms:
+        gain = 32768 * 10 ** ((LOUDEST_DBFS - STEP_DB * level_of(words[0])) / 20)
+        pieces.append(gain * all_of_it[-(rate * lead_ms // 1000) :])
     for number, word in enumerate(words, first):
         start = number * samples % len(all_of_it)
         gain = 32768 * 10 ** ((LOUDEST_DBFS - STEP_DB * level_of(word)) / 20)
@@ -143,6 +160,8 @@ class WordCounter:
         """Level of the word that goes on; -1 in silence."""
         self._length = 0
         """Blocks of it so far."""
+        self._lead = 0
+        """Blocks by which the word may be longer, as the first one after silence."""
         self._counted = 0
         """How often it was counted: a level that lasts for two words is two."""
 
@@ -167,11 +186,12 @@ class WordCounter:
         if level == self._current:
             self._length += 1
         elif self._same == CONFIRMED_BLOCKS:
+            self._lead = LEAD_MS // BLOCK_MS if self._current < 0 else 0
             self._current, self._length, self._counted = level, CONFIRMED_BLOCKS, 0
         if self._current < 0:
             return
         # Blocks between two words may count for either: a second word needs most of its length.
-        words = max(1, (self._length * BLOCK_MS + WORD_MS // 3) // WORD_MS)
+        words = max(1, ((self._length - self._lead) * BLOCK_MS + WORD_MS // 3) // WORD_MS)
         if words > self._counted:
             self._counted = words
             self.levels.append(self._current)
@@ -293,7 +313,7 @@ class NumberSynthesizer:
         self._word_s = pace * WORD_MS / 1000
 
     async def start(self) -> None:
-        voice(RATE_OUT)
+        voice(RATE_OUT, AGENT_HZ)
 
     def voices(self) -> list[str]:
         return ["number-words"]
@@ -333,7 +353,9 @@ class NumberSynthesizerStream:
             for word in words:
                 if self._cancelled:
                     return
-                yield Speech(sound([word.strip()], RATE_OUT, spoken), word)
+                lead_ms = ONSET_MS if spoken == 0 else 0
+                pcm = sound([word.strip()], RATE_OUT, spoken, lead_ms, AGENT_HZ)
+                yield Speech(pcm, word)
                 spoken += 1
                 await asyncio.sleep(self._word_s)
 

@@ -8,7 +8,7 @@ from typing import Any
 from offhook import __version__
 
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
-BENCHMARKS = ("edge", "turns", "sip", "http", "stream", "cpu")
+BENCHMARKS = ("calls", "failover", "edge", "turns", "sip", "http", "stream", "cpu")
 
 
 class _InOrderAction(argparse.Action):

@@ -20,11 +20,11 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from offhook.bench.callers.webhook import CallFacts as CallFacts
 from offhook.media.codecs.g711 import ALAW_CODES, ALAW_LEVELS, ULAW_CODES, ULAW_LEVELS
 from offhook.media.pcm import PACKET_MS, Pcm
 from tests.support.carriers.player import Player
@@ -35,18 +35,6 @@ Encoding = Literal["pcmu", "pcma", "l16"]
 TICK_S = PACKET_MS / 1000
 JITTER_MS = 60
 """Usual depth of a carrier's jitter buffer before playing starts (assumed)."""
-
-
-@dataclass(frozen=True)
-class CallFacts:
-    """What the provider tells of a call."""
-
-    stream_id: str = "MZ0123456789abcdef0123456789abcdef"
-    call_id: str = "CA0123456789abcdef0123456789abcdef"
-    account: str = "AC0123456789abcdef0123456789abcdef"
-    caller: str = "+13125550100"
-    called: str = "+13125550199"
-    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 class FarEnd(ABC):

@@ -19,6 +19,8 @@ import aiohttp
 import numpy as np
 import soxr
 
+from offhook.bench.callers.webhook import CONNECT_S as CONNECT_S
+from offhook.bench.callers.webhook import Refused as Refused
 from offhook.media.pcm import Pcm
 from tests.support.carriers.far_end import FarEnd, Message
 from tests.support.carriers.far_end_asterisk import AudioSocket, ChanWebSocket
@@ -29,12 +31,7 @@ FAR_ENDS: dict[str, type[FarEnd]] = {
     kind.provider: kind
     for kind in (Twilio, Telnyx, Plivo, Exotel, Vonage, Genesys, AudioSocket, ChanWebSocket)
 }
-CONNECT_S = 10
 READ_BYTES = 65_536
-
-
-class Refused(ConnectionError):
-    """The application did not take the stream; the text says why."""
 
 
 def at_rate(pcm: Pcm, rate_in: int, rate_out: int) -> Pcm:

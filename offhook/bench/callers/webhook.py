@@ -18,13 +18,27 @@ from xml.etree import ElementTree
 
 import aiohttp
 
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_io import Refused
-
 BY_WEBHOOK = ("twilio", "telnyx", "plivo", "vonage", "exotel")
 """The others open their stream at once."""
 WEBHOOK_S = 15
 """[tw-s]: Twilio waits no longer for an answer."""
+CONNECT_S = 10
+
+
+class Refused(ConnectionError):
+    """Raised when the application does not take a call or its stream; the text says why."""
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """What the provider tells of a call."""
+
+    stream_id: str = "MZ0123456789abcdef0123456789abcdef"
+    call_id: str = "CA0123456789abcdef0123456789abcdef"
+    account: str = "AC0123456789abcdef0123456789abcdef"
+    caller: str = "+13125550100"
+    called: str = "+13125550199"
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 def twilio_signature(secret: str, url: str, form: Mapping[str, str] | None = None) -> str:

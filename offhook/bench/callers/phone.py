@@ -1,0 +1,115 @@
+"""A caller by SIP: its own RTP socket, and signalling shared by all phones of the process."""
+
+import asyncio
+from random import Random
+from time import monotonic, time
+
+from offhook.bench.callers.caller import Caller
+from offhook.bench.callers.ear import Way
+from offhook.bench.phones.rtp import CLOCK_RATE, HOST, TICKS, RtpSocket, offer
+from offhook.bench.phones.signalling import Signalling
+from offhook.media.codecs.g711 import PcmuDecoder
+from offhook.media.dtmf import DtmfQueue
+from offhook.media.rtp.rtp import uint16_diff, uint32_diff
+from offhook.media.rtp.telephone_event import EventSender
+from offhook.telephony.sip.messages import sdp
+from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.sessions.session_events import Answered, Ended
+
+ANSWER_S = 10.0
+EVENTS = 101
+"""Payload type of telephone events in `rtp.offer`."""
+
+
+class PhoneCall:
+    """One call; `Pace` ticks it."""
+
+    def __init__(self, caller: Caller, way: Way, chance: Random) -> None:
+        self._caller, self._way = caller, way
+        self._socket = RtpSocket(chance)
+        self._decoder = PcmuDecoder()
+        self._first: int | None = None
+        """Timestamp of the first packet."""
+        self._sequence = 0
+        self._dropped = 0
+        """Of the packets since the last one received."""
+        self._keys, self._events = DtmfQueue(), EventSender(CLOCK_RATE)
+        self._session: Session | None = None
+        self._changed = asyncio.Event()
+        self._up = False
+        self.closed = False
+        """Whether the server has hung up."""
+        self.status = 408
+
+    async def connect_to(self, signalling: Signalling, server: tuple[str, int]) -> bool:
+        """Returns False if the server refuses; `status` says why."""
+        sdp_offer = offer(self._socket.port)
+        self._session = signalling.place(server, sdp_offer, self._receive_event)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._changed.wait()
+        except TimeoutError:
+            signalling.hang_up(self._session)
+        return self._up
+
+    def _receive_event(self, event: object) -> None:
+        match event:
+            case Answered(str(text)):
+                media = sdp.parse(text).resolved()[0]
+                self._socket.connect((media.connection or HOST, media.port))
+                self._up = True
+            case Ended(status, _, _):
+                self.status, self.closed = status, True
+            case _:
+                return
+        self._changed.set()
+
+    def tick(self) -> None:
+        """Sends 20 ms and receives what has arrived."""
+        now = monotonic()
+        wall = time() - now
+        for sequence, timestamp, payload, arrived in self._socket.receive():
+            self._receive(sequence, timestamp, payload, arrived - wall)
+        payload = self._caller.step(now)
+        if self._caller.key:
+            self._keys.press(self._caller.key)
+            self._caller.key = ""
+        key = self._keys.tick() if self._keys.busy else None
+        event = self._events.tick(key, self._socket.timestamp + TICKS) if key is not None else None
+        if event is None:
+            packet = self._socket.packet(payload)
+        else:
+            packet = self._socket.packet(event.payload, EVENTS, event.timestamp, event.marker)
+        if self._way.loses():
+            self._caller.record.dropped += 1
+        elif (delay := self._way.delay_s()) > 0:
+            asyncio.get_running_loop().call_later(delay, self._socket.send, packet)
+        else:
+            self._socket.send(packet)
+
+    def _receive(self, sequence: int, timestamp: int, payload: bytes, arrived: float) -> None:
+        ear = self._caller.ear
+        if self._way.loses():
+            self._dropped += 1
+            ear.dropped += 1
+            return
+        if self._first is None:
+            self._first = timestamp
+        elif (absent := uint16_diff(sequence, self._sequence) - 1) > 0:
+            ear.skip(absent, min(absent, self._dropped))
+        self._sequence, self._dropped = sequence, 0
+        at = uint32_diff(timestamp, self._first) / CLOCK_RATE
+        ear.receive(self._decoder.decode(payload), at, arrived + self._way.delay_s())
+
+    async def run(self) -> bool:
+        """Runs until the caller or the server hangs up; returns whether it was the server."""
+        while not self._caller.over:
+            if self.closed:
+                return True
+            await asyncio.sleep(0.1)
+        return False
+
+    def close(self, signalling: Signalling) -> None:
+        if self._session is not None and not self.closed:
+            signalling.hang_up(self._session)
+        self._socket.close()

@@ -1,0 +1,270 @@
+"""Callers as a child of `offhook bench calls`: keeps its share of the calls up until a given time,
+and then reports.
+
+It reads its plan, one line of JSON, from standard input, and prints its report, one line, at the
+end.
+"""
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from random import Random
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import numpy as np
+
+from offhook.bench import load
+from offhook.bench.callers.caller import Caller, Habits, SpokenLine
+from offhook.bench.callers.ear import Ear, Way
+from offhook.bench.callers.phone import PhoneCall
+from offhook.bench.callers.records import CODECS, CallRecord, Kind, ProcessRecord, Report
+from offhook.bench.callers.twilio import TwilioCall
+from offhook.bench.callers.webhook import Application, Refused
+from offhook.bench.callers.webrtc import BrowserCall
+from offhook.bench.phones import rtp
+from offhook.bench.phones.signalling import Signalling
+from offhook.bench.process import LoopLag, input_lines, say
+from offhook.bench.speech.number_words import LEAD_MS, level_of, line, sound
+from offhook.media.clock_io import PacketClock
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.signaling.peer_io import use_addresses
+from offhook.web.config.config import Log
+from offhook.web.http.access import LOOPBACK_NAMES
+from offhook.web.process.logs import set_up
+from offhook.web.process.loop_io import freeze_loaded_objects, run
+
+LINES = 24
+WORDS = (12, 26)
+"""Range of the number of words of a line: 1.2 to 2.6 s."""
+RETRY_S = 2.0
+"""Time in s after which a refused caller tries again."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a process of callers does."""
+
+    calls: dict[Kind, int]
+    first: int
+    """Number of its first call."""
+    rate: float
+    """New calls per second of this process."""
+    until: float
+    """End, by this machine's monotonic clock."""
+    web: list[str] = field(default_factory=list)
+    """URLs of servers for browsers."""
+    sip: list[str] = field(default_factory=list)
+    """HOST:PORT of servers for phones."""
+    twilio: list[str] = field(default_factory=list)
+    """URLs of webhooks."""
+    secret: str = field(default="", repr=False)
+    """Of the webhooks' signatures."""
+    api_key: str = field(default="", repr=False)
+    numbers: bool = True
+    """Whether callers and agent speak number words."""
+    loss: float = 0.0
+    jitter_ms: float = 0.0
+    habits: Habits = field(default_factory=Habits)
+
+    @classmethod
+    def of(cls, table: dict[str, Any]) -> "Plan":
+        return cls(**{**table, "habits": Habits(**table["habits"])})
+
+
+class Gate:
+    """Lets calls begin at a rate."""
+
+    def __init__(self, rate: float) -> None:
+        self._every = 1 / rate
+        self._next = 0.0
+
+    async def pass_through(self) -> None:
+        now = monotonic()
+        self._next = max(now, self._next + self._every)
+        await asyncio.sleep(self._next - now)
+
+
+async def spoken(numbers: bool, chance: Random) -> list[tuple[Pcm, tuple[int, ...]]]:
+    """Returns 24 kHz lines and the levels of their number words."""
+    if not numbers:
+        return [(pcm, ()) for pcm in await load.speech()]
+    lines = [line(chance.randint(*WORDS), chance) for _ in range(LINES)]
+    return [(sound(words, lead_ms=LEAD_MS), tuple(map(level_of, words))) for words in lines]
+
+
+class Callers:
+    """All calls of this process."""
+
+    def __init__(self, plan: Plan, said: Sequence[tuple[Pcm, tuple[int, ...]]]) -> None:
+        self.report = Report()
+        self._plan = plan
+        self._lines = {
+            "opus": [SpokenLine(load.encode(pcm), words) for pcm, words in said],
+            "pcmu": [SpokenLine(rtp.encode(pcm), words) for pcm, words in said],
+        }
+        room = np.random.default_rng(1).integers(-8, 9, RATE_OUT).astype(np.int16)
+        self._silence = {"opus": load.encode(room), "pcmu": rtp.encode(room)}
+        self._clock, self._pace = PacketClock(), rtp.Pace()
+        self._signalling = Signalling()
+        self._gate = Gate(plan.rate)
+        self._made = 0
+        headers = {"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(load.CONNECT_S),
+            headers=headers,
+        )
+        self._webhooks = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+
+    async def run(self) -> None:
+        slots: list[Kind] = [kind for kind, n in self._plan.calls.items() for _ in range(n)]
+        numbered = enumerate(slots, self._plan.first)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, kind in numbered:
+                    group.create_task(self._keep(number, kind))
+        finally:
+            self._pace.stop()
+            self._signalling.close()
+            await self._http.close()
+            await self._webhooks.close()
+
+    async def _keep(self, number: int, kind: Kind) -> None:
+        """Makes one call after another."""
+        attempt = 0
+        while monotonic() < self._plan.until:
+            await self._gate.pass_through()
+            if monotonic() >= self._plan.until:
+                break
+            record = CallRecord(f"{kind} {number}.{attempt}", kind, monotonic())
+            self.report.calls.append(record)
+            chance = Random(f"{number} {attempt}")
+            await self._call(record, number + attempt, chance)
+            if record.refused:
+                await asyncio.sleep(min(RETRY_S, max(0.0, self._plan.until - monotonic())))
+            attempt += 1
+
+    async def _call(self, record: CallRecord, place: int, chance: Random) -> None:
+        plan, codec = self._plan, CODECS[record.kind]
+        ear = Ear(RATE_IN, plan.numbers)
+        caller = Caller(
+            record,
+            self.report.turns,
+            ear,
+            self._lines[codec],
+            self._silence[codec],
+            plan.habits,
+            chance,
+        )
+        loss = 0.0 if record.kind == "twilio" else plan.loss
+        way = Way(loss, plan.jitter_ms, Random(chance.random()))
+        by_server = False
+        try:
+            match record.kind:
+                case "webrtc":
+                    url = plan.web[place % len(plan.web)]
+                    by_server = await self._by_browser(caller, way, chance, url)
+                case "sip":
+                    host, _, port = plan.sip[place % len(plan.sip)].rpartition(":")
+                    by_server = await self._by_phone(caller, way, chance, (host, int(port)))
+                case "twilio":
+                    webhook = plan.twilio[place % len(plan.twilio)]
+                    by_server = await self._by_twilio(caller, way, chance, webhook)
+        except Refused as error:
+            record.refused = str(error)[-100:]
+            return
+        if record.setup_ms is not None:
+            caller.end(monotonic(), by_server)
+            record.mos = ear.mos(codec)
+
+    def _connected(self, caller: Caller) -> None:
+        now = monotonic()
+        caller.record.setup_ms = round((now - caller.record.began) * 1000, 1)
+        caller.connect(now)
+
+    async def _until_end(self, running: Any) -> bool:
+        """Returns whether the server ended the call."""
+        try:
+            async with asyncio.timeout(max(0.0, self._plan.until - monotonic())):
+                ended: bool = await running
+        except TimeoutError:
+            return False
+        return ended
+
+    async def _by_browser(self, caller: Caller, way: Way, chance: Random, url: str) -> bool:
+        leg = BrowserCall(caller, way, chance)
+        try:
+            await leg.connect_to(self._http, url)
+            self._connected(caller)
+            return await self._until_end(leg.run(self._clock.add))
+        finally:
+            caller.ear.one_way_ms = leg.one_way_ms
+            self._clock.remove(leg)
+            await leg.hang_up("goodbye")
+
+    async def _by_phone(
+        self, caller: Caller, way: Way, chance: Random, server: tuple[str, int]
+    ) -> bool:
+        call = PhoneCall(caller, way, chance)
+        try:
+            if not await call.connect_to(self._signalling, server):
+                raise Refused(str(call.status))
+            self._connected(caller)
+            self._pace.add(call)
+            return await self._until_end(call.run())
+        finally:
+            self._pace.remove(call)
+            call.close(self._signalling)
+
+    async def _by_twilio(self, caller: Caller, way: Way, chance: Random, webhook: str) -> bool:
+        call = TwilioCall(caller, way, chance)
+        try:
+            await call.connect_to(self._webhooks, Application("twilio", webhook, self._plan.secret))
+            self._connected(caller)
+            self._pace.add(call)
+            return await self._until_end(call.run())
+        finally:
+            self._pace.remove(call)
+            await call.close()
+
+
+async def work() -> None:
+    reader = await input_lines()
+    say({"ready": True})
+    plan = Plan.of(json.loads(await reader.readline()))
+    if all(urlsplit(url).hostname in LOOPBACK_NAMES for url in plan.web):
+        use_addresses(["127.0.0.1"])
+    callers = Callers(plan, await spoken(plan.numbers, Random(plan.first)))
+    freeze_loaded_objects()
+    lag = LoopLag()
+    watching = asyncio.create_task(lag.watch())
+    cpu, wall = time.process_time(), monotonic()
+    calling = asyncio.create_task(callers.run())
+    ending = asyncio.create_task(reader.read())
+    await asyncio.wait((calling, ending), return_when=asyncio.FIRST_COMPLETED)
+    watching.cancel()
+    for task in (calling, ending):
+        task.cancel()
+    await asyncio.gather(calling, ending, return_exceptions=True)
+    if calling.cancelled():
+        return  # the benchmark has gone
+    calling.result()
+    percent = 100 * (time.process_time() - cpu) / (monotonic() - wall)
+    callers.report.processes.append(ProcessRecord(round(percent, 1), lag.read_ms()))
+    say(asdict(callers.report))
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    set_up(Log(level="WARNING"))
+    run(work())
+
+
+if __name__ == "__main__":
+    main()

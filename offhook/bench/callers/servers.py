@@ -1,0 +1,248 @@
+"""The servers of `offhook bench calls` when it is given none: real edges (`offhook serve`), workers
+that hear and speak number words, and a language model that repeats them, all on loopback.
+
+Parts of it can be ended as they end in production; whoever minds them in production starts them
+again, and so does this.
+"""
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from shutil import which
+from typing import Literal
+
+from aiohttp import web
+
+from offhook.bench.own_server import free_port, is_ready, started
+from offhook.bench.phones.kamailio import kamailio
+from offhook.bench.process import child
+
+Fault = Literal["worker", "node", "drain", "edge", "head"]
+FAULTS: Mapping[Fault, str] = {
+    "worker": "SIGKILL to one worker for recognition and one for speech; started again",
+    "node": "SIGSTOP to both, as if their machine had vanished; back again after a while",
+    "drain": "SIGTERM to both, which drain; started again",
+    "edge": "SIGKILL to one edge with its calls; started again",
+    "head": "the directory of the workers ends, and with it healing and scaling",
+}
+START_S = 120.0
+RESTART_S = 5.0
+"""Time in s until a process that has ended is started again."""
+NODE_S = 20.0
+"""Time in s for which a node is away."""
+DRAIN_S = 10.0
+CALLS = 250
+"""Maximum calls of an edge, and streams of a worker."""
+SECRET = "0123456789abcdef0123456789abcdef"
+ACCOUNT = "AC0123456789abcdef0123456789abcdef"
+RTP_PORTS = 2_000
+"""UDP ports of an edge for the audio of phones."""
+WORKER_MODULE = "offhook.bench.speech.number_words"
+
+
+@dataclass
+class Part:
+    """One process of the servers."""
+
+    name: str
+    start: Callable[[], "AsyncIterator[asyncio.subprocess.Process]"]
+    pid: int = 0
+
+
+@dataclass
+class Servers:
+    """What callers call, and what may be ended."""
+
+    web: list[str] = field(default_factory=list)
+    sip: list[str] = field(default_factory=list)
+    twilio: list[str] = field(default_factory=list)
+    secret: str = SECRET
+    pids: dict[str, int] = field(default_factory=dict)
+    """Processes to be measured, by name."""
+
+
+class OwnServers(Servers):
+    """Edges, workers and a model, running."""
+
+    def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
+        super().__init__()
+        self._stack = stack
+        self._folder = folder
+        self._arguments: dict[str, tuple[str, list[str], str]] = {}
+        """Module, arguments and URL of each process, to start it again."""
+        self._restarts: list[asyncio.Task[None]] = []
+        self._directory: web.AppRunner | None = None
+
+    async def _start(self, name: str, module: str, arguments: Sequence[str], url: str) -> None:
+        process = await self._stack.enter_async_context(
+            started(arguments, partial(is_ready, url), START_S, f"no {name}", module=module)
+        )
+        self._arguments[name] = module, list(arguments), url
+        self.pids[name] = process.pid
+
+    async def start_worker(self, kind: str, number: int) -> str:
+        address = f"127.0.0.1:{free_port()}"
+        arguments = [kind, "--listen", address, "--max-streams", str(4 * CALLS)]
+        arguments += ["--drain-seconds", str(DRAIN_S)]
+        url = f"http://{address}"
+        await self._start(f"{kind} worker {number}", WORKER_MODULE, arguments, url)
+        return url
+
+    async def start_directory(self, workers: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        """Lists the workers of each kind at a URL."""
+        app = web.Application()
+        for kind, urls in workers.items():
+            listed = {"workers": [{"url": url} for url in urls]}
+            app.router.add_get(f"/{kind}", partial(_answer, listed))
+        self._directory = web.AppRunner(app, access_log=None)
+        await self._directory.setup()
+        self._stack.push_async_callback(self._directory.cleanup)
+        await web.TCPSite(self._directory, "127.0.0.1", 0).start()
+        port = self._directory.addresses[0][1]
+        return {kind: f"http://127.0.0.1:{port}/{kind}" for kind in workers}
+
+    async def start_edge(self, number: int, asr: str, tts: str, model: int) -> int:
+        """`asr` and `tts` are values of `url`, in TOML. Returns its SIP port."""
+        port, sip = free_port(), free_port()
+        config = self._folder / f"edge-{number}.toml"
+        low = 16_384 + number * RTP_PORTS
+        config.write_text(
+            _CONFIGURATION.format(
+                **locals(), calls=CALLS, secret=SECRET, account=ACCOUNT, high=low + RTP_PORTS - 1
+            )
+        )
+        url = f"http://127.0.0.1:{port}"
+        await self._start(f"edge {number}", "offhook", ["serve", "--config", str(config)], url)
+        self.web.append(url)
+        self.twilio.append(f"{url}/carriers/twilio/voice")
+        return sip
+
+    # --- what may happen to them ---
+
+    async def apply(self, fault: Fault) -> None:
+        """Ends a part of them; returns at once."""
+        match fault:
+            case "worker":
+                self._end(("asr worker 1", "tts worker 1"), signal.SIGKILL, RESTART_S)
+            case "drain":
+                self._end(("asr worker 1", "tts worker 1"), signal.SIGTERM, DRAIN_S + RESTART_S)
+            case "edge":
+                self._end(("edge 1",), signal.SIGKILL, RESTART_S)
+            case "node":
+                pids = [self.pids["asr worker 1"], self.pids["tts worker 1"]]
+                for pid in pids:
+                    os.kill(pid, signal.SIGSTOP)
+                self._restarts.append(asyncio.create_task(_wake(pids)))
+            case "head" if self._directory is not None:
+                await self._directory.cleanup()
+
+    def _end(self, names: Sequence[str], number: signal.Signals, again_s: float) -> None:
+        for name in names:
+            os.kill(self.pids[name], number)
+            self._restarts.append(asyncio.create_task(self._start_again(name, again_s)))
+
+    async def _start_again(self, name: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        await self._start(name, *self._arguments[name])
+
+    async def settle(self) -> None:
+        """Waits for what was ended to be back, and raises what went wrong."""
+        await asyncio.gather(*self._restarts)
+
+
+async def _wake(pids: Sequence[int]) -> None:
+    try:
+        await asyncio.sleep(NODE_S)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+async def _answer(listed: Mapping[str, object], request: web.Request) -> web.Response:
+    return web.json_response(listed)
+
+
+_CONFIGURATION = """
+[server]
+port = {port}
+max_calls = {calls}
+drain_seconds = 2
+[webrtc]
+addresses = ["127.0.0.1"]
+[asr]
+url = {asr}
+update_ms = 200
+noise_suppression = "off"
+automatic_gain = false
+[tts]
+url = {tts}
+audio_cache = "off"
+[agent]
+kind = "openai"
+base_url = "http://127.0.0.1:{model}/v1"
+api_key = "none"
+model = "number-words"
+[sip]
+udp = {sip}
+tcp = false
+rtp_ports = [{low}, {high}]
+max_calls = {calls}
+requests_per_second = 1000
+invites_per_second = 1000
+[[sip.trunks]]
+name = "loopback"
+addresses = ["127.0.0.0/8"]
+[[carriers]]
+provider = "twilio"
+account = "{account}"
+secret = "{secret}"
+[log]
+level = "WARNING"
+"""
+
+
+def _in_toml(urls: Sequence[str]) -> str:
+    if len(urls) == 1:
+        return f'"{urls[0]}"'
+    return "[" + ", ".join(f'"{url}"' for url in urls) + "]"
+
+
+@asynccontextmanager
+async def own_servers(edges: int, workers: int, directory: bool) -> AsyncIterator[OwnServers]:
+    """Starts `workers` workers of each kind and the edges; with several edges phones call Kamailio,
+    where it is installed. `directory`: edges find the workers in a list at a URL. Raises
+    RuntimeError, ChildError, KamailioError."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        running = OwnServers(stack, folder)
+        model = await stack.enter_async_context(child("offhook.bench.callers.model"))
+        running.pids["model"] = model.pid
+        urls: dict[str, list[str]] = {"asr": [], "tts": []}
+        for kind, listed in urls.items():
+            for number in range(1, workers + 1):
+                listed.append(await running.start_worker(kind, number))
+        found = {kind: _in_toml(listed) for kind, listed in urls.items()}
+        if directory:
+            at = await running.start_directory(urls)
+            found = {kind: f'"{url}"' for kind, url in at.items()}
+        ports = [
+            await running.start_edge(number, found["asr"], found["tts"], model.hello["port"])
+            for number in range(1, edges + 1)
+        ]
+        if edges > 1 and which("kamailio"):
+            proxy = await stack.enter_async_context(kamailio(ports))
+            running.pids["kamailio"] = proxy.pid
+            ports = [proxy.port]
+        running.sip = [f"127.0.0.1:{port}" for port in ports]
+        try:
+            yield running
+        finally:
+            for task in running._restarts:
+                task.cancel()
+            await asyncio.gather(*running._restarts, return_exceptions=True)

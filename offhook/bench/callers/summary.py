@@ -1,0 +1,295 @@
+"""What callers noticed, in numbers."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from offhook.bench.callers.records import KINDS, Kind, Report, TurnRecord
+from offhook.bench.callers.usage import Samples
+from offhook.bench.speech.number_words import Comparison, compare
+from offhook.pipeline.conversation.latency import STAMPS
+
+
+def percentiles(values: Iterable[float | None]) -> dict[str, float]:
+    """Returns p50, p95, p99 and max of those that are not None; nothing of none."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return {}
+    found = np.percentile(known, (50, 95, 99, 100))
+    return dict(zip(("p50", "p95", "p99", "max"), np.round(found, 1).tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One kind of callers, or all of them."""
+
+    name: str
+    calls: int
+    """Calls that were connected."""
+    refused: dict[str, int]
+    cut: int
+    """Calls ended by the server."""
+    turns: int
+    answered: int
+    setup_ms: dict[str, float]
+    response_ms: dict[str, float]
+    """From the end of the caller's speech to the agent's first sound."""
+    final_ms: dict[str, float]
+    """From the end of the caller's speech to the final transcript."""
+    interruptions: int
+    stopped: int
+    stop_ms: dict[str, float]
+    keys: int
+    keys_answered: int
+    holes: int
+    holes_per_minute: float
+    """Of the agent's voice; without number words, of the calls."""
+    hole_ms: dict[str, float]
+    recognized: dict[str, int]
+    """Number words of callers beside the server's transcripts: right, lost, twice, wrong."""
+    spoken: dict[str, int]
+    """Number words of transcripts, or of callers, beside those heard in replies that were heard to
+    their end."""
+    packets: int
+    missing: int
+    dropped: int
+    late: int
+    mos: dict[str, float]
+
+
+def summarize(report: Report, kind: Kind | None = None) -> Summary:
+    calls = [call for call in report.calls if kind in (None, call.kind)]
+    turns = [turn for turn in report.turns if kind in (None, turn.kind)]
+    connected = [call for call in calls if call.setup_ms is not None]
+    lines = [turn for turn in turns if not turn.key]
+    keys = [turn for turn in turns if turn.key]
+    cuts = [turn for turn in lines if turn.interrupts]
+    holes = [ms for turn in turns for ms in turn.holes_ms]
+    mos = [call.mos for call in connected if call.mos is not None]
+    minutes = _voice_minutes(turns) or sum(
+        ((call.ended or call.began) - call.began) / 60 for call in connected
+    )
+    return Summary(
+        name=kind or "all",
+        calls=len(connected),
+        refused=dict(Counter(call.refused for call in calls if call.refused)),
+        cut=sum(call.ended_by == "server" for call in connected),
+        turns=len(lines),
+        answered=sum(turn.response_ms is not None for turn in lines),
+        setup_ms=percentiles(call.setup_ms for call in connected),
+        response_ms=percentiles(turn.response_ms for turn in lines),
+        final_ms=percentiles(turn.final_ms for turn in lines),
+        interruptions=len(cuts),
+        stopped=sum(turn.stop_ms is not None for turn in cuts),
+        stop_ms=percentiles(turn.stop_ms for turn in cuts),
+        keys=len(keys),
+        keys_answered=sum(turn.response_ms is not None for turn in keys),
+        holes=len(holes),
+        holes_per_minute=round(len(holes) / minutes, 2) if minutes else 0.0,
+        hole_ms=percentiles(holes),
+        recognized=asdict(recognized(lines)),
+        spoken=asdict(spoken(lines)),
+        packets=sum(call.packets for call in connected),
+        missing=sum(call.missing for call in connected),
+        dropped=sum(call.dropped for call in connected),
+        late=sum(call.late for call in connected),
+        mos={"mean": round(sum(mos) / len(mos), 2), "least": min(mos)} if mos else {},
+    )
+
+
+def _voice_minutes(turns: Sequence[TurnRecord]) -> float:
+    return sum(len(turn.voice) for turn in turns) / 600
+
+
+def recognized(turns: Iterable[TurnRecord]) -> Comparison:
+    """Words of callers beside transcripts, of turns that got one."""
+    total = Comparison()
+    for turn in turns:
+        if turn.words and turn.transcript is not None:
+            total += compare(turn.words, turn.transcript)
+    return total
+
+
+def spoken(turns: Iterable[TurnRecord]) -> Comparison:
+    """Words given to the agent beside those heard from it."""
+    total = Comparison()
+    for turn in turns:
+        if turn.words and turn.complete:
+            total += compare(turn.transcript or turn.words, turn.voice)
+    return total
+
+
+def stages(turns: Sequence[TurnRecord]) -> list[tuple[str, float]]:
+    """Returns the mean ms of each stage of a turn in the order of time, as the server reports
+    them."""
+    with_spans = [turn.spans for turn in turns if turn.spans]
+    if not with_spans:
+        return []
+    total: Counter[str] = Counter()
+    for spans in with_spans:
+        for span in spans:
+            total[span["name"]] += span["ms"]
+    return [(name, round(total[name] / len(with_spans), 1)) for name in STAMPS if name in total]
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """What callers noticed of a fault, or of none: a row of `offhook bench failover`."""
+
+    run: str
+    words: int
+    lost: int
+    twice: int
+    wrong: int
+    unanswered: int
+    cut: int
+    final_late_ms: dict[str, float]
+    """Final transcripts, later than the median without a fault."""
+    silence_ms: float
+    """The longest silence within the agent's voice."""
+    voice_lost: int
+    voice_twice: int
+    back_ms: float | None = None
+    """Longest time from a call cut by the server to the caller's next one being connected."""
+
+
+def noticed(run: str, report: Report, usual_final_ms: float) -> Noticed:
+    lines = [turn for turn in report.turns if not turn.key]
+    words, voice = recognized(lines), spoken(lines)
+    finals = [turn.final_ms - usual_final_ms for turn in lines if turn.final_ms is not None]
+    holes = [ms for turn in lines for ms in turn.holes_ms]
+    return Noticed(
+        run,
+        words.right + words.lost + words.wrong,
+        words.lost,
+        words.twice,
+        words.wrong,
+        sum(turn.response_ms is None for turn in lines),
+        sum(call.ended_by == "server" for call in report.calls),
+        percentiles(finals),
+        max(holes, default=0.0),
+        voice.lost,
+        voice.twice,
+        _back_ms(report),
+    )
+
+
+def _back_ms(report: Report) -> float | None:
+    """Calls of one caller are numbered CALLER.ATTEMPT."""
+    times = []
+    waiting: dict[str, float] = {}
+    for call in sorted(report.calls, key=lambda call: call.began):
+        caller = call.call.rpartition(".")[0]
+        if call.setup_ms is not None and caller in waiting:
+            times.append(1000 * (call.began - waiting.pop(caller)) + call.setup_ms)
+        if call.ended_by == "server" and call.ended is not None:
+            waiting[caller] = call.ended
+    return round(max(times), 1) if times else None
+
+
+@dataclass
+class Result:
+    """One run."""
+
+    name: str
+    options: dict[str, Any]
+    began: float
+    seconds: float
+    report: Report
+    processes: list[Samples] = field(default_factory=list)
+    gpus: list[Samples] = field(default_factory=list)
+    fault_at: float | None = None
+
+    def summaries(self) -> list[Summary]:
+        kinds = [kind for kind in KINDS if any(c.kind == kind for c in self.report.calls)]
+        all_of_them = summarize(self.report)
+        return [all_of_them, *(summarize(self.report, k) for k in kinds if len(kinds) > 1)]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "options": self.options,
+            "seconds": round(self.seconds, 1),
+            "summary": [asdict(summary) for summary in self.summaries()],
+            "stages_ms": dict(stages(self.report.turns)),
+            "processes": {s.name: _used(s) for s in self.processes},
+            "gpus": {s.name: _used(s) for s in self.gpus},
+            "callers": [asdict(process) for process in self.report.processes],
+        }
+
+
+def _used(samples: Samples) -> dict[str, float]:
+    return {
+        "percent_mean": round(float(np.mean(samples.percent)), 1),
+        "percent_max": max(samples.percent),
+        "mb_first": samples.mb[0],
+        "mb_last": samples.mb[-1],
+        "mb_max": max(samples.mb),
+    }
+
+
+def table(result: Result) -> str:
+    """Returns the result as text."""
+    lines = [f"{result.name}: {result.seconds:.0f} s"]
+    head = "".join(f"{name:>8}" for name in ("calls", "refused", "cut", "turns", "answ."))
+    lines.append(
+        f"{'':8}{head}{'set-up p50':>12}{'p95':>7}{'response p50':>14}{'p95':>7}{'p99':>7}"
+        f"{'stop p50':>10}{'p95':>7}{'holes/min':>11}{'MOS':>6}{'least':>7}"
+    )
+    for s in result.summaries():
+        answered = f"{s.answered / s.turns:.0%}" if s.turns else "-"
+        counts = (s.calls, sum(s.refused.values()), s.cut, s.turns, answered)
+        lines.append(
+            f"{s.name:8}{''.join(f'{n:>8}' for n in counts)}"
+            f"{_at(s.setup_ms, 'p50'):>12}{_at(s.setup_ms, 'p95'):>7}"
+            f"{_at(s.response_ms, 'p50'):>14}{_at(s.response_ms, 'p95'):>7}"
+            f"{_at(s.response_ms, 'p99'):>7}{_at(s.stop_ms, 'p50'):>10}{_at(s.stop_ms, 'p95'):>7}"
+            f"{s.holes_per_minute:>11}{s.mos.get('mean', '-'):>6}{s.mos.get('least', '-'):>7}"
+        )
+    whole = result.summaries()[0]
+    for name, words in (("recognized", whole.recognized), ("spoken", whole.spoken)):
+        if any(words.values()):
+            lines.append(f"words {name}: " + ", ".join(f"{n} {what}" for what, n in words.items()))
+    if whole.interruptions or whole.keys:
+        lines.append(
+            f"interruptions that silenced the agent: {whole.stopped} of {whole.interruptions}; "
+            f"keys answered: {whole.keys_answered} of {whole.keys}"
+        )
+    if whole.refused:
+        lines.append("refused: " + ", ".join(f"{why} x {n}" for why, n in whole.refused.items()))
+    for one in result.processes + result.gpus:
+        used = _used(one)
+        lines.append(
+            f"{one.name:16}{used['percent_mean']:7.1f} % mean{used['percent_max']:7.1f} % max"
+            f"{used['mb_first']:9.0f} -> {used['mb_last']:.0f} MB"
+        )
+    for process in result.report.processes:
+        lines.append(
+            f"{'callers':16}{process.cpu_percent:7.1f} % of a core, "
+            f"lag p99 {process.lag_ms['p99']} ms"
+        )
+    return "\n".join(lines)
+
+
+def _at(values: dict[str, float], name: str) -> str:
+    return f"{values[name]:.0f}" if name in values else "-"
+
+
+def failover_table(rows: Sequence[Noticed]) -> str:
+    lines = [
+        f"{'run':10}{'words':>7}{'lost':>6}{'twice':>7}{'wrong':>7}{'final later p99':>17}"
+        f"{'max':>7}{'silence max':>13}{'voice lost':>12}{'twice':>7}{'unansw.':>9}{'cut':>5}"
+        f"{'back':>8}"
+    ]
+    for row in rows:
+        back = "-" if row.back_ms is None else f"{row.back_ms:.0f}"
+        lines.append(
+            f"{row.run:10}{row.words:7}{row.lost:6}{row.twice:7}{row.wrong:7}"
+            f"{_at(row.final_late_ms, 'p99'):>17}{_at(row.final_late_ms, 'max'):>7}"
+            f"{row.silence_ms:13.0f}{row.voice_lost:12}{row.voice_twice:7}{row.unanswered:9}"
+            f"{row.cut:5}{back:>8}"
+        )
+    return "\n".join([*lines, "times in ms"])

@@ -1,0 +1,273 @@
+"""`offhook bench calls`: whole conversations, many at once, judged at the callers' own ears.
+
+Callers from browsers (WebRTC), phones (SIP) and a carrier (Twilio Media Streams), 25 in each of
+several processes, speak, listen, interrupt, press keys, hang up and call again. Without --url it
+starts its own servers: edges (`offhook serve`), workers and a language model, each a process, where
+speech consists of number words, so that every word lost or said twice is counted
+(`offhook.bench.speech.number_words`). With --url they speak recordings, or lines of the embedded
+voice, to a running server.
+
+    offhook bench calls --calls 20 --loss 2 --jitter 20 --report out.html
+    offhook bench calls --calls 100 --edges 2 --workers 2 --minutes 5 --loss 2 --report out.html
+    offhook bench calls --url https://voice.example.org --calls 10 --minutes 1
+    offhook bench calls --calls 40 --workers 2 --kill worker --at 60s
+
+--kill ends a part of its own servers in the middle of a run and prints what callers noticed beside
+a run without that. `offhook bench failover` is the same with a short run of browsers.
+"""
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from math import ceil
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from offhook.bench.callers.caller import Habits
+from offhook.bench.callers.process import Plan
+from offhook.bench.callers.records import KINDS, Kind, Report
+from offhook.bench.callers.report import page
+from offhook.bench.callers.servers import FAULTS, Fault, OwnServers, Servers, own_servers
+from offhook.bench.callers.summary import (
+    Noticed,
+    Result,
+    failover_table,
+    noticed,
+    percentiles,
+    table,
+)
+from offhook.bench.callers.usage import Usage
+from offhook.bench.phones.kamailio import KamailioError
+from offhook.bench.process import Child, ChildError, child
+from offhook.bench.speech.table import progress
+from offhook.web.config.config import Log
+from offhook.web.process.logs import set_up
+from offhook.web.process.loop_io import run as run_loop
+
+CALLERS = 25
+"""Callers per process."""
+MIX = "webrtc=60,sip=30,twilio=10"
+START_S = 3.0
+"""Time in s from the plan to the first call: the callers encode their lines."""
+FINISH_S = 60.0
+"""Time in s for the callers to hang up and report."""
+
+
+def shares(mix: str, calls: int) -> dict[Kind, int]:
+    """Divides the calls by weights, as "webrtc=60,sip=40". Raises ValueError."""
+    weights: dict[Kind, float] = {}
+    for part in mix.split(","):
+        name, _, weight = part.partition("=")
+        if name not in KINDS:
+            raise ValueError(f"{name!r} is none of {', '.join(KINDS)}")
+        weights[name] = float(weight or 1)
+    total = sum(weights.values())
+    if total <= 0:
+        raise ValueError("the weights are all 0")
+    exact = {kind: calls * weight / total for kind, weight in weights.items()}
+    whole = {kind: int(share) for kind, share in exact.items()}
+    by_rest = sorted(exact, key=lambda kind: whole[kind] - exact[kind])
+    for kind in by_rest[: calls - sum(whole.values())]:
+        whole[kind] += 1
+    return {kind: n for kind, n in whole.items() if n}
+
+
+def divided(calls: dict[Kind, int], processes: int) -> list[dict[Kind, int]]:
+    """Divides the calls of each kind over processes of callers."""
+    parts: list[dict[Kind, int]] = [{} for _ in range(processes)]
+    slots = [kind for kind, n in calls.items() for _ in range(n)]
+    for number, kind in enumerate(slots):
+        part = parts[number % processes]
+        part[kind] = part.get(kind, 0) + 1
+    return parts
+
+
+def seconds(text: str) -> float:
+    """Reads "60s", "60" or "1.5m"."""
+    scale = 60.0 if text.endswith("m") else 1.0
+    return float(text.removesuffix("s").removesuffix("m")) * scale
+
+
+# --- a run ---
+
+
+async def measure(
+    a: argparse.Namespace, servers: Servers, name: str, fault: Fault | None = None
+) -> Result:
+    """Raises ChildError."""
+    calls = shares(a.mix, a.calls)
+    processes = ceil(a.calls / CALLERS)
+    began = monotonic() + START_S
+    until = began + 60 * a.minutes
+    usage = Usage(servers.pids)
+    async with AsyncExitStack() as stack:
+        children = [
+            await stack.enter_async_context(child("offhook.bench.callers.process"))
+            for _ in range(processes)
+        ]
+        for number, (part, each) in enumerate(
+            zip(divided(calls, processes), children, strict=True)
+        ):
+            plan = Plan(
+                part,
+                number * CALLERS,
+                a.rate / processes,
+                until,
+                servers.web,
+                servers.sip,
+                servers.twilio,
+                servers.secret,
+                a.api_key,
+                a.numbers,
+                a.loss / 100,
+                a.jitter,
+                Habits(a.interrupting / 100, a.pressing / 100, a.call_seconds),
+            )
+            each.send(json.dumps(asdict(plan)))
+        watching = asyncio.create_task(usage.watch())
+        ending = asyncio.create_task(_apply(servers, fault, began + a.at)) if fault else None
+        try:
+            tables = await asyncio.gather(*(_report(each, until) for each in children))
+            fault_at = await ending if ending is not None else None
+        finally:
+            watching.cancel()
+            if ending is not None:
+                ending.cancel()
+    options = {
+        "calls": a.calls,
+        "mix": a.mix,
+        "rate": a.rate,
+        "minutes": a.minutes,
+        "loss %": a.loss,
+        "jitter ms": a.jitter,
+        **({} if a.url else {"edges": a.edges, "workers": a.workers}),
+    }
+    report = Report.of(list(tables))
+    taken = list(usage.processes.values()), list(usage.gpus.values())
+    return Result(name, options, began, until - began, report, *taken, fault_at)
+
+
+async def _report(callers: Child, until: float) -> dict[str, Any]:
+    return await callers.line(until - monotonic() + FINISH_S)
+
+
+async def _apply(servers: Servers, fault: Fault, at: float) -> float:
+    assert isinstance(servers, OwnServers)
+    await asyncio.sleep(max(0.0, at - monotonic()))
+    when = monotonic()
+    await servers.apply(fault)
+    return when
+
+
+@asynccontextmanager
+async def _servers(a: argparse.Namespace) -> AsyncIterator[Servers]:
+    if a.url:
+        webhooks = [f"{url.rstrip('/')}/carriers/twilio/voice" for url in a.url]
+        yield Servers(a.url, a.sip, webhooks, a.twilio_secret)
+        return
+    progress(f"starting {a.edges} edges and {a.workers} workers of each kind")
+    async with own_servers(a.edges, a.workers, directory=a.kill == "head") as running:
+        yield running
+
+
+async def _run(a: argparse.Namespace) -> int:
+    results: list[Result] = []
+    rows: list[Noticed] = []
+    names: list[tuple[str, Fault | None]] = [("control", None), (a.kill, a.kill)]
+    for name, fault in names if a.kill else [("calls", None)]:
+        async with _servers(a) as servers:
+            progress(f"{name}: {a.calls} calls for {a.minutes:g} minutes")
+            results.append(await measure(a, servers, name, fault))
+        if not a.json:
+            print(table(results[-1]), flush=True)
+    if a.kill:
+        usual = percentiles(turn.final_ms for turn in results[0].report.turns).get("p50", 0.0)
+        rows = [noticed(result.name, result.report, usual) for result in results]
+        if not a.json:
+            print(failover_table(rows))
+    if a.json:
+        runs = [result.as_dict() for result in results]
+        print(json.dumps({"runs": runs, "failover": [asdict(row) for row in rows]}))
+    if a.report:
+        await asyncio.to_thread(a.report.write_text, page(results, rows))
+        progress(f"report: {a.report}")
+    return 0
+
+
+# --- the command ---
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--calls", type=int, default=20, help="at once (20)")
+    add("--mix", default=None, help=f"shares of the kinds of callers ({MIX}; with --url webrtc)")
+    add("--rate", type=float, default=5.0, help="new calls a second (5)")
+    add("--minutes", type=float, default=1.0, help="(1)")
+    add("--loss", type=float, default=0.0, help="%% of the packets dropped, each way (0)")
+    add("--jitter", type=float, default=0.0, help="ms by which packets are delayed at most (0)")
+    add("--call-seconds", type=float, default=60.0, help="mean length of a call (60)")
+    add("--interrupting", type=float, default=20.0, help="%% of the replies interrupted (20)")
+    add("--pressing", type=float, default=5.0, help="%% of the turns that are a key (5)")
+    own = parser.add_argument_group("servers of its own")
+    own.add_argument("--edges", type=int, default=1, help="(1)")
+    own.add_argument("--workers", type=int, default=1, help="of each kind (1)")
+    faults = "; ".join(f"{name}: {what}" for name, what in FAULTS.items())
+    own.add_argument("--kill", choices=FAULTS, help=faults)
+    own.add_argument("--at", type=seconds, default=None, metavar="60s", help="when (half-time)")
+    other = parser.add_argument_group("running servers")
+    other.add_argument("--url", nargs="+", default=[], help="for browsers and carriers")
+    other.add_argument("--sip", nargs="+", default=[], metavar="HOST:PORT", help="for phones")
+    other.add_argument("--twilio-secret", default="", help="auth token of the [[carriers]] entry")
+    other.add_argument("--api-key", default="", help="if they want one")
+    other.add_argument(
+        "--numbers", action="store_true", help="their workers hear and speak number words"
+    )
+    add("--report", type=Path, metavar="FILE", help="an HTML page with plots")
+    add("--json", action="store_true")
+    return parser
+
+
+def _check(parser: argparse.ArgumentParser, a: argparse.Namespace) -> None:
+    a.mix = a.mix or ("webrtc" if a.url else MIX)
+    a.at = 30 * a.minutes if a.at is None else a.at
+    a.numbers = a.numbers or not a.url
+    try:
+        kinds = shares(a.mix, a.calls)
+    except ValueError as error:
+        parser.error(f"--mix: {error}")
+    if a.calls < 1 or a.edges < 1 or a.workers < 1 or a.rate <= 0 or a.minutes <= 0:
+        parser.error("there is one of everything at least")
+    if a.url and a.kill:
+        parser.error("--kill is for servers that this command starts, not for those at --url")
+    if a.url and "sip" in kinds and not a.sip:
+        parser.error("phones need --sip")
+    if a.url and "twilio" in kinds and not a.twilio_secret:
+        parser.error("Twilio's callers need --twilio-secret")
+    if a.kill and a.at >= 60 * a.minutes:
+        parser.error("--at is after the end")
+
+
+def main(
+    argv: Sequence[str] | None = None, prog: str = "offhook bench calls", **defaults: object
+) -> int:
+    parser = _parser(prog)
+    parser.set_defaults(**defaults)
+    a = parser.parse_args(argv)
+    _check(parser, a)
+    set_up(Log(level="WARNING"))
+    try:
+        code: int = run_loop(_run(a))
+    except (ChildError, KamailioError, RuntimeError) as error:
+        parser.exit(1, f"x {error}\n")
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,104 @@
+"""SIP signalling of all callers of a process: one socket, one user agent."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from time import monotonic
+
+from offhook.bench.phones.rtp import HOST
+from offhook.telephony.sip.messages.flow import Flow, TransportName
+from offhook.telephony.sip.messages.headers import NameAddr
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.network.udp_io import UdpSocket
+from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.sessions.session_events import Ended
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.telephony.sip.user_agent import SessionHappened, UserAgent
+
+Happened = Callable[[object], None]
+"""Called with a session's events."""
+
+
+class Signalling:
+    """Places calls over UDP; `on_data` is called with every datagram received."""
+
+    def __init__(self, on_data: Callable[[bytes], None] = lambda data: None) -> None:
+        self._on_data = on_data
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        sock.bind((HOST, 0))
+        self._socket = UdpSocket(sock, self._received)
+        self._trunk = Trunk("server", addresses=(HOST,))
+        settings = SipSettings(udp=0, tcp=None, trunks=(self._trunk,), user_agent="offhook bench")
+        self._agent = UserAgent(settings, lambda flow: flow.local, self._flow_to)
+        self._calls: dict[Session, Happened] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+
+    @property
+    def sessions(self) -> int:
+        return self._agent.sessions
+
+    def place(self, server: tuple[str, int], sdp: str, happened: Happened) -> Session:
+        """Sends an INVITE with this offer; `happened` gets its events until it has ended."""
+        caller, target = Uri("sip", "caller", HOST), Uri("sip", "100", *server)
+        session = self._agent.call(
+            target,
+            self._flow_to("UDP", *server),
+            self._trunk,
+            NameAddr(caller),
+            NameAddr(target),
+            sdp,
+            monotonic(),
+        )
+        self._calls[session] = happened
+        self._work()
+        return session
+
+    def hang_up(self, session: Session) -> None:
+        session.hang_up(monotonic())
+        self._agent.session_changed(session, monotonic())
+        self._work()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._socket.close()
+
+    def _flow_to(self, transport: TransportName, host: str, port: int) -> Flow:
+        return Flow(transport, (host, port), self._socket.local)
+
+    def _received(self, data: bytes, flow: Flow) -> None:
+        self._on_data(data)
+        self._agent.receive(data, flow, monotonic())
+        self._work()
+
+    def _work(self) -> None:
+        while True:
+            for data, flow in self._agent.messages_to_send():
+                self._socket.send(data, flow.remote)
+            event = self._agent.next_event()
+            if event is None:
+                break
+            if not isinstance(event, SessionHappened):
+                continue
+            happened = self._calls.get(event.session)
+            if isinstance(event.event, Ended):
+                self._calls.pop(event.session, None)
+            if happened is not None:
+                happened(event.event)
+        at = self._agent.get_timer()
+        if at == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._timer_at = at
+        if at is not None:
+            wait = max(0.0, at - monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._due)
+
+    def _due(self) -> None:
+        self._timer = self._timer_at = None
+        self._agent.handle_timer(monotonic())
+        self._work()

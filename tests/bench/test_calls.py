@@ -1,0 +1,222 @@
+"""Whole conversations by `offhook bench calls`: what its callers count, and the report."""
+
+import asyncio
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from offhook.bench import calls
+from offhook.bench.callers.caller import Caller, Habits, SpokenLine
+from offhook.bench.callers.ear import BUFFER_S, Ear
+from offhook.bench.callers.model import GREETING, reply_to
+from offhook.bench.callers.records import CallRecord, Report, TurnRecord
+from offhook.bench.callers.report import page, ticks
+from offhook.bench.callers.summary import Result, failover_table, noticed, summarize, table
+from offhook.bench.callers.usage import Samples
+from offhook.bench.speech import number_words as nw
+from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
+
+
+def packets(words: int) -> list[Pcm]:
+    pcm = nw.sound(nw.line(words, Random(1)), RATE_IN)
+    return list(pcm.reshape(-1, SAMPLES_IN))
+
+
+def heard(arrivals: dict[int, float] | None = None, drop: frozenset[int] = frozenset()) -> Ear:
+    """The ear after a reply of ten words; `arrivals`: lateness of packets in s."""
+    ear = Ear(RATE_IN, numbers=True)
+    ear.expect_reply()
+    for number, pcm in enumerate(packets(10)):
+        if number in drop:
+            ear.skip(1, 1)
+            continue
+        at = number * 0.02
+        ear.receive(pcm, at, 5 + at + (arrivals or {}).get(number, 0.0))
+    return ear
+
+
+def test_a_whole_reply_has_no_holes_and_all_words() -> None:
+    ear = heard()
+    assert (ear.holes_ms, ear.late, ear.missing) == ([], 0, 0)
+    assert len(ear.counter.levels) == 10
+    assert ear.began_at == 5
+
+
+def test_jitter_within_the_buffer_is_not_heard() -> None:
+    assert heard({20: BUFFER_S - 0.01}).holes_ms == []
+
+
+def test_a_stall_is_one_hole() -> None:
+    ear = heard({number: 0.5 for number in range(20, 50)})
+    assert ear.holes_ms == [pytest.approx(500 - BUFFER_S * 1000)]
+
+
+def test_silence_sent_in_the_middle_is_a_hole() -> None:
+    ear = Ear(RATE_IN, numbers=True)
+    ear.expect_reply()
+    for number, pcm in enumerate(packets(10)):
+        at = number * 0.02 + (0.3 if number >= 25 else 0.0)
+        ear.receive(pcm, at, 5 + at)
+    assert ear.holes_ms == [pytest.approx(300)]
+
+
+def test_a_packet_dropped_on_purpose_is_concealed() -> None:
+    ear = heard(drop=frozenset({7, 31}))
+    assert ear.holes_ms == []
+    assert len(ear.counter.levels) == 10
+    assert ear.mos("opus") is not None
+
+
+def test_a_caller_speaks_listens_and_leaves() -> None:
+    """Ticks of a clock: greeting, a line, a reply, and so on until it wants to hang up."""
+    record, turns, ear = CallRecord("webrtc 0.0", "webrtc", 0.0), [], Ear(RATE_IN, True)
+    levels = tuple(map(nw.level_of, nw.line(5, Random(2))))
+    lines = [SpokenLine([b"speech"] * 25, levels)]
+    habits = Habits(interrupting=0, pressing=0, call_s=20)
+    turns_made: list[TurnRecord] = turns
+    caller = Caller(record, turns_made, ear, lines, [b"quiet"], habits, Random(3))
+    caller.connect(0.0)
+    reply, sent, said = packets(5), 0, 0
+    now, place = 0.0, 0.0
+    to_play: list[Pcm] = list(reply)
+    while not caller.over and now < 60:
+        payload = caller.step(now)
+        speaking = payload == b"speech"
+        said += speaking
+        if said and said % 25 == 0 and not speaking and not to_play and sent < said // 25:
+            sent += 1
+            to_play = list(reply)
+            caller.receive_transcript(" ".join(nw.NUMBERS[n] for n in levels), now)
+        pcm = to_play.pop(0) if to_play else np.zeros(SAMPLES_IN, np.int16)
+        ear.receive(pcm, place, now)
+        now, place = now + 0.02, place + 0.02
+    assert caller.over
+    assert len(turns_made) >= 3
+    assert all(t.complete and t.response_ms is not None and t.response_ms < 100 for t in turns)
+    whole = summarize(Report([record], turns_made))
+    assert whole.recognized == {"right": 5 * len(turns), "lost": 0, "twice": 0, "wrong": 0}
+
+
+def test_the_model_repeats_in_words_that_sound_the_same() -> None:
+    assert reply_to([{"role": "system", "content": "x"}]) == GREETING
+    said = nw.line(6, Random(1))
+    reply = reply_to([{"role": "user", "content": " ".join(said)}]).split()
+    assert [nw.level_of(word) for word in reply] == [nw.level_of(word) for word in said]
+    assert not set(reply) & set(said)
+
+
+def test_shares_of_the_mix_add_up() -> None:
+    assert calls.shares("webrtc=60,sip=30,twilio=10", 200) == {
+        "webrtc": 120,
+        "sip": 60,
+        "twilio": 20,
+    }
+    assert sum(calls.shares("webrtc=1,sip=1,twilio=1", 100).values()) == 100
+    parts = calls.divided({"webrtc": 30, "sip": 21}, 3)
+    assert [sum(part.values()) for part in parts] == [17, 17, 17]
+    with pytest.raises(ValueError, match="telex"):
+        calls.shares("telex=1", 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--url", "http://h", "--kill", "edge"], "servers that this command starts"),
+        (["--url", "http://h", "--mix", "sip"], "phones need --sip"),
+        (["--url", "http://h", "--mix", "twilio"], "--twilio-secret"),
+        (["--kill", "worker", "--minutes", "1", "--at", "60s"], "after the end"),
+        (["--mix", "telex"], "telex"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(
+    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        calls.main(arguments)
+    assert why in capsys.readouterr().err
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.figures = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.figures += tag == "figure"
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "line", "circle", "polyline", "rect"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.open:
+            assert self.open.pop() == tag
+
+
+def result(name: str, fault_at: float | None = None) -> Result:
+    made = [CallRecord("webrtc 0.0", "webrtc", 10.0, 200.0, ended=40.0, ended_by="server", mos=4.2)]
+    made.append(CallRecord("webrtc 0.1", "webrtc", 40.5, 300.0, ended=60.0, ended_by="caller"))
+    spans = [{"name": "speech_end", "ms": 130}, {"name": "asr_final", "ms": 90}]
+    turns = [
+        TurnRecord("webrtc 0.0", "webrtc", 12.0 + n, words=[1, 2, 3], transcript=[1, 2, 3][n:])
+        for n in range(2)
+    ]
+    for turn in turns:
+        turn.response_ms, turn.final_ms, turn.spans, turn.holes_ms = 500.0, 400.0, spans, [80.0]
+    usage = [Samples("edge <1>", [11.0, 12.0], [20.0, 30.0], [100.0, 101.0])]
+    return Result(name, {"calls": 1}, 9.0, 60.0, Report(made, turns), usage, [], fault_at)
+
+
+def test_the_report_is_one_page_with_nothing_from_elsewhere() -> None:
+    results = [result("control"), result("worker", 20.0)]
+    rows = [noticed(one.name, one.report, 390.0) for one in results]
+    text = page(results, rows)
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    assert tags.links == []
+    assert tags.figures >= 12
+    assert "prefers-color-scheme: dark" in text
+    assert "edge &lt;1&gt;" in text
+    assert text.count('class="mark"') >= 5
+    assert rows[0].lost == 1
+    assert rows[0].cut == 1
+    assert rows[0].back_ms == pytest.approx(800)
+    assert rows[0].final_late_ms["max"] == pytest.approx(10)
+    assert "lost" in failover_table(rows)
+    assert "edge <1>" in table(results[0])
+    json.dumps([one.as_dict() for one in results])
+
+
+def test_ticks_are_round() -> None:
+    assert ticks(4.0) == [0, 1, 2, 3, 4]
+    assert ticks(730) == [0, 200, 400, 600, 800]
+    assert ticks(0) == [0, 1]
+
+
+@pytest.mark.slow
+async def test_browsers_phones_and_twilio_converse_with_servers_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """Edge, workers, model and callers are processes; every word said is recognised once."""
+    report = tmp_path / "report.html"
+    arguments = ["--calls", "3", "--mix", "webrtc=1,sip=1,twilio=1", "--minutes", "0.5"]
+    arguments += ["--pressing", "0", "--json", "--report", str(report)]
+    process = await asyncio.create_subprocess_exec(
+        *("python", "-m", "offhook", "bench", "calls", *arguments), stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    (run,) = json.loads(output)["runs"]
+    whole, *kinds = run["summary"]
+    assert [kind["name"] for kind in kinds] == ["webrtc", "sip", "twilio"]
+    assert all(kind["calls"] >= 1 and kind["answered"] >= 1 for kind in kinds)
+    assert whole["recognized"]["right"] > 10
+    assert (whole["recognized"]["twice"], whole["refused"]) == (0, {})
+    assert {"edge 1", "asr worker 1", "tts worker 1", "model"} <= run["processes"].keys()
+    assert "polyline" in report.read_text()
