@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run cpu qwen sherpa qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
+.PHONY: run cpu qwen sherpa ray qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
 
 run: $(VENV)/.runtime
 	$(BIN)/offhook serve $(ARGS)
@@ -21,6 +21,9 @@ qwen: $(VENV)/.qwen
 
 # sherpa-onnx: streaming speech recognition on a CPU, without torch.
 sherpa: $(VENV)/.sherpa
+
+# Ray Serve, which places workers on many machines: an environment of its own, .venv-ray.
+ray: .venv-ray/.made
 
 # The Qwen3 packages of their authors, each in an environment of its own: .venv-qwen-asr,
 # .venv-qwen-tts.
@@ -89,6 +92,12 @@ $(VENV)/.sherpa: $(VENV)/.runtime
 	$(call install,$(VENV),base sherpa)
 	touch $@
 
+.venv-ray/.made: requirements-ray.lock $(LOCK)
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(call install,$(@D),base ray)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
 .venv-%/.made: requirements-%-official.lock $(LOCK) debian-packages.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(call install,$(@D),base $*-official)
@@ -113,6 +122,7 @@ lock:
 	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite \
 		--extra espeak --extra mcp --extra qwen --extra redis --extra sherpa --extra tracing --extra wyoming \
 		--group audit --group docs --group lint --group oracles --group test -o requirements.lock
+	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite --extra ray -o requirements-ray.lock
 	for extra in qwen-asr-official qwen-tts-official; do \
 		$(UV_LOCK) --extra $$extra -o requirements-$$extra.lock || exit 1; \
 	done
@@ -149,4 +159,4 @@ size: $(VENV)/.runtime
 	du -sm $(VENV)
 
 clean:
-	rm -rf $(VENV) .venv-audit .venv-docs
+	rm -rf $(VENV) .venv-audit .venv-docs .venv-ray

@@ -25,7 +25,7 @@ from tests.deploy.servers import ROOT, address, start
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 DECLARED = {"base": PROJECT["project"]["dependencies"], **EXTRAS, **PROJECT["dependency-groups"]}
-TESTED = [extra for extra in EXTRAS if not extra.endswith("-official")]
+TESTED = [extra for extra in EXTRAS if not (ROOT / f"requirements-{extra}.lock").exists()]
 """Extras that are installed here."""
 NOT_LOCKED = {*PROJECT["tool"]["uv"]["exclude-dependencies"], "numba"}
 """Listed by packages that never import them here."""
@@ -34,6 +34,7 @@ UNDER_ANOTHER = {
     "httpx2": "mcp",
     "mcp_types": "mcp",
     "pydantic_core": "pydantic",
+    "starlette": "ray",
     "transformers": "qwen-tts",
     "triton": "torch",
 }
@@ -86,12 +87,22 @@ def test_the_lock_has_all_that_its_packages_need(extra: str) -> None:
 
 
 def test_the_official_packages_have_locks_of_their_own() -> None:
-    for extra in EXTRAS.keys() - TESTED:
+    assert EXTRAS.keys() - TESTED == {"qwen-asr-official", "qwen-tts-official", "ray"}
+    for extra in EXTRAS.keys() - TESTED - {"ray"}:
         entries = locked("base", extra)
         assert {"aiortc", "numba", "torch", "transformers"} <= entries.keys()
         (package,) = EXTRAS[extra]
         assert any(entry.startswith(f"{package} ") for entry in entries.values())
         assert entries.keys().isdisjoint(NOT_LOCKED - {"numba"})
+
+
+def test_the_lock_of_ray_has_the_versions_of_the_other() -> None:
+    """And not the program under the GPL that comes with it."""
+    ours, others = locked("base", "ray"), locked("base")
+    assert {"aiortc", "ray"} <= ours.keys()
+    assert ours.keys().isdisjoint(NOT_LOCKED)
+    for name in others:
+        assert ours[name].split()[0] == others[name].split()[0]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,437 @@
+"""Workers on Ray Serve (deploy/ray): placed, counted, upgraded, and healed, without a cut stream.
+
+The figures of docs/ray.md are this file's with `-o junit_family=xunit1 --junitxml FILE`.
+"""
+
+import ast
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from offhook.web.cli.parser import parser
+from tests.deploy.servers import DEPLOY, ROOT
+from tests.web.worker.workers import gone, told
+
+FOLDER = DEPLOY / "ray"
+CONFIGS = sorted(FOLDER.glob("*.yaml"))
+RAY = Path(os.environ.get("OFFHOOK_RAY") or ROOT / ".venv-ray")
+needs_ray = pytest.mark.skipif(
+    not (RAY / "bin/ray").exists(), reason="no Ray: `make ray`, or name its folder in OFFHOOK_RAY"
+)
+needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server")
+KEY = secrets.token_hex(16)
+START_S = 120
+Record = Callable[[str, object], None]
+
+
+# --- the files ---
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_configurations_name_what_there_is(path: Path) -> None:
+    tree = ast.parse((ROOT / "offhook/web/worker/ray_io.py").read_text())
+    names = {n.name for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef)}
+    config = yaml.safe_load(path.read_text())
+    assert config["proxy_location"] == "HeadOnly"
+    assert config["http_options"]["host"] != "0.0.0.0"
+    for application in config["applications"]:
+        module, _, function = application["import_path"].partition(":")
+        assert (module, function in names) == ("offhook.web.worker.ray_io", True)
+        command = application["args"]["command"]
+        assert parser().parse_args(command[1:]).kind == application["name"]
+        for deployment in application["deployments"]:
+            assert deployment["name"] in names
+            scaling = deployment["autoscaling_config"]
+            module, _, function = scaling["policy"]["policy_function"].partition(":")
+            assert (module, function in names) == ("offhook.web.worker.ray_io", True)
+            most = parser().parse_args(command[1:]).max_streams
+            assert scaling["target_ongoing_requests"] <= 0.7 * most
+
+
+def test_the_script_says_how_it_is_called() -> None:
+    done = subprocess.run([FOLDER / "start", "tail"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "deploy/ray/start head ADDRESS" in done.stderr
+    assert "deploy/ray/start node ADDRESS HEAD" in done.stderr
+
+
+# --- a cluster ---
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Cluster:
+    """A head that holds no workers, and a node, both on this machine, started by deploy/ray/start;
+    the head's state is in a Redis."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.redis, self.port, self.dashboard, self.http = (free_port() for _ in range(4))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # sends nothing; Ray does not stay on loopback
+            self.address: str = probe.getsockname()[0]
+        kept = {name: value for name, value in os.environ.items() if "OFFHOOK_" not in name}
+        self._environment = kept | {
+            "PATH": f"{RAY / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "RAY_TMPDIR": str(folder),
+            "RAY_PORT": str(self.port),
+            "RAY_REDIS_ADDRESS": f"127.0.0.1:{self.redis}",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "OFFHOOK_WORKER_API_KEY": KEY,
+        }
+        self._redis = subprocess.Popen(
+            ["redis-server", "--port", str(self.redis), "--bind", "127.0.0.1", "--save", ""],
+            stdout=subprocess.DEVNULL,
+            cwd=folder,
+        )
+
+    def start_head(self) -> None:
+        dashboard = f"--dashboard-port={self.dashboard}", "--dashboard-agent-listen-port=0"
+        self._run("head", FOLDER / "start", "head", self.address, *dashboard)
+
+    def start_node(self) -> None:
+        self._run("node", FOLDER / "start", "node", self.address, self.address, "--num-cpus=8")
+
+    def deploy(self, command: list[str], **options: Any) -> None:
+        """Replaces what runs; returns before it does."""
+        application = {
+            "name": "asr",
+            "route_prefix": "/asr",
+            "import_path": "offhook.web.worker.ray_io:app",
+            "args": {"command": command},
+            "deployments": [{"name": "Worker", **options}],
+        }
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": self.address, "port": self.http},
+            "applications": [application],
+        }
+        path = self.folder / "config.yaml"
+        path.write_text(yaml.safe_dump(config))
+        self._run("user", "serve", "deploy", "-a", f"http://127.0.0.1:{self.dashboard}", path)
+
+    def _run(self, role: str, *command: str | Path) -> None:
+        environment = self._environment | {"OFFHOOK_TEST": f"{self.folder} {role}"}
+        with (self.folder / f"{role}.log").open("ab") as log:
+            subprocess.run(
+                command, env=environment, stdout=log, stderr=log, timeout=START_S, check=True
+            )
+
+    def pids(self, role: str) -> set[int]:
+        """Processes started in a role, and what these have started."""
+        children: dict[int, list[int]] = {}
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                parent = int(path.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(path.name))
+                if f"OFFHOOK_TEST={self.folder} {role}".encode() in (path / "environ").read_bytes():
+                    found.append(int(path.name))
+        every: set[int] = set()
+        while found:
+            pid = found.pop()
+            every.add(pid)
+            found += [child for child in children.get(pid, ()) if child not in every]
+        return every
+
+    def kill(self, role: str) -> int:
+        """Returns how many processes there were."""
+        pids = self.pids(role)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(pids)
+
+    def close(self) -> None:
+        for role in ("head", "node"):
+            while self.kill(role):
+                time.sleep(0.2)
+        self._redis.kill()
+        self._redis.wait()
+
+    # --- what edges see ---
+
+    async def listed(self) -> list[str]:
+        """The workers' addresses; empty while the directory does not answer."""
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http,
+                http.get(f"http://{self.address}:{self.http}/asr") as answer,
+            ):
+                if answer.status != 200:
+                    return []
+                return [worker["url"] for worker in (await answer.json())["workers"]]
+        except (aiohttp.ClientError, TimeoutError):
+            return []
+
+    async def until_listed(self, right: Callable[[list[str]], bool]) -> tuple[list[str], float]:
+        """The list once it is right and all in it are ready, and the time in s until then."""
+        began = time.monotonic()
+        async with asyncio.timeout(START_S):
+            while True:
+                urls = await self.listed()
+                if right(urls) and all([await is_ready(url) for url in urls]):
+                    return urls, round(time.monotonic() - began, 1)
+                await asyncio.sleep(0.1)
+
+    def process(self, url: str) -> int:
+        """The process id of a worker."""
+        end = url.removeprefix("http://").encode() + b"\0"
+        (pid,) = (
+            int(path.name)
+            for path in Path("/proc").glob("[0-9]*")
+            if _command_line(path).endswith(b"--listen\0" + end)
+        )
+        return pid
+
+    def parent(self, url: str) -> int:
+        """The process id of the replica that minds a worker."""
+        stat = Path(f"/proc/{self.process(url)}/stat").read_text()
+        return int(stat.rpartition(")")[2].split()[1])
+
+
+def _command_line(path: Path) -> bytes:
+    try:
+        return (path / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+async def is_ready(url: str) -> bool:
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http,
+            http.get(f"{url}/readyz") as answer,
+        ):
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
+
+
+async def until(true: Callable[[], object]) -> float:
+    """Returns how long it took, in s."""
+    began = time.monotonic()
+    async with asyncio.timeout(START_S):
+        while not true():
+            await asyncio.sleep(0.02)
+    return round(time.monotonic() - began, 2)
+
+
+@asynccontextmanager
+async def streams(urls: list[str]) -> AsyncIterator[list[aiohttp.ClientWebSocketResponse]]:
+    """One to each address, ready for sound."""
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        headers = {"Authorization": f"Bearer {KEY}"}
+        opened = [
+            await stack.enter_async_context(
+                http.ws_connect(f"{url}/ws/transcribe?rate=16000", headers=headers, compress=0)
+            )
+            for url in urls
+        ]
+        for each in opened:
+            await told(each, "ready")
+        yield opened
+
+
+async def recognized(sockets: list[aiohttp.ClientWebSocketResponse]) -> None:
+    """Every stream takes an utterance and answers it."""
+    for each in sockets:
+        await each.send_bytes(bytes(3200))
+        await each.send_json({"type": "flush"})
+    for each in sockets:
+        await told(each, "final")
+
+
+async def talk(sockets: list[aiohttp.ClientWebSocketResponse]) -> None:
+    while True:
+        await recognized(sockets)
+        await asyncio.sleep(2)
+
+
+def worker(streams: int = 16) -> list[str]:
+    command = [sys.executable, "-m", "offhook", "worker", "asr", "--engine", "pocketsphinx"]
+    return [*command, "--max-streams", str(streams)]
+
+
+BY_STREAMS = {
+    "policy": {"policy_function": "offhook.web.worker.ray_io:by_streams"},
+    "target_ongoing_requests": 4,
+    "min_replicas": 1,
+    "max_replicas": 3,
+    "metrics_interval_s": 1,
+    "look_back_period_s": 2,
+    "upscale_delay_s": 0,
+    "downscale_delay_s": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:  # sockets: short paths
+        running = Cluster(Path(folder))
+        try:
+            running.start_head()
+            running.start_node()
+            yield running
+        finally:
+            running.close()
+
+
+def on_ray(test: Any) -> Any:
+    for mark in (pytest.mark.slow, needs_ray, needs_redis):
+        test = mark(test)
+    return test
+
+
+@on_ray
+async def test_a_worker_is_listed_and_asks_for_its_key(
+    cluster: Cluster, record_property: Record
+) -> None:
+    began = time.monotonic()
+    cluster.deploy(worker(), num_replicas=1)
+    (url,), _ = await cluster.until_listed(lambda urls: len(urls) == 1)
+    record_property("deployed_s", round(time.monotonic() - began, 1))
+    assert url.startswith(f"http://{cluster.address}:")
+    async with streams([url]) as open_now:
+        await recognized(open_now)
+    async with aiohttp.ClientSession() as http:
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
+            await http.ws_connect(f"{url}/ws/transcribe?rate=16000")
+    assert os.getpriority(os.PRIO_PROCESS, cluster.process(url)) == os.getpriority(
+        os.PRIO_PROCESS, 0
+    )
+    logs = [path for path in cluster.folder.rglob("*") if path.is_file()]
+    assert any(b"pocketsphinx at" in path.read_bytes() for path in logs)
+    assert not [path for path in logs if KEY.encode() in path.read_bytes()]
+
+
+@on_ray
+async def test_a_killed_worker_is_started_again_by_its_minder(
+    cluster: Cluster, record_property: Record
+) -> None:
+    cluster.deploy(worker(), num_replicas=1)
+    (url,), _ = await cluster.until_listed(lambda urls: len(urls) == 1)
+    replica, process = cluster.parent(url), cluster.process(url)
+    os.kill(process, signal.SIGKILL)
+    await until(lambda: gone(process))
+    _, took = await cluster.until_listed(lambda urls: urls == [url])
+    record_property("worker_killed_ready_again_s", took)
+    assert cluster.parent(url) == replica
+
+
+@on_ray
+async def test_a_worker_that_hangs_is_replaced(cluster: Cluster, record_property: Record) -> None:
+    cluster.deploy(worker(), num_replicas=1)
+    (url,), _ = await cluster.until_listed(lambda urls: len(urls) == 1)
+    process = cluster.process(url)
+    os.kill(process, signal.SIGSTOP)
+    _, took = await cluster.until_listed(lambda urls: len(urls) == 1 and urls != [url])
+    record_property("worker_hung_other_ready_s", took)
+    assert gone(process)
+
+
+@on_ray
+async def test_a_killed_replica_takes_its_worker_along_and_another_is_listed(
+    cluster: Cluster, record_property: Record
+) -> None:
+    cluster.deploy(worker(), num_replicas=2)
+    urls, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
+    lost, left = urls
+    process = cluster.process(lost)
+    async with streams([left]) as open_now:
+        os.kill(cluster.parent(lost), signal.SIGKILL)
+        record_property("replica_killed_worker_gone_s", await until(lambda: gone(process)))
+        now, took = await cluster.until_listed(lambda urls: len(urls) == 2 and lost not in urls)
+        record_property("replica_killed_two_ready_s", took)
+        assert left in now
+        await recognized(open_now)
+
+
+@on_ray
+async def test_workers_follow_the_streams_held(cluster: Cluster, record_property: Record) -> None:
+    cluster.deploy(worker(), autoscaling_config=BY_STREAMS)
+    (url,), _ = await cluster.until_listed(lambda urls: len(urls) == 1)
+    async with streams([url] * 10) as open_now:
+        urls, took = await cluster.until_listed(lambda urls: len(urls) == 3)
+        record_property("three_workers_s", took)
+        assert url in urls
+        await recognized(open_now)
+    _, took = await cluster.until_listed(lambda urls: len(urls) == 1)
+    record_property("one_worker_s", took)
+
+
+@on_ray
+async def test_an_upgrade_cuts_no_stream(cluster: Cluster, record_property: Record) -> None:
+    cluster.deploy(worker(), num_replicas=2)
+    old, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
+    processes = [cluster.process(url) for url in old]
+    fewest = 2
+
+    def upgraded(urls: list[str]) -> bool:
+        nonlocal fewest
+        fewest = min(fewest, len(urls))
+        return len(urls) == 2 and not {*urls} & {*old}
+
+    async with streams(old * 2) as open_now:
+        cluster.deploy(worker(17), num_replicas=2)
+        new, took = await cluster.until_listed(upgraded)
+        record_property("upgraded_s", took)
+        assert fewest == 2
+        await recognized(open_now)
+        async with streams(new) as others:
+            await recognized(others)
+    ended = await until(lambda: all(gone(process) for process in processes))
+    record_property("old_ended_after_their_last_stream_s", ended)
+
+
+@on_ray
+async def test_streams_outlive_the_head_and_a_new_one_takes_over(
+    cluster: Cluster, record_property: Record
+) -> None:
+    cluster.deploy(worker(), num_replicas=2)
+    urls, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
+    kept, killed = urls
+    process = cluster.process(killed)
+    async with streams([kept] * 3) as open_now:
+        record_property("head_processes", cluster.kill("head"))
+        await until(lambda: not cluster.kill("head"))
+        os.kill(process, signal.SIGKILL)  # its minder needs no head
+        await until(lambda: gone(process))
+        async with asyncio.timeout(START_S):
+            while not await is_ready(killed):
+                await asyncio.sleep(0.1)
+        talking = asyncio.create_task(talk(open_now))
+        await asyncio.sleep(30)
+        began = time.monotonic()
+        await asyncio.to_thread(cluster.start_head)
+        record_property("head_started_s", round(time.monotonic() - began, 1))
+        same, took = await cluster.until_listed(lambda urls: len(urls) == 2)
+        record_property("list_again_s", took)
+        assert same == urls
+        os.kill(cluster.parent(killed), signal.SIGKILL)
+        _, took = await cluster.until_listed(lambda urls: len(urls) == 2 and killed not in urls)
+        record_property("heals_again_s", took)
+        assert not talking.done()
+        talking.cancel()
