@@ -385,18 +385,17 @@ class Edge:
         if offer.pc_id is not None and not offer.restart_pc:
             leg = self._leg(offer.pc_id)
             return await leg.answer(offer.sdp), offer.pc_id
-        known, _, token = (offer.pc_id or "").partition(SEPARATOR)
-        if known in self._peers:
+        if offer.pc_id is not None and (known := self._peer(offer.pc_id)) is not None:
             # The client has a new peer connection, with which DTLS begins anew: it is a new call.
-            self._peers[known].close(End.RECONNECTED)
+            known.close(End.RECONNECTED)
         else:
             self.admit_peer(remote)
         leg = self.webrtc_leg(uuid.uuid4().hex[:12])
         leg.remote = remote
         pc_id = leg.call_id
         if self.resumption is not None:
-            new = self.resumption.expect(leg.call_id, WEBRTC, agent, token)
-            pc_id += SEPARATOR + new
+            returning = (offer.pc_id or "").partition(SEPARATOR)[2]
+            pc_id += SEPARATOR + self.resumption.expect(leg.call_id, WEBRTC, agent, returning)
         try:
             return await self.begin_peer(leg, offer.sdp, offer.request_data, agent), pc_id
         except BaseException:
@@ -442,10 +441,16 @@ class Edge:
             await leg.add_candidate(c.candidate, c.sdp_mid, c.sdp_mline_index)
 
     def _leg(self, pc_id: str) -> PeerLeg:
-        leg = self._peers.get(pc_id.partition(SEPARATOR)[0])
+        leg = self._peer(pc_id)
         if leg is None or leg.closed is not None:
             raise UnknownPeer(pc_id)
         return leg
+
+    def _peer(self, pc_id: str) -> PeerLeg | None:
+        call_id, _, token = pc_id.partition(SEPARATOR)
+        if self.resumption is not None and not self.resumption.admits(call_id, WEBRTC, token):
+            return None
+        return self._peers.get(call_id)
 
     def webrtc_leg(self, call_id: str) -> PeerLeg:
         """Returns a leg that answers a browser's offer."""

@@ -168,9 +168,14 @@ class Siblings:
         if wanted in whip_io.OF_ROOMS:
             return await self._of_room(request, handler)
         if wanted is server_io.offer:
-            pc_id = parse_offer(await request.read()).pc_id
-            if pc_id is not None:
-                return await self._to_holder(pc_id, request, handler)
+            offer = parse_offer(await request.read())
+            if offer.pc_id is not None:
+                try:
+                    return await self._to_holder(offer.pc_id, request, handler)
+                except UnknownPeer:
+                    if not offer.restart_pc:
+                        raise
+                    # Its process is gone, and the caller comes back: as a new call.
         if wanted in (server_io.offer, server_io.start):
             return await self._to_roomiest(request, handler)
         return await handler(request)

@@ -18,7 +18,7 @@ from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent
 from offhook.pipeline.conversation.agents.frontdesk import Action, Transfer
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
 from offhook.pipeline.conversation.bot_io import BotCall
-from offhook.pipeline.conversation.call_io import Agent, Call
+from offhook.pipeline.conversation.call_io import Agent, Call, Message
 from offhook.pipeline.conversation.digits import INTER_KEY_MS, GatherOptions
 from offhook.pipeline.conversation.events import (
     AgentTurn,
@@ -576,3 +576,25 @@ async def test_a_caller_who_is_cut_off_is_told_so() -> None:
         ending = asyncio.create_task(phone.call.end_with_a_word())
         await phone.until(ending.done)
         assert phone.of(AgentTurn)[-1].text == SENTENCES["en"][Occasion.CLOSING]
+
+
+# --- a call that continues another one ---
+
+BEFORE: list[Message] = [("assistant", "Hello."), ("user", "Where are you?")]
+
+
+async def test_what_was_unanswered_elsewhere_is_answered_here() -> None:
+    agent = Answerer("In the old town.")
+    async with phone_call(lambda call: agent.agent(), history=BEFORE) as phone:
+        await phone.until(lambda: phone.of(AgentTurn))
+        assert phone.call.transcript() == [*BEFORE, ("assistant", "In the old town.")]
+
+
+async def test_a_caller_whose_turn_it_was_is_told_to_go_on() -> None:
+    agent = Answerer("Never said.")
+    before: list[Message] = [*BEFORE, ("assistant", "In the old town.")]
+    async with phone_call(lambda call: agent.agent(), history=before) as phone:
+        await phone.until(lambda: phone.of(AgentTurn))
+        resumed = SENTENCES["en"][Occasion.RESUMED]
+        assert [turn.text for turn in phone.of(AgentTurn)] == [resumed]
+        assert phone.call.transcript() == [*before, ("assistant", resumed)]

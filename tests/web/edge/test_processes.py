@@ -256,6 +256,12 @@ async def test_a_killed_process_comes_back_and_the_other_goes_on(server: TwoProc
         os.kill(pid, signal.SIGKILL)
         await server.ready(503)
         await kept.hears()
+        again = {**lost.offer, "pc_id": lost.pc_id, "restart_pc": True}
+        async with asyncio.timeout(PATIENCE):
+            while (found := await server.ask("POST", "/api/offer", **again))[0] == 503:
+                await asyncio.sleep(0.2)
+        assert found[0] == 200  # not 404, after which a client would not try again
+        assert (await server.ask("DELETE", f"/api/offer/{found[1]['pc_id']}"))[0] == 200
         assert await server.candidate(kept.pc_id) == 200
         assert await server.candidate(lost.pc_id) == 404
         await server.ready()

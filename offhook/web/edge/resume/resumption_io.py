@@ -115,6 +115,11 @@ class Resumption:
         self._calls[call_id] = _ResumableCall(key_of(owner, token), agent, before)
         return token
 
+    def admits(self, call_id: str, owner: str, token: str) -> bool:
+        """Returns whether the token is that of a call; calls that have none need none."""
+        call = self._calls.get(call_id)
+        return call is None or call.key == key_of(owner, token)
+
     async def restore(self, leg: Leg) -> SavedCall | None:
         """Returns the call that a connected leg continues, which it takes over with its caller's
         details; None for a new call."""

@@ -209,6 +209,12 @@ async def test_a_caller_whose_server_falls_silent_goes_on_at_another(redis_url: 
         await until(first.ends)
         assert first.ends() == [str(End.CONTINUED_ELSEWHERE)]
 
+        # Nobody ends a call by its id, which is in the log.
+        call_id, _, token = new.partition(SEPARATOR)
+        for stranger in (call_id, f"{call_id}.{token[:-1]}x"):
+            assert (await two.http[1].delete(f"/api/offer/{stranger}")).status == 404
+        assert not second.ends()
+
         # The token that was used is of no use any more.
         await thief.call(two.http[0], pc_id)
         await until(lambda: first.turns().count(first.turns()[0]) == 2)  # greeted as everybody
