@@ -86,7 +86,8 @@ def test_the_configuration_is_what_an_edge_takes(overlay: str, tmp_path: Path) -
     assert config.server.admin_key
     assert config.webrtc.public_address == NODE
     assert config.webrtc.port == container(overlay, "edge").ports["webrtc-udp"]
-    assert config.tts.audio_cache == f"redis://:{SECRETS['redis-password']}@redis:6379/0"
+    redis = f"redis://:{SECRETS['redis-password']}@redis:6379/0"
+    assert config.server.redis == config.tts.audio_cache == redis
 
 
 @each_overlay
