@@ -7,6 +7,7 @@ from importlib import import_module
 NAMES = {
     "asr": "engines.asr",
     "asr_call": "calls.asr_call",
+    "balance": "scale.balance",
     "carriers": "carriers.carriers",
     "cpu_calls": "calls.cpu_calls",
     "loss": "media.loss",

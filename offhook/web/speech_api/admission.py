@@ -165,6 +165,20 @@ class Admission:
         lane.idle.add(ticket)
         ticket.lane, self.idle_since = "idle", now
 
+    def free_share(self, kind: Kind) -> float:
+        """Returns the share of the streams of a kind that are free, 0.0–1.0; 0.0 if none can be
+        opened and used.
+
+        Idle streams count too. How many of a server's callers speak at a moment is chance: clients
+        that chose among servers by it alone would spread their calls less evenly.
+        """
+        lane, limits = self.lanes[kind], self._limits
+        in_use, held = len(lane.streams), len(lane.streams) + len(lane.idle)
+        most = limits.streams + limits.idle_streams
+        if in_use >= limits.streams or held >= most:
+            return 0.0
+        return 1 - (in_use + held) / (limits.streams + most)
+
     def _check_streams(self, kind: Kind, has_room: bool = True) -> None:
         """Raises ApiError 503."""
         lane, most = self.lanes[kind], self._limits.streams

@@ -223,10 +223,7 @@ class SpeechServer:
 
     def free(self, kind: Kind) -> float:
         """Returns the free share of the streams of a kind; 0.0 while draining."""
-        if self.draining:
-            return 0.0
-        share = 1 - len(self.admission.lanes[kind].streams) / self._limits.streams
-        return round(max(0.0, share), 4)
+        return 0.0 if self.draining else round(self.admission.free_share(kind), 4)
 
     # --- engines ---
 

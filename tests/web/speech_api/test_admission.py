@@ -222,3 +222,25 @@ def test_uploads_together_have_so_much_room():
     room.release(1 << 20)
     room.reserve(2 << 20)
     assert room.taken == 3 << 20
+
+
+def test_the_free_share_counts_idle_streams_and_is_0_only_when_full():
+    door = Admission(Limits({}, 0, streams=4, idle_streams=12), {})
+    assert door.free_share("speech") == 1.0
+    idle = [door.open("speech", "", 0.0, idle=True) for _ in range(10)]
+    assert door.free_share("speech") == pytest.approx(1 - 10 / 20)
+    for ticket in idle[:4]:
+        assert door.free_share("speech") > 0.25
+        door.use(ticket)
+    assert door.free_share("speech") == 0.0
+    door.rest(idle[0], 0.0)
+    assert door.free_share("speech") == pytest.approx(1 - 13 / 20)
+    for _ in range(6):
+        door.open("speech", "", 0.0, idle=True)
+    assert door.free_share("speech") == 0.0
+
+
+def test_the_free_share_of_a_server_without_idle_streams_is_that_of_streams():
+    door = admission(streams=4)
+    door.open("speech", "", 0.0)
+    assert door.free_share("speech") == 0.75

@@ -199,9 +199,16 @@ class WorkerPool:
         elif worker.listed:
             worker.apply(event, now)
 
-    def receive_free(self, address: WorkerAddress, free: float, stream_share: float) -> None:
+    def receive_free(
+        self, address: WorkerAddress, free: float, stream_share: float | None = None
+    ) -> None:
+        """Handles what a worker says of itself, to a poll or to a stream that it has opened, which
+        does not say `stream_share`. When a worker is lost many streams open within a second, and
+        with polls alone each edge would send its own to whichever was freest before."""
         if (worker := self.workers.get(address)) is not None:
-            worker.free, worker.stream_share = free, stream_share
+            worker.free = free
+            if stream_share is not None:
+                worker.stream_share = stream_share
 
     def look(self, worker: PooledWorker, is_awaited: bool, now: float) -> Action:
         """Returns what the streams of a worker do, asked each LOOK_S; `is_awaited` is whether a

@@ -50,8 +50,19 @@ ATTEMPTS = 4
 EDGE = secrets.token_hex(8)
 """Random name of this process, for the choice of its subset."""
 UNLISTED = "no worker is listed there"
-T = TypeVar("T")
+T = TypeVar("T", bound="Greeting")
 Socket = aiohttp.ClientWebSocketResponse
+
+
+class Greeting(Protocol):
+    """The first message of a worker that has loaded."""
+
+    @property
+    def id(self) -> str:
+        """Returns the random name of its process; empty if it does not say how free it is."""
+
+    @property
+    def free(self) -> float: ...
 
 
 class WorkerStream(Protocol):
@@ -146,7 +157,10 @@ class Workers:
                 socket = await client.connect(path, query, autoping=autoping)
                 try:
                     async with asyncio.timeout(self._ready_timeout_s(client)):
-                        return client, socket, await ready(socket)
+                        greeting = await ready(socket)
+                        if greeting.id:
+                            self._pool.receive_free(client.address, greeting.free)
+                        return client, socket, greeting
                 except BaseException:
                     with suppress(*LOST):
                         await socket.close()
