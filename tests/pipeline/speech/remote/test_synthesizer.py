@@ -638,6 +638,32 @@ async def test_a_worker_lost_before_it_says_that_it_is_done_is_not_needed_again(
     assert said(await pieces(reply)) == ("hi ", "h")
 
 
+@pytest.mark.parametrize("awakes", [True, False])
+async def test_while_a_worker_is_silent_the_first_of_two_to_answer_is_heard(awakes: bool) -> None:
+    """Nothing is repeated if the first had only paused."""
+    reply, silent = unconnected()
+    other = Unconnected()
+    reply.write("one two ")
+    assert silent.texts() == "one two "
+    await silent.attempt.receive_audio(np.full(LETTER, ord("o"), np.int16))
+    reply._begin_hedge(other)  # type: ignore[arg-type]
+    assert other.texts() == "one two "
+    reply.write("three ")
+    assert (silent.texts(), other.texts()) == ("three ", "three ")
+    first = silent if awakes else other
+    for letter in "ne" if awakes else "one":
+        await first.attempt.receive_audio(np.full(LETTER, ord(letter), np.int16))
+    first.attempt.mark("one ")
+    assert (silent.was_abandoned, other.was_left) == (not awakes, awakes)
+    for word in ("two ", "three "):
+        await first.attempt.receive_audio(np.full(LETTER, ord(word[0]), np.int16))
+        first.attempt.mark(word)
+    reply.end()
+    first.attempt.finish()
+    assert said(await pieces(reply)) == ("one two three ", "onett")
+    await reply._connections.close()
+
+
 ACTIONS = st.lists(
     st.one_of(
         st.text("ab \n", max_size=6).map(lambda text: ("write", text)),
