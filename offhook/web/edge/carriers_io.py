@@ -337,7 +337,9 @@ class Carriers:
             return _document(retry(settings, where))
         saved = None
         if resumption is not None:
-            _, saved = await resumption.claim(key_of(_owner(settings, incoming), token))
+            outcome, saved = await resumption.claim(key_of(_owner(settings, incoming), token))
+            if outcome == "ended":  # and the carrier was not told, or not heard
+                return _document(hang_up())
         info = CallInfo(
             settings.provider, caller=incoming.caller, called=incoming.called, trunk=settings.name
         )

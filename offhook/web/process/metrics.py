@@ -268,7 +268,7 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
-        for outcome in ("resumed", "unknown", "refused", "unavailable"):
+        for outcome in ("resumed", "ended", "unknown", "refused", "unavailable"):
             resumed.labels(outcome)
         return lambda outcome: resumed.labels(outcome).inc()
 

@@ -28,7 +28,7 @@ from offhook.web.edge.resume.saved_call import (
     new_token,
     unpack,
 )
-from offhook.web.edge.resume.store_io import TTL_S, CallStore, StoreUnavailable
+from offhook.web.edge.resume.store_io import TTL_S, USED, CallStore, StoreUnavailable
 from offhook.web.process.metrics import Metrics
 
 REFRESH_S = TTL_S / 3
@@ -36,9 +36,10 @@ REFRESH_S = TTL_S / 3
 FLUSH_S = 2.0
 """Time limit in s for the last states to be written before calls are moved."""
 
-Outcome = Literal["resumed", "unknown", "refused", "unavailable"]
-"""Of a caller who comes back. unknown: the token was used, has expired or never was; refused: it
-is of another agent, or what was saved cannot be read; unavailable: Redis does not answer."""
+Outcome = Literal["resumed", "ended", "unknown", "refused", "unavailable"]
+"""Of a caller who comes back. ended: the call has, or was resumed before; unknown: the token has
+expired or never was; refused: it is of another agent, or what was saved cannot be read;
+unavailable: Redis does not answer."""
 
 LEFT = frozenset(
     (
@@ -156,6 +157,8 @@ class Resumption:
             return "unavailable", None
         if data is None:
             return "unknown", None
+        if data == USED:
+            return "ended", None
         try:
             saved = unpack(data)
         except ValueError as error:

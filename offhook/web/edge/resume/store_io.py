@@ -93,8 +93,9 @@ class CallStore:
         self.put(key, USED)
 
     async def claim(self, key: str) -> bytes | None:
-        """Returns a saved call, once: its token is useless then. None if it is unknown, expired, or
-        was taken or ended before. Raises StoreUnavailable within CLAIM_S."""
+        """Returns a saved call, once: its token is useless then. USED if it has ended or was
+        claimed before, None if it is unknown or has expired. Raises StoreUnavailable within
+        CLAIM_S."""
         waiting = self._waiting.pop(key, None)
         try:
             async with asyncio.timeout(CLAIM_S):
@@ -107,7 +108,7 @@ class CallStore:
             self._failed(error)
             raise StoreUnavailable from error
         if USED in (stored, waiting):
-            return None
+            return USED
         return waiting or (stored if isinstance(stored, bytes) else None)
 
     async def flush(self, limit_s: float) -> bool:

@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.auth.signatures import MAX_BODY_BYTES
-from offhook.telephony.carriers.rest.markup import WebhookCall, answer, parse_webhook, refusal
+from offhook.telephony.carriers.rest.markup import (
+    CONTINUING,
+    WebhookCall,
+    answer,
+    hang_up,
+    parse_webhook,
+    refusal,
+    retry,
+)
 from tests.telephony.carriers.auth.signing import carrier
 
 URL = "wss://voice.example.org/carriers/x/stream/Ab-_1"
@@ -143,6 +151,41 @@ class TestRefusal:
     def test_those_without_a_word_for_it_get_nothing_to_do(self):
         assert refusal(carrier("vonage")) == ("application/json", "[]")
         assert refusal(carrier("exotel")) == ("application/json", "{}")
+
+
+class TestContinuation:
+    """What a carrier does once our side has closed the stream."""
+
+    THEN = "https://voice.example.org/carriers/x/resume/Ab-_1?tries=1"
+
+    def test_twilios_library_writes_the_same(self):
+        twiml = pytest.importorskip("twilio.twiml.voice_response")
+        response, connect = twiml.VoiceResponse(), twiml.Connect()
+        connect.append(twiml.Stream(url=URL))
+        response.append(connect)
+        response.redirect(self.THEN, method="POST")
+        assert same(answer(carrier("twilio"), URL, then_url=self.THEN)[1], response.to_xml())
+        again, end = twiml.VoiceResponse(), twiml.VoiceResponse()
+        again.pause(length=1)
+        again.redirect(self.THEN, method="POST")
+        end.hangup()
+        assert same(retry(carrier("twilio"), self.THEN)[1], again.to_xml())
+        assert same(hang_up()[1], end.to_xml())
+
+    def test_plivos_library_writes_the_same(self):
+        xml = pytest.importorskip("plivo.xml")
+        again = xml.ResponseElement()
+        again.add(xml.WaitElement(length=1))
+        again.add(xml.RedirectElement(self.THEN, method="POST"))
+        assert same(retry(carrier("plivo"), self.THEN)[1], again.to_string(False))
+        stream, redirect = fromstring(answer(carrier("plivo"), URL, then_url=self.THEN)[1])
+        assert (stream.tag, stream.get("keepCallAlive")) == ("Stream", "true")
+        assert (redirect.tag, redirect.text) == ("Redirect", self.THEN)
+
+    @pytest.mark.parametrize("provider", [p for p in ASKING if p not in CONTINUING])
+    def test_others_are_not_asked_for_what_they_do_not_document(self, provider):
+        one = answer(carrier(provider), URL, then_url=self.THEN)
+        assert one == answer(carrier(provider), URL)
 
 
 WEBHOOKS = [

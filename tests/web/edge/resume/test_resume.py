@@ -291,7 +291,7 @@ async def test_a_token_of_one_agent_does_not_open_the_calls_of_another(redis_url
             headers = {"Authorization": "Bearer operator"}
             made = await two.http[0].post("/tokens", json={"agent": agent}, headers=headers)
             of[agent] = {"Authorization": f"Bearer {(await made.json())['token']}"}
-        for agent, outcome in (("desk", "refused"), ("sales", "unknown")):  # and it is used then
+        for agent, outcome in (("desk", "refused"), ("sales", "ended")):  # and it is used then
             client = two.client()
             if agent == "desk":
                 two.http[0].session.headers.update(of["sales"])
@@ -360,6 +360,8 @@ async def test_a_call_of_twilio_goes_on_when_its_server_drains(redis_url: str) -
 
             other = await answered(two.http[1], f"{path}?tries=1", form)
             assert other["then"] not in (one["then"], foreign["then"])
+            used = await two.http[1].post(path, data=form)
+            assert ElementTree.fromstring(await used.text())[0].tag == "Hangup"
             again = FarEndCall(Twilio(CallFacts(call_id="CA17")))
             await again.start(other["stream"])
             await until(lambda: RESUMED in second.turns())

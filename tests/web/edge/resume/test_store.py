@@ -12,7 +12,7 @@ import pytest
 
 from offhook.web.config.config import ConfigError
 from offhook.web.edge.resume import store_io
-from offhook.web.edge.resume.store_io import CallStore, StoreUnavailable
+from offhook.web.edge.resume.store_io import USED, CallStore, StoreUnavailable
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
 
 pytestmark = pytest.mark.asyncio
@@ -44,19 +44,19 @@ async def test_a_call_is_taken_over_once_and_its_old_server_learns_of_it(redis_u
         one.put("k", b"newest")
         assert await one.flush(SOON)
         assert await other.claim("k") == b"newest"
-        assert await other.claim("k") is None
-        assert await one.claim("k") is None
+        assert await other.claim("k") == USED
+        assert await one.claim("k") == USED
         one.put("k", b"later")
         assert await one.flush(SOON)
         assert taken == ["k"]
-        assert await other.claim("k") is None
+        assert await other.claim("k") == USED
 
 
 async def test_what_waits_is_found_by_the_same_process(redis_url: str) -> None:
     async with store(redis_url) as one, store(redis_url) as other:
         one.put("w", b"state")
         assert await one.claim("w") == b"state"
-        assert await other.claim("w") is None
+        assert await other.claim("w") == USED
 
 
 async def test_a_call_that_has_ended_is_not_taken(redis_url: str) -> None:
@@ -64,7 +64,7 @@ async def test_a_call_that_has_ended_is_not_taken(redis_url: str) -> None:
         one.put("e", b"state")
         one.end("e")
         assert await one.flush(SOON)
-        assert await other.claim("e") is None
+        assert await other.claim("e") == USED
         assert await other.claim("never") is None
 
 
