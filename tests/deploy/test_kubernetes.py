@@ -28,6 +28,7 @@ from tests.deploy.cluster import (
     selected,
 )
 from tests.deploy.servers import DEPLOY, ROOT, named
+from tests.deploy.test_dockerfile import steps_of
 
 pytestmark = pytest.mark.skipif(not HAS_KUSTOMIZE, reason="no kubectl or kustomize")
 NODE = "192.0.2.9"
@@ -99,7 +100,8 @@ def test_each_variable_is_read(overlay: str) -> None:
         used = set(re.findall(r"\$\((\w+)\)", json.dumps(it.spec)))
         values = it.environment(NODE)
         assert used <= values.keys()
-        for name in values.keys() - used - {"OFFHOOK_WORKER_API_KEY"}:
+        of_image = re.findall(r"(\w+)=", " ".join(steps_of("cuda", "ENV")))
+        for name in values.keys() - used - {"OFFHOOK_WORKER_API_KEY", *of_image}:
             section, _, key = name.removeprefix("OFFHOOK_").lower().partition("_")
             table = SipSettings if section == "sip" else Config.model_fields[section].annotation
             assert key in getattr(table, "model_fields", table.__dict__), name
