@@ -293,9 +293,11 @@ class LoadLeg(ReplayLeg):
 _NOTHING = np.zeros(SAMPLES_IN, np.int16)
 
 
-def encode(pcm: Pcm) -> Packets:
-    """Encodes 24 kHz samples to 20 ms Opus packets; the last is zero-padded."""
+def encode(pcm: Pcm, loss: float = 0.0) -> Packets:
+    """Encodes 24 kHz samples to 20 ms Opus packets, prepared for a share of them to be lost; the
+    last is zero-padded."""
     encoder = OpusEncoder(OpusSettings(dtx=False))
+    encoder.set_loss(loss)
     frames = -(-len(pcm) // SAMPLES_OUT)
     padded = np.zeros(frames * SAMPLES_OUT, np.int16)
     padded[: len(pcm)] = pcm

@@ -18,6 +18,7 @@ from offhook.bench.callers.report import page, ticks
 from offhook.bench.callers.summary import Result, failover_table, noticed, summarize, table
 from offhook.bench.callers.usage import Samples
 from offhook.bench.speech import number_words as nw
+from offhook.media.codecs.g711 import PcmuDecoder
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
 
 
@@ -32,7 +33,7 @@ def heard(arrivals: dict[int, float] | None = None, drop: frozenset[int] = froze
     ear.expect_reply()
     for number, pcm in enumerate(packets(10)):
         if number in drop:
-            ear.skip(1, 1)
+            ear.skip(1, 1, PcmuDecoder(), b"")
             continue
         at = number * 0.02
         ear.receive(pcm, at, 5 + at + (arrivals or {}).get(number, 0.0))
@@ -51,7 +52,7 @@ def test_jitter_within_the_buffer_is_not_heard() -> None:
 
 
 def test_a_stall_is_one_hole() -> None:
-    ear = heard({number: 0.5 for number in range(20, 50)})
+    ear = heard({number: 0.5 for number in range(20, 100)})
     assert ear.holes_ms == [pytest.approx(500 - BUFFER_S * 1000)]
 
 
@@ -160,6 +161,7 @@ class Tags(HTMLParser):
 
 def result(name: str, fault_at: float | None = None) -> Result:
     made = [CallRecord("webrtc 0.0", "webrtc", 10.0, 200.0, ended=40.0, ended_by="server", mos=4.2)]
+    made[0].words, made[0].transcript = [1, 2, 3, 1, 2, 3], [1, 2, 3, 2, 3]
     made.append(CallRecord("webrtc 0.1", "webrtc", 40.5, 300.0, ended=60.0, ended_by="caller"))
     spans = [{"name": "speech_end", "ms": 130}, {"name": "asr_final", "ms": 90}]
     turns = [

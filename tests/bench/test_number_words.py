@@ -61,6 +61,29 @@ def test_pieces_of_any_length_make_the_same_words() -> None:
     assert heard.text() == " ".join(said)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_packet_lost_here_and_there_hides_no_word(seed: int) -> None:
+    """Concealed by Opus, as in a receiver."""
+    chance, said = Random(seed), nw.line(30, Random(seed))
+    encoder, decoder = OpusEncoder(OpusSettings(dtx=False)), OpusDecoder()
+    encoder.set_loss(0.05)
+    pcm = np.concatenate((QUIET, nw.sound(said, lead_ms=nw.LEAD_MS), QUIET))
+    heard, lost = nw.WordCounter(), 0
+    was_lost = False
+    for frame in frames(pcm):
+        packet = encoder.encode(frame)
+        if was_lost:
+            recovered = decoder.recover(packet, 320)
+            heard.feed(decoder.conceal(320) if recovered is None else recovered)
+        was_lost = not was_lost and chance.random() < 0.02
+        lost += was_lost
+        if not was_lost:
+            heard.feed(decoder.decode(packet))
+    assert lost >= 2
+    levels = [nw.level_of(word) for word in said]
+    assert nw.compare(levels, heard.levels) == nw.Comparison(right=30)
+
+
 def test_the_end_of_a_line_repeated_is_said_twice() -> None:
     said = nw.line(20, Random(6))
     heard = nw.WordCounter()

@@ -168,6 +168,7 @@ class Caller:
         turn = self._turn
         assert turn is not None
         turn.at = now
+        self.record.words += turn.words
         if turn.interrupts and now - self.ear.loud_at > STOPPED_S:
             turn.stop_ms = max(0.0, self.ear.loud_at - self._onset) * 1000
         self._await_reply(now)
@@ -190,10 +191,12 @@ class Caller:
 
     def receive_transcript(self, text: str, now: float) -> None:
         """A final transcript; a turn may come in several."""
+        levels = [level_of(word) for word in text.split()]
+        self.record.transcript = [*(self.record.transcript or ()), *levels]
         turn = self._turn
         if turn is None or turn.key or self._doing is _Doing.LISTENING:
             return
-        self._transcript += [level_of(word) for word in text.split()]
+        self._transcript += levels
         turn.transcript = list(self._transcript)
         if self._doing is _Doing.WAITING:
             turn.final_ms = (now - turn.at) * 1000
@@ -204,7 +207,10 @@ class Caller:
 
     def end(self, now: float, by_server: bool) -> None:
         """The call is over."""
-        if self._turn is not None and self._doing is not _Doing.SAYING:
+        turn = self._turn
+        if turn is not None and self._doing is not _Doing.SAYING:
+            if turn.words and turn.transcript is None:
+                del self.record.words[-len(turn.words) :]  # its transcript was still to come
             self._end_turn(False)
         ear, record = self.ear, self.record
         record.ended, record.ended_by = now, "server" if by_server else "caller"

@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 
 from offhook.bench.speech.number_words import WordCounter
+from offhook.media.codecs.codec import Decoder
 from offhook.media.pcm import PACKET_MS, Pcm
 from offhook.media.rtp.quality import mos
 
@@ -65,11 +66,19 @@ class Ear:
         self.holes_ms = []
         self.counter = WordCounter(self._rate)
 
-    def skip(self, packets: int, dropped: int) -> None:
-        """Packets that did not arrive, of which `dropped` were dropped on purpose."""
+    def skip(self, packets: int, dropped: int, decoder: Decoder, following: bytes) -> None:
+        """Packets that did not arrive before that with the payload `following`, of which `dropped`
+        were dropped on purpose."""
         self.missing += packets - dropped
-        if packets <= CONCEALED_PACKETS and self.began_at is not None:
-            self.counter.conceal(packets * PACKET_MS)
+        if packets > CONCEALED_PACKETS:
+            return
+        samples = self._rate * PACKET_MS // 1000
+        concealed = [decoder.conceal(samples) for _ in range(packets - 1)]
+        recovered = decoder.recover(following, samples)
+        concealed.append(decoder.conceal(samples) if recovered is None else recovered)
+        if self.began_at is not None:
+            for pcm in concealed:
+                self.counter.feed(pcm)
 
     def receive(self, pcm: Pcm, at: float, arrived: float) -> None:
         """A packet whose place in the stream is `at` s."""

@@ -96,7 +96,7 @@ class PhoneCall:
         if self._first is None:
             self._first = timestamp
         elif (absent := uint16_diff(sequence, self._sequence) - 1) > 0:
-            ear.skip(absent, min(absent, self._dropped))
+            ear.skip(absent, min(absent, self._dropped), self._decoder, payload)
         self._sequence, self._dropped = sequence, 0
         at = uint32_diff(timestamp, self._first) / CLOCK_RATE
         ear.receive(self._decoder.decode(payload), at, arrived + self._way.delay_s())

@@ -40,8 +40,10 @@ from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import freeze_loaded_objects, run
 
 LINES = 24
-WORDS = (12, 26)
-"""Range of the number of words of a line: 1.2 to 2.6 s."""
+WORDS = (6, 13)
+"""Range of the number of words of a line: 1.5 to 2.9 s."""
+FEC_LOSS = 0.05
+"""Share of lost packets that the callers' Opus is prepared for, as browsers' is once some are."""
 RETRY_S = 2.0
 """Time in s after which a refused caller tries again."""
 
@@ -105,7 +107,7 @@ class Callers:
         self.report = Report()
         self._plan = plan
         self._lines = {
-            "opus": [SpokenLine(load.encode(pcm), words) for pcm, words in said],
+            "opus": [SpokenLine(load.encode(pcm, FEC_LOSS), words) for pcm, words in said],
             "pcmu": [SpokenLine(rtp.encode(pcm), words) for pcm, words in said],
         }
         room = np.random.default_rng(1).integers(-8, 9, RATE_OUT).astype(np.int16)

@@ -54,6 +54,11 @@ class CallRecord:
     """Why not."""
     ended: float | None = None
     ended_by: Literal["", "caller", "server"] = ""
+    words: list[int] = field(default_factory=list)
+    """Levels of all number words said, as far as a transcript of them was due."""
+    transcript: list[int] | None = None
+    """All of the server's final transcripts: one may come as late as the next line. None if this
+    kind of call does not get them."""
     packets: int = 0
     missing: int = 0
     """Packets of the server that never arrived, besides those dropped on purpose."""

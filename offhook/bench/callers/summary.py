@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from offhook.bench.callers.records import KINDS, Kind, Report, TurnRecord
+from offhook.bench.callers.records import KINDS, CallRecord, Kind, Report, TurnRecord
 from offhook.bench.callers.usage import Samples
-from offhook.bench.speech.number_words import Comparison, compare
+from offhook.bench.speech.number_words import WORD_MS, Comparison, compare
 from offhook.pipeline.conversation.latency import STAMPS
 
 
@@ -90,7 +90,7 @@ def summarize(report: Report, kind: Kind | None = None) -> Summary:
         holes=len(holes),
         holes_per_minute=round(len(holes) / minutes, 2) if minutes else 0.0,
         hole_ms=percentiles(holes),
-        recognized=asdict(recognized(lines)),
+        recognized=asdict(recognized(calls)),
         spoken=asdict(spoken(lines)),
         packets=sum(call.packets for call in connected),
         missing=sum(call.missing for call in connected),
@@ -101,15 +101,15 @@ def summarize(report: Report, kind: Kind | None = None) -> Summary:
 
 
 def _voice_minutes(turns: Sequence[TurnRecord]) -> float:
-    return sum(len(turn.voice) for turn in turns) / 600
+    return sum(len(turn.voice) for turn in turns) * WORD_MS / 60_000
 
 
-def recognized(turns: Iterable[TurnRecord]) -> Comparison:
-    """Words of callers beside transcripts, of turns that got one."""
+def recognized(calls: Iterable[CallRecord]) -> Comparison:
+    """Words of callers beside transcripts, of calls that get them."""
     total = Comparison()
-    for turn in turns:
-        if turn.words and turn.transcript is not None:
-            total += compare(turn.words, turn.transcript)
+    for call in calls:
+        if call.words and call.transcript is not None:
+            total += compare(call.words, call.transcript)
     return total
 
 
@@ -158,7 +158,7 @@ class Noticed:
 
 def noticed(run: str, report: Report, usual_final_ms: float) -> Noticed:
     lines = [turn for turn in report.turns if not turn.key]
-    words, voice = recognized(lines), spoken(lines)
+    words, voice = recognized(report.calls), spoken(lines)
     finals = [turn.final_ms - usual_final_ms for turn in lines if turn.final_ms is not None]
     holes = [ms for turn in lines for ms in turn.holes_ms]
     return Noticed(

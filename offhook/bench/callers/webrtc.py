@@ -61,7 +61,8 @@ class BrowserCall(ReplayLeg, LegListener):
         elif self._sequence is not None:
             absent = uint16_diff(packet.sequence_number, self._sequence) - 1
             if absent > 0:
-                ear.skip(absent, min(absent, self._dropped))
+                dropped = min(absent, self._dropped)
+                ear.skip(absent, dropped, self._decoder, packet.payload)
         self._sequence, self._dropped = packet.sequence_number, 0
         try:
             pcm = self._decoder.decode(packet.payload)

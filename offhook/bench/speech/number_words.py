@@ -1,6 +1,6 @@
 """Speech whose words can be counted exactly, and the engines that hear and speak it.
 
-A word is 100 ms of a synthetic voice at one of six levels, 3.5 dB apart. The voice is a vowel
+A word is 200 ms of a synthetic voice at one of six levels, 3.5 dB apart. The voice is a vowel
 that wanders like speech, so a voice activity detector takes it for speech, at a constant level, so
 the level survives resampling, G.711 and Opus. Adjacent words of a line differ; what a recognizer
 lost, repeated or misheard is therefore exactly the difference between two lists of words.
@@ -39,7 +39,7 @@ NUMBERS = ("zero", "one", "two", "three", "four", "five")
 LETTERS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot")
 """The words of agents, which sound the same: an agent that repeated the caller's own words could be
 taken for their echo."""
-WORD_MS = 100
+WORD_MS = 200
 LEAD_MS = 300
 """The first word of a caller's line lasts this much longer, so that it is not lost while a voice
 activity detector makes up its mind."""
@@ -52,8 +52,9 @@ QUIETEST_DBFS = LOUDEST_DBFS - (len(NUMBERS) - 0.5) * STEP_DB
 BLOCK_MS = 10
 SMOOTHED_BLOCKS = 2
 """Blocks over which a level is averaged: 20 ms, as the voice is levelled."""
-CONFIRMED_BLOCKS = 4
-"""Blocks of the same level that make a word; a concealed packet makes fewer."""
+CONFIRMED_BLOCKS = 8
+"""Blocks of a level that make a word, not necessarily in a row: a packet lost within a word, and
+what a decoder makes of the one after it, neither hide it nor make another."""
 VOICE_S = 10
 """Length of the voice, which then starts again."""
 
@@ -154,8 +155,8 @@ class WordCounter:
         self._power = 0.0
         """Of the block before."""
         self._last = -1
-        self._same = 0
-        """Blocks in a row at the level `_last`."""
+        self._others = [0] * (len(NUMBERS) + 1)
+        """Blocks of each other level, silence the last, since the current one was steady."""
         self._current = -1
         """Level of the word that goes on; -1 in silence."""
         self._length = 0
@@ -175,19 +176,18 @@ class WordCounter:
             self._power = power
             self._add(level_at(mean))
 
-    def conceal(self, ms: int) -> None:
-        """Goes on with the last level in place of sound that is missing, as a receiver does."""
-        for _ in range(ms // BLOCK_MS):
-            self._add(self._last)
-
     def _add(self, level: int) -> None:
-        self._same = self._same + 1 if level == self._last else 1
-        self._last = level
+        steady, self._last = level == self._last, level
         if level == self._current:
             self._length += 1
-        elif self._same == CONFIRMED_BLOCKS:
-            self._lead = LEAD_MS // BLOCK_MS if self._current < 0 else 0
-            self._current, self._length, self._counted = level, CONFIRMED_BLOCKS, 0
+            if steady:
+                self._others = [0] * len(self._others)
+        else:
+            self._others[level] += 1
+            if self._others[level] == CONFIRMED_BLOCKS:
+                self._lead = LEAD_MS // BLOCK_MS if self._current < 0 else 0
+                self._current, self._length, self._counted = level, CONFIRMED_BLOCKS, 0
+                self._others = [0] * len(self._others)
         if self._current < 0:
             return
         # Blocks between two words may count for either: a second word needs most of its length.
@@ -308,7 +308,7 @@ class NumberSynthesizer:
 
     name = "number-words"
 
-    def __init__(self, pace: float = 0.5) -> None:
+    def __init__(self, pace: float = 0.25) -> None:
         """`pace` is the time a word takes to synthesize, of the time that it sounds."""
         self._word_s = pace * WORD_MS / 1000
 
@@ -360,7 +360,7 @@ class NumberSynthesizerStream:
                 await asyncio.sleep(self._word_s)
 
 
-def worker(kind: str, settings: WorkerSettings, pace: float = 0.5) -> Worker[Any]:
+def worker(kind: str, settings: WorkerSettings, pace: float = 0.25) -> Worker[Any]:
     """Returns a worker with one of these engines, `kind` asr or tts."""
     if kind == "asr":
         return Worker(settings, lambda told: NumberRecognizer(), AsrMetrics())
@@ -375,7 +375,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--max-streams", type=int, default=400)
     parser.add_argument("--drain-seconds", type=float, default=30.0)
     parser.add_argument(
-        "--pace", type=float, default=0.5, help="seconds of synthesis for a second of sound (0.5)"
+        "--pace", type=float, default=0.25, help="seconds of synthesis for a second of sound (0.25)"
     )
     parser.add_argument("--log-level", default="WARNING")
     a = parser.parse_args(argv)

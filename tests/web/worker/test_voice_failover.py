@@ -32,7 +32,7 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def worker() -> AsyncIterator[tuple[str, Process]]:
-    """A process that speaks a word of 100 ms each 50 ms, and its address."""
+    """A process that speaks a word of 200 ms each 50 ms, and its address."""
     address = f"127.0.0.1:{free_port()}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = await asyncio.create_subprocess_exec(
