@@ -254,6 +254,12 @@ class WorkerPool:
                     break  # of the subset only those that take streams
         return None
 
+    def has_ready(self, avoid: Collection[WorkerAddress] = ()) -> bool:
+        """Returns whether a worker may take a stream, but for those to avoid."""
+        return any(
+            worker.state in PREFERENCE[0] and worker.address not in avoid for worker in self._ranked
+        )
+
     def watched(self) -> list[PooledWorker]:
         """Returns the subset, and those that would be in it if they were usable."""
         watched: list[PooledWorker] = []

@@ -134,6 +134,10 @@ class Workers:
             return None
         return next((client for client in clients if client.address == chosen.address), None)
 
+    def has_ready(self, avoid: Collection[WorkerClient] = ()) -> bool:
+        """Returns whether a worker may take a stream, but for those to avoid."""
+        return self._pool.has_ready({client.address for client in avoid})
+
     async def connect(
         self,
         path: str,

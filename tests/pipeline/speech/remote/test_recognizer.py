@@ -101,6 +101,10 @@ def sound(*values: int) -> Pcm:
     return np.repeat(np.array(values, np.int16), TENTH)
 
 
+def awaited(stream: RemoteStream) -> bool:
+    return stream._connection is not None and stream._connection.sender.is_awaited
+
+
 class Server(LosableServer):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -253,7 +257,7 @@ async def test_losses_in_quick_succession_cost_no_words(
     async with connected(server) as stream:
         for value in range(retry.MAX_LOSSES):
             stream.feed(sound(value))
-            await until(lambda: stream._on_wire)
+            await until(lambda: awaited(stream))
             await server.down()
             await server.up()
         (utterance,) = stream.queue
@@ -273,14 +277,14 @@ async def test_suspects_are_tried_again_one_at_a_time(
     for _ in range(retry.SUSPECT_LOSSES):
         for number, stream in enumerate(streams):
             stream.feed(sound(number))
-        await until(lambda: all(stream._on_wire for stream in streams))
+        await until(lambda: all(awaited(stream) for stream in streams))
         await server.down()
         await server.up()
     heard: list[str] = []
     for _ in streams:
-        await until(lambda: any(stream._on_wire for stream in streams))
+        await until(lambda: any(awaited(stream) for stream in streams))
         await asyncio.sleep(0.2)
-        (alone,) = [stream for stream in streams if stream._on_wire]
+        (alone,) = [stream for stream in streams if awaited(stream)]
         alone.finish()
         heard += [final.text for final in await finals(alone)]
     assert sorted(heard) == ["0 0", "1 1", "2 2"]
@@ -296,7 +300,7 @@ async def test_sound_that_no_worker_survives_is_given_up(
     async with connected(server) as stream:
         for _ in range(retry.MAX_LOSSES):
             stream.feed(sound(1))
-            await until(lambda: stream._on_wire)
+            await until(lambda: awaited(stream))
             await server.down()
             await server.up()
         (final,) = await finals(stream)
