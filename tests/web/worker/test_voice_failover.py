@@ -1,16 +1,10 @@
 """A voice that several workers can speak, as processes that die, hang and drain in mid-reply."""
 
 import asyncio
-import os
 import signal
-import socket
-import sys
-from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
 from random import Random
 
-import aiohttp
 import numpy as np
 import pytest
 
@@ -18,51 +12,9 @@ from offhook.bench.speech.number_words import LETTERS, WordCounter, level_of
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSpeech, RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Speech
-from tests.web.worker.workers import ROOT, SOON, until
+from tests.web.worker.workers import SOON, number_workers, until
 
-WORKER = (sys.executable, "-m", "offhook.bench.speech.number_words", "tts", "--drain-seconds", "60")
 WORDS = 16
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-@asynccontextmanager
-async def worker() -> AsyncIterator[tuple[str, Process]]:
-    """A process that speaks a word of 200 ms each 50 ms, and its address."""
-    address = f"127.0.0.1:{free_port()}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = await asyncio.create_subprocess_exec(
-        *WORKER, "--listen", address, env=environment, cwd=ROOT
-    )
-    try:
-        yield f"http://{address}", process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-@asynccontextmanager
-async def workers(count: int) -> AsyncIterator[dict[str, Process]]:
-    async with AsyncExitStack() as stack:
-        all_of_them = dict([await stack.enter_async_context(worker()) for _ in range(count)])
-        async with aiohttp.ClientSession() as http, asyncio.timeout(SOON):
-            for url in all_of_them:
-                while not await is_ready(http, url):
-                    await asyncio.sleep(0.1)
-        yield all_of_them
-
-
-async def is_ready(http: aiohttp.ClientSession, url: str) -> bool:
-    try:
-        async with http.get(f"{url}/readyz") as answer:
-            return answer.status == 200
-    except aiohttp.ClientError:
-        return False
 
 
 def line(chance: Random) -> list[str]:
@@ -118,7 +70,7 @@ def test_repetition_is_told_from_loss(several: bool) -> None:
 
 async def test_a_worker_that_hangs_drains_or_dies_in_mid_reply_costs_no_word() -> None:
     chance = Random(1)
-    async with workers(3) as processes:
+    async with number_workers("tts", 3) as processes:
         synthesizer = RemoteSynthesizer(list(processes))
         await synthesizer.start()
         undisturbed = await spoken_through(synthesizer, line(chance), lambda url: None)

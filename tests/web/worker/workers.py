@@ -2,10 +2,11 @@
 
 import asyncio
 import os
+import socket
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,3 +127,48 @@ class LosableServer:
         await self._runner.cleanup()
         await self.worker.close()
         self._runner = None
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@asynccontextmanager
+async def number_worker(kind: str) -> AsyncIterator[tuple[str, Process]]:
+    """A process that hears or speaks numbers, and its address."""
+    address = f"127.0.0.1:{free_port()}"
+    module = "offhook.bench.speech.number_words"
+    line = (sys.executable, "-m", module, kind, "--drain-seconds", "60")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(
+        *line, "--listen", address, env=environment, cwd=ROOT
+    )
+    try:
+        yield f"http://{address}", process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@asynccontextmanager
+async def number_workers(kind: str, count: int) -> AsyncIterator[dict[str, Process]]:
+    async with AsyncExitStack() as stack:
+        all_of_them = dict(
+            [await stack.enter_async_context(number_worker(kind)) for _ in range(count)]
+        )
+        async with aiohttp.ClientSession() as http, asyncio.timeout(SOON):
+            for url in all_of_them:
+                while not await is_ready(http, url):
+                    await asyncio.sleep(0.1)
+        yield all_of_them
+
+
+async def is_ready(http: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with http.get(f"{url}/readyz") as answer:
+            return answer.status == 200
+    except aiohttp.ClientError:
+        return False

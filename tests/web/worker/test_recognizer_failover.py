@@ -1,0 +1,123 @@
+"""A recognizer with several workers, processes that die, hang, drain and leave the list in
+mid-utterance: no word is lost or said twice."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from offhook.bench.speech.number_words import line, sound
+from offhook.media.pcm import RATE_IN
+from offhook.pipeline.speech.recognizer import Final
+from offhook.pipeline.speech.remote import worker_list_io
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer, RemoteStream
+from tests.web.worker.workers import SOON, number_workers, until
+
+CALLERS = 6
+WORDS = 20
+PIECE = RATE_IN // 10
+
+
+@asynccontextmanager
+async def directory() -> AsyncIterator[tuple[str, list[str]]]:
+    """A URL that lists workers, and the list."""
+    listed: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"workers": [{"url": url} for url in listed]})
+
+    app = web.Application()
+    app.router.add_get("/workers/asr", answer)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/workers/asr")), listed
+
+
+class Caller:
+    def __init__(self, stream: RemoteStream, number: int) -> None:
+        self.stream = stream
+        self._chance = Random(number)
+        self._events = stream.events()
+
+    @property
+    def worker(self) -> str:
+        """Its address; empty while there is none."""
+        connection = self.stream._connection
+        return connection.client.url if connection is not None else ""
+
+    async def say(self, reached: Callable[[], None]) -> None:
+        """Says a line, calls `reached` in its middle, and checks what was heard."""
+        words = line(WORDS, self._chance)
+        pcm = sound(words, RATE_IN)
+        for number, start in enumerate(range(0, len(pcm), PIECE)):
+            self.stream.feed(pcm[start : start + PIECE])
+            await asyncio.sleep(0.02)
+            if number == WORDS // 2:
+                reached()
+        self.stream.finish()
+        async for event in self._events:
+            if isinstance(event, Final):
+                assert not event.lost
+                assert event.text.split() == words
+                return
+
+
+async def all_say(callers: list[Caller], disturb: Callable[[], None] = lambda: None) -> None:
+    """All say a line; `disturb` is called once all are in its middle."""
+    left = len(callers)
+
+    def reached() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            disturb()
+
+    async with asyncio.timeout(SOON):
+        await asyncio.gather(*(caller.say(reached) for caller in callers))
+
+
+async def test_no_word_is_lost_or_said_twice_whatever_happens_to_a_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_list_io, "RESOLVE_S", 0.2)
+    monkeypatch.setattr(worker_list_io, "DIRECTORY_S", 0.2)
+    async with number_workers("asr", 3) as processes, directory() as (url, listed):
+        first, second, _ = processes
+        listed += [first, second]
+        recognizer = RemoteRecognizer(url)
+        await recognizer.start()
+        callers = [Caller(await recognizer.open(), number) for number in range(CALLERS)]
+        await all_say(callers)
+        assert {caller.worker for caller in callers} <= {first, second}
+
+        hung = callers[0].worker
+        await all_say(callers, lambda: processes[hung].send_signal(signal.SIGSTOP))
+        assert recognizer.losses["hung"] >= 1
+        assert callers[0].worker != hung
+        processes[hung].send_signal(signal.SIGCONT)
+        await all_say(callers)
+
+        await until(lambda: recognizer.workers.counts()["ready"] == 2)
+        removed = callers[0].worker
+        listed[:] = [url for url in processes if url != removed]
+        await all_say(callers)
+        await until(lambda: all(caller.worker not in ("", removed) for caller in callers))
+
+        drained, losses = callers[0].worker, recognizer.losses.total()
+        await all_say(callers, lambda: processes[drained].send_signal(signal.SIGTERM))
+        await until(lambda: all(caller.worker not in ("", drained) for caller in callers))
+        await until(lambda: processes[drained].returncode == 0)
+        assert recognizer.losses.total() == losses, "nothing was played again"
+
+        listed[:] = processes
+        await until(lambda: recognizer.workers.counts()["ready"] == 2)
+        killed = callers[0].worker
+        await all_say(callers, lambda: processes[killed].send_signal(signal.SIGKILL))
+        await all_say(callers)
+        for caller in callers:
+            await caller.stream.close()
+        await recognizer.close()
