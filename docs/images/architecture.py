@@ -1,4 +1,4 @@
-"""The picture of the architecture, in a light and a dark version, beside this file."""
+"""The pictures of the documents, each in a light and a dark version, beside this file."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ INK = {
              "edge": "#12261d", "accent": "#3fb27f", "worker": "#2b1f12", "warm": "#e09b50"},
 }  # fmt: skip
 WIDTH, HEIGHT = 960, 400
+CELL_HEIGHT = 300
 
 
 def text(x: float, y: float, words: str, ink: str, size: int = 14, weight: int = 400) -> str:
@@ -37,17 +38,23 @@ def arrow(x1: int, y1: int, x2: int, y2: int, ink: str) -> str:
     )
 
 
+def begun(height: int, title: str, ink: dict[str, str]) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'
+        ' font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">',
+        f"<title>{title}</title>",
+        '<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7"'
+        f' orient="auto-start-reverse"><path d="M0 0 8 4 0 8z" fill="{ink["line"]}"/>',
+        "</marker></defs>",
+    ]
+
+
 def picture(ink: dict[str, str]) -> str:
     both = (ink["text"], ink["soft"])
     near, warm = (ink["box"], ink["line"]), (ink["worker"], ink["warm"])
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
-        ' font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">',
-        "<title>Browsers, phones, carriers and programs reach an edge; speech engines run in it,"
-        " in workers or elsewhere</title>",
-        '<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7"'
-        f' orient="auto-start-reverse"><path d="M0 0 8 4 0 8z" fill="{ink["line"]}"/>',
-        "</marker></defs>",
+        *begun(HEIGHT, "Browsers, phones, carriers and programs reach an edge; speech engines run"
+               " in it, in workers or elsewhere", ink),
         box(10, 20, 180, 72, *near, "Browsers", "WebRTC, RTVI", *both),
         box(10, 112, 180, 72, *near, "Phones", "SIP, RTP, SRTP", *both),
         box(10, 204, 180, 72, *near, "Carriers", "Twilio and its kin", *both),
@@ -74,6 +81,40 @@ def picture(ink: dict[str, str]) -> str:
     return "".join(parts) + "</svg>\n"
 
 
+def cell(ink: dict[str, str]) -> str:
+    both = (ink["text"], ink["soft"])
+    near, warm = (ink["box"], ink["line"]), (ink["worker"], ink["warm"])
+    green = (ink["edge"], ink["accent"])
+    parts = [
+        *begun(CELL_HEIGHT, "A cell: two Kamailios and a balancer in front of edges, which choose"
+               " among recognition and voice workers themselves; Redis beside them", ink),
+        f'<rect x="215" y="10" width="735" height="280" rx="10" fill="none"'
+        f' stroke="{ink["line"]}" stroke-dasharray="6 5"/>',
+        text(582, 34, "a cell: at most 12,500 calls", ink["soft"], 14, 600),
+        box(10, 60, 150, 62, *near, "Phones", "SIP", *both),
+        box(10, 190, 150, 62, *near, "Browsers", "and carriers, by HTTPS", *both),
+        box(235, 60, 150, 62, *near, "Kamailio, two", "signalling only", *both),
+        box(235, 190, 150, 62, *near, "HTTP balancer", "signalling only", *both),
+        box(455, 60, 180, 110, *green, "Edges", "27 calls a process", "sound, turns, agent",
+            "choose workers", *both),
+        box(455, 205, 180, 62, *near, "Redis", "2 kB a call", *both),
+        box(730, 60, 200, 62, *warm, "ASR workers", "a GPU each, or cores", *both),
+        box(730, 142, 200, 62, *warm, "TTS workers", "a GPU each, or cores", *both),
+        box(730, 218, 200, 56, *near, "List of workers", "DNS, Ray, or by hand",
+            *both),
+    ]  # fmt: skip
+    line = ink["line"]
+    parts += [arrow(163, y, 232, y, line) for y in (91, 221)]
+    parts += [arrow(388, 91, 452, 91, line), arrow(388, 215, 452, 150, line)]
+    parts += [arrow(638, 91, 727, 91, line), arrow(638, 145, 727, 168, line)]
+    parts += [arrow(545, 173, 545, 202, line)]
+    return "".join(parts) + "</svg>\n"
+
+
+PICTURES = {"architecture": picture, "cell": cell}
+
+
 if __name__ == "__main__":
-    for look, ink in INK.items():
-        (Path(__file__).parent / f"architecture-{look}.svg").write_text(picture(ink))
+    for name, draw in PICTURES.items():
+        for look, ink in INK.items():
+            (Path(__file__).parent / f"{name}-{look}.svg").write_text(draw(ink))

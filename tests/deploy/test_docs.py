@@ -74,9 +74,10 @@ def test_the_reference_is_what_the_code_says(page: str) -> None:
 
 def test_the_pictures_are_what_their_script_draws() -> None:
     script = runpy.run_path(str(ROOT / "docs/images/architecture.py"))
-    for look, ink in script["INK"].items():
-        drawn = (ROOT / f"docs/images/architecture-{look}.svg").read_text()
-        assert drawn == script["picture"](ink)
+    for name, draw in script["PICTURES"].items():
+        for look, ink in script["INK"].items():
+            drawn = (ROOT / f"docs/images/{name}-{look}.svg").read_text()
+            assert drawn == draw(ink)
 
 
 def test_the_site_can_be_built(tmp_path: Path) -> None:
