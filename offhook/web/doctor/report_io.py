@@ -49,6 +49,7 @@ PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
 """Versions whose private API is used or whose behaviour was measured."""
 GPU_QUERY_TIMEOUT_S = 5
 WORKER_TIMEOUT_S = 5
+REDIS_S = 2
 SILENCE = np.zeros(512, np.int16)
 """One input window of the VAD models."""
 
@@ -214,6 +215,18 @@ def _wyoming(config: Config) -> str:
     return f"{host}:{port} is free, for {admitted}"
 
 
+def _redis(url: str) -> str:
+    """Raises OSError, ValueError or ImportError."""
+    from redis import Redis, RedisError
+
+    try:
+        with Redis.from_url(url, socket_timeout=REDIS_S, socket_connect_timeout=REDIS_S) as redis:
+            redis.ping()
+    except RedisError as error:
+        raise OSError(f"Redis: {error}") from error
+    return "Redis answers: calls continue at another server"
+
+
 def _recordings(config: Config) -> str:
     directory = config.recording.directory
     check_writable(directory)
@@ -343,6 +356,9 @@ def examine(path: Path | None) -> list[Finding]:
     ]
     if config.speech.wyoming:
         findings.append(_attempt("home assistant", lambda: _wyoming(config)))
+    if config.server.redis:
+        check = partial(_redis, config.server.redis)
+        findings.append(_attempt("saved calls", check, "calls go on, but end with this server"))
     if config.recording.enabled:
         findings.append(_attempt("recording", lambda: _recordings(config)))
     if config.log.calls is not None:

@@ -19,6 +19,7 @@ from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import Speller
 from tests.pipeline.speech.openai.openai_server import openai_stub
+from tests.pipeline.speech.voice.test_audio_cache import redis_server
 from tests.support import tiny_sherpa
 from tests.web.worker.workers import worker_app
 
@@ -390,3 +391,19 @@ def test_pocket_tts_is_described(tmp_path, settings, subject, verdict, says):
     finding = found(examine(path), subject)
     assert finding.verdict == verdict
     assert says in finding.detail
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_a_redis_for_saved_calls_is_asked(tmp_path):
+    pytest.importorskip("redis")
+    path = tmp_path / "offhook.toml"
+    path.write_text('[server]\nredis = "redis://:secret@127.0.0.1:1/0"')
+    gone = found(examine(path), "saved calls")
+    assert gone.verdict == "note"
+    assert gone.detail.endswith("calls go on, but end with this server")
+    assert "secret" not in gone.detail
+    with redis_server(tmp_path) as url:
+        path.write_text(f'[server]\nredis = "{url}"')
+        assert found(examine(path), "saved calls").verdict == "ok"
+    path.unlink()
+    assert all(f.subject != "saved calls" for f in examine(None))
