@@ -5,11 +5,12 @@ import json
 import subprocess
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
-from offhook.pipeline.speech.remote.worker_list_io import UNIX
+from offhook.pipeline.speech.remote.pool import WorkerAddress
+from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
+from offhook.pipeline.speech.remote.worker_list_io import WorkerList
 from offhook.web.config.config import AUTO, OPENAI, Asr, Config, Tts, load
 from offhook.web.doctor.call_cost_io import measure
 from offhook.web.doctor.sizing import (
@@ -75,42 +76,27 @@ def _engine(config: Config, kind: Kind, machine: Machine, host: Host) -> Engine:
 
 async def _workers(kind: Kind, section: Asr | Tts) -> Engine:
     """Asks the workers of the configuration how many streams they take."""
-    given = [section.url] if isinstance(section.url, str) else list(section.url)
-    found = await asyncio.gather(*(_listed(url) for url in given))
-    urls = [url for listed in found for url in listed]
-    states = await asyncio.gather(*(_answer(url, "/readyz", section.api_key) for url in urls))
-    most = [int(state["max_streams"]) for state in states if state.get("max_streams")]
-    if not most:
+    given = [section.url] if isinstance(section.url, str) else section.url
+    listed = WorkerList(given)
+    async with aiohttp.ClientSession() as http:
+        await listed.refresh(http)
+    asking = (_readiness(kind, address, section.api_key) for address in listed.addresses)
+    states = [state for state in await asyncio.gather(*asking) if state.get("max_streams")]
+    if not states:
         return Engine(f"of {', '.join(given)}, where no worker answers", None)
-    names = [str(state.get("model", "")).rpartition("/")[2] for state in states]
-    source = f"as the {len(most)} worker{'s' * (len(most) > 1)} of [{kind}] url take"
-    cost = EngineCost("", "", "worker", sum(most) / len(most), source)
-    return Engine(next(filter(None, names), "of workers"), cost)
+    name = str(states[0].get("model", "")).rpartition("/")[2] or "of workers"
+    source = f"as the {len(states)} worker{'s' * (len(states) > 1)} of [{kind}] url take"
+    most = sum(int(state["max_streams"]) for state in states) / len(states)
+    return Engine(name, EngineCost("", "", "worker", most, source))
 
 
-async def _listed(url: str) -> list[str]:
-    """Returns the workers that a URL stands for: a list's, or itself."""
-    if url.startswith(UNIX) or urlsplit(url).path in ("", "/", "/v1"):
-        return [url]
-    listed = (await _answer(url, "", "")).get("workers", ())
-    return [str(worker["url"]) for worker in listed]
-
-
-async def _answer(url: str, path: str, api_key: str) -> dict[str, Any]:
-    """Returns a JSON object; empty without one."""
-    socket = url.removeprefix(UNIX)
-    base = "http://localhost" if socket != url else url
-    if path:
-        base = base.rstrip("/").removesuffix("/v1") + path
-    connector = aiohttp.UnixConnector(socket) if socket != url else aiohttp.TCPConnector()
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    limit = aiohttp.ClientTimeout(ANSWER_S)
+async def _readiness(kind: Kind, address: WorkerAddress, api_key: str) -> dict[str, Any]:
+    """Returns the body of a worker's /readyz; empty without an answer."""
+    client = WorkerClient(kind, address.url, api_key, address.ip)
     try:
-        async with (
-            aiohttp.ClientSession(connector=connector, headers=headers, timeout=limit) as http,
-            http.get(base) as response,
-        ):
-            answer = await response.json(content_type=None)
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(ANSWER_S):
+            return (await client.readiness())[1]
+    except TimeoutError:
         return {}
-    return dict(answer) if isinstance(answer, dict) else {}
+    finally:
+        await client.close()

@@ -127,18 +127,27 @@ def test_no_number_of_calls_is_refused(number, capsys):
     assert "no number of calls" in capsys.readouterr().err or number == "-1"
 
 
-async def test_workers_are_asked_what_they_take(tmp_path, monkeypatch):
+async def test_the_workers_of_a_list_are_asked_what_they_take(tmp_path, monkeypatch):
     async def ready(request: web.Request) -> web.Response:
         return web.json_response({"ready": True, "model": "org/good-ears", "max_streams": 100})
 
+    async def listed(request: web.Request) -> web.Response:
+        return web.json_response(
+            {"workers": [{"url": url}, {"url": f"http://localhost:{server.port}"}]}
+        )
+
     app = web.Application()
     app.router.add_get("/readyz", ready)
+    app.router.add_get("/workers", listed)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sizing_io, "measure", lambda: REFERENCE)
     async with TestServer(app, host="127.0.0.1") as server:
-        monkeypatch.setenv("OFFHOOK_ASR_URL", f"http://127.0.0.1:{server.port}")
+        url = f"http://127.0.0.1:{server.port}"
+        monkeypatch.setenv("OFFHOOK_ASR_URL", f"{url}/workers")
+        monkeypatch.setenv("OFFHOOK_TTS_URL", "http://127.0.0.1:1")
         told = json.loads(await asyncio.to_thread(sizing_io.report, 500, None, True))
-    asr = told["needs"][1]
+    [_, asr] = told["needs"]
     assert asr["part"] == "recognition, good-ears"
     assert asr["processes"] == 3  # 286 callers at once
-    assert "as the 1 worker of [asr] url take" in asr["why"]
+    assert "100 a worker, as the " in asr["why"]
+    assert any("[tts] of http://127.0.0.1:1, where no worker answers" in n for n in told["notes"])
