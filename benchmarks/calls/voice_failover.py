@@ -15,6 +15,7 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from random import Random
 from time import monotonic
 
@@ -111,7 +112,9 @@ class Workers:
 
 async def speak(synthesizer: RemoteSynthesizer, chance: Random, row: Row) -> None:
     """Speaks one reply and plays it as it comes."""
-    words = [chance.choice(LETTERS) for _ in range(chance.randint(15, 40))]
+    drawn = [chance.choice(LETTERS) for _ in range(chance.randint(15, 40))]
+    # Adjacent words differ, so that each can be counted.
+    words = [word for word, following in pairwise((*drawn, "")) if word != following]
     reply = synthesizer.open()
     asked = monotonic()
 
