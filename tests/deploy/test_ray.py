@@ -6,6 +6,7 @@ The figures of docs/ray.md are this file's with `-o junit_family=xunit1 --junitx
 import ast
 import asyncio
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -17,12 +18,17 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import aiohttp
 import pytest
 import yaml
 
+from offhook.bench.speech import number_words as nw
+from offhook.media.pcm import RATE_IN
+from offhook.pipeline.speech.recognizer import Final
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.cli.parser import parser
 from tests.deploy.servers import DEPLOY, ROOT
 from tests.web.worker.workers import gone, told
@@ -34,8 +40,9 @@ needs_ray = pytest.mark.skipif(
     not (RAY / "bin/ray").exists(), reason="no Ray: `make ray`, or name its folder in OFFHOOK_RAY"
 )
 needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server")
-KEY = secrets.token_hex(16)
+KEY, PASSWORD = secrets.token_hex(16), secrets.token_hex(16)
 START_S = 120
+NODE = ("--num-cpus=8", "--num-gpus=2")  # Ray only counts
 Record = Callable[[str, object], None]
 
 
@@ -85,6 +92,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.max_streams = 40
         self.redis, self.port, self.dashboard, self.http = (free_port() for _ in range(4))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))  # sends nothing; Ray does not stay on loopback
@@ -96,12 +104,16 @@ class Cluster:
             "RAY_TMPDIR": str(folder),
             "RAY_PORT": str(self.port),
             "RAY_REDIS_ADDRESS": f"127.0.0.1:{self.redis}",
+            "RAY_REDIS_PASSWORD": PASSWORD,
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "OFFHOOK_WORKER_API_KEY": KEY,
         }
         self._redis = subprocess.Popen(
-            ["redis-server", "--port", str(self.redis), "--bind", "127.0.0.1", "--save", ""],
+            [
+                *("redis-server", "--port", str(self.redis), "--bind", "127.0.0.1", "--save", ""),
+                *("--requirepass", PASSWORD),
+            ],
             stdout=subprocess.DEVNULL,
             cwd=folder,
         )
@@ -111,15 +123,17 @@ class Cluster:
         self._run("head", FOLDER / "start", "head", self.address, *dashboard)
 
     def start_node(self) -> None:
-        self._run("node", FOLDER / "start", "node", self.address, self.address, "--num-cpus=8")
+        self._run("node", FOLDER / "start", "node", self.address, self.address, *NODE)
 
     def deploy(self, command: list[str], **options: Any) -> None:
-        """Replaces what runs; returns before it does."""
+        """Replaces what runs; returns before it does. Each deployment has another limit of streams,
+        by which its workers are known."""
+        self.max_streams += 1
         application = {
             "name": "asr",
             "route_prefix": "/asr",
             "import_path": "offhook.web.worker.ray_io:app",
-            "args": {"command": command},
+            "args": {"command": [*command, "--max-streams", str(self.max_streams)]},
             "deployments": [{"name": "Worker", **options}],
         }
         config = {
@@ -186,12 +200,13 @@ class Cluster:
             return []
 
     async def until_listed(self, right: Callable[[list[str]], bool]) -> tuple[list[str], float]:
-        """The list once it is right and all in it are ready, and the time in s until then."""
+        """The list once it is right and all in it are ready and of the last deployment, and the
+        time in s until then."""
         began = time.monotonic()
         async with asyncio.timeout(START_S):
             while True:
                 urls = await self.listed()
-                if right(urls) and all([await is_ready(url) for url in urls]):
+                if right(urls) and all([await limit(url) == self.max_streams for url in urls]):
                     return urls, round(time.monotonic() - began, 1)
                 await asyncio.sleep(0.1)
 
@@ -204,6 +219,11 @@ class Cluster:
             if _command_line(path).endswith(b"--listen\0" + end)
         )
         return pid
+
+    def variables(self, url: str) -> dict[bytes, bytes]:
+        """The environment of a worker."""
+        text = Path(f"/proc/{self.process(url)}/environ").read_bytes()
+        return dict(re.findall(rb"(\w+)=([^\0]*)", text))
 
     def parent(self, url: str) -> int:
         """The process id of the replica that minds a worker."""
@@ -218,15 +238,16 @@ def _command_line(path: Path) -> bytes:
         return b""
 
 
-async def is_ready(url: str) -> bool:
+async def limit(url: str) -> int:
+    """Of a worker's streams; 0 if it is not ready."""
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as http,
             http.get(f"{url}/readyz") as answer,
         ):
-            return answer.status == 200
+            return int((await answer.json())["max_streams"]) if answer.status == 200 else 0
     except (aiohttp.ClientError, TimeoutError):
-        return False
+        return 0
 
 
 async def until(true: Callable[[], object]) -> float:
@@ -270,11 +291,8 @@ async def talk(sockets: list[aiohttp.ClientWebSocketResponse]) -> None:
         await asyncio.sleep(2)
 
 
-def worker(streams: int = 16) -> list[str]:
-    command = [sys.executable, "-m", "offhook", "worker", "asr", "--engine", "pocketsphinx"]
-    return [*command, "--max-streams", str(streams)]
-
-
+WORKER = [sys.executable, "-m", "offhook", "worker", "asr", "--engine", "pocketsphinx"]
+NUMBER_WORKER = [sys.executable, "-m", "offhook.bench.speech.number_words", "asr"]
 BY_STREAMS = {
     "policy": {"policy_function": "offhook.web.worker.ray_io:by_streams"},
     "target_ongoing_requests": 4,
@@ -310,7 +328,7 @@ async def test_a_worker_is_listed_and_asks_for_its_key(
     cluster: Cluster, record_property: Record
 ) -> None:
     began = time.monotonic()
-    cluster.deploy(worker(), num_replicas=1)
+    cluster.deploy(WORKER, num_replicas=1)
     (url,), _ = await cluster.until_listed(lambda urls: len(urls) == 1)
     record_property("deployed_s", round(time.monotonic() - began, 1))
     assert url.startswith(f"http://{cluster.address}:")
@@ -324,14 +342,15 @@ async def test_a_worker_is_listed_and_asks_for_its_key(
     )
     logs = [path for path in cluster.folder.rglob("*") if path.is_file()]
     assert any(b"pocketsphinx at" in path.read_bytes() for path in logs)
-    assert not [path for path in logs if KEY.encode() in path.read_bytes()]
+    for secret in (KEY, PASSWORD):
+        assert not [path for path in logs if secret.encode() in path.read_bytes()]
 
 
 @on_ray
 async def test_a_killed_worker_is_started_again_by_its_minder(
     cluster: Cluster, record_property: Record
 ) -> None:
-    cluster.deploy(worker(), num_replicas=1)
+    cluster.deploy(WORKER, num_replicas=1)
     (url,), _ = await cluster.until_listed(lambda urls: len(urls) == 1)
     replica, process = cluster.parent(url), cluster.process(url)
     os.kill(process, signal.SIGKILL)
@@ -343,7 +362,7 @@ async def test_a_killed_worker_is_started_again_by_its_minder(
 
 @on_ray
 async def test_a_worker_that_hangs_is_replaced(cluster: Cluster, record_property: Record) -> None:
-    cluster.deploy(worker(), num_replicas=1)
+    cluster.deploy(WORKER, num_replicas=1)
     (url,), _ = await cluster.until_listed(lambda urls: len(urls) == 1)
     process = cluster.process(url)
     os.kill(process, signal.SIGSTOP)
@@ -356,7 +375,7 @@ async def test_a_worker_that_hangs_is_replaced(cluster: Cluster, record_property
 async def test_a_killed_replica_takes_its_worker_along_and_another_is_listed(
     cluster: Cluster, record_property: Record
 ) -> None:
-    cluster.deploy(worker(), num_replicas=2)
+    cluster.deploy(WORKER, num_replicas=2)
     urls, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
     lost, left = urls
     process = cluster.process(lost)
@@ -371,7 +390,7 @@ async def test_a_killed_replica_takes_its_worker_along_and_another_is_listed(
 
 @on_ray
 async def test_workers_follow_the_streams_held(cluster: Cluster, record_property: Record) -> None:
-    cluster.deploy(worker(), autoscaling_config=BY_STREAMS)
+    cluster.deploy(WORKER, autoscaling_config=BY_STREAMS)
     (url,), _ = await cluster.until_listed(lambda urls: len(urls) == 1)
     async with streams([url] * 10) as open_now:
         urls, took = await cluster.until_listed(lambda urls: len(urls) == 3)
@@ -383,8 +402,16 @@ async def test_workers_follow_the_streams_held(cluster: Cluster, record_property
 
 
 @on_ray
+async def test_workers_share_gpus_by_fractions(cluster: Cluster) -> None:
+    cluster.deploy(WORKER, num_replicas=4, ray_actor_options={"num_gpus": 0.5})
+    urls, _ = await cluster.until_listed(lambda urls: len(urls) == 4)
+    gpus = [cluster.variables(url)[b"CUDA_VISIBLE_DEVICES"] for url in urls]
+    assert sorted(gpus) == [b"0", b"0", b"1", b"1"]
+
+
+@on_ray
 async def test_an_upgrade_cuts_no_stream(cluster: Cluster, record_property: Record) -> None:
-    cluster.deploy(worker(), num_replicas=2)
+    cluster.deploy(WORKER, num_replicas=2)
     old, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
     processes = [cluster.process(url) for url in old]
     fewest = 2
@@ -395,7 +422,7 @@ async def test_an_upgrade_cuts_no_stream(cluster: Cluster, record_property: Reco
         return len(urls) == 2 and not {*urls} & {*old}
 
     async with streams(old * 2) as open_now:
-        cluster.deploy(worker(17), num_replicas=2)
+        cluster.deploy(WORKER, num_replicas=2)
         new, took = await cluster.until_listed(upgraded)
         record_property("upgraded_s", took)
         assert fewest == 2
@@ -406,11 +433,54 @@ async def test_an_upgrade_cuts_no_stream(cluster: Cluster, record_property: Reco
     record_property("old_ended_after_their_last_stream_s", ended)
 
 
+async def call(recognizer: RemoteRecognizer, chance: Random, over: asyncio.Event) -> nw.Comparison:
+    """Speaks lines of two seconds as they last, and counts what was recognized."""
+    stream = await recognizer.open()
+    finals = (event async for event in stream.events() if isinstance(event, Final))
+    total = nw.Comparison()
+    while not over.is_set():
+        line = nw.line(20, chance)
+        for number, word in enumerate(line):
+            stream.feed(nw.sound([word], RATE_IN, number))
+            await asyncio.sleep(nw.WORD_MS / 1000)
+        stream.finish()
+        heard = (await anext(finals)).text.split()
+        total += nw.compare([*map(nw.level_of, line)], [*map(nw.level_of, heard)])
+    await stream.close()
+    return total
+
+
+@on_ray
+async def test_an_upgrade_and_a_loss_cost_edges_no_word(
+    cluster: Cluster, record_property: Record
+) -> None:
+    """20 streams of an edge that knows the directory only."""
+    cluster.deploy(NUMBER_WORKER, num_replicas=2)
+    old, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
+    recognizer = RemoteRecognizer(f"http://{cluster.address}:{cluster.http}/asr")
+    await recognizer.start()
+    over = asyncio.Event()
+    calls = [asyncio.create_task(call(recognizer, Random(n), over)) for n in range(20)]
+    await asyncio.sleep(5)
+    await asyncio.to_thread(cluster.deploy, NUMBER_WORKER, num_replicas=2)
+    new, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
+    assert not {*new} & {*old}
+    await asyncio.sleep(10)
+    os.kill(cluster.parent(new[0]), signal.SIGKILL)
+    await asyncio.sleep(10)
+    over.set()
+    total = sum(await asyncio.gather(*calls), nw.Comparison())
+    await recognizer.close()
+    record_property("words", total)
+    assert (total.lost, total.twice, total.wrong) == (0, 0, 0)
+    assert total.right > 20 * 10 * 5
+
+
 @on_ray
 async def test_streams_outlive_the_head_and_a_new_one_takes_over(
     cluster: Cluster, record_property: Record
 ) -> None:
-    cluster.deploy(worker(), num_replicas=2)
+    cluster.deploy(WORKER, num_replicas=2)
     urls, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
     kept, killed = urls
     process = cluster.process(killed)
@@ -420,7 +490,7 @@ async def test_streams_outlive_the_head_and_a_new_one_takes_over(
         os.kill(process, signal.SIGKILL)  # its minder needs no head
         await until(lambda: gone(process))
         async with asyncio.timeout(START_S):
-            while not await is_ready(killed):
+            while not await limit(killed):
                 await asyncio.sleep(0.1)
         talking = asyncio.create_task(talk(open_now))
         await asyncio.sleep(30)

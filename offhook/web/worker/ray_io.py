@@ -27,8 +27,8 @@ DRAIN_S = 45.0
 """Time in s in which a worker that drains must have ended, longer than it waits for its streams."""
 LIST_KEPT_S = 0.5
 """Time in s for which a list of the workers is kept: edges cannot make many requests of one."""
-ASK_S = 2.0
-"""Time limit in s for the workers' answers to the directory."""
+ASK_S = 1.0
+"""Time limit in s for the workers' answers to the directory: an edge waits for 2."""
 
 
 class WorkerSettings(BaseModel, extra="forbid"):
