@@ -263,8 +263,8 @@ class Edge:
 
     def health(self) -> dict[str, Any]:
         """Returns the body of GET /healthz."""
-        engines = self.engines.health()
-        return {"status": "ok", **({"engines": engines} if engines else {})}
+        parts = {"engines": self.engines.health(), "workers": self.engines.worker_counts()}
+        return {"status": "ok", **{name: part for name, part in parts.items() if part}}
 
     def _serve_programs(self) -> SpeechServer:
         """Builds the speech API on the engines of the calls, which have priority."""

@@ -23,6 +23,7 @@ from offhook.web.engines.choice import EMBEDDED_OF, AutoWorker, Kind
 from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
 from offhook.web.engines.remote_engine_io import RemoteEngine, here, until_loaded
 from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
+from offhook.web.engines.worker_metrics import WorkerCollector
 from offhook.web.process.metrics import EngineInUse, Metrics
 from offhook.web.speech_api.server_io import EngineHandle
 
@@ -41,6 +42,7 @@ class CallEngines:
         """Those of the configuration, without `auto`."""
         self._recognizer: AutoEngine[Recognizer] | None = None
         self._synthesizer: AutoEngine[Synthesizer] | None = None
+        self._workers = WorkerCollector()
         self._elsewhere: list[RemoteEngine[Any]] = []
         """Remote engines as the speech API uses them."""
         self._awaited: list[Callable[[], Awaitable[str]]] = []
@@ -61,6 +63,8 @@ class CallEngines:
         for worker in self._auto_workers:
             self._open_auto(worker)
         self._metrics.add_engines(self._in_use)
+        self._workers = WorkerCollector(recognizer, synthesizer)
+        self._metrics.registry.register(self._workers)
         return f"hears with {recognizer.name}, speaks with {synthesizer.name}"
 
     @property
@@ -135,6 +139,10 @@ class CallEngines:
     def health(self) -> dict[str, Any]:
         """Returns the states of the engines of `auto` by kind, for everyone."""
         return {e.worker.kind: e.health() for e in self.auto if e.worker.wanted}
+
+    def worker_counts(self) -> dict[str, dict[str, int]]:
+        """Returns the number of workers in each state, by kind, where there are several."""
+        return self._workers.health()
 
     def _open_auto(self, worker: AutoWorker) -> None:
         config = self._config

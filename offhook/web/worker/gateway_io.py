@@ -18,6 +18,7 @@ from offhook.web.config.config import Config, ConfigError
 from offhook.web.engines.engines_io import MODELS
 from offhook.web.engines.remote_engine_io import RemoteEngine, until_loaded
 from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
+from offhook.web.engines.worker_metrics import WorkerCollector
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.listening_io import Address, listener
 from offhook.web.process.loop_io import freeze_loaded_objects
@@ -52,6 +53,8 @@ class Gateway(SpeechServer):
         """Address for Wyoming clients; empty: none."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
+        self._workers = WorkerCollector(self._hears.engine, self._speaks.engine)
+        registry.register(self._workers)
         handles = self._hears.handle(), self._speaks.handle()
         super().__init__(config.speech, *handles, registry, tts.audio_cache)
 
@@ -61,6 +64,10 @@ class Gateway(SpeechServer):
             if not settings.url and settings.engine != "embedded":
                 elsewhere.name = settings.engine
                 elsewhere.model = settings.model or MODELS.get(settings.engine, "")
+
+    def health(self) -> dict[str, Any]:
+        workers = self._workers.health()
+        return {**super().health(), **({"workers": workers} if workers else {})}
 
     def start(self) -> None:
         if self._awaited:

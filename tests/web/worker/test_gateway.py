@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
+from offhook.bench.speech.number_words import worker
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.recognizer import EngineError, StreamOptions
@@ -28,8 +29,17 @@ from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.config.config import Config
 from offhook.web.http.listening_io import Address
 from offhook.web.worker.gateway_io import Gateway, opened
+from offhook.web.worker.worker_io import WorkerSettings
 from tests.web.speech_api.conftest import client_of
-from tests.web.worker.workers import ROOT, SOON, children, children_started, gone, until
+from tests.web.worker.workers import (
+    ROOT,
+    SOON,
+    LosableServer,
+    children,
+    children_started,
+    gone,
+    until,
+)
 
 QUESTION = "What are your opening hours?"
 WORDS = {"what", "are", "your", "opening", "hours"}
@@ -285,6 +295,34 @@ async def test_without_preload_off_a_gateway_waits_for_its_workers_elsewhere(
 ) -> None:
     async with gateway(tts_url=f"unix:{tmp_path}/nobody.sock") as client:
         assert (await client.ready())["status"] == 503
+
+
+async def test_of_several_workers_one_may_be_lost(tmp_path: Path, started: list[int]) -> None:
+    servers = [LosableServer(tmp_path / name) for name in "ab"]
+    for server in servers:
+        await server.serve(worker("asr", WorkerSettings("number-words", "")))
+    async with gateway(asr_url=[server.url for server in servers]) as client:
+
+        async def until_counted(**states: int) -> None:
+            async with asyncio.timeout(SOON):
+                while True:
+                    async with client.http.get("/healthz") as answer:
+                        if (await answer.json())["workers"] == {"asr": states}:
+                            return
+                    await asyncio.sleep(0.1)
+
+        async with asyncio.timeout(SOON):
+            while (await client.ready())["status"] != 200:
+                await asyncio.sleep(0.1)
+        await until_counted(ready=2)
+        await servers[0].down()
+        await until_counted(ready=1, gone=1)
+        assert (await client.ready())["asr"] == "number-words"
+        async with client.http.get("/metrics") as answer:
+            metrics = await answer.text()
+        assert 'offhook_workers{kind="asr",state="gone"} 1.0' in metrics
+    assert not started
+    await servers[1].down()
 
 
 async def test_a_gateway_may_be_the_worker_of_another(started: list[int]) -> None:

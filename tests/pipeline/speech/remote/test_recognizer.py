@@ -320,6 +320,31 @@ async def test_without_a_worker_finished_utterances_are_given_up_in_time(
         assert await finals(stream) == [Final("", 200, language="und")]
 
 
+async def test_where_one_worker_is_full_or_gone_another_recognizes(tmp_path: Path) -> None:
+    servers = [Server(tmp_path / name) for name in "ab"]
+    await servers[0].up(max_streams=1)
+    await servers[1].up()
+    recognizer = RemoteRecognizer([server.url for server in servers])
+    streams = [await recognizer.open() for _ in range(3)]
+    for number, stream in enumerate(streams):
+        stream.feed(sound(number, number))
+    await until(lambda: all(awaited(stream) for stream in streams))
+    for number, stream in enumerate(streams):
+        stream.finish()
+        assert [final.text for final in await finals(stream)] == [f"{number} {number}"]
+    for number, stream in enumerate(streams):
+        stream.feed(sound(number, 7))
+    await servers[1].down()
+    await servers[0].down()
+    await servers[1].up()
+    for number, stream in enumerate(streams):
+        stream.finish()
+        assert [final.text for final in await finals(stream)] == [f"{number} 7"]
+        await stream.close()
+    await recognizer.close()
+    await servers[1].down()
+
+
 async def test_an_endless_utterance_is_ended_and_goes_on(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

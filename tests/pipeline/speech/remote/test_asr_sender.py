@@ -1,0 +1,112 @@
+"""The utterances of one stream on two connections: each has its own numbers and positions."""
+
+import json
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offhook.media.pcm import RATE_IN
+from offhook.pipeline.speech.recognizer import Final, Partial, Word
+from offhook.pipeline.speech.remote.asr_protocol import RecognitionResult
+from offhook.pipeline.speech.remote.asr_sender import AUDIO_BYTES, UtteranceSender
+from offhook.pipeline.speech.streams.utterance_queue import Utterance, UtteranceQueue
+
+SECOND = RATE_IN
+
+
+def queue_of() -> UtteranceQueue[Utterance]:
+    return UtteranceQueue(Utterance)
+
+
+def sent_by(sender: UtteranceSender, queue: UtteranceQueue[Utterance]) -> list[bytes | str]:
+    messages: list[bytes | str] = []
+    while (message := sender.next_message(queue)) is not None:
+        messages.append(message if isinstance(message, bytes) else json.loads(message)["type"])
+    return messages
+
+
+def test_the_same_audio_goes_to_both_and_the_second_starts_anew() -> None:
+    queue, first, second = queue_of(), UtteranceSender(), UtteranceSender()
+    queue.feed(np.zeros(SECOND, np.int16), 0.0)
+    queue.finish(0.0)
+    assert sent_by(first, queue) == [bytes(AUDIO_BYTES)[: 2 * SECOND], "flush"]
+    (utterance,) = queue
+    received = first.receive(RecognitionResult(0, Final("one", 1000)))
+    assert received == (utterance, Final("one", 1000))
+    queue.receive(*received)
+    first.complete(utterance)
+    assert not first.is_awaited
+    queue.feed(np.ones(SECOND, np.int16), 0.0)
+    queue.finish(0.0)
+    (later,) = queue
+    assert sent_by(second, queue)[-1] == "flush"
+    words = (Word("two", 100, 200),)
+    assert sent_by(first, queue)[-1] == "flush"
+    by_first = first.receive(RecognitionResult(1, Final("two", 1000, (Word("two", 1100, 1200),))))
+    by_second = second.receive(RecognitionResult(0, Final("two", 1000, words)))
+    assert by_first is not None
+    assert by_second is not None
+    assert by_first[0] is by_second[0] is later
+    assert by_first[1] == by_second[1] == Final("two", 1000, (Word("two", 1100, 1200),))
+
+
+def test_a_beginning_with_a_final_is_not_sent_to_the_second() -> None:
+    queue, first, second = queue_of(), UtteranceSender(), UtteranceSender()
+    queue.feed(np.arange(2 * SECOND, dtype=np.int16), 0.0)
+    sent_by(first, queue)
+    (utterance,) = queue
+    queue.receive(utterance, Final("a", 1500, continues=True))
+    (rest,) = sent_by(second, queue)
+    assert rest == np.arange(2 * SECOND, dtype="<i2")[3 * SECOND // 2 :].tobytes()
+    assert sent_by(first, queue) == []
+
+
+def test_a_cancelled_utterance_is_cancelled_where_it_is_in_progress() -> None:
+    queue, first, second = queue_of(), UtteranceSender(), UtteranceSender()
+    queue.feed(np.zeros(10, np.int16), 0.0)
+    sent_by(first, queue)
+    utterance = queue.cancel()
+    assert utterance is not None
+    for sender in (first, second):
+        sender.withdraw(utterance)
+    assert sent_by(first, queue) == ["cancel"]
+    assert sent_by(second, queue) == []
+    assert first.receive(RecognitionResult(0, Partial("late", 0, 0))) is None
+
+
+STEPS = st.one_of(st.integers(1, 3 * SECOND), st.sampled_from(["finish", "cancel", "a", "b"]))
+
+
+@given(st.lists(STEPS, max_size=30))
+def test_however_sends_are_interleaved_both_get_every_utterance_whole(
+    steps: list[int | str],
+) -> None:
+    queue = queue_of()
+    senders = {"a": UtteranceSender(), "b": UtteranceSender()}
+    got: dict[str, list[bytes | str]] = {"a": [], "b": []}
+    for step in [*steps, "a", "b"]:
+        if isinstance(step, int):
+            queue.feed(np.full(step, step % 1000, np.int16), 0.0)
+        elif step == "finish":
+            queue.finish(0.0)
+        elif step == "cancel":
+            if (utterance := queue.cancel()) is not None:
+                for sender in senders.values():
+                    sender.withdraw(utterance)
+        else:
+            got[step] += sent_by(senders[step], queue)
+    for name in senders:
+        utterances: list[bytes] = []
+        current = b""
+        for message in got[name]:
+            if isinstance(message, bytes):
+                current += message
+            elif message == "flush":
+                utterances.append(current)
+                current = b""
+            else:
+                current = b""
+        kept = [bytes(utterance.pcm) for utterance in queue]
+        whole = [*utterances, *([current] if current else [])]
+        assert whole[len(whole) - len(kept) :] == kept
