@@ -3,9 +3,9 @@
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from offhook.pipeline.speech.remote.asr_connection_io import ready_of
 from offhook.pipeline.speech.remote.asr_protocol import PATH, Ready, Request, server_text
 from offhook.pipeline.speech.remote.pool_io import Workers
-from offhook.pipeline.speech.remote.recognizer_io import ready_of
 
 
 def worker(free: float, streams: list[web.WebSocketResponse]) -> web.Application:
