@@ -186,13 +186,13 @@ async def test_a_gateway_reaches_a_server_when_somebody_asks() -> None:
         url = f"{quick.url}/v1"
         asr, tts = Asr(engine="openai", url=url), Tts(engine="openai", url=url)
         recognizer, synthesizer = recognizer_of(asr), synthesizer_of(tts)
-        hears = elsewhere_at("asr", asr, recognizer)
-        for reached in (hears, elsewhere_at("tts", tts, synthesizer)):
+        hears = elsewhere_at(asr, recognizer)
+        for reached in (hears, elsewhere_at(tts, synthesizer)):
             one, two = await asyncio.gather(reached.get(), reached.get())
             assert one is two
             await reached.close()
             await one.close()
-    nobody = elsewhere_at("asr", asr, recognizer_of(asr))
+    nobody = elsewhere_at(asr, recognizer_of(asr))
     with pytest.raises(EngineError, match="no server responds there"):
         await nobody.get()
     await nobody.close()
@@ -350,8 +350,8 @@ async def test_what_an_upstream_says_is_in_the_log_and_in_no_answer(
     asr = Asr(engine="openai" if engine == "openai" else "qwen3-asr", url=url)
     tts = Tts(engine="openai" if engine == "openai" else "qwen3-tts", url=url)
     recognizer, synthesizer = recognizer_of(asr), synthesizer_of(tts)
-    hears = elsewhere_at("asr", asr, recognizer)
-    speaks = elsewhere_at("tts", tts, synthesizer)
+    hears = elsewhere_at(asr, recognizer)
+    speaks = elsewhere_at(tts, synthesizer)
     server = SpeechServer(Settings(), hears.handle(), speaks.handle())
     set_up(Log())
     try:
@@ -387,7 +387,7 @@ async def test_what_a_request_asks_for_in_vain_is_named() -> None:
     async with openai_stub() as stub:
         asr = Asr(engine="openai", url=stub.url)
         recognizer = recognizer_of(asr)
-        hears = elsewhere_at("asr", asr, recognizer)
+        hears = elsewhere_at(asr, recognizer)
         server = SpeechServer(Settings(), hears.handle(), None)
         async with listening(server) as at, aiohttp.ClientSession(at) as client:
             for language, status in (("en", 200), ("fr", 400)):
