@@ -148,7 +148,7 @@ class SimulatedEdge:
     def __init__(self, number: int, refuse: Callable[[object], None], seed: int) -> None:
         self.pool = WorkerPool(f"edge {number}", Random(f"{seed} {number}"))
         self.admission = CallAdmission(PunctualClock(), refuse)
-        self.streams: defaultdict[WorkerAddress, set[SimulatedCall]] = defaultdict(set)
+        self.streams: defaultdict[WorkerAddress, dict[SimulatedCall, None]] = defaultdict(dict)
         self.calls = 0
 
 
@@ -178,7 +178,7 @@ class Simulation:
         self._max_streams = max(1, round(speaking / s.used / s.workers))
         self._workers: dict[WorkerAddress, SimulatedWorker] = {}
         self._listed: tuple[WorkerAddress, ...] = ()
-        self._lost: set[WorkerAddress] = set()
+        self._lost: list[WorkerAddress] = []
         self._max_calls = round(SPARE_LINES * s.calls / s.edges)
         self._edges = [SimulatedEdge(n, self._count_refused, s.seed) for n in range(s.edges)]
         self._add_workers(s.workers)
@@ -237,7 +237,7 @@ class Simulation:
         lost = chance.sample(list(self._workers.values()), s.vanish + s.kill)
         for worker in lost:
             worker.lives = False
-            self._lost.add(worker.address)
+            self._lost.append(worker.address)
         for worker in lost[s.vanish :]:
             worker.is_connected = False
             for edge in self._edges:
@@ -371,7 +371,7 @@ class Simulation:
         worker, ticket = call.worker, call.ticket
         if worker is not None and ticket is not None:
             worker.admission.release(ticket, self._now)
-            call.edge.streams[worker.address].discard(call)
+            call.edge.streams[worker.address].pop(call, None)
             call.worker = call.ticket = None
 
     def _connect(self, call: SimulatedCall, avoid: Collection[WorkerAddress] = ()) -> None:
@@ -402,6 +402,6 @@ class Simulation:
             pool.receive(address, WorkerEvent.FULL, self._now)
             return False
         call.worker, call.ticket = worker, ticket
-        call.edge.streams[address].add(call)
+        call.edge.streams[address][call] = None
         self._receive_free(call.edge, worker, to_poll=False)
         return True

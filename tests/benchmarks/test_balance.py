@@ -45,6 +45,12 @@ def test_a_row_is_one_of_a_table() -> None:
     assert line(row(result)).startswith("| few | 100, 4, 20 | ")
 
 
+def test_the_same_seed_is_the_same_simulation() -> None:
+    few = replace(LOSS, calls=200, edges=8, kill=5, event_s=25.0, seconds=30.0)
+    first, second = (row(Simulation(few).run()) for _ in range(2))
+    assert first == second != row(Simulation(replace(few, seed=2)).run())
+
+
 @pytest.mark.parametrize(
     ("streams", "workers", "most"), [(500, 20, 1.10), (50, 200, 1.48), (5, 1, 1.0)]
 )
