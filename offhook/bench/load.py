@@ -162,6 +162,8 @@ class ReplayLeg(PeerLeg):
     """A peer that sends pre-encoded payloads."""
 
     _replay: Replay
+    pc_id = ""
+    """Names the call, once connected, in a later offer that goes on with it at another server."""
 
     def _open(self, *arguments: Any, **named: Any) -> None:
         super()._open(*arguments, **named)
@@ -173,15 +175,18 @@ class ReplayLeg(PeerLeg):
         if self._format.events_out is not None:
             self._replay.use_events(*self._format.events_out)
 
-    async def call(self, http: aiohttp.ClientSession, url: str) -> int:
-        """Connects and returns 200, or the status with which the server refuses. Raises
-        TimeoutError without a connection."""
-        offer = {"sdp": await self.offer(), "type": "offer"}
+    async def call(self, http: aiohttp.ClientSession, url: str, resumed: str = "") -> int:
+        """Connects and returns 200, or the status with which the server refuses; `resumed` is the
+        `pc_id` of a call to go on with. Raises TimeoutError without a connection."""
+        offer: dict[str, object] = {"sdp": await self.offer(), "type": "offer"}
+        if resumed:
+            offer |= {"pc_id": resumed, "restart_pc": True}
         async with http.post(urljoin(url, "/api/offer"), json=offer) as response:
             if response.status != 200:
                 return response.status
             answer = await response.json()
         await self.accept(answer["sdp"])
+        self.pc_id = answer["pc_id"] if answer.get("resumable") else ""
         async with asyncio.timeout(CONNECT_S):
             if not await self.until_connected():
                 raise TimeoutError

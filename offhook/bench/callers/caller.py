@@ -211,7 +211,8 @@ class Caller:
         if turn is not None and self._doing is not _Doing.SAYING:
             if turn.words and turn.transcript is None:
                 del self.record.words[-len(turn.words) :]  # its transcript was still to come
-            self._end_turn(False)
+            if by_server or self._doing is _Doing.LISTENING:
+                self._end_turn(False)
         ear, record = self.ear, self.record
         record.ended, record.ended_by = now, "server" if by_server else "caller"
         record.packets, record.missing = ear.packets, ear.missing

@@ -115,7 +115,8 @@ class Callers:
         self._clock, self._pace = PacketClock(), rtp.Pace()
         self._signalling = Signalling()
         self._gate = Gate(plan.rate)
-        self._made = 0
+        self._resumable: dict[str, str] = {}
+        """`pc_id` of the last call of a browser that its server has cut, by caller."""
         headers = {"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
@@ -201,10 +202,18 @@ class Callers:
 
     async def _by_browser(self, caller: Caller, way: Way, chance: Random, url: str) -> bool:
         leg = BrowserCall(caller, way, chance)
+        number = caller.record.call.rpartition(".")[0]
         try:
-            await leg.connect_to(self._http, url)
+            resumed = self._resumable.pop(number, "")
+            await leg.connect_to(self._http, url, resumed)
+            caller.record.resumed = bool(resumed)
             self._connected(caller)
-            return await self._until_end(leg.run(self._clock.add))
+            by_server = await self._until_end(leg.run(self._clock.add))
+            if by_server:
+                caller.record.heard_until = leg.last_packet_at
+            if by_server and leg.pc_id:
+                self._resumable[number] = leg.pc_id
+            return by_server
         finally:
             caller.ear.one_way_ms = leg.one_way_ms
             self._clock.remove(leg)

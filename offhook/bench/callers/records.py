@@ -54,6 +54,10 @@ class CallRecord:
     """Why not."""
     ended: float | None = None
     ended_by: Literal["", "caller", "server"] = ""
+    heard_until: float | None = None
+    """Arrival of the last packet of a browser's call that its server has cut."""
+    resumed: bool = False
+    """Whether it goes on with the call before, which its server has cut."""
     words: list[int] = field(default_factory=list)
     """Levels of all number words said, as far as a transcript of them was due."""
     transcript: list[int] | None = None

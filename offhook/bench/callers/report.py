@@ -3,6 +3,7 @@ inline SVG, in the reader's light or dark colours."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 
 import numpy as np
@@ -12,7 +13,7 @@ from offhook.bench.callers.summary import Noticed, Result, Summary, stages
 from offhook.bench.callers.usage import Samples
 
 WIDTH, HEIGHT = 640, 220
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 30
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 22, 30
 COLOURS = 8
 MAX_POINTS = 1500
 """Points of a series; more are thinned out."""
@@ -90,7 +91,8 @@ class _Axes:
         unit_x, unit_y = self._units
         parts.append(
             f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 3}" text-anchor="end">'
-            f'{escape(unit_x)}</text><text class="tick" x="4" y="{TOP + 4}">{escape(unit_y)}</text>'
+            f"{escape(unit_x)}</text>"
+            f'<text class="tick" x="4" y="{TOP - 10}">{escape(unit_y)}</text>'
         )
         return parts
 
@@ -119,9 +121,12 @@ def plot(
     unit_y: str,
     dots: bool = False,
     mark: float | None = None,
+    most_x: float | None = None,
 ) -> str:
-    """Returns a figure with lines or dots; `mark` is a place on the x axis."""
-    most_x = max((x for s in series for x, _ in s.points), default=1.0)
+    """Returns a figure with lines or dots; `mark` is a place on the x axis, which ends at `most_x`,
+    by default the largest of the points."""
+    if most_x is None:
+        most_x = max((x for s in series for x, _ in s.points), default=1.0)
     most_y = max((y for s in series for _, y in s.points), default=1.0)
     axes = _Axes(most_x, most_y, unit_x, unit_y)
     parts = axes.svg()
@@ -129,7 +134,7 @@ def plot(
         colour = f"var(--c{number % COLOURS})"
         places = [(axes.x(x), axes.y(y)) for x, y in _thinned(one.points)]
         if dots:
-            circles = "".join(f'<circle cx="{x}" cy="{y}" r="1.8"/>' for x, y in places)
+            circles = "".join(f'<circle cx="{x}" cy="{y}" r="2.4"/>' for x, y in places)
             parts.append(f'<g fill="{colour}" fill-opacity=".6">{circles}</g>')
         elif places:
             path = " ".join(f"{x},{y}" for x, y in places)
@@ -214,6 +219,7 @@ def _calls_up(result: Result) -> list[tuple[float, float]]:
                 changes.append((call.ended, -1))
     up, points = 0, [(0.0, 0.0)]
     for at, change in sorted(changes):
+        points.append((round(at - result.began, 2), float(up)))
         up += change
         points.append((round(at - result.began, 2), float(up)))
     return points
@@ -255,10 +261,11 @@ def _over_time(result: Result, samples: Sequence[Samples], memory: bool) -> list
 
 def _section(result: Result) -> str:
     mark = None if result.fault_at is None else result.fault_at - result.began
+    over_time = partial(plot, unit_x="s", mark=mark, most_x=result.seconds)
     responses = _by_kind(result, _response)
     figures = [
-        plot("Calls at once", [Series("calls", _calls_up(result))], "s", "calls", mark=mark),
-        plot("End of speech to first sound", responses, "s", "ms", dots=True, mark=mark),
+        over_time("Calls at once", [Series("calls", _calls_up(result))], unit_y="calls"),
+        over_time("End of speech to first sound", responses, unit_y="ms", dots=True),
         distribution(
             "End of speech to first sound: share of the turns",
             [(one.name, [y for _, y in one.points]) for one in responses],
@@ -269,18 +276,18 @@ def _section(result: Result) -> str:
     finals = _by_kind(result, lambda turn: turn.final_ms)
     if finals:
         figures.append(
-            plot("End of speech to final transcript", finals, "s", "ms", dots=True, mark=mark)
+            over_time("End of speech to final transcript", finals, unit_y="ms", dots=True)
         )
     if holes := _by_kind(result, _longest_hole):
-        figures.append(plot("Longest hole in a reply", holes, "s", "ms", dots=True, mark=mark))
+        figures.append(over_time("Longest hole in a reply", holes, unit_y="ms", dots=True))
     if result.processes:
         for title, unit, memory in (("CPU", "% of a core", False), ("Memory", "MB", True)):
             series = _over_time(result, result.processes, memory)
-            figures.append(plot(f"{title} of each process", series, "s", unit, mark=mark))
+            figures.append(over_time(f"{title} of each process", series, unit_y=unit))
     if result.gpus:
         for title, unit, memory in (("GPU in use", "%", False), ("GPU memory", "MB", True)):
             series = _over_time(result, result.gpus, memory)
-            figures.append(plot(title, series, "s", unit, mark=mark))
+            figures.append(over_time(title, series, unit_y=unit))
     head = [name for name, _ in _SUMMARY]
     rows = [[cell(summary) for _, cell in _SUMMARY] for summary in result.summaries()]
     options = ", ".join(f"{name} {value}" for name, value in result.options.items())

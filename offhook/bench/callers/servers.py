@@ -78,6 +78,8 @@ class OwnServers(Servers):
         """Module, arguments and URL of each process, to start it again."""
         self._restarts: list[asyncio.Task[None]] = []
         self._directory: web.AppRunner | None = None
+        self.redis = ""
+        """URL, if calls are saved."""
 
     async def _start(self, name: str, module: str, arguments: Sequence[str], url: str) -> None:
         process = await self._stack.enter_async_context(
@@ -93,6 +95,19 @@ class OwnServers(Servers):
         url = f"http://{address}"
         await self._start(f"{kind} worker {number}", WORKER_MODULE, arguments, url)
         return url
+
+    async def start_redis(self) -> None:
+        """Calls of an edge that ends go on at another one."""
+        port = free_port()
+        process = await asyncio.create_subprocess_exec(
+            *("redis-server", "--bind", "127.0.0.1", "--port", str(port)),
+            *("--save", "", "--dir", str(self._folder)),
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        self._stack.push_async_callback(process.wait)
+        self._stack.callback(process.terminate)
+        self.pids["redis"] = process.pid
+        self.redis = f"redis://127.0.0.1:{port}/0"
 
     async def start_directory(self, workers: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """Lists the workers of each kind at a URL."""
@@ -114,7 +129,12 @@ class OwnServers(Servers):
         low = 16_384 + number * RTP_PORTS
         config.write_text(
             _CONFIGURATION.format(
-                **locals(), calls=CALLS, secret=SECRET, account=ACCOUNT, high=low + RTP_PORTS - 1
+                **locals(),
+                calls=CALLS,
+                secret=SECRET,
+                account=ACCOUNT,
+                high=low + RTP_PORTS - 1,
+                redis=self.redis,
             )
         )
         url = f"http://127.0.0.1:{port}"
@@ -173,6 +193,7 @@ _CONFIGURATION = """
 port = {port}
 max_calls = {calls}
 drain_seconds = 2
+redis = "{redis}"
 [webrtc]
 addresses = ["127.0.0.1"]
 [asr]
@@ -231,6 +252,8 @@ async def own_servers(edges: int, workers: int, directory: bool) -> AsyncIterato
         if directory:
             at = await running.start_directory(urls)
             found = {kind: f'"{url}"' for kind, url in at.items()}
+        if edges > 1 and which("redis-server"):
+            await running.start_redis()
         ports = [
             await running.start_edge(number, found["asr"], found["tts"], model.hello["port"])
             for number in range(1, edges + 1)

@@ -153,7 +153,8 @@ class Noticed:
     voice_lost: int
     voice_twice: int
     back_ms: float | None = None
-    """Longest time from a call cut by the server to the caller's next one being connected."""
+    """Longest time from the last packet of a call cut by the server to the caller's next one being
+    connected."""
 
 
 def noticed(run: str, report: Report, usual_final_ms: float) -> Noticed:
@@ -186,7 +187,7 @@ def _back_ms(report: Report) -> float | None:
         if call.setup_ms is not None and caller in waiting:
             times.append(1000 * (call.began - waiting.pop(caller)) + call.setup_ms)
         if call.ended_by == "server" and call.ended is not None:
-            waiting[caller] = call.ended
+            waiting[caller] = call.heard_until or call.ended
     return round(max(times), 1) if times else None
 
 

@@ -18,6 +18,9 @@ from offhook.media.leg import LegListener
 from offhook.media.pcm import Pcm
 from offhook.media.rtp.rtp import RtpError, RtpPacket, uint16_diff, uint32_diff
 
+SILENT_S = 2.0
+"""Time in s without a packet after which the server is gone: in silence it sends two a second."""
+
 
 class BrowserCall(ReplayLeg, LegListener):
     """One call; `caller` decides what it sends."""
@@ -28,14 +31,16 @@ class BrowserCall(ReplayLeg, LegListener):
         self._decoder = OpusDecoder()
         self._first: RtpPacket | None = None
         self._sequence: int | None = None
+        self._leaving = False
+        """Whether the server has said that it ends."""
         self._dropped = 0
         """Of the packets since the last one received."""
         self.listener = self
 
-    async def connect_to(self, http: aiohttp.ClientSession, url: str) -> None:
+    async def connect_to(self, http: aiohttp.ClientSession, url: str, resumed: str) -> None:
         """Raises Refused."""
         try:
-            status = await self.call(http, url)
+            status = await self.call(http, url, resumed)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Refused(type(error).__name__) from error
         if status != 200:
@@ -101,6 +106,8 @@ class BrowserCall(ReplayLeg, LegListener):
                 self._caller.receive_transcript(data["text"], monotonic())
             case "server-message" if data.get("type") == "turn-latency":
                 self._caller.receive_spans(data.get("spans", []))
+            case "server-message" if data.get("type") == "reconnect":
+                self._leaving = True
 
     @property
     def one_way_ms(self) -> float:
@@ -112,7 +119,8 @@ class BrowserCall(ReplayLeg, LegListener):
         to; returns whether it was the server."""
         start(self)
         while not self._caller.over:
-            if self.closed is not None:
+            silent_s = monotonic() - self.last_packet_at if self._first is not None else 0.0
+            if self.closed is not None or self._leaving or silent_s > SILENT_S:
                 return True
             self.ping()
             await asyncio.sleep(0.5)
