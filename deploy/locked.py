@@ -45,7 +45,7 @@ def locked(*parts: str, torch: bool = True) -> dict[str, str]:
         for name, entry in entries.items()
     }
     if not torch:
-        del entries["torch"]
+        entries.pop("torch", None)
     included: set[str] = set()
     while found := {
         name for name in entries.keys() - included if name in wanted or needed_by[name] & included
