@@ -5,6 +5,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from offhook.bench.speech.number_words import line, sound
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.recognizer import Final
 from offhook.pipeline.speech.remote import worker_list_io
+from offhook.pipeline.speech.remote.pool import LOOK_S, SILENT_LOOKS
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer, RemoteStream
 from tests.web.worker.workers import SOON, number_workers, until
 
@@ -55,7 +57,7 @@ class Caller:
         pcm = sound(words, RATE_IN)
         for number, start in enumerate(range(0, len(pcm), PIECE)):
             self.stream.feed(pcm[start : start + PIECE])
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.01)
             if number == WORDS // 2:
                 reached()
         self.stream.finish()
@@ -121,3 +123,18 @@ async def test_no_word_is_lost_or_said_twice_whatever_happens_to_a_worker(
         for caller in callers:
             await caller.stream.close()
         await recognizer.close()
+
+        # One address: the silent worker may be behind a balancer, or only pause, as here.
+        (left,) = set(processes) - {drained, killed}
+        alone = RemoteRecognizer(left)
+        caller = Caller(await alone.open(), CALLERS)
+
+        def pause() -> None:
+            processes[left].send_signal(signal.SIGSTOP)
+            resume = partial(processes[left].send_signal, signal.SIGCONT)
+            asyncio.get_running_loop().call_later(2 * LOOK_S * SILENT_LOOKS, resume)
+
+        await all_say([caller], pause)
+        await all_say([caller])
+        await caller.stream.close()
+        await alone.close()

@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.redact import without_locations
 from offhook.pipeline.speech.remote.pool import WorkerAddress
-from offhook.pipeline.speech.remote.worker_list_io import UNIX, worker_url
+from offhook.pipeline.speech.remote.worker_list_io import RESOLVE_S, UNIX, worker_url
 from offhook.pipeline.speech.remote.worker_protocol import (
     ACCEPT_HEADER,
     DRAINING,
@@ -190,7 +190,7 @@ class WorkerClient:
             elif ip := self.address.ip:
                 connector = aiohttp.TCPConnector(limit=0, resolver=OneAddress(ip))
             else:
-                connector = aiohttp.TCPConnector(limit=0)
+                connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=int(RESOLVE_S))
             base = "http://localhost" if path != self.url else self.url
             self._session = aiohttp.ClientSession(base, connector=connector, headers=self._headers)
         return self._session
