@@ -1,6 +1,6 @@
 """What callers report of their calls, as plain JSON."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["webrtc", "sip", "twilio"]
@@ -90,9 +90,6 @@ class Report:
     calls: list[CallRecord] = field(default_factory=list)
     turns: list[TurnRecord] = field(default_factory=list)
     processes: list[ProcessRecord] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def of(cls, tables: list[dict[str, Any]]) -> "Report":

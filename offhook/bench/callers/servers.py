@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +22,7 @@ from aiohttp import web
 from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.phones.kamailio import kamailio
 from offhook.bench.process import child
+from offhook.bench.speech.table import progress
 
 Fault = Literal["worker", "node", "drain", "edge", "head"]
 FAULTS: Mapping[Fault, str] = {
@@ -44,15 +45,6 @@ ACCOUNT = "AC0123456789abcdef0123456789abcdef"
 RTP_PORTS = 2_000
 """UDP ports of an edge for the audio of phones."""
 WORKER_MODULE = "offhook.bench.speech.number_words"
-
-
-@dataclass
-class Part:
-    """One process of the servers."""
-
-    name: str
-    start: Callable[[], "AsyncIterator[asyncio.subprocess.Process]"]
-    pid: int = 0
 
 
 @dataclass
@@ -171,9 +163,13 @@ class OwnServers(Servers):
         await asyncio.sleep(after_s)
         await self._start(name, *self._arguments[name])
 
-    async def settle(self) -> None:
-        """Waits for what was ended to be back, and raises what went wrong."""
-        await asyncio.gather(*self._restarts)
+    async def close(self) -> None:
+        """Ends what would start parts again. Reports parts that could not be."""
+        for task in self._restarts:
+            task.cancel()
+        for result in await asyncio.gather(*self._restarts, return_exceptions=True):
+            if isinstance(result, Exception):
+                progress(f"x {result}")
 
 
 async def _wake(pids: Sequence[int]) -> None:
@@ -266,6 +262,4 @@ async def own_servers(edges: int, workers: int, directory: bool) -> AsyncIterato
         try:
             yield running
         finally:
-            for task in running._restarts:
-                task.cancel()
-            await asyncio.gather(*running._restarts, return_exceptions=True)
+            await running.close()

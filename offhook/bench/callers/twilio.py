@@ -184,6 +184,3 @@ class TwilioCall:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(aiohttp.ClientError, OSError):
             await self._stream.hang_up()
-
-
-__all__ = ["Refused", "TwilioCall", "TwilioStream"]
