@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import numpy as np
@@ -29,7 +30,7 @@ from openai.types.audio import (
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.recognizer import StreamOptions, UnsupportedRequest
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
-from offhook.pipeline.speech.remote.worker_client_io import WorkerRefused
+from offhook.pipeline.speech.remote.worker_client_io import WorkerClient, WorkerRefused
 from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.http import transcriptions_io
@@ -451,13 +452,10 @@ async def test_the_sound_heard_is_counted(quick_server: Quick) -> None:
     ],
 )
 async def test_a_worker_that_cannot_is_told_from_one_that_is_not_there(
-    cause: Exception, status: int, param: str | None
+    cause: Exception, status: int, param: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class RemoteEngine(RemoteRecognizer):
-        async def connect(self, options: StreamOptions) -> aiohttp.ClientWebSocketResponse:
-            raise cause
-
-    hears = at_once(RemoteEngine("unix:/run/secret.sock"), "remote", "")
+    monkeypatch.setattr(WorkerClient, "connect", AsyncMock(side_effect=cause))
+    hears = at_once(RemoteRecognizer("unix:/run/secret.sock"), "remote", "")
     async with (
         listening(SpeechServer(Settings(), hears, None)) as url,
         aiohttp.ClientSession(url) as client,
