@@ -19,6 +19,7 @@ a run without that. `offhook bench failover` is the same with a short run of bro
 import argparse
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
@@ -248,10 +249,22 @@ def _check(parser: argparse.ArgumentParser, a: argparse.Namespace) -> None:
         parser.error("--kill is for servers that this command starts, not for those at --url")
     if a.url and "sip" in kinds and not a.sip:
         parser.error("phones need --sip")
+    try:
+        a.sip = [_ipv4(server) for server in a.sip]
+    except (OSError, ValueError) as error:
+        parser.error(f"--sip: {error}")
     if a.url and "twilio" in kinds and not a.twilio_secret:
         parser.error("Twilio's callers need --twilio-secret")
     if a.kill and a.at >= 60 * a.minutes:
         parser.error("--at is after the end")
+
+
+def _ipv4(server: str) -> str:
+    """Returns HOST:PORT with the address of the host. Raises OSError, ValueError."""
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"{server} is not HOST:PORT")
+    return f"{socket.gethostbyname(host)}:{port}"
 
 
 def main(

@@ -6,7 +6,7 @@ from time import monotonic, time
 
 from offhook.bench.callers.caller import Caller
 from offhook.bench.callers.ear import Way
-from offhook.bench.phones.rtp import CLOCK_RATE, HOST, TICKS, RtpSocket, offer
+from offhook.bench.phones.rtp import CLOCK_RATE, TICKS, RtpSocket, offer
 from offhook.bench.phones.signalling import Signalling
 from offhook.media.codecs.g711 import PcmuDecoder
 from offhook.media.dtmf import DtmfQueue
@@ -24,9 +24,10 @@ EVENTS = 101
 class PhoneCall:
     """One call; `Pace` ticks it."""
 
-    def __init__(self, caller: Caller, way: Way, chance: Random) -> None:
+    def __init__(self, caller: Caller, way: Way, chance: Random, signalling: Signalling) -> None:
         self._caller, self._way = caller, way
-        self._socket = RtpSocket(chance)
+        self._signalling = signalling
+        self._socket = RtpSocket(chance, signalling.host)
         self._decoder = PcmuDecoder()
         self._first: int | None = None
         """Timestamp of the first packet."""
@@ -41,22 +42,23 @@ class PhoneCall:
         """Whether the server has hung up."""
         self.status = 408
 
-    async def connect_to(self, signalling: Signalling, server: tuple[str, int]) -> bool:
+    async def connect_to(self, server: tuple[str, int]) -> bool:
         """Returns False if the server refuses; `status` says why."""
-        sdp_offer = offer(self._socket.port)
-        self._session = signalling.place(server, sdp_offer, self._receive_event)
+        sdp_offer = offer(self._socket.port, self._signalling.host)
+        self._session = self._signalling.place(server, sdp_offer, self._receive_event)
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._changed.wait()
         except TimeoutError:
-            signalling.hang_up(self._session)
+            self._signalling.hang_up(self._session)
         return self._up
 
     def _receive_event(self, event: object) -> None:
         match event:
             case Answered(str(text)):
                 media = sdp.parse(text).resolved()[0]
-                self._socket.connect((media.connection or HOST, media.port))
+                assert media.connection is not None
+                self._socket.connect((media.connection, media.port))
                 self._up = True
             case Ended(status, _, _):
                 self.status, self.closed = status, True
@@ -109,7 +111,7 @@ class PhoneCall:
             await asyncio.sleep(0.1)
         return False
 
-    def close(self, signalling: Signalling) -> None:
+    def close(self) -> None:
         if self._session is not None and not self.closed:
-            signalling.hang_up(self._session)
+            self._signalling.hang_up(self._session)
         self._socket.close()

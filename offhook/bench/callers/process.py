@@ -113,7 +113,8 @@ class Callers:
         room = np.random.default_rng(1).integers(-8, 9, RATE_OUT).astype(np.int16)
         self._silence = {"opus": load.encode(room), "pcmu": rtp.encode(room)}
         self._clock, self._pace = PacketClock(), rtp.Pace()
-        self._signalling = Signalling()
+        servers = [server.rpartition(":")[0] for server in plan.sip]
+        self._signalling = Signalling(servers=servers or (rtp.HOST,))
         self._gate = Gate(plan.rate)
         self._resumable: dict[str, str] = {}
         """`pc_id` of the last call of a browser that its server has cut, by caller."""
@@ -222,16 +223,16 @@ class Callers:
     async def _by_phone(
         self, caller: Caller, way: Way, chance: Random, server: tuple[str, int]
     ) -> bool:
-        call = PhoneCall(caller, way, chance)
+        call = PhoneCall(caller, way, chance, self._signalling)
         try:
-            if not await call.connect_to(self._signalling, server):
+            if not await call.connect_to(server):
                 raise Refused(str(call.status))
             self._connected(caller)
             self._pace.add(call)
             return await self._until_end(call.run())
         finally:
             self._pace.remove(call)
-            call.close(self._signalling)
+            call.close()
 
     async def _by_twilio(self, caller: Caller, way: Way, chance: Random, webhook: str) -> bool:
         call = TwilioCall(caller, way, chance)

@@ -59,13 +59,13 @@ async def lines(pause: float) -> list[Payloads]:
     return [encode(np.concatenate((pcm, room))) for pcm in await speech()]
 
 
-def offer(port: int) -> str:
-    """Returns the SDP offer of a G.711 phone with audio at `port`."""
+def offer(port: int, host: str = HOST) -> str:
+    """Returns the SDP offer of a G.711 phone with audio at this address."""
     lines = (
         "v=0",
-        f"o=- {secrets.randbits(32)} 1 IN IP4 {HOST}",
+        f"o=- {secrets.randbits(32)} 1 IN IP4 {host}",
         "s=-",
-        f"c=IN IP4 {HOST}",
+        f"c=IN IP4 {host}",
         "t=0 0",
         f"m=audio {port} RTP/AVP 0 101",
         "a=rtpmap:0 PCMU/8000",
@@ -108,7 +108,7 @@ class RtpSocket:
     """One call's RTP on its own socket, connected to its far end. RTCP arrives at the same port and
     is ignored."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, host: str = HOST) -> None:
         self.timestamp = chance.getrandbits(32)
         """Of the last packet of sound."""
         self._ssrc = chance.getrandbits(32)
@@ -116,7 +116,7 @@ class RtpSocket:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        self._socket.bind((HOST, 0))
+        self._socket.bind((host, 0))
 
     @property
     def port(self) -> int:

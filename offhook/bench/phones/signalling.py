@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 from offhook.bench.phones.rtp import HOST
@@ -19,16 +19,31 @@ Happened = Callable[[object], None]
 """Called with a session's events."""
 
 
-class Signalling:
-    """Places calls over UDP; `on_data` is called with every datagram received."""
+def address_towards(server: str) -> str:
+    """Returns the address of this machine from which packets to an IPv4 address leave."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        route.connect((server, 9))
+        address: str = route.getsockname()[0]
+    return address
 
-    def __init__(self, on_data: Callable[[bytes], None] = lambda data: None) -> None:
+
+class Signalling:
+    """Places calls over UDP to `servers`, IPv4 addresses; `on_data` is called with every datagram
+    received."""
+
+    def __init__(
+        self,
+        on_data: Callable[[bytes], None] = lambda data: None,
+        servers: Sequence[str] = (HOST,),
+    ) -> None:
         self._on_data = on_data
+        self.host = address_towards(servers[0])
+        """Our own address."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         sock.setblocking(False)
-        sock.bind((HOST, 0))
+        sock.bind((self.host, 0))
         self._socket = UdpSocket(sock, self._received)
-        self._trunk = Trunk("server", addresses=(HOST,))
+        self._trunk = Trunk("server", addresses=tuple(servers))
         settings = SipSettings(udp=0, tcp=None, trunks=(self._trunk,), user_agent="offhook bench")
         self._agent = UserAgent(settings, lambda flow: flow.local, self._flow_to)
         self._calls: dict[Session, Happened] = {}
@@ -41,7 +56,7 @@ class Signalling:
 
     def place(self, server: tuple[str, int], sdp: str, happened: Happened) -> Session:
         """Sends an INVITE with this offer; `happened` gets its events until it has ended."""
-        caller, target = Uri("sip", "caller", HOST), Uri("sip", "100", *server)
+        caller, target = Uri("sip", "caller", self.host), Uri("sip", "100", *server)
         session = self._agent.call(
             target,
             self._flow_to("UDP", *server),
