@@ -23,7 +23,7 @@ With ``timing``, partials and finals tell how long the newest sound behind them 
 ``"timing": {"buffering_ms": …, "queued_ms": …, "gpu_ms": …, "routed_ms": …, "sent_ms": …}``.
 
 The query is `StreamOptions` and the rate. This module is bytes and text only; the sockets are in
-`asr_stream_io` and in `remote_recognizer_io`.
+`asr_stream_io` and in `recognizer_io`.
 """
 
 import json

@@ -20,6 +20,7 @@ from time import monotonic
 
 from loguru import logger
 
+from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Loss, StreamOptions
 from offhook.pipeline.speech.remote.asr_connection_io import (
     AsrConnection,
@@ -102,6 +103,7 @@ class RemoteStream(QueuedStream[Utterance]):
         """One to another worker, which will take over or has the same audio."""
         self._is_replaying = False
         """Whether the other one gets the audio, too."""
+        self._tasks = TaskSet()
         self._opening: asyncio.Task[None] | None = None
         """Opens the other one."""
         self._was_connected = False
@@ -172,6 +174,7 @@ class RemoteStream(QueuedStream[Utterance]):
                 await self._until_allowed()
         finally:
             self._drop_other()
+            await self._tasks.close()
             if self._connection is not None:
                 await self._connection.close()
 
@@ -281,7 +284,7 @@ class RemoteStream(QueuedStream[Utterance]):
             return False
         self._is_replaying = is_replaying
         work = self._connect_other(avoid)
-        self._opening = asyncio.create_task(work, name="remote recognizer, other worker")
+        self._opening = self._tasks.spawn(work, "remote recognizer, other worker")
         return True
 
     async def _connect_other(self, avoid: Sequence[WorkerClient]) -> None:
