@@ -1,4 +1,4 @@
-"""`offhook doctor --calls N`: what this machine measures, and what N calls need."""
+"""`offhook doctor --calls 200`: what this machine measures, and what so many calls need."""
 
 import asyncio
 import json

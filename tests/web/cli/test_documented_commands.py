@@ -18,6 +18,9 @@ INLINE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
 MEASURED = re.compile(r"python -m benchmarks ([a-z_]+)")
 NAMED = re.compile(r"(?:^|[|&;=({\"' ]|\S/)offhook\s+(?!offhook\s)(?=[a-z-]+(?:\s|$))(.*)")
 """A command within a line, after a prompt, a variable or a path."""
+IN_POD = re.compile(r"^kubectl (?:.* exec .* -- (?:sh -c\s+'(?=.*'$))?)?")
+"""kubectl's own words, in which `offhook` names a namespace or a secret; what runs in the pod
+follows."""
 
 
 def documents() -> list[Path]:
@@ -31,6 +34,8 @@ def commands(text: str) -> Iterator[str]:
     inline = (code.replace("\n", " ") for code in INLINE.findall(BLOCK.sub("", text)))
     blocks = (block.replace("\\\n", " ") for block in BLOCK.findall(text))
     for code in (*inline, *(line for block in blocks for line in block.splitlines())):
+        if kubectl := IN_POD.match(code):
+            code = code[kubectl.end() :].removesuffix("'") if " -- " in kubectl[0] else ""
         if not code.startswith((" ", "#", "from ", "import ")) and (found := NAMED.search(code)):
             yield found[1]
 
