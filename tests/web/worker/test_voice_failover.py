@@ -8,13 +8,15 @@ from random import Random
 import numpy as np
 import pytest
 
+from offhook.bench.node import node
 from offhook.bench.speech.number_words import LETTERS, WordCounter, level_of
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSpeech, RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Speech
-from tests.web.worker.workers import SOON, number_workers, until
+from tests.web.worker.workers import SOON, needs_node, number_workers, until
 
 WORDS = 16
+MOMENT_S = 1.2
 
 
 def line(chance: Random) -> list[str]:
@@ -95,4 +97,45 @@ async def test_a_worker_that_hangs_drains_or_dies_in_mid_reply_costs_no_word() -
                 gone.clear()  # it is used again as soon as it answers
             if how == signal.SIGTERM:
                 await until(lambda url=disturbed: processes[url].returncode == 0)  # type: ignore[misc]
+        await synthesizer.close()
+
+
+@pytest.mark.slow
+@needs_node
+async def test_a_machine_that_vanishes_and_comes_back_costs_no_word() -> None:
+    chance = Random(2)
+    async with node() as other, number_workers("tts", 2, on=other) as processes:
+        there, here = processes
+        synthesizer = RemoteSynthesizer(list(processes))
+        await synthesizer.start()
+        changes: list[asyncio.Task[None]] = []
+
+        def change_link(state: str) -> None:
+            changes.append(asyncio.create_task(other.set_link(state)))
+
+        async def spoken_until_it_is_down(moment: bool) -> str:
+            """Returns the address of the worker that spoke the last word."""
+            await until(lambda: synthesizer.workers.counts()["ready"] == 2)
+            before = len(changes)
+
+            def disturb(url: str) -> None:
+                if url == there:
+                    change_link("down")
+                    if moment:
+                        asyncio.get_running_loop().call_later(MOMENT_S, change_link, "up")
+
+            while len(changes) == before:
+                last = await spoken_through(synthesizer, line(chance), disturb)
+            return last
+
+        for _ in range(2):
+            assert await spoken_until_it_is_down(moment=False) == here
+            assert await spoken_through(synthesizer, line(chance), lambda url: None) == here
+            await until(lambda: synthesizer.workers.counts()["gone"])
+            change_link("up")
+        for _ in range(3):
+            await spoken_until_it_is_down(moment=True)
+            await spoken_through(synthesizer, line(chance), lambda url: None)
+        await asyncio.gather(*changes)
+        assert processes[there].returncode is None
         await synthesizer.close()

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from loguru import logger
 
+from offhook.bench.node import Node, missing
 from offhook.web.routes_io import application
 from offhook.web.worker.worker_io import Engine, Worker
 
 ROOT = Path(__file__).parents[3]
+needs_node = pytest.mark.skipif(bool(missing()), reason=missing())
 SOON = 60
 """Seconds; what must happen happens in far less."""
 Client = TestClient[web.Request, web.Application]
@@ -136,11 +139,12 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def number_worker(kind: str) -> AsyncIterator[tuple[str, Process]]:
-    """A process that hears or speaks numbers, and its address."""
-    address = f"127.0.0.1:{free_port()}"
+async def number_worker(kind: str, on: Node | None = None) -> AsyncIterator[tuple[str, Process]]:
+    """A process that hears or speaks numbers, here or `on` another machine, and its address."""
+    address = f"{on.address if on is not None else '127.0.0.1'}:{free_port()}"
     module = "offhook.bench.speech.number_words"
-    line = (sys.executable, "-m", module, kind, "--drain-seconds", "60")
+    within = on.within if on is not None else ()
+    line = (*within, sys.executable, "-m", module, kind, "--drain-seconds", "60")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = await asyncio.create_subprocess_exec(
         *line, "--listen", address, env=environment, cwd=ROOT
@@ -154,10 +158,14 @@ async def number_worker(kind: str) -> AsyncIterator[tuple[str, Process]]:
 
 
 @asynccontextmanager
-async def number_workers(kind: str, count: int) -> AsyncIterator[dict[str, Process]]:
+async def number_workers(
+    kind: str, count: int, on: Node | None = None
+) -> AsyncIterator[dict[str, Process]]:
+    """The first of them `on` another machine."""
+    machines = [on, *(None for _ in range(count - 1))]
     async with AsyncExitStack() as stack:
         all_of_them = dict(
-            [await stack.enter_async_context(number_worker(kind)) for _ in range(count)]
+            [await stack.enter_async_context(number_worker(kind, each)) for each in machines]
         )
         async with aiohttp.ClientSession() as http, asyncio.timeout(SOON):
             for url in all_of_them:
@@ -172,3 +180,9 @@ async def is_ready(http: aiohttp.ClientSession, url: str) -> bool:
             return answer.status == 200
     except aiohttp.ClientError:
         return False
+
+
+async def streams(http: aiohttp.ClientSession, url: str) -> int:
+    """Those in use, as a worker says."""
+    async with http.get(f"{url}/readyz") as answer:
+        return int((await answer.json())["streams"])

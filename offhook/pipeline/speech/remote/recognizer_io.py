@@ -7,7 +7,7 @@ that no words are lost if a worker fails.
 A stream has a second connection, to another worker, in two cases; see `pool`:
 
 - its worker is suspected: what has no final is sent to both, and the first to answer is heard from
-  then on, alone;
+  then on, alone; if the second is suspected as well, a third takes its place;
 - its worker drains: the second takes over between two utterances, so nothing is sent again.
 """
 
@@ -260,26 +260,31 @@ class RemoteStream(QueuedStream[Utterance]):
             self._lost.set()
 
     def replay(self, connection: AsrConnection) -> bool:
-        if connection is not self._connection or self._is_replaying or not self._options.live:
+        if not self._options.live:
+            return False
+        if connection is self._other and self._recognizer.workers.several:
+            return self._is_replaying and self._open_other(is_replaying=True)
+        if connection is not self._connection or self._is_replaying:
             return False
         if self._other is not None:
             self._is_replaying = True
             self._other.wake()
             return True
-        return self._open_other(connection, is_replaying=True)
+        return self._open_other(is_replaying=True)
 
     def move(self, connection: AsrConnection) -> bool:
         if connection is not self._connection or self._other is not None:
             return False
-        return self._open_other(connection, is_replaying=False)
+        return self._open_other(is_replaying=False)
 
     # --- the other connection ---
 
-    def _open_other(self, connection: AsrConnection, is_replaying: bool) -> bool:
+    def _open_other(self, is_replaying: bool) -> bool:
         """Starts to open a connection to another worker, or if there is one address another one to
         it, unless none is ready or this is under way."""
         workers = self._recognizer.workers
-        avoid = [connection.client] if workers.several else []
+        used = (self._connection, self._other) if workers.several else ()
+        avoid = [connection.client for connection in used if connection is not None]
         if self._opening is not None or (avoid and not workers.has_ready(avoid)):
             return False
         self._is_replaying = is_replaying
@@ -292,14 +297,18 @@ class RemoteStream(QueuedStream[Utterance]):
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 other = connections.acquire(self._options, self, avoid)
-                self._other = other or await connections.open(self._options, self, avoid)
+                other = other or await connections.open(self._options, self, avoid)
         except LOST as error:  # tried again at the next look
-            self._is_replaying = False
+            self._is_replaying = self._is_replaying and self._other is not None
             logger.debug("x no other worker: {}", in_words(error))
             return
         finally:
-            self._opening = None
-        self._other.wake()
+            if self._opening is asyncio.current_task():
+                self._opening = None
+        if self._other is not None:
+            self._other.hang_up()
+        self._other = other
+        other.wake()
         self._switch_if_idle()
 
     def _switch_if_idle(self) -> None:
@@ -309,6 +318,7 @@ class RemoteStream(QueuedStream[Utterance]):
             self._switch()
 
     def _switch(self) -> None:
+        self._stop_opening()
         if self._connection is not None:
             self._connection.hang_up()
         self._connection, self._other, self._is_replaying = self._other, None, False
@@ -317,12 +327,15 @@ class RemoteStream(QueuedStream[Utterance]):
 
     def _drop_other(self) -> None:
         self._is_replaying = False
-        if self._opening is not None:
-            self._opening.cancel()
-            self._opening = None
+        self._stop_opening()
         if self._other is not None:
             self._other.hang_up()
             self._other = None
+
+    def _stop_opening(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
 
     def _count_losses(self, how: Loss) -> list[Utterance]:
         """Counts the loss of the connection, and returns the utterances to be given up."""

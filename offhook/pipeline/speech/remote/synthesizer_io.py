@@ -127,7 +127,7 @@ class RemoteSpeech:
         self._leave_quarantine: Callable[[], None] = _nothing
         """Ends the turn of suspected text."""
         self._lost_at: tuple[WorkerClient, ...] = ()
-        """The worker last lost, which the next connection avoids if there are others."""
+        """The workers last lost or silent, which the next connection avoids if there are others."""
         self._refused_at: float | None = None
         """When the reply was first refused since its last audio."""
         self._retry = RetryPolicy(first_s=RECONNECT_S, spread_s=SPREAD_S)
@@ -267,14 +267,22 @@ class RemoteSpeech:
             self._connecting = self._connections.run(self._connect(), "connect")
 
     def hedge(self, attempt: "Attempt") -> bool:
-        """Requests the text without a mark from another worker as well; see `Reply`."""
-        if self._over or self._hedging is not None or attempt is not self._attempt:
+        """Requests the text without a mark from another worker as well; see `Reply`. If that one is
+        silent, too, a third takes its place."""
+        workers = self._connections.workers
+        if self._over or self._hedging is not None:
             return False
-        if self._hedge is not None:
-            if not self._hedge.connection.is_lost:
-                return False
+        if self._hedge is not None and self._hedge.connection.is_lost:
             self._hedge = None
-        self._lost_at = (attempt.connection.worker,)
+        if attempt is self._attempt and self._hedge is None:
+            self._lost_at = (attempt.connection.worker,)
+        elif attempt is self._hedge and self._attempt is not None and workers.several:
+            silent = (self._attempt.connection.worker, attempt.connection.worker)
+            if not workers.has_ready(silent):
+                return False
+            self._lost_at = silent
+        else:
+            return False
         if (other := self._acquire_elsewhere()) is not None:
             self._begin_hedge(other)
         else:
@@ -288,16 +296,19 @@ class RemoteSpeech:
                 avoid = self._lost_at if self._connections.workers.several else ()
                 self._begin_hedge(await self._connections.connect(self._options, avoid))
         finally:
-            self._hedging = None
+            if self._hedging is asyncio.current_task():
+                self._hedging = None
 
     def _begin_hedge(self, connection: Connection) -> None:
+        if self._hedge is not None:
+            self._hedge.connection.abandon()
         self._hedge = Attempt(self, connection)
         connection.begin(self._hedge)
 
     def _go_on_with(self, attempt: "Attempt") -> None:
         """Ends the other attempt: this one has answered first."""
+        self._cancel_hedging()
         if attempt is self._attempt:
-            self._cancel_hedging()
             if self._hedge is not None:
                 self._hedge.connection.leave(self._hedge)
                 self._hedge = None

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +20,12 @@ from offhook.pipeline.speech.recognizer import (
     Word,
 )
 from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
+from offhook.pipeline.speech.remote.asr_sender import UtteranceSender
 from offhook.pipeline.speech.remote.recognizer_io import (
     RemoteRecognizer,
     RemoteStream,
 )
+from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.streams import quarantine_io, retry, utterance_queue
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
@@ -417,3 +420,45 @@ async def test_a_worker_full_of_streams_has_started_and_takes_one_when_another_e
         assert (await finals(second))[0].text == "2"
         await second.close()
         await recognizer.close()
+
+
+class Played:
+    """A connection whose worker is played by the test."""
+
+    def __init__(self) -> None:
+        self.client = WorkerClient("asr", "unix:/nobody", "")
+        self.sender = UtteranceSender()
+
+    def wake(self) -> None: ...
+
+    def hang_up(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def test_a_connection_given_up_while_it_opens_makes_no_room_for_two_others() -> None:
+    recognizer, opened = RemoteRecognizer("unix:/nobody"), 0
+
+    async def opening(*arguments: object, **options: object) -> None:
+        nonlocal opened
+        opened += 1
+        try:
+            await asyncio.sleep(SOON)
+        finally:
+            await asyncio.sleep(0.01)  # until a socket has closed
+
+    recognizer.connections.open = opening  # type: ignore[method-assign, assignment]
+    stream = await recognizer.open()
+    connection: Any = Played()
+    await until(lambda: opened == 1)
+    stream._connection = connection
+    assert stream.replay(connection)
+    await until(lambda: opened == 2)
+    stream._drop_other()  # the worker has answered
+    assert stream.replay(connection)
+    await asyncio.sleep(0.05)
+    assert not stream.move(connection)
+    await asyncio.sleep(0)
+    assert opened == 3
+    await stream.close()
+    await recognizer.close()

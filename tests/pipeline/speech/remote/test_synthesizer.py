@@ -18,6 +18,7 @@ from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
 from offhook.pipeline.speech.remote import synthesizer_io as remote_synthesizer_io
 from offhook.pipeline.speech.remote import tts_connection_io
+from offhook.pipeline.speech.remote.pool import WorkerAddress, WorkerEvent
 from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.synthesizer_io import Attempt, RemoteSpeech, RemoteSynthesizer
 from offhook.pipeline.speech.remote.tts_connection_io import ConnectionPool
@@ -592,8 +593,8 @@ class Unconnected:
 
     is_lost, options = False, DEFAULT_VOICE
 
-    def __init__(self) -> None:
-        self.worker = WorkerClient("tts", "unix:/nobody", "")
+    def __init__(self, worker: WorkerClient | None = None) -> None:
+        self.worker = worker or WorkerClient("tts", "unix:/nobody", "")
         self.attempt: Attempt
         self.was_left = self.was_abandoned = False
 
@@ -664,6 +665,55 @@ async def test_while_a_worker_is_silent_the_first_of_two_to_answer_is_heard(awak
     await reply._connections.close()
 
 
+async def test_when_the_second_worker_is_silent_as_well_a_third_is_asked() -> None:
+    urls = [f"unix:/{name}" for name in "abc"]
+    connections = ConnectionPool(Workers("tts", urls, ""))
+    connections.connect = lambda options, avoid: asyncio.sleep(60)  # type: ignore[method-assign, assignment, return-value]
+    clients = [connections.workers._client(WorkerAddress(url)) for url in urls]
+    first, second, third = (Unconnected(client) for client in clients)
+    connections._spare = [first]  # type: ignore[list-item]
+    reply = RemoteSpeech(connections, DEFAULT_VOICE)
+    reply.write("one ")
+    for worker, other in ((first, second), (second, third)):
+        assert worker.texts() == "one "
+        connections._spare = [other]  # type: ignore[list-item]
+        connections.workers.report(worker.worker, WorkerEvent.UNANSWERED)
+        assert worker.attempt.hedge()
+    connections.workers.report(third.worker, WorkerEvent.UNANSWERED)
+    assert (first.was_abandoned, second.was_abandoned) == (False, True)
+    assert not third.attempt.hedge(), "there is no fourth"
+    assert not first.attempt.hedge()
+    assert third.texts() == "one "
+    await third.attempt.receive_audio(np.full(LETTER, ord("o"), np.int16))
+    assert first.was_abandoned
+    third.attempt.mark("one ")
+    reply.end()
+    third.attempt.finish()
+    assert said(await pieces(reply)) == ("one ", "o")
+    await connections.close()
+
+
+async def test_a_second_attempt_given_up_while_it_connects_makes_no_room_for_two_others() -> None:
+    reply, silent = unconnected()
+
+    async def connecting(*arguments: object) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)  # until a socket has closed
+
+    reply._connections.connect = connecting  # type: ignore[method-assign, assignment]
+    reply.write("one ")
+    assert silent.texts() == "one "
+    assert silent.attempt.hedge()
+    await asyncio.sleep(0)
+    await silent.attempt.receive_audio(np.full(LETTER, ord("o"), np.int16))
+    assert silent.attempt.hedge()
+    await asyncio.sleep(0.05)
+    assert not silent.attempt.hedge(), "it connects already"
+    await reply._connections.close()
+
+
 ACTIONS = st.lists(
     st.one_of(
         st.text("ab \n", max_size=6).map(lambda text: ("write", text)),
@@ -701,8 +751,9 @@ async def _every_text_once(actions: list[tuple[str, object]]) -> None:
             if spoken:
                 connection.attempt.mark(spoken)
             at_worker = {connection: at_worker[connection][value:]}
-        elif action == "hedge" and len(at_worker) == 1:
+        elif action == "hedge":
             reply._begin_hedge(another := Unconnected())  # type: ignore[arg-type]
+            at_worker = {silent: at_worker[silent] for silent in list(at_worker)[:1]}
             at_worker[another] = ""
         elif action == "lose":
             reply._losses.clear()
