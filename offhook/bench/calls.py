@@ -32,7 +32,7 @@ from offhook.bench.callers.caller import Habits
 from offhook.bench.callers.process import Plan
 from offhook.bench.callers.records import KINDS, Kind, Report
 from offhook.bench.callers.report import page
-from offhook.bench.callers.servers import FAULTS, Fault, OwnServers, Servers, own_servers
+from offhook.bench.callers.servers import FAULTS, LINKED, Fault, OwnServers, Servers, own_servers
 from offhook.bench.callers.summary import (
     Noticed,
     Result,
@@ -42,6 +42,7 @@ from offhook.bench.callers.summary import (
     table,
 )
 from offhook.bench.callers.usage import Usage
+from offhook.bench.node import missing
 from offhook.bench.phones.kamailio import KamailioError
 from offhook.bench.process import Child, ChildError, child
 from offhook.bench.speech.table import progress
@@ -171,7 +172,7 @@ async def _servers(a: argparse.Namespace) -> AsyncIterator[Servers]:
         yield Servers(a.url, a.sip, webhooks, a.twilio_secret)
         return
     progress(f"starting {a.edges} edges and {a.workers} workers of each kind")
-    async with own_servers(a.edges, a.workers, directory=a.kill == "head") as running:
+    async with own_servers(a.edges, a.workers, a.kill) as running:
         yield running
 
 
@@ -255,6 +256,8 @@ def _check(parser: argparse.ArgumentParser, a: argparse.Namespace) -> None:
         parser.error(f"--sip: {error}")
     if a.url and "twilio" in kinds and not a.twilio_secret:
         parser.error("Twilio's callers need --twilio-secret")
+    if a.kill in LINKED and (lacking := missing()):
+        parser.error(f"--kill {a.kill}: {lacking}; --kill hang needs nothing")
     if a.kill and a.at >= 60 * a.minutes:
         parser.error("--at is after the end")
 

@@ -1,4 +1,4 @@
-"""`offhook bench failover --kill worker|node|drain|edge|head`: what callers notice of a fault.
+"""`offhook bench failover --kill worker|hang|link|node|drain|edge|head`: what callers notice.
 
 The same as `offhook bench calls --kill`, with browsers only, nobody interrupting, and 40 s a run.
 """

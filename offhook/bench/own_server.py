@@ -45,15 +45,16 @@ async def started(
     absent: str,
     environment: Mapping[str, str] | None = None,
     module: str = "offhook",
+    within: Sequence[str] = (),
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Runs `python -m MODULE ARGUMENTS` and yields its process from the time `is_there` returns
-    True; `environment` replaces our own. Raises RuntimeError, `absent` and the end of its log, if
-    it exits or does not start in time."""
+    True; `environment` replaces our own, `within` is a command that executes it. Raises
+    RuntimeError, `absent` and the end of its log, if it exits or does not start in time."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", module, *arguments),
+                *(*within, sys.executable, "-m", module, *arguments),
                 stderr=output,
                 env=environment,
             )

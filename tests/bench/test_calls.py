@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from offhook.bench import calls
+from offhook.bench import calls, failover
 from offhook.bench.callers.caller import Caller, Habits, SpokenLine
 from offhook.bench.callers.ear import BUFFER_S, Ear
 from offhook.bench.callers.model import GREETING, reply_to
@@ -139,6 +139,16 @@ def test_what_cannot_be_run_is_refused(
     with pytest.raises(SystemExit):
         calls.main(arguments)
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fault", ["link", "node"])
+def test_another_machine_needs_root(
+    fault: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(calls, "missing", lambda: "only root makes network namespaces")
+    with pytest.raises(SystemExit):
+        failover.main(["--kill", fault])
+    assert f"--kill {fault}: only root makes network namespaces" in capsys.readouterr().err
 
 
 class Tags(HTMLParser):

@@ -19,24 +19,29 @@ from typing import Literal
 
 from aiohttp import web
 
+from offhook.bench.node import Node, node
 from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.phones.kamailio import kamailio
 from offhook.bench.process import child
 from offhook.bench.speech.table import progress
 
-Fault = Literal["worker", "node", "drain", "edge", "head"]
+Fault = Literal["worker", "hang", "link", "node", "drain", "edge", "head"]
 FAULTS: Mapping[Fault, str] = {
     "worker": "SIGKILL to one worker for recognition and one for speech; started again",
-    "node": "SIGSTOP to both, as if their machine had vanished; back again after a while",
+    "hang": "SIGSTOP to both; they go on after a while",
+    "link": "the link to the machine of both goes down, without a FIN or RST",
+    "node": "the same, and it is back after a while, with the same processes",
     "drain": "SIGTERM to both, which drain; started again",
     "edge": "SIGKILL to one edge with its calls; started again",
     "head": "the directory of the workers ends, and with it healing and scaling",
 }
+LINKED: Sequence[Fault] = ("link", "node")
+"""Those that need another machine for a worker of each kind."""
 START_S = 120.0
 RESTART_S = 5.0
 """Time in s until a process that has ended is started again."""
-NODE_S = 20.0
-"""Time in s for which a node is away."""
+AWAY_S = 20.0
+"""Time in s for which workers hang, or a machine is away."""
 DRAIN_S = 10.0
 CALLS = 250
 """Maximum calls of an edge, and streams of a worker."""
@@ -62,30 +67,42 @@ class Servers:
 class OwnServers(Servers):
     """Edges, workers and a model, running."""
 
-    def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
+    def __init__(self, stack: AsyncExitStack, folder: Path, other: Node | None) -> None:
         super().__init__()
         self._stack = stack
         self._folder = folder
-        self._arguments: dict[str, tuple[str, list[str], str]] = {}
-        """Module, arguments and URL of each process, to start it again."""
+        self._node = other
+        """The machine of the first worker of each kind, if not this one."""
+        self._arguments: dict[str, tuple[str, list[str], str, Sequence[str]]] = {}
+        """What `_start` is given for each process, to start it again."""
         self._restarts: list[asyncio.Task[None]] = []
         self._directory: web.AppRunner | None = None
         self.redis = ""
         """URL, if calls are saved."""
 
-    async def _start(self, name: str, module: str, arguments: Sequence[str], url: str) -> None:
+    async def _start(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        url: str,
+        within: Sequence[str] = (),
+    ) -> None:
+        there = partial(is_ready, url)
         process = await self._stack.enter_async_context(
-            started(arguments, partial(is_ready, url), START_S, f"no {name}", module=module)
+            started(arguments, there, START_S, f"no {name}", module=module, within=within)
         )
-        self._arguments[name] = module, list(arguments), url
+        self._arguments[name] = module, list(arguments), url, within
         self.pids[name] = process.pid
 
     async def start_worker(self, kind: str, number: int) -> str:
-        address = f"127.0.0.1:{free_port()}"
+        other = self._node if number == 1 else None
+        address = f"{other.address if other else '127.0.0.1'}:{free_port()}"
         arguments = [kind, "--listen", address, "--max-streams", str(4 * CALLS)]
         arguments += ["--drain-seconds", str(DRAIN_S)]
         url = f"http://{address}"
-        await self._start(f"{kind} worker {number}", WORKER_MODULE, arguments, url)
+        within = other.within if other else ()
+        await self._start(f"{kind} worker {number}", WORKER_MODULE, arguments, url, within)
         return url
 
     async def start_redis(self) -> None:
@@ -146,7 +163,11 @@ class OwnServers(Servers):
                 self._end(("asr worker 1", "tts worker 1"), signal.SIGTERM, DRAIN_S + RESTART_S)
             case "edge":
                 self._end(("edge 1",), signal.SIGKILL, RESTART_S)
-            case "node":
+            case "link" | "node" if self._node is not None:
+                await self._node.set_link("down")
+                if fault == "node":
+                    self._restarts.append(asyncio.create_task(_come_back(self._node)))
+            case "hang":
                 pids = [self.pids["asr worker 1"], self.pids["tts worker 1"]]
                 for pid in pids:
                     os.kill(pid, signal.SIGSTOP)
@@ -174,10 +195,15 @@ class OwnServers(Servers):
 
 async def _wake(pids: Sequence[int]) -> None:
     try:
-        await asyncio.sleep(NODE_S)
+        await asyncio.sleep(AWAY_S)
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
+
+
+async def _come_back(other: Node) -> None:
+    await asyncio.sleep(AWAY_S)
+    await other.set_link("up")
 
 
 async def _answer(listed: Mapping[str, object], request: web.Request) -> web.Response:
@@ -231,13 +257,15 @@ def _in_toml(urls: Sequence[str]) -> str:
 
 
 @asynccontextmanager
-async def own_servers(edges: int, workers: int, directory: bool) -> AsyncIterator[OwnServers]:
-    """Starts `workers` workers of each kind and the edges; with several edges phones call Kamailio,
-    where it is installed. `directory`: edges find the workers in a list at a URL. Raises
-    RuntimeError, ChildError, KamailioError."""
+async def own_servers(
+    edges: int, workers: int, fault: Fault | None = None
+) -> AsyncIterator[OwnServers]:
+    """Starts `workers` workers of each kind and the edges, ready for `fault`; with several edges
+    phones call Kamailio, where it is installed. Raises RuntimeError, ChildError, KamailioError."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        running = OwnServers(stack, folder)
+        other = await stack.enter_async_context(node()) if fault in LINKED else None
+        running = OwnServers(stack, folder, other)
         model = await stack.enter_async_context(child("offhook.bench.callers.model"))
         running.pids["model"] = model.pid
         urls: dict[str, list[str]] = {"asr": [], "tts": []}
@@ -245,7 +273,7 @@ async def own_servers(edges: int, workers: int, directory: bool) -> AsyncIterato
             for number in range(1, workers + 1):
                 listed.append(await running.start_worker(kind, number))
         found = {kind: _in_toml(listed) for kind, listed in urls.items()}
-        if directory:
+        if fault == "head":
             at = await running.start_directory(urls)
             found = {kind: f'"{url}"' for kind, url in at.items()}
         if edges > 1 and which("redis-server"):
