@@ -12,13 +12,13 @@ from offhook.pipeline.models.hub import download_io, hugging_face_io
 from offhook.pipeline.models.hub.cache_io import presence
 from offhook.pipeline.models.hub.catalogue import CATALOGUE, PublishedModel
 from offhook.pipeline.models.instructions import Instructions, instructions_of
+from offhook.pipeline.speech.vad.onnx_io import cpu_flags
 from offhook.web.engines.choice import Machine
 from offhook.web.engines.engines_io import NEEDED
 
 GPU_QUERY_TIMEOUT_S = 5
 OFFLINE = ("1", "ON", "YES", "TRUE")
 """Values of HF_HUB_OFFLINE with which the hub's library downloads nothing."""
-CPU_INFO = Path("/proc/cpuinfo")
 CGROUP = Path("/sys/fs/cgroup")
 """Limits of a container (cgroup v2)."""
 
@@ -75,13 +75,8 @@ def _instructions() -> Instructions:
     """Returns what `models.int8.instructions` would, where the system tells."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return Instructions.OTHER
-    try:
-        flags = next(
-            line.partition(":")[2].split()
-            for line in CPU_INFO.read_text().splitlines()
-            if line.startswith("flags")
-        )
-    except (OSError, StopIteration):
+    flags = cpu_flags()
+    if flags is None:
         return Instructions.AVX  # every x86 CPU of the last ten years
     return instructions_of(dict.fromkeys(flags, True))
 

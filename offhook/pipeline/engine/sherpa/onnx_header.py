@@ -9,20 +9,26 @@ import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+
+from offhook.pipeline.speech.vad.onnx_graph import (
+    GRAPH,
+    NAME,
+    OUTPUT,
+    TENSOR_TYPE,
+    TYPE,
+    WireField,
+    wire_fields,
+    wire_text,
+)
 
 LFS_POINTER = b"version https://git-lfs"
 """Beginning of the small file that stands for a large one in a Git clone without LFS."""
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-"""Wire types of protobuf."""
-GRAPH, METADATA = 7, 14
-"""Fields of ModelProto."""
-INITIALIZER, INPUT, OUTPUT = 5, 11, 12
+METADATA = 14
+"""Field of ModelProto."""
+INITIALIZER, INPUT = 5, 11
 """Fields of GraphProto."""
-NAME, TYPE = 1, 2
-"""Fields of ValueInfoProto."""
-TENSOR_TYPE, SHAPE, DIMENSION, DIMENSION_VALUE = 1, 2, 1, 1
-"""Fields of TypeProto, TypeProto.Tensor, TensorShapeProto and TensorShapeProto.Dimension."""
+SHAPE, DIMENSION, DIMENSION_VALUE = 2, 1, 1
+"""Fields of TypeProto.Tensor, TensorShapeProto and TensorShapeProto.Dimension."""
 EXTERNAL_DATA, KEY, VALUE = 13, 1, 2
 """Field of TensorProto, and the fields of StringStringEntryProto."""
 
@@ -35,14 +41,6 @@ class OnnxHeader:
     outputs: tuple[str, ...] = ()
     data_files: frozenset[str] = frozenset()
     """Names of the files beside it that hold weights."""
-
-
-class _Field(NamedTuple):
-    number: int
-    value: int
-    """Of a number; of bytes, their first position."""
-    end: int
-    """Of bytes, the position after them."""
 
 
 def read_header(path: Path) -> OnnxHeader:
@@ -64,16 +62,16 @@ def _header(data: mmap.mmap) -> OnnxHeader:
     outputs: list[str] = []
     weights: set[str] = set()
     has_graph = False
-    for part in _fields(data, 0, len(data)):
+    for part in wire_fields(data, 0, len(data)):
         if part.number == METADATA:
             metadata |= [_entry(data, part)]
         elif part.number == GRAPH:
             has_graph = True
-            for item in _fields(data, part.value, part.end):
+            for item in wire_fields(data, part.value, part.end):
                 if item.number == INPUT:
                     inputs |= [_input(data, item)]
                 elif item.number == OUTPUT:
-                    outputs.append(_text(data, item, NAME))
+                    outputs.append(wire_text(data, item, NAME))
                 elif item.number == INITIALIZER:
                     weights |= _data_files(data, item)
     if not has_graph:
@@ -81,61 +79,22 @@ def _header(data: mmap.mmap) -> OnnxHeader:
     return OnnxHeader(metadata, inputs, tuple(outputs), frozenset(weights))
 
 
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[_Field]:
-    """Yields the fields of a message. Raises IndexError if it is cut short or malformed."""
-    while at < end:
-        tag, at = _varint(data, at)
-        kind = tag & 7
-        value, begin = at, at
-        if kind == VARINT:
-            value, at = _varint(data, at)
-        elif kind == BYTES:
-            size, value = _varint(data, at)
-            at = value + size
-        elif kind in (FIXED32, FIXED64):
-            at += 4 if kind == FIXED32 else 8
-        else:
-            raise IndexError(begin)
-        if at > end:
-            raise IndexError(begin)
-        yield _Field(tag >> 3, value, at)
+def _entry(data: mmap.mmap, message: WireField) -> tuple[str, str]:
+    return wire_text(data, message, KEY), wire_text(data, message, VALUE)
 
 
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
-    """Returns a number of up to 64 bits and the position after it."""
-    number = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-    raise IndexError(at)
-
-
-def _text(data: mmap.mmap, message: _Field, number: int) -> str:
-    for part in _fields(data, message.value, message.end):
-        if part.number == number:
-            return data[part.value : part.end].decode()
-    return ""
-
-
-def _entry(data: mmap.mmap, message: _Field) -> tuple[str, str]:
-    return _text(data, message, KEY), _text(data, message, VALUE)
-
-
-def _input(data: mmap.mmap, message: _Field) -> tuple[str, tuple[int, ...]]:
+def _input(data: mmap.mmap, message: WireField) -> tuple[str, tuple[int, ...]]:
     shape: list[int] = []
     for dimensions in _within(data, message, TYPE, TENSOR_TYPE, SHAPE):
         for dimension in _within(data, dimensions, DIMENSION):
-            sizes = _fields(data, dimension.value, dimension.end)
+            sizes = wire_fields(data, dimension.value, dimension.end)
             shape.append(next((s.value for s in sizes if s.number == DIMENSION_VALUE), 0))
-    return _text(data, message, NAME), tuple(shape)
+    return wire_text(data, message, NAME), tuple(shape)
 
 
-def _within(data: mmap.mmap, message: _Field, *path: int) -> Iterator[_Field]:
+def _within(data: mmap.mmap, message: WireField, *path: int) -> Iterator[WireField]:
     """Yields the messages at this path of fields."""
-    for part in _fields(data, message.value, message.end):
+    for part in wire_fields(data, message.value, message.end):
         if part.number == path[0]:
             if len(path) == 1:
                 yield part
@@ -143,6 +102,6 @@ def _within(data: mmap.mmap, message: _Field, *path: int) -> Iterator[_Field]:
                 yield from _within(data, part, *path[1:])
 
 
-def _data_files(data: mmap.mmap, tensor: _Field) -> set[str]:
+def _data_files(data: mmap.mmap, tensor: WireField) -> set[str]:
     entries = (_entry(data, part) for part in _within(data, tensor, EXTERNAL_DATA))
     return {value for key, value in entries if key == "location"}

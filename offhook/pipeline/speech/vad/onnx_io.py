@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,18 +10,35 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from offhook.pipeline.speech.vad.onnx_graph import unfused
+
 if TYPE_CHECKING:
     import onnxruntime
 
 # ONNX Runtime sends telemetry to Microsoft unless disabled before it is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def cpu_flags() -> frozenset[str] | None:
+    """Returns Linux's names of the CPU's capabilities, such as "avx2"; None where the system does
+    not list them."""
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        return None
+    found = (line.partition(":")[2].split() for line in lines if line.startswith("flags"))
+    return frozenset(next(found, ())) or None
+
 
 class OnnxModel:
     """The model in `file` of the Python package `package`, loaded by `load` or by its first run.
-    Raises OSError if it is missing."""
+    Raises OSError if it is missing.
 
-    def __init__(self, package: str, file: str, **settings: str) -> None:
+    The operator `unfused` is not fused with the quantization around it."""
+
+    def __init__(self, package: str, file: str, unfused: str = "", **settings: str) -> None:
         import onnxruntime
 
         found = find_spec(package)
@@ -29,6 +46,7 @@ class OnnxModel:
         self._path = Path(folders[0], file)
         if not self._path.exists():
             raise OSError(f"{file} not found: it comes inside the package pipecat-ai")
+        self._unfused = unfused
         self._options = onnxruntime.SessionOptions()
         # More threads do not speed up such small models and take cores from the calls.
         self._options.intra_op_num_threads = 1
@@ -48,12 +66,17 @@ class OnnxModel:
 
         with self._loading:
             if self._session is None:
+                model: Path | bytes = self._path
+                if self._unfused:
+                    model = unfused(self._path.read_bytes(), self._unfused)
                 self._session = onnxruntime.InferenceSession(
-                    self._path, self._options, providers=["CPUExecutionProvider"]
+                    model, self._options, providers=["CPUExecutionProvider"]
                 )
         return self._session
 
-    def run(self, inputs: Mapping[str, object]) -> list[npt.NDArray[np.float32]]:
-        """Runs the model and returns its outputs in order."""
-        outputs: list[npt.NDArray[np.float32]] = (self._session or self.load()).run(None, inputs)
-        return outputs
+    def run(
+        self, inputs: Mapping[str, object], outputs: Sequence[str] | None = None
+    ) -> list[npt.NDArray[np.float32]]:
+        """Runs the model and returns these outputs, or all in order."""
+        found: list[npt.NDArray[np.float32]] = (self._session or self.load()).run(outputs, inputs)
+        return found

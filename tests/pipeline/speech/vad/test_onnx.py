@@ -4,11 +4,21 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 
+from offhook.pipeline.speech.vad.onnx_graph import (
+    GRAPH,
+    NODE,
+    NODE_OPERATOR,
+    unfused,
+    wire_fields,
+    wire_text,
+)
 from offhook.pipeline.speech.vad.onnx_io import OnnxModel
 
 
@@ -43,6 +53,38 @@ def test_whoever_needs_it_first_loads_it_once(monkeypatch: pytest.MonkeyPatch) -
 def test_a_model_that_is_not_there_is_noticed_before_it_is_needed() -> None:
     with pytest.raises(OSError, match=r"nothing\.onnx"):
         OnnxModel("pipecat.audio.vad.data", "nothing.onnx")
+
+
+def test_an_operator_is_not_fused_with_the_quantization_around_it() -> None:
+    (folder,) = find_spec("pipecat.audio.turn.smart_turn.data").submodule_search_locations  # type: ignore[union-attr,misc]
+    published = Path(folder, "smart-turn-v3.2-cpu.onnx").read_bytes()
+    assert "QLinearSoftmax" in operators(published)
+    assert "QLinearSoftmax" not in operators(unfused(published, "Softmax"))
+    assert "QLinearMatMul" in operators(unfused(published, "Softmax"))
+
+
+def operators(model: bytes) -> set[str]:
+    """What ONNX Runtime makes of a model."""
+    import onnxruntime
+
+    with TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = f"{folder}/optimized.onnx"
+        options.log_severity_level = 3
+        onnxruntime.InferenceSession(model, options)
+        made = Path(options.optimized_model_filepath).read_bytes()
+    return {
+        wire_text(made, node, NODE_OPERATOR)
+        for graph in wire_fields(made, 0, len(made))
+        if graph.number == GRAPH
+        for node in wire_fields(made, graph.value, graph.end)
+        if node.number == NODE
+    }
+
+
+def test_what_is_no_model_is_not_added_to() -> None:
+    with pytest.raises(IndexError):
+        unfused(b"<html>", "Softmax")
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads cannot be counted")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import wave
 from collections.abc import AsyncIterator
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +91,33 @@ async def test_cancelled_request_leaves_the_queue(turn: SmartTurn) -> None:
 def test_finished_and_broken_off_sentences(
     model: SmartTurn, name: str, part: float, ended: bool
 ) -> None:
+    assert (model.judge(broken_off(name, part)) > 0.5) is ended
+
+
+def broken_off(name: str, part: float) -> Pcm:
+    """The first part of a recording and the silence after which the model is asked."""
     with wave.open(str(SPEECH / f"{name}.wav")) as recorded:
         pcm = np.frombuffer(recorded.readframes(recorded.getnframes()), np.int16)
-    said = np.concatenate([pcm[: int(len(pcm) * part)], np.zeros(3200, np.int16)])
-    assert (model.judge(said) > 0.5) is ended
+    return np.concatenate([pcm[: int(len(pcm) * part)], np.zeros(2560, np.int16)])
+
+
+@pytest.mark.speech
+@pytest.mark.skipif(not SPEECH.is_dir(), reason="no recorded speech")
+def test_results_are_those_of_the_model_as_published(model: SmartTurn) -> None:
+    """As it computes step by step, without fused operators and special instructions."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    path = files("pipecat.audio.turn.smart_turn.data") / "smart-turn-v3.2-cpu.onnx"
+    published = onnxruntime.InferenceSession(str(path), options)
+    off = []
+    for name, part in (
+        ("austen_0880", 0.7), ("austen_0890", 0.6), ("austen_0930", 0.9), ("forever", 0.6),
+        ("forever", 0.7), ("something", 0.4),
+    ):  # fmt: skip
+        said = broken_off(name, part)
+        expected = published.run(None, {"input_features": log_mel(said)})[0]
+        off.append(abs(model.judge(said) - float(expected[0, 0])))
+    assert np.mean(off) < 0.08
