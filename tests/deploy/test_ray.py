@@ -42,7 +42,11 @@ needs_ray = pytest.mark.skipif(
 needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server")
 KEY, PASSWORD = secrets.token_hex(16), secrets.token_hex(16)
 START_S = 120
+OUTAGE_S = float(os.environ.get("OFFHOOK_RAY_OUTAGE_S", "30"))
+"""Time in s for which the head, or its Redis, is gone."""
 NODE = ("--num-cpus=8", "--num-gpus=2")  # Ray only counts
+SECOND = "another"
+"""The second node, in the one test that has one."""
 Record = Callable[[str, object], None]
 
 
@@ -109,21 +113,29 @@ class Cluster:
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "OFFHOOK_WORKER_API_KEY": KEY,
         }
+        self.start_redis()
+
+    def start_redis(self) -> None:
+        """With what it has on its disk."""
         self._redis = subprocess.Popen(
             [
                 *("redis-server", "--port", str(self.redis), "--bind", "127.0.0.1", "--save", ""),
-                *("--requirepass", PASSWORD),
+                *("--requirepass", PASSWORD, "--appendonly", "yes"),
             ],
             stdout=subprocess.DEVNULL,
-            cwd=folder,
+            cwd=self.folder,
         )
+
+    def kill_redis(self) -> None:
+        self._redis.kill()
+        self._redis.wait()
 
     def start_head(self) -> None:
         dashboard = f"--dashboard-port={self.dashboard}", "--dashboard-agent-listen-port=0"
         self._run("head", FOLDER / "start", "head", self.address, *dashboard)
 
-    def start_node(self) -> None:
-        self._run("node", FOLDER / "start", "node", self.address, self.address, *NODE)
+    def start_node(self, role: str = "node") -> None:
+        self._run(role, FOLDER / "start", "node", self.address, self.address, *NODE)
 
     def deploy(self, command: list[str], **options: Any) -> None:
         """Replaces what runs; returns before it does. Each deployment has another limit of streams,
@@ -169,6 +181,15 @@ class Cluster:
             found += [child for child in children.get(pid, ()) if child not in every]
         return every
 
+    def control(self) -> list[int]:
+        """The processes of Ray's control service."""
+        return [
+            pid
+            for pid in self.pids("head")
+            if Path(_command_line(Path(f"/proc/{pid}")).partition(b"\0")[0].decode()).name
+            == "gcs_server"
+        ]
+
     def kill(self, role: str) -> int:
         """Returns how many processes there were."""
         pids = self.pids(role)
@@ -178,11 +199,10 @@ class Cluster:
         return len(pids)
 
     def close(self) -> None:
-        for role in ("head", "node"):
+        for role in ("head", "node", SECOND):
             while self.kill(role):
                 time.sleep(0.2)
-        self._redis.kill()
-        self._redis.wait()
+        self.kill_redis()
 
     # --- what edges see ---
 
@@ -450,58 +470,139 @@ async def call(recognizer: RemoteRecognizer, chance: Random, over: asyncio.Event
     return total
 
 
+class Edge:
+    """An edge that knows the directory only; its calls speak until it closes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._recognizer = RemoteRecognizer(f"http://{cluster.address}:{cluster.http}/asr")
+        self._over = asyncio.Event()
+        self._calls: list[asyncio.Task[nw.Comparison]] = []
+
+    def call(self, count: int) -> None:
+        for number in range(len(self._calls), len(self._calls) + count):
+            work = call(self._recognizer, Random(number), self._over)
+            self._calls.append(asyncio.create_task(work))
+
+    def listed(self) -> set[str]:
+        return {address.url for address in self._recognizer.workers._list.addresses}
+
+    async def close(self) -> None:
+        self._over.set()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+        await self._recognizer.close()
+
+    async def words(self) -> nw.Comparison:
+        """Of all its calls, which end."""
+        self._over.set()
+        return sum(await asyncio.gather(*self._calls), nw.Comparison())
+
+
+@asynccontextmanager
+async def edge_with(cluster: Cluster, calls: int) -> AsyncIterator[Edge]:
+    edge = Edge(cluster)
+    edge.call(calls)
+    try:
+        yield edge
+    finally:
+        await edge.close()
+
+
 @on_ray
 async def test_an_upgrade_and_a_loss_cost_edges_no_word(
     cluster: Cluster, record_property: Record
 ) -> None:
-    """20 streams of an edge that knows the directory only."""
     cluster.deploy(NUMBER_WORKER, num_replicas=2)
     old, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
-    recognizer = RemoteRecognizer(f"http://{cluster.address}:{cluster.http}/asr")
-    await recognizer.start()
-    over = asyncio.Event()
-    calls = [asyncio.create_task(call(recognizer, Random(n), over)) for n in range(20)]
-    await asyncio.sleep(5)
-    await asyncio.to_thread(cluster.deploy, NUMBER_WORKER, num_replicas=2)
-    new, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
-    assert not {*new} & {*old}
-    await asyncio.sleep(10)
-    os.kill(cluster.parent(new[0]), signal.SIGKILL)
-    await asyncio.sleep(10)
-    over.set()
-    total = sum(await asyncio.gather(*calls), nw.Comparison())
-    await recognizer.close()
+    async with edge_with(cluster, calls=20) as edge:
+        await asyncio.sleep(5)
+        await asyncio.to_thread(cluster.deploy, NUMBER_WORKER, num_replicas=2)
+        new, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
+        assert not {*new} & {*old}
+        await asyncio.sleep(10)
+        os.kill(cluster.parent(new[0]), signal.SIGKILL)
+        await asyncio.sleep(10)
+        total = await edge.words()
     record_property("words", total)
     assert (total.lost, total.twice, total.wrong) == (0, 0, 0)
     assert total.right > 20 * 10 * 5
 
 
 @on_ray
-async def test_streams_outlive_the_head_and_a_new_one_takes_over(
+async def test_a_lost_node_costs_edges_no_word_and_is_replaced(
     cluster: Cluster, record_property: Record
 ) -> None:
-    cluster.deploy(WORKER, num_replicas=2)
+    cluster.start_node(SECOND)
+    cluster.deploy(NUMBER_WORKER, num_replicas=2)
+    urls, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
+    on_second = {url for url in urls if cluster.process(url) in cluster.pids(SECOND)}
+    assert len(on_second) == 1, "Serve spreads them"
+    async with edge_with(cluster, calls=10) as edge:
+        await asyncio.sleep(5)
+        cluster.kill(SECOND)
+        await until(lambda: not cluster.kill(SECOND))
+        _, took = await cluster.until_listed(lambda urls: len({*urls} - on_second) == 2)
+        record_property("node_lost_two_ready_s", took)
+        await asyncio.sleep(5)
+        total = await edge.words()
+    record_property("words", total)
+    assert (total.lost, total.twice, total.wrong) == (0, 0, 0)
+
+
+@on_ray
+@pytest.mark.parametrize("lost", ["head", "redis"])
+async def test_streams_outlive_the_head_and_a_new_one_takes_over(
+    cluster: Cluster, record_property: Record, lost: str
+) -> None:
+    """Without its Redis the head's control service ends by itself."""
+    cluster.deploy(NUMBER_WORKER, num_replicas=2)
     urls, _ = await cluster.until_listed(lambda urls: len(urls) == 2)
     kept, killed = urls
     process = cluster.process(killed)
-    async with streams([kept] * 3) as open_now:
-        record_property("head_processes", cluster.kill("head"))
-        await until(lambda: not cluster.kill("head"))
+    async with edge_with(cluster, calls=4) as edge, streams([kept] * 3) as open_now:
+        talking = asyncio.create_task(talk(open_now))
+        await until(lambda: edge.listed() == {*urls})
+        staying = asyncio.create_task(stays_listed(edge, urls))
+        if lost == "redis":
+            cluster.kill_redis()
+            await until(lambda: not cluster.control())
+        else:
+            record_property("head_processes", cluster.kill("head"))
+            await until(lambda: not cluster.kill("head"))
+        gone_at = time.monotonic()
         os.kill(process, signal.SIGKILL)  # its minder needs no head
         await until(lambda: gone(process))
         async with asyncio.timeout(START_S):
             while not await limit(killed):
                 await asyncio.sleep(0.1)
-        talking = asyncio.create_task(talk(open_now))
-        await asyncio.sleep(30)
+        edge.call(4)
+        await asyncio.sleep(max(0.0, gone_at + OUTAGE_S - time.monotonic()))
+        assert not cluster.control()
+        edge.call(4)
+        if lost == "redis":
+            await until(lambda: not cluster.kill("head"))
+            cluster.start_redis()
+        record_property("outage_s", round(time.monotonic() - gone_at))
         began = time.monotonic()
         await asyncio.to_thread(cluster.start_head)
         record_property("head_started_s", round(time.monotonic() - began, 1))
         same, took = await cluster.until_listed(lambda urls: len(urls) == 2)
         record_property("list_again_s", took)
-        assert same == urls
+        assert {*same} == {*urls}
+        for task in (talking, staying):
+            assert not task.done(), task.exception()
+        staying.cancel()
         os.kill(cluster.parent(killed), signal.SIGKILL)
         _, took = await cluster.until_listed(lambda urls: len(urls) == 2 and killed not in urls)
         record_property("heals_again_s", took)
-        assert not talking.done()
+        assert not talking.done(), talking.exception()
         talking.cancel()
+        total = await edge.words()
+    record_property("words", total)
+    assert (total.lost, total.twice, total.wrong) == (0, 0, 0)
+    assert total.right > 4 * OUTAGE_S, "calls went on"
+
+
+async def stays_listed(edge: Edge, urls: list[str]) -> None:
+    while True:
+        assert edge.listed() == {*urls}
+        await asyncio.sleep(0.5)
