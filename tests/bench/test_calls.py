@@ -6,10 +6,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
 
+import aiohttp
 import numpy as np
 import pytest
 
 from offhook.bench import calls, failover
+from offhook.bench.callers import servers
 from offhook.bench.callers.caller import Caller, Habits, SpokenLine
 from offhook.bench.callers.ear import BUFFER_S, Ear
 from offhook.bench.callers.model import GREETING, reply_to
@@ -20,6 +22,7 @@ from offhook.bench.callers.usage import Samples
 from offhook.bench.speech import number_words as nw
 from offhook.media.codecs.g711 import PcmuDecoder
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
+from tests.web.worker.workers import needs_node
 
 
 def packets(words: int) -> list[Pcm]:
@@ -232,3 +235,27 @@ async def test_browsers_phones_and_twilio_converse_with_servers_of_their_own(
     assert (whole["recognized"]["twice"], whole["refused"]) == (0, {})
     assert {"edge 1", "asr worker 1", "tts worker 1", "model"} <= run["processes"].keys()
     assert "polyline" in report.read_text()
+
+
+@pytest.mark.slow
+@needs_node
+async def test_edges_lose_a_machine_of_workers_and_find_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(servers, "AWAY_S", 5.0)
+    async with servers.own_servers(1, 2, "node") as running, aiohttp.ClientSession() as http:
+
+        async def until_counted(state: str, count: int) -> None:
+            """Until the edge counts so many workers of each kind in a state."""
+            async with asyncio.timeout(60):
+                while True:
+                    async with http.get(f"{running.web[0]}/healthz") as answer:
+                        kinds = (await answer.json())["workers"].values()
+                    if all(kind.get(state) == count for kind in kinds):
+                        return
+                    await asyncio.sleep(0.1)
+
+        await until_counted("ready", 2)
+        await running.apply("node")
+        await until_counted("gone", 1)
+        await until_counted("ready", 2)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import (
@@ -19,6 +21,7 @@ from offhook.pipeline.speech.recognizer import (
     StreamOptions,
     Word,
 )
+from offhook.pipeline.speech.remote import pool_io
 from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
 from offhook.pipeline.speech.remote.asr_sender import UtteranceSender
 from offhook.pipeline.speech.remote.recognizer_io import (
@@ -29,7 +32,7 @@ from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.streams import quarantine_io, retry, utterance_queue
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
-from tests.web.worker.workers import LosableServer
+from tests.web.worker.workers import LosableServer, worker_app
 
 TENTH = RATE_IN // 10
 SOON = 60
@@ -462,3 +465,31 @@ async def test_a_connection_given_up_while_it_opens_makes_no_room_for_two_others
     assert opened == 3
     await stream.close()
     await recognizer.close()
+
+
+async def test_one_address_is_not_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_io, "POLL_S", 0.01)
+    asked: list[str] = []
+
+    @web.middleware
+    async def note(request: web.Request, handler: Any) -> web.StreamResponse:
+        asked.append(request.path)
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    settings = WorkerSettings("counter", "1", drain_seconds=0)
+    worker = Worker(settings, lambda progress: Counter(), AsrMetrics())
+    app = worker_app(worker)
+    app.middlewares.append(note)
+    async with TestServer(app, host="127.0.0.1") as server:
+        recognizer = RemoteRecognizer(f"http://127.0.0.1:{server.port}")
+        await recognizer.start()
+        stream = await recognizer.open()
+        stream.feed(sound(1, 2))
+        stream.finish()
+        assert [final.text for final in await finals(stream)] == ["1 2"]
+        await asyncio.sleep(0.1)
+        assert asked == ["/ws/transcribe"] * 2
+        await stream.close()
+        await recognizer.close()
+    await worker.close()
