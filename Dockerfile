@@ -63,10 +63,20 @@ RUN mkdir -p $TRITON_LIBCUDA_PATH \
         'from triton.backends.nvidia.driver import CudaUtils; CudaUtils()'
 
 
+# The path of packets, compiled. The flags are those of pyproject.toml.
+FROM base AS native
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
+COPY offhook/media/native /tmp/native
+RUN gcc -O3 -ffp-contract=off -DPy_LIMITED_API=0x030B0000 -shared -fPIC \
+        -I$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))') \
+        -o /tmp/native/_native.abi3.so /tmp/native/*.c -lm
+
+
 # The program itself, compiled to bytecode: its user may not write where it lies.
 FROM base AS program
 COPY offhook /opt/offhook/src/offhook
 COPY deploy/container/healthy.py /opt/offhook/src/
+COPY --from=native /tmp/native/_native.abi3.so /opt/offhook/src/offhook/media/native/
 RUN python3 -m compileall -q /opt/offhook/src
 COPY deploy/container/offhook /opt/offhook/src/bin/
 COPY LICENSE NOTICE docs/licences.md /opt/offhook/src/

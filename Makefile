@@ -68,11 +68,14 @@ install = $(1)/bin/python deploy/locked.py --without-torch $(2) >$(1)/locked.txt
 install_torch = $(1)/bin/python -m pip install --quiet --disable-pip-version-check \
 	$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.lock)
 LOCK := requirements.lock deploy/locked.py pyproject.toml
+NATIVE := $(wildcard offhook/media/native/*.[ch])
 
-$(VENV)/.runtime: $(LOCK) debian-packages.txt
+# The last step but two compiles the path of packets, where there is a C compiler; CC=false does without.
+$(VENV)/.runtime: $(LOCK) $(NATIVE) debian-packages.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "offhook needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(call install,$(VENV),base)
+	rm -f offhook/media/native/*.so
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	sh deploy/install-packages.sh debian-packages.txt
 	sh deploy/install-voice.sh $(BIN)/python
@@ -159,4 +162,4 @@ size: $(VENV)/.runtime
 	du -sm $(VENV)
 
 clean:
-	rm -rf $(VENV) .venv-audit .venv-docs .venv-ray
+	rm -rf $(VENV) .venv-audit .venv-docs .venv-ray offhook/media/native/*.so

@@ -14,6 +14,7 @@ NAMES = {
     "marks": "calls.marks",
     "media": "media.media",
     "nemotron": "engines.nemotron",
+    "phone_lines": "media.phone_lines",
     "pocket": "engines.pocket",
     "realtime": "realtime.realtime",
     "realtime_agent": "calls.realtime_agent",

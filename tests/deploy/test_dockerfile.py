@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -124,6 +125,17 @@ def test_threads_and_allocator_are_set() -> None:
     assert "LD_PRELOAD=libjemalloc.so.2" in environment
     assert "background_thread:true" in environment
     assert "libjemalloc2" in " ".join(steps_of("cuda", "RUN"))
+
+
+def test_packets_are_compiled_as_a_package_would_be() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (module,) = project["tool"]["setuptools"]["ext-modules"]
+    folder = ROOT / "offhook/media/native"
+    assert {*module["sources"]} == {str(file.relative_to(ROOT)) for file in folder.glob("*.c")}
+    (compile_,) = (rest for stage, _, rest in STEPS if stage == "native" and "-shared" in rest)
+    macros = [f"-D{name}={value}" for name, value in module["define-macros"]]
+    assert {*module["extra-compile-args"], *macros} <= {*compile_.split()}
+    assert any("_native.abi3.so" in copy for copy in steps_of("program", "COPY"))
 
 
 # --- healthy ---

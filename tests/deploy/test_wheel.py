@@ -109,7 +109,8 @@ def test_the_lock_of_ray_has_the_versions_of_the_other() -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy: a folder `build` in the tree would be taken along."""
     folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT / "offhook", folder / "tree/offhook")
+    without = shutil.ignore_patterns("*.so")
+    shutil.copytree(ROOT / "offhook", folder / "tree/offhook", ignore=without)
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, folder / "tree")
     _pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", folder, folder / "tree")
@@ -128,6 +129,14 @@ def test_the_wheel_has_every_file(wheel: Path) -> None:
     tracked = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
     with ZipFile(wheel) as archive:
         assert {*tracked} <= {*archive.namelist()}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+def test_the_wheel_has_the_compiled_path_of_packets(wheel: Path) -> None:
+    """For every Python from 3.11 on."""
+    assert "-cp311-abi3-" in wheel.name
+    with ZipFile(wheel) as archive:
+        assert "offhook/media/native/_native.abi3.so" in archive.namelist()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+from offhook.media import native
 from offhook.media.pcm import RATE_IN, Pcm
 
 MATCH = RATE_IN * 10 // 1000
@@ -84,9 +85,13 @@ class Concealer:
         while self._samples - len(self._blocks[0]) >= HISTORY:
             self._samples -= len(self._blocks.popleft())
 
+    def _history(self) -> Pcm:
+        """The last HISTORY samples played."""
+        return np.concatenate(self._blocks)[-HISTORY:]
+
     def _begin(self) -> None:
         """Choose the segment to repeat, and compute the step at its joint."""
-        sound = np.concatenate(self._blocks)[-HISTORY:].astype(np.float32)
+        sound = self._history().astype(np.float32)
         lag = best_lag(sound)
         before = sound[-lag - CROSS_FADE : -lag]
         self._step = float(sound[-1] - before[-1])
@@ -104,3 +109,14 @@ class Concealer:
             sound += self._step * np.clip(1 - n / CROSS_FADE, 0, 1).astype(np.float32)
         gain = np.clip((FADE_END - n) / (FADE_END - FADE_START), 0, 1).astype(np.float32)
         return np.asarray(sound * gain, np.float32)
+
+
+if native.BUILT:
+
+    class CompiledConcealer(native.History, Concealer):
+        """Keeps the history in one piece."""
+
+
+def new_concealer() -> Concealer:
+    """Return the concealer of a new stream."""
+    return CompiledConcealer() if native.used else Concealer()

@@ -8,8 +8,9 @@ the decision values are symmetric (ITU-T G.191).
 import numpy as np
 import numpy.typing as npt
 
+from offhook.media import native
 from offhook.media.codecs.codec import CodecError
-from offhook.media.codecs.conceal import Concealer
+from offhook.media.codecs.conceal import new_concealer
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 
@@ -77,11 +78,19 @@ class G711Decoder:
 
     def __init__(self) -> None:
         self._resampler = Resampler(CLOCK_RATE, RATE_IN)
-        self._concealer = Concealer()
+        self._concealer = new_concealer()
+        self.compiled: native.G711Decoder | None = None
+        """Does the same in one step."""
+        if native.used:
+            self.compiled = native.G711Decoder(
+                self.levels, self._resampler.compiled, self._concealer
+            )
 
     def decode(self, payload: bytes) -> Pcm:
         if not payload:
             raise CodecError("g711: empty payload")
+        if self.compiled is not None:
+            return self.compiled.decode(payload)
         sound = self.levels.take(np.frombuffer(payload, np.uint8))
         return self._concealer.process(self._resampler.process(sound))
 
@@ -109,8 +118,14 @@ class G711Encoder:
 
     def __init__(self) -> None:
         self._resampler = Resampler(RATE_OUT, CLOCK_RATE)
+        self.compiled: native.G711Encoder | None = None
+        """Does the same in one step."""
+        if native.used:
+            self.compiled = native.G711Encoder(self.codes, self._resampler.compiled)
 
     def encode(self, pcm: Pcm) -> bytes:
+        if self.compiled is not None:
+            return self.compiled.encode(pcm)
         return self.codes.take(self._resampler.process(pcm), mode="wrap").tobytes()
 
     def set_loss(self, fraction: float) -> None:

@@ -13,7 +13,7 @@ from av.audio.codeccontext import AudioCodecContext
 from av.audio.frame import AudioFrame
 
 from offhook.media.codecs.codec import CodecError
-from offhook.media.codecs.conceal import Concealer
+from offhook.media.codecs.conceal import new_concealer
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 
@@ -51,7 +51,7 @@ class G722Decoder:
 
     def __init__(self) -> None:
         self._context = _context("r")
-        self._concealer = Concealer()
+        self._concealer = new_concealer()
 
     def decode(self, payload: bytes) -> Pcm:
         # FFmpeg would treat an empty payload as the end of the stream.

@@ -6,7 +6,7 @@ RTP sends it in network byte order; carriers that stream raw PCM mostly use litt
 import numpy as np
 
 from offhook.media.codecs.codec import CodecError
-from offhook.media.codecs.conceal import Concealer
+from offhook.media.codecs.conceal import new_concealer
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 
@@ -36,7 +36,7 @@ class L16Decoder:
         """The resampler accepts multiples of this many samples."""
         self._rest = np.zeros(0, np.int16)
         """Samples left over from an incomplete unit; they precede the next payload."""
-        self._concealer = Concealer()
+        self._concealer = new_concealer()
 
     def decode(self, payload: bytes) -> Pcm:
         """Decode one payload; an odd trailing byte is dropped. Raises CodecError if empty."""

@@ -14,6 +14,7 @@ from math import ceil, gcd
 import numpy as np
 import numpy.typing as npt
 
+from offhook.media import native
 from offhook.media.pcm import Pcm
 
 TRANSITION = 0.15
@@ -60,6 +61,12 @@ def _phases(up: int, down: int, rate_in: int) -> tuple[Float, int]:
 
 
 @cache
+def _rows(up: int, down: int, rate_in: int) -> Float:
+    """The matrix of `_phases` with a row for each phase."""
+    return np.ascontiguousarray(_phases(up, down, rate_in)[0].T)
+
+
+@cache
 def _grouped(up: int, down: int, rate_in: int, group: int) -> Float:
     """The matrix of `_phases` for `group` blocks at once."""
     matrix, _ = _phases(up, down, rate_in)
@@ -84,10 +91,17 @@ class Resampler:
         self._make_buffers(0, np.zeros(self._history))
         self.delay_ms = 1000 * delay / (self._up * rate_in)
         """Group delay in ms, the same at every frequency."""
+        self.compiled: native.Fir | None = None
+        """The compiled filter, which then has the stream's state."""
+        if native.used:
+            rows = _rows(self._up, self._down, rate_in)
+            self.compiled = native.Fir(rows, self._up, self._down)
 
-    def process(self, pcm: Pcm | Float) -> Pcm:
+    def process(self, pcm: Pcm) -> Pcm:
         """Resample a block whose length is a multiple of `rate_in / gcd(rate_in, rate_out)` samples
         (3 from 24 kHz, 1 from 8 kHz). Returns exactly the same duration at the other rate."""
+        if self.compiled is not None:
+            return self.compiled.process(pcm)
         if len(pcm) != self._size:
             self._make_buffers(len(pcm), self._last.copy())
         else:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from aioice.ice import get_host_addresses
 
+from offhook.media import native
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, libopus
 from offhook.media.recording_io import check_writable
 from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeModel, check_model
@@ -344,6 +345,7 @@ def examine(path: Path | None) -> list[Finding]:
         Finding("operator", "fails" if fault else "ok", fault or operator_access(config)),
         _attempt("port", lambda: _port(config), "another server is running there"),
         _network(config),
+        Finding("packets", "ok" if native.used else "note", native.description()),
         _attempt("opus", _opus),
         _attempt("voice activity", _vad),
         _attempt("end of turn", _smart_turn),

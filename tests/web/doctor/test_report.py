@@ -10,6 +10,7 @@ from importlib.metadata import version
 import pytest
 from aiohttp import web
 
+from offhook.media import native
 from offhook.pipeline.speech.embedded import espeak_io
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.cli import main as cli
@@ -56,6 +57,15 @@ def test_pins_are_what_is_installed():
     for package in PINNED:
         assert found(findings, package).verdict == "ok"
         assert found(findings, package).detail == version(package) == PINNED[package]
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_the_path_of_packets_is_named(monkeypatch):
+    monkeypatch.setattr(native, "used", True)
+    assert found(examine(None), "packets").detail == "compiled"
+    monkeypatch.setattr(native, "used", False)
+    assert found(examine(None), "packets").verdict == "note"
+    assert "in Python" in found(examine(None), "packets").detail
 
 
 @pytest.mark.usefixtures("no_engines")

@@ -1,0 +1,42 @@
+"""The compiled path of a packet, where it was built: `make run` does, if there is a C compiler.
+
+Whatever it computes, a Python class beside it computes too: that is the specification, and serves
+where nothing was compiled, or with OFFHOOK_COMPILED=0 in the environment. Both give the same
+samples, counters and packets.
+"""
+
+import os
+
+try:
+    from offhook.media.native._native import Fir, G711Decoder, G711Encoder, History
+except ImportError:
+    BUILT = False
+    """Whether the compiled module is there."""
+else:
+    BUILT = True
+
+SWITCH = "OFFHOOK_COMPILED"
+
+used = BUILT and os.environ.get(SWITCH) != "0"
+"""Whether streams that begin now take the compiled path."""
+
+
+def description() -> str:
+    """The path that packets take, for `offhook doctor`."""
+    if used:
+        return "compiled"
+    if BUILT:
+        return f"in Python, as {SWITCH}=0 demands"
+    return "in Python, which costs more: there was no C compiler when offhook was installed"
+
+
+__all__ = [
+    "BUILT",
+    "SWITCH",
+    "Fir",
+    "G711Decoder",
+    "G711Encoder",
+    "History",
+    "description",
+    "used",
+]

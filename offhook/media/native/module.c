@@ -1,0 +1,72 @@
+/* The module, and what its parts share. */
+
+#include "native.h"
+
+static PyObject *numpy_empty, *numpy_int16;
+
+PyObject *new_pcm(Py_ssize_t samples, int16_t **data) {
+    PyObject *count = PyLong_FromSsize_t(samples);
+    if (count == NULL)
+        return NULL;
+    PyObject *pcm = PyObject_CallFunctionObjArgs(numpy_empty, count, numpy_int16, NULL);
+    Py_DECREF(count);
+    Py_buffer view;
+    if (pcm == NULL || PyObject_GetBuffer(pcm, &view, PyBUF_SIMPLE | PyBUF_WRITABLE) < 0) {
+        Py_XDECREF(pcm);
+        return NULL;
+    }
+    *data = view.buf;
+    PyBuffer_Release(&view); /* the array keeps its memory */
+    return pcm;
+}
+
+bool view_pcm(PyObject *object, Py_buffer *view) {
+    if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_ND) < 0)
+        return false;
+    if (view->ndim == 1 && view->format != NULL && strcmp(view->format, "h") == 0)
+        return true;
+    PyBuffer_Release(view);
+    PyErr_SetString(PyExc_TypeError, "not a one-dimensional array of int16");
+    return false;
+}
+
+void free_object(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **keep) {
+    PyObject *type = PyType_FromSpec(spec);
+    if (type == NULL)
+        return -1;
+    if (keep != NULL)
+        *keep = (PyTypeObject *)Py_NewRef(type);
+    int added = PyModule_AddObjectRef(module, strrchr(spec->name, '.') + 1, type);
+    Py_DECREF(type);
+    return added;
+}
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_native", "What happens to each packet, compiled.", -1};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *numpy = PyImport_ImportModule("numpy");
+    if (numpy == NULL)
+        return NULL;
+    numpy_empty = PyObject_GetAttrString(numpy, "empty");
+    PyObject *int16 = PyObject_GetAttrString(numpy, "int16");
+    numpy_int16 = int16 == NULL ? NULL : PyObject_CallMethod(numpy, "dtype", "O", int16);
+    Py_XDECREF(int16);
+    Py_DECREF(numpy);
+    PyObject *module = PyModule_Create(&definition);
+    if (numpy_empty == NULL || numpy_int16 == NULL || module == NULL ||
+        add_type(module, &fir_spec, &fir_type) < 0 ||
+        add_type(module, &history_spec, &history_type) < 0 ||
+        add_type(module, &g711_decoder_spec, NULL) < 0 ||
+        add_type(module, &g711_encoder_spec, NULL) < 0) {
+        Py_XDECREF(module);
+        return NULL;
+    }
+    return module;
+}
