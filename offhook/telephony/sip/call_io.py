@@ -11,13 +11,14 @@ An incoming call is answered at once, or rings while it is decided whether it is
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
 from time import monotonic
 from typing import Literal, Protocol
 
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
-from offhook.media.end_reason import End
+from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import (
@@ -38,6 +39,7 @@ from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.message import Request, sdp_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.ending import shown
+from offhook.telephony.sip.sessions.saved_dialog import SAVED_TRANSPORTS, SavedDialog
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import (
     Answered,
@@ -53,6 +55,7 @@ from offhook.telephony.sip.sessions.session_events import (
     RefreshDue,
     SessionEvent,
 )
+from offhook.telephony.sip.sessions.session_table import SessionState
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 OFFER_TIMEOUT_S = 10.0
@@ -87,6 +90,8 @@ class Endpoint(Protocol):
     def new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg: ...
     def webrtc_leg(self, call_id: str) -> Leg: ...
     def adopt(self, call: "SipCall", session: Session) -> None: ...
+    def restore(self, call: "SipCall", saved: SavedDialog, flow: Flow, trunk: Trunk) -> Session: ...
+    def media_changed(self, call: "SipCall") -> None: ...
     async def transfer(self, call: "SipCall", target: str) -> None: ...
 
 
@@ -164,7 +169,7 @@ class SipCall:
             return
         if state in ("answered", "ended"):
             self._end_early_media()
-        if state == "answered":
+        if state == "answered" and self.answered_at is None:
             self.answered_at, self.answered_time = monotonic(), wall_clock()
         elif state == "ended":
             self.ended_at, self.ended_time = monotonic(), wall_clock()
@@ -244,6 +249,72 @@ class SipCall:
         self._set_state("answered", 200, "OK")
         self._endpoint.session_changed(session)
         return True
+
+    # --- continued at another server ---
+
+    def saved(self) -> SavedDialog | None:
+        """Return what another server needs to continue the call; None if it cannot: before the
+        call is established or while it is transferred, with DTLS, over TLS or WebSocket, and for
+        callers who belong to no trunk."""
+        session, leg, trunk = self.session, self.leg, self.trunk
+        if session is None or trunk is None or not isinstance(leg, SipLeg) or self.transferring:
+            return None
+        dialog, transport = session.dialog, SAVED_TRANSPORTS.get(self.transport)
+        if session.state is not SessionState.ESTABLISHED or dialog is None:
+            return None
+        media = leg.saved_media()
+        if media is None or transport is None:
+            return None
+        return SavedDialog.of(dialog, session.we_called, transport, media)
+
+    def continue_times(self, began: datetime, answered: datetime) -> None:
+        """Set when the call that this one continues began and was answered, for the record."""
+        now, wall = monotonic(), datetime.now(UTC)
+        self.began_at = now - (wall - began).total_seconds()
+        self.answered_at = now - max(0.0, (wall - answered).total_seconds())
+        self.began_time = began.isoformat(timespec="milliseconds")
+        self.answered_time = answered.isoformat(timespec="milliseconds")
+
+    @property
+    def saved_version(self) -> tuple[object, ...]:
+        """Changes whenever `saved` does; cheaper to compare."""
+        session, leg = self.session, self.leg
+        dialog = session.dialog if session is not None else None
+        if session is None or dialog is None or not isinstance(leg, SipLeg):
+            return ()
+        return (
+            *(session.call_id, session.local_tag, session.state, self.transferring),
+            *(dialog.local_cseq, dialog.remote_cseq, dialog.remote_target, leg.media_version),
+        )
+
+    async def recover(self, saved: SavedDialog, flow: Flow, trunk: Trunk) -> None:
+        """Continue another server's call: send a re-INVITE in its dialog (RFC 3261 §14.1), and wait
+        for the answer. Raises DialError if the far end refuses it, or if our settings exclude the
+        call's media."""
+        self.transport = saved.transport
+        leg = self._endpoint.new_leg(self.call_id, trunk, flow)
+        self._set_leg(leg)
+        self._offered = asyncio.get_running_loop().create_future()
+        try:
+            await leg.bind(saved.media)
+            session = self._endpoint.restore(self, saved, flow, trunk)
+            session.reoffer(leg.offer(), monotonic())
+            self._endpoint.session_changed(session)
+            async with asyncio.timeout(OFFER_TIMEOUT_S):
+                await self._offered
+        except (SipError, NotAcceptable, NoPorts) as error:
+            raise DialError(0, str(error)) from error
+        except LegError as error:
+            if self.ended is None:
+                raise DialError(0, str(error)) from error
+            reason = f"{self.ended.status} {self.ended.reason}"
+            raise DialError(self.ended.status, reason) from error
+        except TimeoutError:
+            raise DialError(408, "no answer to the re-INVITE") from None
+        finally:
+            self._offered = None
+        self._set_state("answered", 200, "OK")
+        leg.connect()
 
     async def place(
         self, target: Uri, flow: Flow, headers: Sequence[tuple[str, str]] = ()
@@ -362,6 +433,7 @@ class SipCall:
             case AnswerReceived(sdp):
                 if isinstance(self.leg, SipLeg):
                     self.leg.accept(sdp)
+                    self._endpoint.media_changed(self)
                 _resolve(self._offered, None)
             case OfferRefused(status, reason):
                 if isinstance(self.leg, SipLeg):
@@ -408,6 +480,7 @@ class SipCall:
         try:
             answer = leg.offer(self._direction) if sdp is None else leg.answer(sdp)
             session.answer_offer(answer, monotonic())
+            self._endpoint.media_changed(self)
         except NotAcceptable as error:
             session.refuse_offer(error.status, monotonic())
         except SipError:
@@ -538,7 +611,10 @@ class SipCall:
             self._hang_up_session(self.session, reason, status)
 
     def _hang_up_session(self, session: Session, reason: str, status: int = 0) -> None:
-        session.hang_up(monotonic(), reason, status=status)
+        if EndReason.of(reason).end is End.CONTINUED_ELSEWHERE:
+            session.leave(monotonic(), reason)
+        else:
+            session.hang_up(monotonic(), reason, status=status)
         self._endpoint.session_changed(session)
 
     async def hang_up(self, reason: str) -> None:

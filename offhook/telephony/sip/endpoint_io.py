@@ -36,7 +36,9 @@ from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.telephony.sip.server_lookup_io import ServerLookup
+from offhook.telephony.sip.sessions.saved_dialog import SavedDialog
 from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.sessions.session_route import flow_address, transport_of
 from offhook.telephony.sip.stack_io import SipStack
 from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.transfer_io import Transfers
@@ -63,6 +65,7 @@ MEDIA_CHECK_INTERVAL_S = 1.0
 """Interval of checking calls for media timeouts."""
 SHUTDOWN_TIMEOUT_S = 2.0
 """Time for far ends and registrars to answer when shutting down."""
+NOT_RECOVERED = End.CONNECTION_LOST + ": another server could not continue the call"
 TRY_NEXT = frozenset({408, 500, 502, 503, 504})
 """Failures before ringing after which another server of the trunk is tried (RFC 3263 §4.3)."""
 
@@ -119,6 +122,11 @@ class SipEndpoint:
         self.decision: Decide = lambda call, headers: None
         """Called with each incoming call and the headers of its INVITE, and with each call that is
         about to be placed."""
+        self.media_changed: Callable[[SipCall], None] = lambda call: None
+        """Called with each call whose media were renegotiated."""
+        self.may_be_elsewhere: Callable[[], bool] = lambda: False
+        """Whether another server may continue our calls by now: one whose media have stopped is
+        then left without a BYE."""
         self.stack = SipStack(settings, self._on_event)
         self._settings = settings
         self._host = host
@@ -301,6 +309,79 @@ class SipEndpoint:
         found = route(self._settings.routes, info)
         return None if found is None else found.agent
 
+    # --- calls of other servers ---
+
+    @property
+    def free_lines(self) -> int:
+        """Number of calls that the settings still allow."""
+        return 0 if self._closing else max(0, self._settings.max_calls - len(self.calls))
+
+    def recover(
+        self,
+        saved: SavedDialog,
+        info: CallInfo,
+        agent: str,
+        report: Callable[[SipCall, DialError | None], None],
+    ) -> SipCall:
+        """Continue the established call of another server; `report` is called with the outcome.
+        The call runs then, or is recorded as lost. Raises SipError if its trunk is unknown here."""
+        trunk = next((t for t in self._settings.trunks if t.name == info.trunk), None)
+        if trunk is None:
+            raise SipError(f"no trunk is named {info.trunk[:48]!r}")
+        call = self._new_call(trunk, info)
+        call.agent = agent
+        running = self._recover(call, saved, trunk, report)
+        self._tasks.spawn(running, f"sip call {call.call_id}")
+        return call
+
+    async def _recover(
+        self,
+        call: SipCall,
+        saved: SavedDialog,
+        trunk: Trunk,
+        report: Callable[[SipCall, DialError | None], None],
+    ) -> None:
+        failure: DialError | None = None
+        try:
+            try:
+                await call.recover(saved, await self._recovery_flow(saved, trunk), trunk)
+            except DialError as error:
+                failure = DialError(error.status, f"{NOT_RECOVERED}: {error}")
+            except Exception:
+                logger.exception("{}: the call failed", call.call_id)
+                failure = DialError(500, End.SERVER_FAILED)
+            report(call, failure)
+            if failure is not None:
+                call.failed(failure)
+                return
+            assert call.leg is not None
+            await self._host.run_call(call.leg, call.agent)
+        finally:
+            await self.finish(call)
+
+    async def _recovery_flow(self, saved: SavedDialog, trunk: Trunk) -> Flow:
+        """The flow to the next hop, which must be an address of the trunk: whoever can write what
+        is saved must not direct us elsewhere. Raises DialError."""
+        try:
+            hop = saved.next_hop()
+            address = flow_address(hop, saved.transport)
+            if address is not None:
+                flow = self._agent.flow_to(transport_of(hop, saved.transport), address)
+            else:
+                flow = (await self.lookup.flows_to(hop, None))[0]
+        except SipError as error:
+            raise DialError(0, str(error)) from error
+        if not self._agent.access.is_address_of(trunk, flow.remote[0]):
+            raise DialError(0, f"{hop.host} is no address of the trunk {trunk.name!r}")
+        return flow
+
+    def restore(self, call: SipCall, saved: SavedDialog, flow: Flow, trunk: Trunk) -> Session:
+        """Attach the session of another server's call. Raises SipError."""
+        dialog = saved.dialog(self._agent.contact(flow, trunk))
+        session = self._agent.restore(dialog, saved.we_called, flow, trunk, monotonic())
+        self.adopt(call, session)
+        return session
+
     # --- outbound calls ---
 
     def dial(self, dial: Dial) -> SipCall:
@@ -472,4 +553,6 @@ class SipEndpoint:
                 if isinstance(leg, SipLeg) and call.state == "answered":
                     silent = leg.media_timeout(now, *limits)
                     if silent is not None:
-                        call.end(End.NO_SOUND if silent == "initial" else "the sound stopped")
+                        reason = End.NO_SOUND if silent == "initial" else "the sound stopped"
+                        gone = self.may_be_elsewhere()
+                        call.end(End.CONTINUED_ELSEWHERE if gone else reason)

@@ -37,6 +37,7 @@ from offhook.telephony.sip.messages.message import (
     sdp_of,
 )
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.dialog import Dialog
 from offhook.telephony.sip.sessions.dialog_requests import ALLOWED, KNOWN
 from offhook.telephony.sip.sessions.refer import Replaces
 from offhook.telephony.sip.sessions.session import Session
@@ -267,6 +268,19 @@ class UserAgent:
         )
         self._add_route(route, session)
         self._process_session(route)
+        return session
+
+    def restore(
+        self, dialog: Dialog, we_called: bool, flow: Flow, trunk: Trunk, now: float
+    ) -> Session:
+        """Continue another server's call in its dialog, towards `flow`; a re-INVITE must follow."""
+        digest = None
+        if we_called and trunk.password:
+            digest = DigestClient(trunk.username, trunk.password, trunk.realm)
+        route = SessionRoute(self, flow, trunk)
+        settings = self._session_settings(trunk, None)
+        session = Session.restored(route, dialog, we_called, settings, now, digest)
+        self._add_route(route, session)
         return session
 
     def session_changed(self, session: Session, now: float) -> None:

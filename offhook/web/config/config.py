@@ -659,6 +659,12 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _recovery_has_redis(self) -> "Config":
+        if self.sip is not None and self.sip.recovery_seconds and not self.server.redis:
+            raise ValueError("sip.recovery_seconds needs redis of [server]")
+        return self
+
+    @model_validator(mode="after")
     def _agents_have_fallbacks(self) -> "Config":
         for name, agent in (("agent", self.agent), *self.agents.items()):
             if not agent.fallback:

@@ -48,13 +48,19 @@ class CallAdmission:
     def check(self, calls: int, coming: int, max_calls: int) -> None:
         """Raises Busy if another call would harm those in progress and the `coming` ones, which are
         admitted but have no line yet."""
+        if reason := self.reason(calls, coming, max_calls):
+            raise self.refusal(reason)
+
+    def reason(self, calls: int, coming: int, max_calls: int) -> Reason | None:
+        """Returns why another call would be refused."""
         expected = calls + coming
         if expected >= max_calls:
-            raise self.refusal("full")
+            return "full"
         if calls and self._clock.lateness_ms() > LATE_MS:
-            raise self.refusal("late")
+            return "late"
         if expected >= FEW_CALLS and self._load.with_another(expected) > BUSY_SHARE:
-            raise self.refusal("busy")
+            return "busy"
+        return None
 
     def check_connecting(self, legs: Collection[PeerLeg], remote: str, max_calls: int) -> None:
         """Limits unconnected callers, overall and by the address `remote`, because an offer is

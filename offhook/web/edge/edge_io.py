@@ -52,6 +52,7 @@ from offhook.web.edge.page_messages import for_the_page
 from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_risky
 from offhook.web.edge.program_calls_io import ProgramCalls
 from offhook.web.edge.refusals import NoPhones
+from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC
 from offhook.web.edge.whip_calls_io import WhipCalls
@@ -130,6 +131,8 @@ class Edge:
         redis = "" if bot is not None else config.server.redis
         self.resumption = Resumption(redis, self.metrics) if redis else None
         """Calls that can continue at another server, if configured."""
+        self.recovery: Recovery | None = None
+        """The same for phone calls, if configured."""
         self._room = CallAdmission(
             self.clock, lambda reason: self.metrics.refused.labels(reason).inc()
         )
@@ -198,6 +201,7 @@ class Edge:
             self._recordings = self._open_recordings(config.recording.directory)
         if config.sip is not None:
             self.sip = await self._open_phones(config.sip)
+            self.recovery = self._open_recovery(self.sip, config.sip.recovery_seconds)
         if config.carriers:
             self.carriers = await self._open_carriers(config.carriers)
         freeze_loaded_objects()
@@ -248,6 +252,26 @@ class Edge:
         level = "WARNING" if is_risky(settings) else "INFO"
         logger.log(level, "who may call by phone: {}", callers_allowed(settings))
         return sip
+
+    def _open_recovery(self, sip: SipEndpoint, lease_s: float) -> Recovery | None:
+        """Raises ConfigError."""
+        if self.resumption is None or not lease_s:
+            return None
+        redis = self.config.server.redis
+        recovery = Recovery(
+            redis, sip, self.resumption, self.metrics, lease_s, self._lines_for_recovery
+        )
+        recovery.start()
+        return recovery
+
+    def _lines_for_recovery(self, coming: int) -> int:
+        """Number of calls of other edges that this one can continue now."""
+        if self.draining or not self.ready:
+            return 0
+        most = self.config.server.max_calls
+        if self._room.reason(len(self.legs), coming, most):
+            return 0
+        return most - len(self.legs) - coming
 
     async def _open_carriers(self, settings: tuple[CarrierSettings, ...]) -> Carriers:
         """Raises ConfigError."""
@@ -304,6 +328,10 @@ class Edge:
     async def _move_calls(self, resumption: Resumption) -> None:
         """Sends the callers who can continue elsewhere to another server."""
         legs = await resumption.movable()
+        handing = None
+        if self.recovery is not None:
+            handing = asyncio.create_task(self.recovery.hand_over(MOVE_S), name="hand over")
+        legs = [leg for leg in legs if not isinstance(leg, SipLeg)]
         for leg in legs:
             if isinstance(leg, PeerLeg):
                 self._send(leg, {"type": "reconnect"})
@@ -315,6 +343,10 @@ class Edge:
             for leg in legs:  # a stock client connects anew once its connection is lost
                 leg.close(End.CONTINUED_ELSEWHERE)
             await asyncio.wait(moving, timeout=MOVE_S)
+        if handing is not None:
+            gone = [self._calls[call_id] for call_id in await handing if call_id in self._calls]
+            if gone:
+                await asyncio.wait(gone, timeout=MOVE_S)
 
     async def close(self) -> None:
         """Ends remaining calls and releases everything."""
@@ -328,6 +360,8 @@ class Edge:
             leg.close(reason)
         await asyncio.gather(*self._calls.values(), return_exceptions=True)
         await self.whip.close()
+        if self.recovery is not None:
+            await self.recovery.close()
         if self.resumption is not None:
             await self.resumption.close()
         if self.sip is not None:
@@ -537,6 +571,8 @@ class Edge:
         """Records a phone or carrier call that has ended."""
         self.programs.incoming.forget(record.call_id)
         self.realtime.drop(record.call_id)
+        if self.recovery is not None:
+            self.recovery.forget(record.call_id)
         if self.resumption is not None:
             self.resumption.forget(record.call_id)
         logger.bind(call=record.call_id, record=record.as_dict()).info(
@@ -555,6 +591,8 @@ class Edge:
             if len(self.ended) > ENDED_CALLS:
                 del self.ended[next(iter(self.ended))]
         path = self.config.log.calls
+        if record.edge == "sip" and record.end_reason == End.CONTINUED_ELSEWHERE:
+            path = None  # the server that ends the call records all of it
         if path is not None:  # in a thread: a slow disk must not interrupt the audio of all calls
             self._writer.submit(_append, path, record.line())
 
@@ -576,6 +614,8 @@ class Edge:
                 return
             self.clock.add(leg)
             saved = None
+            if self.recovery is not None and direct is None:
+                self.recovery.expect(leg, agent)
             if self.resumption is not None and direct is None:
                 saved = await self.resumption.restore(leg)
             settings = self.agent_called(agent if saved is None else saved.agent)
@@ -673,6 +713,8 @@ class Edge:
             self._record(leg, call)
         if resumption is not None:
             resumption.watch(leg, call)
+            if self.recovery is not None:
+                self.recovery.watch(leg, call)
         self.conversations[leg.call_id] = call
         try:
             await call.run()

@@ -16,7 +16,10 @@ from offhook.web.edge.phones import fault_of_doors
 RELOADED = ("agent", "agents", "frontdesk", "realtime")
 """Sections that can change at run time; calls in progress keep the old settings."""
 RELOADED_OF_SERVER = ("api_key", "admin_key", "names", "origins", "metrics")
-BOUND = ("host", "udp", "tcp", "tls", "ws", "wss", "rtp_ports", "authorities", "trace_messages")
+BOUND = (
+    *("host", "udp", "tcp", "tls", "ws", "wss", "rtp_ports", "authorities", "trace_messages"),
+    "recovery_seconds",
+)
 """Keys of [sip] that need a restart."""
 BOUND_OF_CARRIER = ("provider", "port")
 """Keys of a carrier that need a restart, as does adding or removing one."""

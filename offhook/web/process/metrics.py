@@ -272,6 +272,25 @@ class Metrics:
             resumed.labels(outcome)
         return lambda outcome: resumed.labels(outcome).inc()
 
+    def add_recovery(self, saves: Callable[[], bool]) -> Callable[[str], None]:
+        """Registers the metrics of phone calls that continue at another server; call it once.
+        `saves` says whether they are saved. Returns what counts those that continue here."""
+        saving = Gauge(
+            "offhook_phone_calls_saved",
+            "1 while phone calls are saved so that another server can continue them",
+            registry=self.registry,
+        )
+        saving.set_function(lambda: float(saves()))
+        recovered = Counter(
+            "offhook_phone_calls_recovered_total",
+            "Phone calls of other servers that this one was to continue, by outcome",
+            ["outcome"],
+            registry=self.registry,
+        )
+        for outcome in ("recovered", "lost", "refused"):
+            recovered.labels(outcome)
+        return lambda outcome: recovered.labels(outcome).inc()
+
     def add_ice_port(self, port: IcePort) -> None:
         """Registers the counters of the port of all WebRTC calls; call it once."""
         self.registry.register(IcePortCollector(port))

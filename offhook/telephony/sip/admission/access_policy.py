@@ -85,6 +85,10 @@ class AccessPolicy:
         self._addresses[trunk] = addresses
         self._rate_limiter.trust(a for each in self._addresses.values() for a in each)
 
+    def is_address_of(self, trunk: Trunk, address: str) -> bool:
+        """Return whether a numeric address is one of the trunk's."""
+        return is_known((trunk,), address, self._addresses)
+
     def authorize(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
         """Return True to accept the request, a Refusal to send, or False for no response at all."""
         decision = self._decide(request, flow, now)

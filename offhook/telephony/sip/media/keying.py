@@ -133,6 +133,14 @@ class Keying:
             raise KeyingError("the answer has no SRTP key or fingerprint")
         return None
 
+    def check_policy(self, encrypted: bool, secure: bool) -> None:
+        """Check a call of another server: `encrypted` if it has SDES keys, `secure` if its profile
+        requires them. Raises KeyingError."""
+        if self.policy == "off" and (encrypted or secure):
+            raise KeyingError("SRTP is disabled")
+        if not encrypted and (secure or self.policy == "required"):
+            raise KeyingError("the call has no SRTP key exchange")
+
     def dtls_lines(self, role: Role) -> Attributes:
         return ("fingerprint", self.fingerprint), ("setup", _SETUP[role])
 
@@ -179,6 +187,13 @@ class Keying:
 def is_secure(media: Media) -> bool:
     """Whether the profile requires SRTP: RTP/SAVP, RTP/SAVPF, UDP/TLS/RTP/SAVP…"""
     return "SAVP" in media.profile
+
+
+def new_crypto_line(tag: int, suite: str, make_key: Callable[[int], bytes]) -> Attributes:
+    """Return an a=crypto line with a new key. Raises KeyingError for an unknown suite."""
+    if suite not in SUITES:
+        raise KeyingError(f"SRTP suite {suite[:40]!r} is not supported")
+    return _crypto_lines([Crypto(tag, suite, make_key(SUITES[suite]))])
 
 
 def crypto_lines_of(media: Media) -> Attributes:

@@ -22,6 +22,7 @@ from offhook.telephony.sip.media.offer_answer import (
     MediaNegotiation,
     MediaPlan,
     MediaSettings,
+    SavedMedia,
 )
 from offhook.telephony.sip.media.rtp_format import format_of
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
@@ -68,8 +69,9 @@ class SipLeg(RtpLeg):
 
     # --- offer and answer ---
 
-    async def bind(self) -> None:
-        """Open the ports, before anything else. Raises NoPorts."""
+    async def bind(self, saved: SavedMedia | None = None) -> None:
+        """Open the ports, before anything else. `saved` are the media of another server's call that
+        the next offer continues. Raises NoPorts and, for `saved`, SdpError or NotAcceptable."""
         sockets = await self._transport.bind(self._ports)
         self._negotiation = MediaNegotiation(
             self._settings,
@@ -79,6 +81,17 @@ class SipLeg(RtpLeg):
             session_id=random.getrandbits(62),
             fingerprint=local_fingerprint() if self._settings.dtls else "",
         )
+        if saved is not None:
+            self._negotiation.restore(saved)
+
+    def saved_media(self) -> SavedMedia | None:
+        """Return what another server needs to continue with the same media; None if it cannot."""
+        return self._negotiation.saved()
+
+    @property
+    def media_version(self) -> int:
+        """Version of our last description; it changes with the media."""
+        return self._negotiation.version
 
     @property
     def profiles(self) -> tuple[Profile, ...]:

@@ -55,6 +55,17 @@ class Codec:
 
 
 @dataclass(frozen=True)
+class SavedMedia:
+    """The media of a call as another server continues them. No keys: these are made anew."""
+
+    description: str
+    """Our last SDP, without keys."""
+    crypto_tag: int = 0
+    suite: str = ""
+    """SDES suite of the call, one of sdes.SUITES; "" for plain RTP."""
+
+
+@dataclass(frozen=True)
 class MediaPlan:
     """The negotiated media of a call."""
 

@@ -19,6 +19,7 @@ from offhook.telephony.sip.media.keying import (
     Security,
     crypto_lines_of,
     is_secure,
+    new_crypto_line,
 )
 from offhook.telephony.sip.media.media_plan import (
     Codec,
@@ -26,6 +27,7 @@ from offhook.telephony.sip.media.media_plan import (
     MediaPlan,
     MediaSettings,
     NotAcceptable,
+    SavedMedia,
 )
 from offhook.telephony.sip.media.payload_types import (
     CN,
@@ -63,6 +65,7 @@ __all__ = [
     "MediaPlan",
     "MediaSettings",
     "NotAcceptable",
+    "SavedMedia",
     "Sdes",
     "SdpError",
     "wants_ice",
@@ -118,7 +121,8 @@ class MediaNegotiation:
         make_key: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._settings = settings
-        self._address = address
+        self._address = self._origin = address
+        self._make_key = make_key
         self._port = port
         self._rtcp_port = rtcp_port
         self._keying = Keying(
@@ -168,6 +172,54 @@ class MediaNegotiation:
         local[agreed.index] = audio
         self._offered = replace(agreed, local=tuple(local), wanted=direction)
         return self._describe(self._offered.local)
+
+    # --- continued at another server ---
+
+    @property
+    def version(self) -> int:
+        """Version of our last description."""
+        return self._version
+
+    def saved(self) -> SavedMedia | None:
+        """Return what another server needs to continue the call by a re-offer; None before the
+        first exchange is complete, and with DTLS, whose association cannot be continued."""
+        agreed, security = self._agreed, _security(self._agreed)
+        if agreed.plan is None or isinstance(security, Dtls):
+            return None
+        local = tuple(_without(media, "crypto", "fingerprint", "setup") for media in agreed.local)
+        text = str(Description(self._last_origin, connection=self._address, media=local))
+        if security is None:
+            return SavedMedia(text)
+        return SavedMedia(text, security.tag, security.suite)
+
+    def restore(self, saved: SavedMedia) -> None:
+        """Continue the call of another server: `offer` then keeps the payload types, the streams
+        and the origin (RFC 3264 §8), with our address and, for SRTP, a new key. Raises SdpError, or
+        NotAcceptable if the settings exclude its encryption."""
+        description = parse(saved.description)
+        local, origin = description.media, description.origin
+        index = next((i for i, m in enumerate(local) if m.kind == "audio" and m.port), None)
+        if index is None or origin is None or local[index].profile not in _PROTOCOLS:
+            raise SdpError("a saved description has no audio that can be continued")
+        keys: Attributes = ()
+        try:
+            if saved.suite:
+                keys = new_crypto_line(saved.crypto_tag, saved.suite, self._make_key)
+            self._keying.check_policy(bool(keys), is_secure(local[index]))
+        except KeyingError as error:
+            raise NotAcceptable(302, str(error)) from error
+        ours = replace(local[index], attributes=(*local[index].attributes, *keys))
+        known = [key for key in listing(ours).values() if key in self._settings.codecs]
+        others = [name for name in self._settings.codecs if name not in known]
+        self._agreed = _Agreed(
+            local=tuple(ours if i == index else _refused(m) for i, m in enumerate(local)),
+            index=index,
+            numbers=adopt(FIRST_NUMBERS, ours),
+            codecs=(*known, *others),
+        )
+        self._offered = None
+        self._session_id, self._version = origin.session_id, origin.version
+        self._origin = origin.address
 
     def rollback(self) -> None:
         """Withdraw our offer, which was rejected: the previous state remains (RFC 3264 §8)."""
@@ -342,8 +394,11 @@ class MediaNegotiation:
         if media != self._sent:
             self._version += 1
             self._sent = media
-        origin = Origin(self._session_id, self._version, self._address)
-        return str(Description(origin, connection=self._address, media=media))
+        return str(Description(self._last_origin, connection=self._address, media=media))
+
+    @property
+    def _last_origin(self) -> Origin:
+        return Origin(self._session_id, self._version, self._origin)
 
     def _remote_address(self, theirs: Media) -> str:
         """The address to send to. Raises SdpError if there is none, NotAcceptable if we cannot send
@@ -397,6 +452,11 @@ def is_hold(sdp: str) -> bool:
 
 def _security(agreed: _Agreed) -> Security:
     return agreed.plan.security if agreed.plan else None
+
+
+def _without(media: Media, *names: str) -> Media:
+    kept = tuple(pair for pair in media.attributes if pair[0] not in names)
+    return replace(media, attributes=kept)
 
 
 def _refused(media: Media) -> Media:

@@ -21,6 +21,7 @@ CANCELLED = EndReason("cancelled")
 BY: Mapping[Event, EndedBy] = {
     Event.REFUSE: "local",
     Event.HANG_UP: "local",
+    Event.LEAVE: "local",
     Event.SUCCESS_BARE: "local",  # they answered; it is we who cannot continue
     Event.ACK_BARE: "local",
     Event.RING_TIMEOUT: "timeout",

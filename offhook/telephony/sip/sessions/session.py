@@ -98,7 +98,8 @@ class Session:
     def __init__(
         self,
         core: SessionCore,
-        invite: Request,
+        call_id: str,
+        offered: bool,
         local_tag: str,
         local_contact: Uri,
         settings: SessionSettings,
@@ -107,14 +108,17 @@ class Session:
         random: Callable[[], float],
         now: float,
     ) -> None:
-        self.call_id = invite.call_id
+        """`offered`: whether the initial INVITE carries an offer."""
+        self.call_id = call_id
         self.local_tag = local_tag
+        self.we_called = we_called
+        """Whether the Call-ID is ours."""
         self.state = SessionState.CALLING if we_called else SessionState.RECEIVED
         self._settings = settings
         self._events: deque[SessionEvent] = deque()
         emit = self._events.append
         self._requests = DialogRequests(core, local_tag, local_contact, settings, digest)
-        self._offers = Offers(sdp_of(invite) is not None, emit)
+        self._offers = Offers(offered, emit)
         self._timer = SessionTimer(settings.session_seconds, settings.min_se)
         self._success = SuccessSender()
         self._modification = SessionModification(
@@ -150,7 +154,12 @@ class Session:
         """Create the session of an inbound call. A request that cannot be served (420, 422 …) is
         rejected at once: the session has then ended."""
         tag = secrets.token_hex(8)
-        session = cls(core, request, tag, local_contact, settings, None, False, random, now)
+        offered = sdp_of(request) is not None
+        session = cls(
+            *(core, request.call_id, offered, tag, local_contact, settings, None, False),
+            random,
+            now,
+        )
         requests, timer = session._requests, session._timer
         dialog = requests.dialog = Dialog.from_request(request, tag, local_contact)
         requests.learn_allow(request)
@@ -205,7 +214,11 @@ class Session:
         if body:
             fields.add("Content-Type", content_type)
         invite = Request("INVITE", replace(target, headers=()), fields, body)
-        session = cls(core, invite, tag, local_contact, settings, digest, True, random, now)
+        session = cls(
+            *(core, invite.call_id, sdp is not None, tag, local_contact, settings, digest, True),
+            random,
+            now,
+        )
         for name, value in session._timer.request_headers():
             fields.set(name, value)
         if digest is not None:
@@ -214,6 +227,29 @@ class Session:
             invite, session._requests, session._offers, session._timer, weakref.proxy(session)
         )
         session._outgoing.send(now)
+        return session
+
+    @classmethod
+    def restored(
+        cls,
+        core: SessionCore,
+        dialog: Dialog,
+        we_called: bool,
+        settings: SessionSettings,
+        now: float,
+        digest: DigestClient | None = None,
+        random: Callable[[], float] = _random.random,
+    ) -> "Session":
+        """Continue the established call of another server in its dialog: `reoffer` must follow, so
+        that the far end learns our address."""
+        session = cls(
+            *(core, dialog.call_id, True, dialog.local.tag, dialog.local_contact, settings),
+            *(digest, we_called, random, now),
+        )
+        session.state = SessionState.ESTABLISHED
+        session._ring_deadline = None
+        session._requests.dialog = dialog
+        session._offers.complete()
         return session
 
     # --- state ---
@@ -265,6 +301,11 @@ class Session:
         """End the call as its state requires: reject it (480 unless `status` is given), cancel it
         or send BYE. `reason` is sent in a Reason header (RFC 3326)."""
         self.apply(Event.HANG_UP, now, status, reason)
+        self._advance(now)
+
+    def leave(self, now: float, reason: str) -> None:
+        """End an established call here without a message: another server continues the dialog."""
+        self.apply(Event.LEAVE, now, 200, reason)
         self._advance(now)
 
     def info_dtmf(self, digit: str, now: float) -> None:

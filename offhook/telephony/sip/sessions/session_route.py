@@ -123,6 +123,14 @@ class SessionRoute:
         self.flow, self.lost = flow, False
 
 
+def flow_address(hop: Uri, usual: TransportName) -> tuple[str, int] | None:
+    """Return the address and port of a next hop; None if it is a name."""
+    address = _numeric(hop.host)
+    return (
+        None if address is None else (address, hop.port or DEFAULT_PORTS[transport_of(hop, usual)])
+    )
+
+
 def transport_of(uri: Uri, usual: TransportName) -> TransportName:
     """Return the transport to reach a URI: the one it names (RFC 3261 §19.1.1), or `usual`."""
     named = (uri.parameter("transport") or "").upper()

@@ -72,6 +72,8 @@ class Event(Enum):
     NO_PRACK = auto()
     LOST = auto()
     """No response to a request within the call, or no refresh."""
+    LEAVE = auto()
+    """Another server continues the dialog: nothing more is sent in it."""
     BYE_DONE = auto()
 
 
@@ -200,6 +202,8 @@ TABLE: Mapping[tuple[SessionState, Event], Transition] = {
     (SessionState.ESTABLISHED, Event.LOST): Transition(SessionState.ENDING, Action.BYE),
     (SessionState.ESTABLISHED, Event.NO_ACK): Transition(SessionState.ENDING, Action.BYE),
     (SessionState.ESTABLISHED, Event.GONE): Transition(SessionState.ENDED, Action.REPORT_END),
+    (SessionState.ANSWERED, Event.LEAVE): Transition(SessionState.ENDED, Action.REPORT_END),
+    (SessionState.ESTABLISHED, Event.LEAVE): Transition(SessionState.ENDED, Action.REPORT_END),
     # The call has ended whatever the response to BYE (§15.1.1). A BYE of theirs that crosses ours
     # gets its 200 and changes nothing.
     (SessionState.ENDING, Event.BYE_DONE): Transition(SessionState.ENDED, Action.NOTHING),

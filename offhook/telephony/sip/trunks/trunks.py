@@ -24,6 +24,10 @@ OPTIONS_INTERVAL_S = 60
 """Default interval of OPTIONS to a trunk's server."""
 MAX_IDENTITIES = 2
 """Values in a P-Asserted-Identity (RFC 3325 §9.1)."""
+MIN_RECOVERY_S = 1.0
+MAX_RECOVERY_S = 60.0
+"""Limits of `recovery_seconds`: a shorter time would let a slow event loop lose its calls; after a
+longer one nobody waits."""
 MIN_SESSION_S = 90
 """Seconds, the shortest session interval allowed (RFC 4028 §5)."""
 
@@ -303,8 +307,10 @@ class SipSettings:
     """How long an outbound call rings before it is cancelled, in seconds."""
     max_calls: int = 200
     """Limit of simultaneous SIP calls; beyond it callers get 503 with Retry-After."""
+    recovery_seconds: float = 0.0
+    """Seconds without a sign of life after which other servers with the same Redis (`redis` of
+    `[server]`) continue the SIP calls of one, by re-INVITE; 0: never."""
     user_agent: str = "offhook"
-
     """Value of the User-Agent and Server headers."""
 
     def __post_init__(self) -> None:
@@ -320,6 +326,9 @@ class SipSettings:
         for name in ("initial_media_timeout_seconds", "ring_seconds", "max_calls"):
             if not getattr(self, name) > 0:
                 raise SipError(f"{name} must be positive")
+        if self.recovery_seconds and not MIN_RECOVERY_S <= self.recovery_seconds <= MAX_RECOVERY_S:
+            limits = f"{MIN_RECOVERY_S:g} to {MAX_RECOVERY_S:g}"
+            raise SipError(f"recovery_seconds must be 0, or {limits}")
         if self.trace_messages < 0:
             raise SipError("trace_messages must not be negative")
         if not self.user_agent.isprintable():

@@ -1,4 +1,5 @@
 import time
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -568,3 +569,83 @@ def test_the_worst_description_is_answered_in_time() -> None:
     with pytest.raises(NotAcceptable):
         us.answer(text)
     assert time.process_time() - began < 0.25
+
+
+# --- continued by another server ---
+
+
+def moved(us: MediaNegotiation, line: MediaSettings = PLAIN) -> tuple[MediaNegotiation, str]:
+    """Another server's end of the same call, and its offer."""
+    saved = us.saved()
+    assert saved is not None
+    assert "inline" not in saved.description
+    there = MediaNegotiation(
+        line, "192.0.2.50", 6000, 6001, 99, make_key=lambda size: bytes([7]) * size
+    )
+    there.restore(saved)
+    return there, there.offer()
+
+
+def test_another_servers_offer_keeps_payload_types_and_session() -> None:
+    us = end(MediaSettings(srtp="off", codecs=("opus", "pcmu")))
+    lines = "m=video 7000 RTP/AVP 99", "m=audio 5000 RTP/AVP 120 96"
+    attributes = "a=rtpmap:120 opus/48000/2", "a=rtpmap:96 telephone-event/48000"
+    first = us.answer(sdp(*lines, *attributes))
+    there, text = moved(us, MediaSettings(srtp="off", codecs=("opus", "pcmu")))
+    before, after = parse(first).origin, parse(text).origin
+    assert before is not None
+    assert after is not None
+    assert after == replace(before, version=before.version + 1)
+    video, audio = parse(text).media
+    assert (video.kind, video.port) == ("video", 0)
+    assert audio.formats[0] == "120"
+    assert audio.payloads[96].name == "telephone-event"
+    assert parse(text).connection == "192.0.2.50"
+    assert audio.port == 6000
+    plan = there.accept(sdp("m=video 0 RTP/AVP 99", lines[1], *attributes))
+    assert (plan.codec.name, plan.codec.payload_type) == ("opus", 120)
+    assert plan.remote == ("192.0.2.9", 5000)
+
+
+@pytest.mark.parametrize("profile", ["RTP/SAVP", "RTP/AVP"])
+def test_another_server_makes_a_new_key_of_the_same_suite(profile: str) -> None:
+    us = end(MediaSettings())
+    line = f"m=audio 5000 {profile} 0"
+    answer(us, line, CRYPTO)
+    there, text = moved(us, MediaSettings())
+    media = sound(text)
+    assert media.protocol == profile
+    assert media.attribute_values("crypto") == [
+        f"1 AES_CM_128_HMAC_SHA1_80 inline:{b64encode(bytes([7]) * 30).decode()}"
+    ]
+    plan = there.accept(sdp(line, CRYPTO))
+    assert isinstance(plan.security, Sdes)
+    assert plan.security.local_key == bytes([7]) * 30
+
+
+def test_a_call_with_dtls_or_without_an_answer_is_not_continued() -> None:
+    us = end(MediaSettings(), FINGERPRINT)
+    assert us.saved() is None
+    us.answer(sdp(*DTLS_OFFER))
+    assert us.saved() is None
+
+
+def test_a_call_is_not_continued_against_the_settings() -> None:
+    plain, secure = end(), end(SECURE)
+    answer(plain, "m=audio 5000 RTP/AVP 0")
+    answer(secure, "m=audio 5000 RTP/SAVP 0", CRYPTO)
+    with pytest.raises(NotAcceptable):
+        moved(plain, SECURE)
+    with pytest.raises(NotAcceptable):
+        moved(secure, PLAIN)
+    saved = secure.saved()
+    assert saved is not None
+    for forged in (
+        replace(saved, suite="ROT13"),
+        replace(saved, suite=""),
+        replace(saved, description=saved.description.replace("m=audio 4000", "m=audio 0")),
+        replace(saved, description="v=0\r\n"),
+        replace(saved, description="x" * 70_000),
+    ):
+        with pytest.raises((NotAcceptable, SdpError)):
+            end(SECURE).restore(forged)
