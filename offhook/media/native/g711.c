@@ -4,6 +4,8 @@
 
 PyTypeObject *history_type;
 
+#define PIECE 480 /* samples at 8 kHz, worked on at a time */
+
 /* --- History --- */
 
 void history_append(History *history, const int16_t *pcm, Py_ssize_t samples) {
@@ -92,11 +94,16 @@ static void decoder_dealloc(PyObject *self) {
     free_object(self);
 }
 
-bool g711_decode(G711Decoder *decoder, const uint8_t *payload, int bytes, int16_t *out) {
-    int16_t sound[MAX_G711_BYTES];
-    for (int i = 0; i < bytes; i++)
-        sound[i] = decoder->levels[payload[i]];
-    return fir_process(decoder->fir, sound, bytes, out);
+bool g711_decode(G711Decoder *decoder, const uint8_t *payload, Py_ssize_t bytes, int16_t *out) {
+    int16_t sound[PIECE];
+    for (int count; bytes > 0; payload += count, out += 2 * count, bytes -= count) {
+        count = bytes < PIECE ? (int)bytes : PIECE;
+        for (int i = 0; i < count; i++)
+            sound[i] = decoder->levels[payload[i]];
+        if (!fir_process(decoder->fir, sound, count, out))
+            return false;
+    }
+    return true;
 }
 
 static PyObject *decoder_decode(PyObject *self, PyObject *payload) {
@@ -110,14 +117,10 @@ static PyObject *decoder_decode(PyObject *self, PyObject *payload) {
     }
     if (PyBytes_AsStringAndSize(payload, &data, &bytes) < 0)
         return NULL;
-    if (bytes > MAX_G711_BYTES) {
-        PyErr_SetString(PyExc_ValueError, "the payload is longer than a datagram");
-        return NULL;
-    }
     PyObject *pcm = new_pcm(2 * bytes, &out);
     if (pcm == NULL)
         return NULL;
-    if (!g711_decode(decoder, (uint8_t *)data, (int)bytes, out)) {
+    if (!g711_decode(decoder, (uint8_t *)data, bytes, out)) {
         Py_DECREF(pcm);
         return PyErr_NoMemory();
     }
@@ -178,19 +181,21 @@ static void encoder_dealloc(PyObject *self) {
     free_object(self);
 }
 
-bool g711_encode(G711Encoder *encoder, const int16_t *pcm, int samples, uint8_t *out) {
-    int16_t sound[MAX_G711_BYTES];
-    if (!fir_process(encoder->fir, pcm, samples, sound))
-        return false;
-    for (int i = 0; i < samples / 3; i++)
-        out[i] = encoder->codes[(uint16_t)sound[i]];
+bool g711_encode(G711Encoder *encoder, const int16_t *pcm, Py_ssize_t bytes, uint8_t *out) {
+    int16_t sound[PIECE];
+    for (int count; bytes > 0; pcm += 3 * count, out += count, bytes -= count) {
+        count = bytes < PIECE ? (int)bytes : PIECE;
+        if (!fir_process(encoder->fir, pcm, 3 * count, sound))
+            return false;
+        for (int i = 0; i < count; i++)
+            out[i] = encoder->codes[(uint16_t)sound[i]];
+    }
     return true;
 }
 
 static PyObject *encoder_encode(PyObject *self, PyObject *pcm) {
     G711Encoder *encoder = (G711Encoder *)self;
     Py_buffer view;
-    uint8_t out[MAX_G711_BYTES];
     PyObject *payload = NULL;
     if (encoder->fir == NULL) {
         PyErr_SetString(PyExc_ValueError, "not initialised");
@@ -198,12 +203,13 @@ static PyObject *encoder_encode(PyObject *self, PyObject *pcm) {
     }
     if (!view_pcm(pcm, &view))
         return NULL;
-    if (view.len > 2 * 3 * MAX_G711_BYTES || view.len % 6)
-        PyErr_SetString(PyExc_ValueError, "the packet is not of whole milliseconds, or too long");
-    else if (!g711_encode(encoder, view.buf, (int)(view.len / 2), out))
+    if (view.len % 6)
+        PyErr_SetString(PyExc_ValueError, "the block is not a whole number of periods");
+    else if ((payload = PyBytes_FromStringAndSize(NULL, view.len / 6)) != NULL &&
+             !g711_encode(encoder, view.buf, view.len / 6, (uint8_t *)PyBytes_AsString(payload))) {
+        Py_CLEAR(payload);
         PyErr_NoMemory();
-    else
-        payload = PyBytes_FromStringAndSize((char *)out, view.len / 6);
+    }
     PyBuffer_Release(&view);
     return payload;
 }

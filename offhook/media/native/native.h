@@ -45,7 +45,6 @@ void history_append(History *history, const int16_t *pcm, Py_ssize_t samples);
 
 /* g711.py */
 #define G711_RATE 8000
-#define MAX_G711_BYTES 2048
 
 typedef struct {
     PyObject_HEAD
@@ -54,8 +53,8 @@ typedef struct {
     History *history;
 } G711Decoder;
 
-/* Decodes up to MAX_G711_BYTES into 2 * bytes samples, without concealment. */
-bool g711_decode(G711Decoder *decoder, const uint8_t *payload, int bytes, int16_t *out);
+/* Decodes into 2 * bytes samples, without concealment. False without memory. */
+bool g711_decode(G711Decoder *decoder, const uint8_t *payload, Py_ssize_t bytes, int16_t *out);
 
 typedef struct {
     PyObject_HEAD
@@ -63,9 +62,8 @@ typedef struct {
     Fir *fir;
 } G711Encoder;
 
-/* Encodes samples at 24 kHz, a multiple of 3 and at most 3 * MAX_G711_BYTES, into a third as many
-   bytes. */
-bool g711_encode(G711Encoder *encoder, const int16_t *pcm, int samples, uint8_t *out);
+/* Encodes 3 * bytes samples at 24 kHz. False without memory. */
+bool g711_encode(G711Encoder *encoder, const int16_t *pcm, Py_ssize_t bytes, uint8_t *out);
 
 /* A new numpy array of int16, and its samples. NULL with an exception set. */
 PyObject *new_pcm(Py_ssize_t samples, int16_t **data);

@@ -78,6 +78,7 @@ def test_a_block_that_is_not_whole_is_refused():
     packets=st.lists(
         st.one_of(
             st.binary(min_size=1, max_size=400),
+            st.sampled_from([480, 481, 4000]).map(bytes),
             st.integers(0, 400).map(lambda seed: bytes(np.random.default_rng(seed).bytes(160))),
             st.integers(1, 640),
         ),
@@ -99,7 +100,9 @@ def test_g711_decodes_and_conceals_the_same(make, packets):
 @pytest.mark.parametrize("make", [PcmuEncoder, PcmaEncoder])
 @given(
     packets=st.lists(
-        st.tuples(st.sampled_from([10, 20, 30, 60]), st.sampled_from(SOUNDS), st.integers(0, 999)),
+        st.tuples(
+            st.sampled_from([10, 20, 30, 60, 200]), st.sampled_from(SOUNDS), st.integers(0, 999)
+        ),
         max_size=20,
     )
 )
@@ -145,12 +148,10 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(TypeError):
         native.G711Encoder(bytes(65536), fir)
     _, decoder = both(PcmuDecoder)
-    with pytest.raises(ValueError, match="longer"):
-        decoder.decode(bytes(5000))
     with pytest.raises(TypeError):
         decoder.compiled.decode("text")
     _, encoder = both(PcmuEncoder)
-    with pytest.raises(ValueError, match="packet"):
+    with pytest.raises(ValueError, match="periods"):
         encoder.encode(np.zeros(481, np.int16))
     for made in (native.Fir, native.G711Decoder, native.G711Encoder):
         for use in ("process", "decode", "encode"):
