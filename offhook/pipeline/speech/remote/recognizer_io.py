@@ -7,7 +7,8 @@ that no words are lost if a worker fails.
 A stream has a second connection, to another worker, in two cases; see `pool`:
 
 - its worker is suspected: what has no final is sent to both, and the first to answer is heard from
-  then on, alone; if the second is suspected as well, a third takes its place;
+  then on, alone. If the second is suspected as well, a third takes its place, and no fourth: what
+  three do not answer may be what hangs them;
 - its worker drains: the second takes over between two utterances, so nothing is sent again.
 """
 
@@ -103,6 +104,8 @@ class RemoteStream(QueuedStream[Utterance]):
         """One to another worker, which will take over or has the same audio."""
         self._is_replaying = False
         """Whether the other one gets the audio, too."""
+        self._is_third = False
+        """Whether another one did not answer before."""
         self._tasks = TaskSet()
         self._opening: asyncio.Task[None] | None = None
         """Opens the other one."""
@@ -263,7 +266,8 @@ class RemoteStream(QueuedStream[Utterance]):
         if not self._options.live:
             return False
         if connection is self._other and self._recognizer.workers.several:
-            return self._is_replaying and self._open_other(is_replaying=True)
+            may_replace = self._is_replaying and not self._is_third
+            return may_replace and self._open_other(is_replaying=True)
         if connection is not self._connection or self._is_replaying:
             return False
         if self._other is not None:
@@ -305,6 +309,7 @@ class RemoteStream(QueuedStream[Utterance]):
         finally:
             if self._opening is asyncio.current_task():
                 self._opening = None
+        self._is_third = self._other is not None
         if self._other is not None:
             self._other.hang_up()
         self._other = other

@@ -112,6 +112,8 @@ class RemoteSpeech:
         self._hedge: Attempt | None = None
         """A second attempt, at another worker, while that of the first is silent: the one that
         answers first goes on."""
+        self._is_third = False
+        """Whether a second attempt was not answered before that one."""
         self._hedging: asyncio.Task[None] | None = None
         """Opens the connection of the second attempt."""
         self._pieces: deque[Speech] = deque()
@@ -268,7 +270,7 @@ class RemoteSpeech:
 
     def hedge(self, attempt: "Attempt") -> bool:
         """Requests the text without a mark from another worker as well; see `Reply`. If that one is
-        silent, too, a third takes its place."""
+        silent, too, a third takes its place, and no fourth: the text may be what hangs them."""
         workers = self._connections.workers
         if self._over or self._hedging is not None:
             return False
@@ -276,9 +278,9 @@ class RemoteSpeech:
             self._hedge = None
         if attempt is self._attempt and self._hedge is None:
             self._lost_at = (attempt.connection.worker,)
-        elif attempt is self._hedge and self._attempt is not None and workers.several:
+        elif attempt is self._hedge and self._attempt is not None and not self._is_third:
             silent = (self._attempt.connection.worker, attempt.connection.worker)
-            if not workers.has_ready(silent):
+            if not workers.several or not workers.has_ready(silent):
                 return False
             self._lost_at = silent
         else:
@@ -300,6 +302,7 @@ class RemoteSpeech:
                 self._hedging = None
 
     def _begin_hedge(self, connection: Connection) -> None:
+        self._is_third = self._hedge is not None
         if self._hedge is not None:
             self._hedge.connection.abandon()
         self._hedge = Attempt(self, connection)
