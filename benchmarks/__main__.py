@@ -23,6 +23,7 @@ NAMES = {
     "soak": "calls.soak",
     "tts": "engines.tts",
     "understood": "calls.understood",
+    "vad": "media.vad",
     "voice_failover": "calls.voice_failover",
     "words": "calls.words",
 }

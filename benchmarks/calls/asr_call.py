@@ -217,7 +217,7 @@ class Server:
 
     async def close(self) -> None:
         await self._turn_detection.smart_turn.close()
-        await self._turn_detection.vad.close()
+        self._turn_detection.vad.close()
 
 
 @dataclass

@@ -140,7 +140,7 @@ async def call(
         turns.vad.run()
         hearing.reply.busy = False  # nobody answers
         await asyncio.sleep(PACKET_MS / 1000 / SPEED if stream.listening else 0)
-        while stream.finals_due or turns.vad._busy or _asks(hearing):
+        while stream.finals_due or turns.vad._due or _asks(hearing):
             await asyncio.sleep(0.001)
     await hearing.close()
     result = _result(events, speech, len(pcm) * 1000 // RATE_IN)
@@ -232,7 +232,7 @@ async def measure(
                 _tell(row)
     await engine.close()
     await turns.smart_turn.close()
-    await turns.vad.close()
+    turns.vad.close()
     return rows
 
 

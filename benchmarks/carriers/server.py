@@ -18,9 +18,8 @@ from aiohttp import web
 from offhook.bench.edge_server import EchoEdge
 from offhook.bench.phones.server import LineStats, VadEdge, counted, edge_of
 from offhook.bench.process import LoopLag, stats_route, stay
-from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.telephony.carriers.settings import CarrierSettings
-from offhook.web.config.config import Config, Log, Server, WebRtc
+from offhook.web.config.config import MAX_CALLS, Config, Log, Server, WebRtc
 from offhook.web.edge import processes_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application

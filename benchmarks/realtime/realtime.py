@@ -33,9 +33,8 @@ from benchmarks.realtime.webrtc import WebRtcCaller
 from offhook.bench.process import Child, ChildError, Footprint, child, get_json
 from offhook.bench.turns import server
 from offhook.media.pcm import Pcm
-from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.web.cli.caller_io import spoken, trimmed
-from offhook.web.config.config import Log
+from offhook.web.config.config import MAX_CALLS, Log
 from offhook.web.engines.engines_io import open_synthesizer
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run as run_loop

@@ -19,8 +19,7 @@ from benchmarks.sip import soak as sip_soak
 from benchmarks.sip import timers as sip_timers
 from benchmarks.sip import turns as sip_turns
 from offhook.bench.sip import KINDS
-from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
-from offhook.web.config.config import Log
+from offhook.web.config.config import MAX_CALLS, Log
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run as run_loop
 

@@ -17,9 +17,8 @@ from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.conversation.call_io import Agent, Call
-from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
+from offhook.web.config.config import MAX_CALLS, Config, Log, Server, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
-from offhook.web.config.config import Config, Log, Server, WebRtc
 from offhook.web.edge.edge_io import Direct, Edge
 from offhook.web.edge.server_io import application
 from offhook.web.process.logs import set_up

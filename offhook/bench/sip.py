@@ -19,8 +19,7 @@ from dataclasses import asdict
 
 from offhook.bench.phones import load as sip_load
 from offhook.bench.phones.kamailio import KamailioError
-from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
-from offhook.web.config.config import Log
+from offhook.web.config.config import MAX_CALLS, Log
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run as run_loop
 

@@ -18,10 +18,9 @@ from offhook.bench.memory import memory_route
 from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.media.leg import Leg
 from offhook.pipeline.speech.vad.vad import SpeechDetector
-from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.web.config.config import MAX_CALLS, Config, Log, Server, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
-from offhook.web.config.config import Config, Log, Server, WebRtc
 from offhook.web.edge.edge_io import Direct, Edge
 from offhook.web.edge.server_io import application
 from offhook.web.process.logs import set_up

@@ -140,7 +140,7 @@ class Engines:
         await self.recognizer.close()
         await self.synthesizer.close()
         await self.turn_detection.smart_turn.close()
-        await self.turn_detection.vad.close()
+        self.turn_detection.vad.close()
 
 
 Message = tuple[Literal["user", "assistant"], str]

@@ -40,7 +40,6 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED, VoiceOptions
-from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
@@ -52,6 +51,8 @@ if TYPE_CHECKING:
     from offhook.media.codecs.opus import OpusSettings
 
 DEFAULT_FILE = Path("offhook.toml")
+MAX_CALLS = 256
+"""Maximum of `server.max_calls`."""
 AsrEngine = Literal[
     "pocketsphinx", "qwen3-asr", "nemotron", "sherpa", "qwen3-asr-official", "openai", "auto"
 ]

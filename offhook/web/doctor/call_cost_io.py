@@ -16,9 +16,10 @@ from offhook.media.rtp.receiver import AudioReceiver
 from offhook.media.rtp.rtcp import RtcpSession
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.sender import AudioSender
+from offhook.pipeline.speech.vad.silero import CONTEXT, STATE
 from offhook.pipeline.speech.vad.smart_turn_io import SECONDS, SmartTurn
 from offhook.pipeline.speech.vad.vad import WINDOW
-from offhook.pipeline.speech.vad.vad_io import CONTEXT, FULL_SCALE, STATE, VadBatch
+from offhook.pipeline.speech.vad.vad_io import FULL_SCALE, load_silero
 from offhook.web.doctor.sizing import PartCosts
 from offhook.web.process.loop_io import run as run_loop
 
@@ -142,14 +143,14 @@ def _srtp() -> tuple[pylibsrtp.Session, pylibsrtp.Session]:
 
 def _vad_s() -> float:
     """Returns the CPU time in s of a window of one call, among those of others."""
-    batch = VadBatch()
+    model = load_silero()
     windows = _speech(RATE_IN, VAD_CALLS * (CONTEXT + WINDOW) / RATE_IN)
     rows = (windows * FULL_SCALE).reshape(VAD_CALLS, CONTEXT + WINDOW)
-    states = np.zeros((2, VAD_CALLS, STATE), np.float32)
+    states = np.zeros((VAD_CALLS, STATE), np.float32)
 
     def batches() -> None:
         for _ in range(VAD_BATCHES):
-            batch.infer(rows, states)
+            model.run(rows, states)
 
     return _typical_s(lambda: _timed(batches), VAD_BATCHES * VAD_CALLS)
 

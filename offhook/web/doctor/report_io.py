@@ -187,7 +187,7 @@ def _check_realtime(model: RealtimeModel, description: str) -> str:
 
 def _vad() -> str:
     VadBatch().probabilities(SILENCE)
-    return "Silero VAD (ONNX), one batch for all calls"
+    return "Silero VAD, one batch for all calls"
 
 
 def _smart_turn() -> str:

@@ -190,8 +190,8 @@ class Phone:
         self.leg.tick(monotonic())
         self._turn_detection.vad.run()
         await asyncio.sleep(FASTER)
-        while self._turn_detection.vad._busy:  # its thread has less time than in a real call
-            await asyncio.sleep(FASTER)
+        while self._turn_detection.vad._due:
+            await asyncio.sleep(0)
 
     async def press(self, keys: str, every_ms: int = 200) -> None:
         for key in keys:

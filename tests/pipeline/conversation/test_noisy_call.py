@@ -39,7 +39,7 @@ class Caller:
 
     async def close(self) -> None:
         await self._turns.smart_turn.close()
-        await self._turns.vad.close()
+        self._turns.vad.close()
 
 
 @pytest_asyncio.fixture

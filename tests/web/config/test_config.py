@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from loguru import logger
 
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
-from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.web.cli import main as cli
-from offhook.web.config.config import Config, ConfigError, Log, load
+from offhook.web.config.config import MAX_CALLS, Config, ConfigError, Log, load
 from offhook.web.process.logs import set_up
 from offhook.web.worker import local_worker_io
 

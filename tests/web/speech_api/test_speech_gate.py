@@ -25,7 +25,7 @@ from offhook.pipeline.speech.streams.speech_gate import (
     SpeechGate,
     Splices,
 )
-from offhook.pipeline.speech.streams.speech_gate_io import BY_THE_LOOP, GatedRecognizer, GatedStream
+from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer, GatedStream
 from tests.web.speech_api.recordings import QUESTION, spoken, tone
 
 SOON = 60
@@ -248,11 +248,11 @@ async def test_many_streams_are_judged_as_each_alone() -> None:
     spoken_at = [
         [np.concatenate((hiss(0.1 + 0.13 * number), word, hiss(1.0)))] for number in range(5)
     ]
-    sounds = [*spoken_at, *([hiss(1.5)] for _ in range(BY_THE_LOOP))]
+    sounds = [*spoken_at, *([hiss(1.5)] for _ in range(4))]
     alone = [finals(await heard(recognizer, sound)) for sound in sounds]
     together = await asyncio.gather(*(heard(recognizer, sound) for sound in sounds))
     assert [finals(events) for events in together] == alone
-    assert [bool(final.text) for [final] in alone] == [True] * 5 + [False] * BY_THE_LOOP
+    assert [bool(final.text) for [final] in alone] == [True] * 5 + [False] * 4
     await recognizer.close()
 
 

@@ -8,7 +8,6 @@ One batched Silero VAD serves all streams of the process; it is loaded when the 
 requests it.
 """
 
-import asyncio
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import ClassVar
@@ -37,10 +36,6 @@ from offhook.pipeline.speech.streams.utterance_queue import (
 from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
-BY_THE_LOOP = 4
-"""Windows processed on the event loop: that takes 0.3 ms, about as long as the round trip to the
-thread."""
-
 
 class GatedRecognizer:
     """Wraps `engine`; streams without `StreamOptions.gate` use it directly."""
@@ -65,18 +60,16 @@ class GatedRecognizer:
             return await self.engine.open(options)
         if self._vad is None:
             try:
-                vad = await asyncio.to_thread(VadBatch, BY_THE_LOOP)
-            except (ImportError, OSError) as error:
-                words = f"gate needs onnxruntime and pipecat-ai here ({error})"
-                raise EngineError(words) from error
-            self._vad = self._vad or vad
+                self._vad = VadBatch()
+            except (OSError, ValueError) as error:
+                raise EngineError(f"gate needs pipecat-ai here ({error})") from error
         stream = await self.engine.open(replace(options, gate=False))
         return GatedStream(stream, self._vad, options)
 
     async def close(self) -> None:
         await self.engine.close()
         if self._vad is not None:
-            await self._vad.close()
+            self._vad.close()
 
 
 @dataclass(eq=False)

@@ -8,18 +8,28 @@ import mmap
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types of protobuf."""
 GRAPH = 7
 """Field of ModelProto."""
-NODE, OUTPUT = 1, 12
+NODE, INITIALIZER, OUTPUT = 1, 5, 12
 """Fields of GraphProto."""
-NODE_INPUT, NODE_OUTPUT, NODE_OPERATOR = 1, 2, 4
+NODE_INPUT, NODE_OUTPUT, NODE_OPERATOR, NODE_ATTRIBUTE = 1, 2, 4, 5
 """Fields of NodeProto."""
+TENSOR, SUBGRAPH = 5, 6
+"""Fields of AttributeProto."""
+DIMENSION, DATA_TYPE, TENSOR_NAME, RAW_DATA, FLOAT = 1, 2, 8, 9, 1
+"""Fields of TensorProto, and a value of TensorProto.DataType."""
 NAME, TYPE = 1, 2
 """Fields of ValueInfoProto."""
 TENSOR_TYPE, ELEMENT_TYPE, INT64 = 1, 1, 7
 """Fields of TypeProto and TypeProto.Tensor, and a value of TensorProto.DataType."""
+
+
+Floats = npt.NDArray[np.float32]
 
 
 class WireField(NamedTuple):
@@ -56,6 +66,49 @@ def wire_text(data: bytes | mmap.mmap, message: WireField, number: int) -> str:
         if part.number == number:
             return data[part.value : part.end].decode()
     return ""
+
+
+def weights(model: bytes) -> dict[str, Floats]:
+    """Returns the 32-bit float tensors stored in a model, by the names that its nodes know them by:
+    initializers and constants, also of the branches of an `If`.
+
+    Raises IndexError if it is not an ONNX model or not all of one.
+    """
+    return dict(
+        weight
+        for graph in wire_fields(model, 0, len(model))
+        if graph.number == GRAPH
+        for weight in _weights(model, graph)
+    )
+
+
+def _weights(model: bytes, graph: WireField) -> Iterator[tuple[str, Floats]]:
+    for item in wire_fields(model, graph.value, graph.end):
+        if item.number == INITIALIZER:
+            if (floats := _floats(model, item)) is not None:
+                yield wire_text(model, item, TENSOR_NAME), floats
+        elif item.number == NODE:
+            for attribute in wire_fields(model, item.value, item.end):
+                if attribute.number == NODE_ATTRIBUTE:
+                    for part in wire_fields(model, attribute.value, attribute.end):
+                        if part.number == SUBGRAPH:
+                            yield from _weights(model, part)
+                        elif part.number == TENSOR and (found := _floats(model, part)) is not None:
+                            yield wire_text(model, item, NODE_OUTPUT), found
+
+
+def _floats(model: bytes, tensor: WireField) -> Floats | None:
+    """Returns None for a tensor of another type, and one that is not stored as raw data."""
+    shape: list[int] = []
+    kind, raw = 0, None
+    for part in wire_fields(model, tensor.value, tensor.end):
+        if part.number == DIMENSION:
+            shape.append(part.value)
+        elif part.number == DATA_TYPE:
+            kind = part.value
+        elif part.number == RAW_DATA:
+            raw = model[part.value : part.end]
+    return np.frombuffer(raw, "<f4").reshape(shape) if kind == FLOAT and raw else None
 
 
 def unfused(model: bytes, operator: str) -> bytes:

@@ -32,20 +32,27 @@ def cpu_flags() -> frozenset[str] | None:
     return frozenset(next(found, ())) or None
 
 
+def package_file(package: str, path: str) -> Path:
+    """Returns the file at `path` in a Python package, which is not imported if it is a top-level
+    one. Raises OSError if it is missing."""
+    found = find_spec(package)
+    folders = (found and found.submodule_search_locations) or [""]
+    file = Path(folders[0], path)
+    if not file.exists():
+        raise OSError(f"{file.name} not found: it comes inside the package pipecat-ai")
+    return file
+
+
 class OnnxModel:
-    """The model in `file` of the Python package `package`, loaded by `load` or by its first run.
-    Raises OSError if it is missing.
+    """The model in the file `path` of the Python package `package`, loaded by `load` or by its
+    first run. Raises OSError if it is missing.
 
     The operator `unfused` is not fused with the quantization around it."""
 
-    def __init__(self, package: str, file: str, unfused: str = "", **settings: str) -> None:
+    def __init__(self, package: str, path: str, unfused: str = "", **settings: str) -> None:
         import onnxruntime
 
-        found = find_spec(package)
-        folders = (found and found.submodule_search_locations) or [""]
-        self._path = Path(folders[0], file)
-        if not self._path.exists():
-            raise OSError(f"{file} not found: it comes inside the package pipecat-ai")
+        self._path = package_file(package, path)
         self._unfused = unfused
         self._options = onnxruntime.SessionOptions()
         # More threads do not speed up such small models and take cores from the calls.

@@ -104,8 +104,8 @@ class SmartTurn:
         # Softmax by a table over 8-bit numbers is ten times as slow as that of floats, a third of
         # the run, and changed 2 of 88 decisions.
         self._model = OnnxModel(
-            "pipecat.audio.turn.smart_turn.data",
-            "smart-turn-v3.2-cpu.onnx",
+            "pipecat",
+            "audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
             unfused="Softmax",
             x64quantprecision="0" if vnni else "1",
         )

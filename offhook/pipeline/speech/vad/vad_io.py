@@ -1,8 +1,8 @@
-"""Silero VAD for all streams of the process: one ONNX session, one thread, one batch at a time.
+"""Silero VAD for all streams of the process, in batches on the event loop.
 
 A window is 512 samples (32 ms at 16 kHz) preceded by 64 samples of context. A batch takes at most
-one window of each stream that has one (`WindowSource`). Only the inference leaves the event loop;
-windows and recurrent state are used on the loop only, so there are no locks.
+one window of each stream that has one (`WindowSource`). It takes less time than it would to hand it
+to a thread, which would then wait for the interpreter's lock at every product.
 
 Calls feed 20 ms ticks on the event loop, and the owner of the tick calls `VadBatch.run`. All calls'
 windows end at the same ticks, so that batches are few and full.
@@ -10,7 +10,6 @@ windows end at the same ticks, so that batches are few and full.
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -19,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 from loguru import logger
 
-from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
-from offhook.pipeline.speech.vad.onnx_io import OnnxModel
+from offhook.media.pcm import SAMPLES_IN, Pcm
+from offhook.pipeline.speech.vad.onnx_io import package_file
+from offhook.pipeline.speech.vad.silero import CONTEXT, STATE, Silero
 from offhook.pipeline.speech.vad.vad import WINDOW
 
-CONTEXT = 64
-STATE = 128
-MAX_CALLS = 256
-"""Maximum windows of a batch, the calls of an edge. One core runs VAD for about 500 calls."""
+MAX_WINDOWS = 64
+"""Maximum windows of a batch. It takes about a millisecond, between which packets are served; a
+larger one would hardly take less for each window."""
 MAX_LATE_WINDOWS = 31
 """Windows (992 ms) that a call may lag behind. Then the oldest is dropped and counted: a barge-in
 decision on old audio would be worse than one on less audio."""
@@ -48,6 +47,12 @@ FULL_SCALE = np.float32(1 / 32768)
 Floats = npt.NDArray[np.float32]
 
 
+def load_silero() -> Silero:
+    """Returns the model that comes with Pipecat. Raises OSError if it is missing, ValueError if the
+    file holds another."""
+    return Silero(package_file("pipecat", "audio/vad/data/silero_vad.onnx"))
+
+
 class WindowSource(Protocol):
     """A stream to be searched for speech."""
 
@@ -60,7 +65,7 @@ class WindowSource(Protocol):
 
 
 def _silence() -> Floats:
-    return np.zeros((2, 1, STATE), np.float32)
+    return np.zeros(STATE, np.float32)
 
 
 @dataclass(eq=False)
@@ -166,24 +171,18 @@ Window = tuple[WindowSource, _Memory, float]
 
 
 class VadBatch:
-    """The model and its state of each stream. Construction loads the model in 30 ms. Raises OSError
-    if it is missing, ImportError without ONNX Runtime.
+    """The model and its state of each stream. Construction loads the model in 5 ms. Raises OSError
+    if it is missing, ValueError if the file holds another."""
 
-    Batches of at most `inline` windows run on the event loop.
-    """
-
-    def __init__(self, inline: int = 0) -> None:
+    def __init__(self) -> None:
         self.position = 0
         """Samples of each call's audio represented by the ticks so far."""
-        self._model = OnnxModel("pipecat.audio.vad.data", "silero_vad.onnx")
-        self._model.load()
-        self._rate = np.array(RATE_IN, np.int64)
-        self._thread = ThreadPoolExecutor(1, "vad")
-        self._inline = inline
-        self._busy = False
+        self._model = load_silero()
         self._memories: dict[WindowSource, _Memory] = {}
         self._ready: dict[WindowSource, None] = {}
         """Sources that may have a window, longest waiting first."""
+        self._due: asyncio.Handle | None = None
+        """The next batch."""
 
     def open(self, on_probability: Callable[[float, float, int], None]) -> VadStream:
         """Opens a call's stream with a new state."""
@@ -210,19 +209,23 @@ class VadBatch:
         self.judge()
 
     def judge(self) -> None:
-        """Starts batches until one is in flight or no window is left."""
-        while self._ready and not self._busy:
-            ready = list(islice(self._ready, MAX_CALLS))
-            for source in ready:
-                del self._ready[source]
-            windows: list[tuple[WindowSource, _Memory]] = []
-            for source in ready:
-                memory = self._memories.get(source)
-                if memory is not None and (window := source.next_window()) is not None:
-                    memory.add_window(window)
-                    windows.append((source, memory))
-            if windows:
-                self._judge_windows(windows)
+        """Has the windows processed as soon as the event loop has served what is ready now, so that
+        the sources that become ready with this one share its batch."""
+        if self._ready and self._due is None:
+            self._due = asyncio.get_running_loop().call_soon(self._judge_batch)
+
+    def _judge_batch(self) -> None:
+        self._due = None
+        windows: list[tuple[WindowSource, _Memory]] = []
+        for source in list(islice(self._ready, MAX_WINDOWS)):
+            del self._ready[source]
+            memory = self._memories.get(source)
+            if memory is not None and (window := source.next_window()) is not None:
+                memory.add_window(window)
+                windows.append((source, memory))
+        if windows:
+            self._judge_windows(windows)
+        self.judge()  # late windows do not wait for the next tick
 
     def _judge_windows(self, windows: list[tuple[WindowSource, _Memory]]) -> None:
         """Processes one window of each source: by the model, or as silence."""
@@ -238,37 +241,17 @@ class VadBatch:
                 asked.append((source, memory, level))
                 places.append(place)
         if asked:
-            self._busy = True
-            states = np.concatenate([memory.state for _, memory, _ in asked], axis=1)
-            if passed:
-                rows = rows[places]
-            loop = asyncio.get_running_loop()
-            if len(asked) <= self._inline:
-                loop.call_soon(self._deliver, asked, *self.infer(rows, states))
-            else:
-                job = loop.run_in_executor(self._thread, self.infer, rows, states)
-                job.add_done_callback(
-                    lambda done: None if done.cancelled() else self._deliver(asked, *done.result())
-                )
+            states = np.concatenate([memory.state for _, memory, _ in asked]).reshape(-1, STATE)
+            probabilities, states = self._model.run(rows[places] if passed else rows, states)
+            for window, state, probability in zip(
+                asked, states, probabilities.tolist(), strict=True
+            ):
+                memory = window[1]
+                memory.state = state
+                memory.note(probability)
+                self._report(window, probability)
         for window in passed:
             self._report(window, 0.0)
-
-    def infer(self, rows: Floats, states: Floats) -> tuple[Floats, Floats]:
-        """Runs the model on [n, 576] samples and [2, n, 128] states; returns [n] probabilities and
-        the new states."""
-        output, states = self._model.run({"input": rows, "state": states, "sr": self._rate})
-        return output[:, 0], states
-
-    def _deliver(self, windows: list[Window], probabilities: Floats, states: Floats) -> None:
-        self._busy = False
-        for place, (window, probability) in enumerate(
-            zip(windows, probabilities.tolist(), strict=True)
-        ):
-            memory = window[1]
-            memory.state = states[:, place : place + 1]
-            memory.note(probability)
-            self._report(window, probability)
-        self.judge()  # late windows do not wait for the next tick
 
     def _report(self, window: Window, probability: float) -> None:
         source, memory, level = window
@@ -279,19 +262,23 @@ class VadBatch:
                 logger.exception("a stream failed on its voice activity")
 
     def probabilities(self, pcm: Pcm) -> Floats:
-        """Processes a whole recording at once, without loop or thread.
+        """Processes a whole recording at once, without an event loop.
 
         `pcm` is 16 kHz; returns one probability for each complete 512-sample window.
         """
         memory, found = _Memory(), np.empty(len(pcm) // WINDOW, np.float32)
         for i in range(len(found)):
             memory.add_window(pcm[i * WINDOW : (i + 1) * WINDOW])
-            found[i : i + 1], memory.state = self.infer(memory.row[None], memory.state)
+            found[i : i + 1], (memory.state,) = self._model.run(
+                memory.row[None], memory.state[None]
+            )
             memory.note(float(found[i]))
         return found
 
-    async def close(self) -> None:
-        """Stops the thread after the current batch."""
+    def close(self) -> None:
+        """Forgets all sources; no probability follows."""
         self._memories.clear()
         self._ready.clear()
-        await asyncio.to_thread(self._thread.shutdown)
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None

@@ -12,6 +12,7 @@ from offhook.pipeline.speech.vad.vad_io import (
     QUIET_WINDOWS,
     SILENT_WINDOWS,
     WINDOW,
+    Floats,
     VadBatch,
     VadStream,
 )
@@ -50,13 +51,18 @@ class Call:
 async def batch() -> AsyncIterator[VadBatch]:
     vad = VadBatch()
     yield vad
-    await vad.close()
+    vad.close()
 
 
 async def idle(batch: VadBatch) -> None:
-    """Until no batch is in the thread. Nobody but the calls is told when one is done."""
-    while batch._busy:
+    """Until no batch is due. Nobody but the calls is told when one is done."""
+    while batch._due:
         await asyncio.sleep(0)
+
+
+def same(found: list[float] | Floats, alone: Floats) -> bool:
+    """A batch adds up its products in another order than a single window."""
+    return len(found) == len(alone) and np.allclose(found, alone, rtol=0, atol=1e-5)
 
 
 async def play(batch: VadBatch, calls: list[Call], sounds: list[Pcm]) -> None:
@@ -77,7 +83,7 @@ async def test_batched_answers_are_those_of_single_runs(batch: VadBatch) -> None
     for call, sound in zip(calls, sounds, strict=True):
         judged = call.as_judged(sound)
         alone = batch.probabilities(judged)
-        assert np.array_equal(np.array(call.probabilities, np.float32), alone)
+        assert same(call.probabilities, alone)
         lead = call.stream._lead
         assert call.ends == [(i + 1) * WINDOW - lead for i in range(len(alone))]
         assert call.levels[3] == pytest.approx(dbfs(judged[3 * WINDOW : 4 * WINDOW]), abs=0.01)
@@ -112,9 +118,9 @@ async def test_silence_is_not_judged_and_speech_after_it_is_as_after_a_little(
     )
     found = np.array(call.probabilities, np.float32)
     first, second = len(speech) // WINDOW + SILENT_WINDOWS, len(speech) // WINDOW + 50
-    assert np.array_equal(found[:first], little[:first])
+    assert same(found[:first], little[:first])
     assert not found[first:second].any()
-    assert np.array_equal(found[second:], little[first : first + len(found) - second])
+    assert same(found[second:], little[first : first + len(found) - second])
     assert call.ends == [(i + 1) * WINDOW for i in range(len(found))]
     assert max(call.levels[first:second]) < -80
 
@@ -127,7 +133,7 @@ async def test_long_silence_makes_the_state_fresh(batch: VadBatch) -> None:
     fresh = batch.probabilities(np.concatenate((silence[: WINDOW * SILENT_WINDOWS], speech)))
     found = np.array(calls[0].probabilities, np.float32)[32 + QUIET_WINDOWS + 30 :]
     assert len(found) > 15
-    assert np.array_equal(found, fresh[SILENT_WINDOWS:][: len(found)])
+    assert same(found, fresh[SILENT_WINDOWS:][: len(found)])
 
 
 async def test_the_state_is_fresh_for_the_next_call(batch: VadBatch) -> None:
@@ -139,7 +145,7 @@ async def test_the_state_is_fresh_for_the_next_call(batch: VadBatch) -> None:
     second = Call(batch)
     await play(batch, [second], [sound])
     alone = batch.probabilities(second.as_judged(sound))
-    assert np.array_equal(np.array(second.probabilities, np.float32), alone)
+    assert same(second.probabilities, alone)
 
 
 async def test_call_closed_while_its_window_is_judged_hears_nothing(batch: VadBatch) -> None:
@@ -153,7 +159,7 @@ async def test_call_closed_while_its_window_is_judged_hears_nothing(batch: VadBa
     await play(batch, [heir], [sound])
     assert gone.probabilities == []
     alone = batch.probabilities(heir.as_judged(sound))
-    assert np.array_equal(np.array(heir.probabilities, np.float32), alone)
+    assert same(heir.probabilities, alone)
 
 
 async def test_late_windows_wait_in_order(batch: VadBatch) -> None:
@@ -164,7 +170,7 @@ async def test_late_windows_wait_in_order(batch: VadBatch) -> None:
         call.stream.feed(sound[at : at + SAMPLES_IN])
     batch.run()
     await idle(batch)
-    assert np.array_equal(np.array(call.probabilities, np.float32), batch.probabilities(sound))
+    assert same(call.probabilities, batch.probabilities(sound))
     assert call.stream.dropped == 0
 
 
