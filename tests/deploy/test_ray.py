@@ -1,6 +1,7 @@
 """Workers on Ray Serve (deploy/ray): placed, counted, upgraded, and healed, without a cut stream.
 
-The figures of docs/ray.md are this file's with `-o junit_family=xunit1 --junitxml FILE`.
+The figures of docs/ray.md are this file's with `-o junit_family=xunit1 --junitxml FILE`, that of a
+head gone for 10 min with OFFHOOK_RAY_OUTAGE_S=600.
 """
 
 import ast
