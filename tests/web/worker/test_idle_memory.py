@@ -14,7 +14,7 @@ import pytest
 
 from offhook.media.memory_io import _as_in_files
 
-MOST_MB = 125
+MOST_MB = 128
 START_S = 60
 
 pytestmark = pytest.mark.skipif(

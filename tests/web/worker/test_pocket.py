@@ -108,7 +108,7 @@ async def test_what_it_cannot_do_is_said(worker: RemoteSynthesizer) -> None:
 @module_loop
 @pytest.mark.usefixtures("loopback")
 async def test_a_caller_hears_it_and_its_voices_are_listed(worker: RemoteSynthesizer) -> None:
-    url = worker._connections.client.url
+    url = worker._connections.workers.url
     config = Config(
         webrtc=WebRtc(addresses=["127.0.0.1"]),
         server=Server(port=0),
