@@ -67,7 +67,7 @@ RUN mkdir -p $TRITON_LIBCUDA_PATH \
 FROM base AS native
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
 COPY offhook/media/native /tmp/native
-RUN gcc -O3 -ffp-contract=off -DPy_LIMITED_API=0x030B0000 -shared -fPIC \
+RUN gcc -O3 -ffp-contract=off -Werror=implicit-function-declaration -DPy_LIMITED_API=0x030B0000 -shared -fPIC \
         -I$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))') \
         -o /tmp/native/_native.abi3.so /tmp/native/*.c -lm
 

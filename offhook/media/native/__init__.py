@@ -8,7 +8,19 @@ samples, counters and packets.
 import os
 
 try:
-    from offhook.media.native._native import Fir, G711Decoder, G711Encoder, History
+    from offhook.media.native._native import (
+        CONSTANTS,
+        Fir,
+        G711Decoder,
+        G711Encoder,
+        History,
+        JitterBuffer,
+        Receiver,
+        ReceiverStats,
+        Reception,
+        Sender,
+        use_types,
+    )
 except ImportError:
     BUILT = False
     """Whether the compiled module is there."""
@@ -27,16 +39,23 @@ def description() -> str:
         return "compiled"
     if BUILT:
         return f"in Python, as {SWITCH}=0 demands"
-    return "in Python, which costs more: there was no C compiler when offhook was installed"
+    return "in Python, which costs more: nothing was compiled when offhook was installed"
 
 
 __all__ = [
     "BUILT",
+    "CONSTANTS",
     "SWITCH",
     "Fir",
     "G711Decoder",
     "G711Encoder",
     "History",
+    "JitterBuffer",
+    "Receiver",
+    "ReceiverStats",
+    "Reception",
+    "Sender",
     "description",
+    "use_types",
     "used",
 ]

@@ -2,7 +2,7 @@
 
 #include "native.h"
 
-PyTypeObject *history_type;
+PyTypeObject *history_type, *g711_decoder_type, *g711_encoder_type;
 
 #define PIECE 480 /* samples at 8 kHz, worked on at a time */
 

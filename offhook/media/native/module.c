@@ -30,6 +30,12 @@ bool view_pcm(PyObject *object, Py_buffer *view) {
     return false;
 }
 
+void replace(PyObject **place, PyObject *object) {
+    PyObject *before = *place;
+    *place = object;
+    Py_XDECREF(before);
+}
+
 void free_object(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -47,8 +53,55 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **keep) {
     return added;
 }
 
+static PyMethodDef functions[] = {
+    {"use_types", jitter_use_types, METH_VARARGS, "Sets what JitterBuffer returns."},
+    {NULL},
+};
+
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_native", "What happens to each packet, compiled.", -1};
+    PyModuleDef_HEAD_INIT, "_native", "What happens to each packet, compiled.", -1, functions};
+
+/* Constants that must equal those of Python. */
+static int add_constants(PyObject *module) {
+    static const struct {
+        const char *name;
+        double value;
+    } constants[] = {
+        {"MIN_DELAY", MIN_DELAY},
+        {"MAX_DELAY", MAX_DELAY},
+        {"QUANTILE", QUANTILE},
+        {"FORGET_FACTOR", FORGET_FACTOR},
+        {"BUCKET", BUCKET},
+        {"BUCKETS", BUCKETS},
+        {"PRIOR_PACKETS", PRIOR_PACKETS},
+        {"WINDOW", WINDOW},
+        {"IDLE", IDLE},
+        {"MAX_TIME_OFFSET", MAX_TIME_OFFSET},
+        {"MAX_DROPOUT", MAX_DROPOUT},
+        {"MAX_MISORDER", MAX_MISORDER},
+        {"MAX_SPAN", MAX_SPAN},
+        {"MAX_PACKETS", MAX_PACKETS},
+        {"MAX_JITTER_STEP_S", MAX_JITTER_STEP_S},
+        {"TOLERANCE", TOLERANCE},
+        {"GOOD_FIT", GOOD_FIT},
+        {"MIN_PERIOD", MIN_PERIOD},
+        {"SAMPLES_10_MS", SAMPLES_10_MS},
+        {"HISTORY", HISTORY},
+        {"RATE_IN", RATE_IN},
+        {"SAMPLES_IN", SAMPLES_IN},
+        {"SAMPLES_OUT", SAMPLES_OUT},
+    };
+    PyObject *values = PyDict_New();
+    for (size_t i = 0; values != NULL && i < sizeof constants / sizeof constants[0]; i++) {
+        PyObject *value = PyFloat_FromDouble(constants[i].value);
+        if (value == NULL || PyDict_SetItemString(values, constants[i].name, value) < 0)
+            Py_CLEAR(values);
+        Py_XDECREF(value);
+    }
+    int added = values == NULL ? -1 : PyModule_AddObjectRef(module, "CONSTANTS", values);
+    Py_XDECREF(values);
+    return added;
+}
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *numpy = PyImport_ImportModule("numpy");
@@ -63,8 +116,13 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (numpy_empty == NULL || numpy_int16 == NULL || module == NULL ||
         add_type(module, &fir_spec, &fir_type) < 0 ||
         add_type(module, &history_spec, &history_type) < 0 ||
-        add_type(module, &g711_decoder_spec, NULL) < 0 ||
-        add_type(module, &g711_encoder_spec, NULL) < 0) {
+        add_type(module, &g711_decoder_spec, &g711_decoder_type) < 0 ||
+        add_type(module, &g711_encoder_spec, &g711_encoder_type) < 0 ||
+        add_type(module, &jitter_spec, &jitter_type) < 0 ||
+        add_type(module, &reception_spec, &reception_type) < 0 ||
+        add_type(module, &stats_spec, &stats_type) < 0 ||
+        add_type(module, &receiver_spec, NULL) < 0 || add_type(module, &sender_spec, NULL) < 0 ||
+        add_constants(module) < 0) {
         Py_XDECREF(module);
         return NULL;
     }

@@ -65,17 +65,94 @@ typedef struct {
 /* Encodes 3 * bytes samples at 24 kHz. False without memory. */
 bool g711_encode(G711Encoder *encoder, const int16_t *pcm, Py_ssize_t bytes, uint8_t *out);
 
+/* jitter.py */
+#define MIN_DELAY 0.020
+#define MAX_DELAY 0.400
+#define QUANTILE 0.97
+#define FORGET_FACTOR 0.99
+#define BUCKET 0.005
+#define BUCKETS 80
+#define PRIOR_PACKETS 40
+#define WINDOW 2.0
+#define IDLE 1.0
+#define MAX_TIME_OFFSET 2.0
+#define MAX_DROPOUT 3000
+#define MAX_MISORDER 100
+#define MAX_SPAN 1.0
+#define MAX_PACKETS 128
+
+typedef unsigned __int128 Bits;
+
+typedef enum { QUEUED, LATE, DUPLICATE, OUT_OF_RANGE, RESTARTED, NO_MEMORY } Arrival;
+
+typedef struct {
+    int64_t number, timestamp;
+    double arrived;
+    long payload_type;
+    PyObject *payload;
+    int64_t non_audio;
+} Queued;
+
+typedef struct {
+    PyObject_HEAD
+    int clock_rate;
+    bool begun; /* there is a position */
+    char repairable;
+    int64_t position;
+    long long dropped;
+    Queued *packets;
+    int count, room;
+    double target, histogram[BUCKETS + 1], total, weight, above;
+    int bucket;
+    double fastest, previous, current, window_end;
+    double last_arrival;
+    int64_t non_audio, restart_at, highest, highest_timestamp;
+    Bits seen, seen_non_audio;
+} JitterBuffer;
+
+Arrival jitter_insert(JitterBuffer *buffer, long payload_type, uint16_t sequence_number,
+                      uint32_t timestamp, PyObject *payload, double now);
+double jitter_slack(const JitterBuffer *buffer, int64_t timestamp, double now);
+/* Removes the first packet, whose payload is then the caller's. */
+Queued jitter_take(JitterBuffer *buffer);
+/* The members of jitter.Arrival, in the order of the enumeration above, and jitter.Queued. */
+PyObject *jitter_use_types(PyObject *module, PyObject *args);
+
+/* rtcp.py */
+#define MAX_JITTER_STEP_S 5.0
+
+typedef struct {
+    PyObject_HEAD
+    long long ssrc, received, clock_rate, base, cycles, max_sequence, bad_sequence;
+    long long last_timestamp, expected_prior, received_prior;
+    double jitter, last_at;
+} Reception;
+
+/* `timestamp` is -1 if there is none. */
+void reception_receive(Reception *reception, uint16_t sequence_number, int64_t timestamp,
+                       double now);
+
+/* receiver.py */
+#define TOLERANCE 0.002
+#define GOOD_FIT 0.9
+#define MIN_PERIOD 40
+#define SAMPLES_10_MS 160
+
 /* A new numpy array of int16, and its samples. NULL with an exception set. */
 PyObject *new_pcm(Py_ssize_t samples, int16_t **data);
 /* Reads a contiguous array of int16; the caller releases the view. False with an exception set. */
 bool view_pcm(PyObject *object, Py_buffer *view);
 
+/* Puts a reference that the caller owned in place of another. */
+void replace(PyObject **place, PyObject *object);
 /* Frees an object of a heap type. */
 void free_object(PyObject *self);
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
-extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec;
-extern PyTypeObject *fir_type, *history_type;
+extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec, jitter_spec,
+    reception_spec, stats_spec, receiver_spec, sender_spec;
+extern PyTypeObject *fir_type, *history_type, *g711_decoder_type, *g711_encoder_type, *jitter_type,
+    *reception_type, *stats_type;
 
 #endif

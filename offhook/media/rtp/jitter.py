@@ -10,6 +10,7 @@ from bisect import insort
 from enum import Enum, auto
 from typing import NamedTuple
 
+from offhook.media import native
 from offhook.media.rtp.rtp import RtpPacket, uint16_diff, uint32_diff
 
 MIN_DELAY = 0.020
@@ -297,3 +298,12 @@ class JitterBuffer:
             packets.pop(0)
             self.dropped += 1
             self.position = packets[0].timestamp
+
+
+if native.BUILT:
+    native.use_types(tuple(Arrival), Queued)
+
+
+def new_buffer(clock_rate: int) -> "JitterBuffer | native.JitterBuffer":
+    """Return the jitter buffer of a new stream."""
+    return native.JitterBuffer(clock_rate) if native.used else JitterBuffer(clock_rate)

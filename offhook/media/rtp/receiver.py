@@ -17,10 +17,12 @@ from math import ceil, floor, inf
 
 import numpy as np
 
+from offhook.media import native
 from offhook.media.codecs.codec import CodecError, Decoder
 from offhook.media.codecs.comfort_noise import ComfortNoise
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
-from offhook.media.rtp.jitter import Arrival, JitterBuffer, Queued
+from offhook.media.rtp.jitter import Arrival, JitterBuffer, Queued, new_buffer
+from offhook.media.rtp.rtcp import ReceptionStatistics
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.stretch import GOOD_FIT, MIN_PERIOD, accelerate, expand
 
@@ -56,7 +58,7 @@ _RESUME = (np.arange(RESUME_SAMPLES, dtype=np.float32) + 0.5) / RESUME_SAMPLES
 _NOTHING = np.zeros(0, np.int16)
 
 
-@dataclass(slots=True)
+@dataclass
 class ReceiverStats:
     """Receive counters since the start of the call; delays in ms."""
 
@@ -97,7 +99,9 @@ class AudioReceiver:
         decoders: Mapping[int, Callable[[], Decoder]],
         comfort_noise: Collection[int] = (),
     ) -> None:
-        self.stats = ReceiverStats()
+        self.stats = self._new_stats()
+        self.reception: ReceptionStatistics | None = None
+        """Of the stream, for `accept`."""
         self.clock_rate = 0
         """Timestamp rate of the stream in Hz; 0 before the first packet."""
         self._factories = dict(decoders)
@@ -106,17 +110,20 @@ class AudioReceiver:
         self._noise_number = -inf  # unwrapped sequence number of its last packet
         self._decoders: dict[int, Decoder] = {}
         self._decoder: Decoder | None = None
-        self._buffer = JitterBuffer(RATE_IN)  # until the first packet gives the clock rate
+        self._buffer: JitterBuffer | native.JitterBuffer
+        self._buffer = new_buffer(RATE_IN)  # until the first packet gives the clock rate
         self._ssrc: int | None = None
         self._old_ssrc: int | None = None
         self._switched = 0.0
         self._dropped = 0  # how many of the buffer's drops are accounted for
         self._ready: Pcm = _NOTHING  # decoded and not yet pulled
-        self._tail: Pcm = np.zeros(1, np.int16)  # the last block of audio produced
-        self._quiet = True  # that block is silence or comfort noise
+        self._tail = 0  # the last sample produced
+        self._quiet = True  # its block is silence or comfort noise
         self._spliced = False  # the next block does not continue the last
         self._playing = False
-        self._last: Queued | None = None  # last packet played
+        self._begun = False  # a packet of the stream has been played
+        self._last_number = 0  # of the last one: its unwrapped sequence number
+        self._last_non_audio = 0  # and the packets without audio before it
         self._packet_samples = SAMPLES_IN
         self._concealed = 0  # samples synthesized or silent since the last decoded audio
         self._slack = self._slack_before = inf  # at the last two fetches
@@ -147,6 +154,12 @@ class AudioReceiver:
             self._factories.pop(payload_type, None)
         self._comfort_noise = comfort_noise
 
+    def accept(self, data: bytes, now: float) -> bool:
+        """Accept a datagram that is the next RTP packet of the stream in the format played last,
+        and count it in `reception`. False if it is not, or must be looked at more closely; then
+        nothing has happened."""
+        return False
+
     def receive(self, packet: RtpPacket, now: float) -> None:
         """Accept a packet that arrived at `now` (seconds). Never raises."""
         if packet.ssrc != self._ssrc and not self._switch_source(packet, now):
@@ -172,14 +185,25 @@ class AudioReceiver:
 
     def pull(self, now: float) -> Pcm:
         """Return the next 20 ms: always 320 samples. Call it every 20 ms of the local clock."""
+        steady = self._pull_steady(now)
+        if steady is not None:
+            return steady
         played = self.stats.played_packets
         ready = self._fill(self._ready, now)
         if played != self.stats.played_packets and not self._concealed:
             ready = self._fill(self._stretch(ready), now)
-        if self._last is not None:
+        if self._begun:
             self.stats.played_samples += SAMPLES_IN
         self._ready = ready[SAMPLES_IN:]
         return ready[:SAMPLES_IN]
+
+    def _pull_steady(self, now: float) -> Pcm | None:
+        """Return the next 20 ms if the packet for them is there and only to be decoded. None
+        otherwise; then nothing has happened."""
+        return None
+
+    def _new_stats(self) -> ReceiverStats:
+        return ReceiverStats()
 
     def _fill(self, ready: Pcm, now: float) -> Pcm:
         """Extend `ready` until it holds a whole pull."""
@@ -187,7 +211,7 @@ class AudioReceiver:
             sound = self._next(now, len(ready))
             if quiet := sound is None:
                 sound = self._silence(SAMPLES_IN - len(ready))
-            self._tail, self._quiet = sound, quiet
+            self._tail, self._quiet = int(sound[-1]), quiet
             ready = np.concatenate((ready, sound)) if len(ready) else sound
         return ready
 
@@ -217,7 +241,7 @@ class AudioReceiver:
     @property
     def _in_comfort_noise(self) -> bool:
         """The sender has sent comfort noise since the audio played last."""
-        return self._last is not None and self._noise_number > self._last.sequence_number
+        return self._begun and self._noise_number > self._last_number
 
     def _decoder_of(self, payload_type: int) -> Decoder:
         decoder = self._decoders.get(payload_type)
@@ -226,7 +250,7 @@ class AudioReceiver:
         return decoder
 
     def _new_stream(self, clock_rate: int) -> None:
-        self._buffer = JitterBuffer(clock_rate)
+        self._buffer = new_buffer(clock_rate)
         self.clock_rate = clock_rate
         self._packet_samples = SAMPLES_IN
         self._dropped = 0
@@ -234,7 +258,7 @@ class AudioReceiver:
 
     def _reset_sequence(self) -> None:
         self._playing = False
-        self._last = None
+        self._begun = False
         self._noise_number = -inf
 
     def _count(self, arrival: Arrival) -> None:
@@ -279,10 +303,10 @@ class AudioReceiver:
 
     def _missing(self, head: Queued) -> int:
         """Packets lost between the last one played and `head`."""
-        if self._last is None:
+        if not self._begun:
             return 0
-        gap = head.sequence_number - self._last.sequence_number - 1
-        non_audio = head.non_audio - self._last.non_audio
+        gap = head.sequence_number - self._last_number - 1
+        non_audio = head.non_audio - self._last_non_audio
         return max(0, gap - non_audio - (self._buffer.dropped - self._dropped))
 
     def _is_pause(self, head: Queued) -> bool:
@@ -303,7 +327,7 @@ class AudioReceiver:
         assert head is not None
         if buffer.slack(head.timestamp, now) < buffer.target - TOLERANCE:
             return self._conceal() if self._playing else None
-        meant = self._last is None or self._is_pause(head)
+        meant = not self._begun or self._is_pause(head)
         self._playing = True
         self._slack = inf
         return self._play(buffer.pop(), now, left_over, meant)
@@ -333,7 +357,8 @@ class AudioReceiver:
             stats.late += buffer.dropped - self._dropped
             self._dropped = buffer.dropped
             self._spliced = True
-        self._last = packet
+        self._begun = True
+        self._last_number, self._last_non_audio = packet.sequence_number, packet.non_audio
         self._slack_before, self._slack = self._slack, buffer.slack(packet.timestamp, now)
         ahead = left_over / RATE_IN
         stats.delay_ms = (self._slack + ahead) * 1000
@@ -391,7 +416,7 @@ class AudioReceiver:
             if self._in_comfort_noise
             else np.zeros(samples, np.int16)
         )
-        step = int(self._tail[-1]) - int(pcm[0])
+        step = self._tail - int(pcm[0])
         if step and not self._quiet:  # audio was cut off: fade instead of stepping
             fall = pcm[:RESUME_SAMPLES] + step * (1 - _RESUME[:samples])
             pcm = pcm.copy()
@@ -409,7 +434,7 @@ class AudioReceiver:
         self._spliced = False
         rise = _RESUME[: len(pcm)]
         head = pcm[: len(rise)] * (level + (1 - level) * rise)
-        head += (int(self._tail[-1]) - head[0]) * (1 - rise)
+        head += (self._tail - head[0]) * (1 - rise)
         joined = pcm.copy()
         joined[: len(rise)] = np.clip(head, -32768, 32767)
         return joined
@@ -448,3 +473,52 @@ class AudioReceiver:
         """Whether the packet after the one last fetched has arrived."""
         head = self._buffer.head
         return head is not None and head.timestamp == self._buffer.position
+
+
+if native.BUILT:
+
+    class CompiledStats(native.ReceiverStats, ReceiverStats):
+        pass
+
+    class CompiledReceiver(native.Receiver, AudioReceiver):
+        """Takes the usual packet, and the pull that it is due in, in one step each, once one of the
+        same payload type was played."""
+
+        def __init__(
+            self,
+            decoders: Mapping[int, Callable[[], Decoder]],
+            comfort_noise: Collection[int] = (),
+        ) -> None:
+            self._steady_type = -1
+            AudioReceiver.__init__(self, decoders, comfort_noise)
+
+        def change(
+            self,
+            decoders: Mapping[int, Callable[[], Decoder]],
+            comfort_noise: Collection[int] = (),
+        ) -> None:
+            self._steady_type = -1
+            super().change(decoders, comfort_noise)
+
+        def _new_stats(self) -> ReceiverStats:
+            return CompiledStats()
+
+        def _reset_sequence(self) -> None:
+            self._steady_type = -1
+            super()._reset_sequence()
+
+        def _play(
+            self, packet: Queued, now: float, left_over: int, meant: bool = False
+        ) -> Pcm | None:
+            played = super()._play(packet, now, left_over, meant)
+            self._steady = getattr(self._decoder, "compiled", None)
+            self._steady_type = -1 if self._steady is None else packet.payload_type
+            return played
+
+
+def new_receiver(
+    decoders: Mapping[int, Callable[[], Decoder]], comfort_noise: Collection[int] = ()
+) -> AudioReceiver:
+    """Return the receiver of a new call."""
+    make = CompiledReceiver if native.used else AudioReceiver
+    return make(decoders, comfort_noise)

@@ -26,6 +26,8 @@ from aiortc.rtp import (
     clamp_packets_lost,
 )
 
+from offhook.media import native
+
 REPORT_INTERVAL_S = 1.6
 """Mean time between reports; each interval is drawn from 0.5 to 1.5 times this, 0.8 .. 2.4 s, so
 that calls do not report in step (RFC 3550 §6.3.1). About 100 bytes every 1.6 s are 0.5 kb/s: within
@@ -94,7 +96,8 @@ class ReceptionStatistics:
         self._cycles = 0
         self._max_sequence = -1
         self._bad_sequence = -1
-        self._last: tuple[int, float] | None = None
+        self._last_timestamp = -1
+        self._last_at = 0.0
         self._expected_prior = 0
         self._received_prior = 0
 
@@ -102,7 +105,7 @@ class ReceptionStatistics:
         """Switch to another timestamp rate in Hz (RFC 7160 §4.2). No transit spans the change."""
         self.jitter *= clock_rate / self._clock_rate
         self._clock_rate = clock_rate
-        self._last = None
+        self._last_timestamp = -1
 
     def receive(self, sequence_number: int, timestamp: int | None, now: float) -> None:
         """Count one packet: 16-bit sequence number, 32-bit timestamp, arrival in seconds. Pass None
@@ -120,7 +123,7 @@ class ReceptionStatistics:
         self._base = self._max_sequence = sequence_number
         self._cycles = self.received = self._expected_prior = self._received_prior = 0
         self._bad_sequence = -1
-        self._last = None
+        self._last_timestamp = -1
 
     def _advance(self, sequence_number: int) -> bool:
         """Advance to a sequence number. Returns False for a stray packet, not counted (A.1)."""
@@ -137,14 +140,13 @@ class ReceptionStatistics:
         return True
 
     def _update_jitter(self, timestamp: int, now: float) -> None:
-        if self._last is None:
-            self._last = timestamp, now
-            return
-        last_timestamp, last_now = self._last
+        last_timestamp, last_now = self._last_timestamp, self._last_at
         # A packet that shares the previous timestamp was not sent when it was sampled.
         if timestamp == last_timestamp:
             return
-        self._last = timestamp, now
+        self._last_timestamp, self._last_at = timestamp, now
+        if last_timestamp < 0:
+            return
         elapsed = (timestamp - last_timestamp + 0x8000_0000 & UINT32) - 0x8000_0000
         step = abs((now - last_now) * self._clock_rate - elapsed)
         if step < MAX_JITTER_STEP_S * self._clock_rate:
@@ -174,6 +176,18 @@ class ReceptionStatistics:
         lost = expected - (self.received - self._received_prior)
         self._expected_prior, self._received_prior = self.expected, self.received
         return min(256 * lost // expected, 255) if expected > 0 and lost > 0 else 0
+
+
+if native.BUILT:
+
+    class CompiledReception(native.Reception, ReceptionStatistics):
+        pass
+
+
+def new_reception(ssrc: int, clock_rate: int) -> ReceptionStatistics:
+    """Return the statistics of a new stream."""
+    make = CompiledReception if native.used else ReceptionStatistics
+    return make(ssrc, clock_rate)
 
 
 class RtcpSession:
@@ -230,7 +244,7 @@ class RtcpSession:
         SSRC, e.g. after a transfer at the far end, starts new statistics."""
         reception = self.reception
         if reception is None or reception.ssrc != ssrc:
-            reception = self.reception = ReceptionStatistics(ssrc, self._clock_rate_in)
+            reception = self.reception = new_reception(ssrc, self._clock_rate_in)
         reception.receive(sequence_number, timestamp, now)
 
     def receive(self, data: bytes, now: float) -> list[RemoteReport | Bye]:

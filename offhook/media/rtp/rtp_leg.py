@@ -17,10 +17,10 @@ from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.media.rtp.quality import mos
-from offhook.media.rtp.receiver import AudioReceiver
+from offhook.media.rtp.receiver import AudioReceiver, new_receiver
 from offhook.media.rtp.rtcp import Bye, RemoteReport, RtcpError, RtcpSession, SentTotals
 from offhook.media.rtp.rtp import RtpError, RtpPacket
-from offhook.media.rtp.sender import AudioSender
+from offhook.media.rtp.sender import AudioSender, new_sender
 from offhook.media.rtp.telephone_event import EventReceiver
 from offhook.media.tones import dtmf
 
@@ -92,8 +92,8 @@ class RtpLeg(Leg):
         encoder = format.make_encoder()
         self._format = format
         self._codec = format.codec
-        self._receiver = AudioReceiver(format.decoders, format.comfort_noise)
-        self._sender = AudioSender(
+        self._receiver = new_receiver(format.decoders, format.comfort_noise)
+        self._sender = new_sender(
             encoder, format.payload_type, ssrc, self._send_rtp, format.dtx, format.ptime_ms
         )
         if format.events_out is not None:
@@ -130,6 +130,9 @@ class RtpLeg(Leg):
         """Receive one unprotected RTP packet. Malformed ones are counted and dropped."""
         if not self._opened:
             return
+        if self.receiving and self._receiver.accept(data, now):
+            self.last_packet_at = now
+            return
         try:
             packet = RtpPacket.parse(data)
         except RtpError:
@@ -150,6 +153,7 @@ class RtpLeg(Leg):
         noise = packet.payload_type in self._format.comfort_noise
         timestamp = None if noise else packet.timestamp
         self._rtcp.receive_rtp(packet.ssrc, packet.sequence_number, timestamp, now)
+        self._receiver.reception = self._rtcp.reception
 
     def _is_other_media(self, packet: RtpPacket) -> bool:
         """Whether the packet is of a stream that is not ours, e.g. video in the same bundle."""

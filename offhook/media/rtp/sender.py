@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from offhook.media import native
 from offhook.media.codecs.codec import Encoder
 from offhook.media.dtmf import DtmfTick
 from offhook.media.pcm import PACKET_MS, RATE_OUT, SAMPLES_OUT, Pcm
@@ -151,6 +152,10 @@ class AudioSender:
 
     def tick(self, pcm: Pcm | None, now: float) -> None:
         """Send a tick of 480 samples of audio, or of silence."""
+        packet = self._steady(pcm, now)
+        if packet is not None:
+            self._send(packet)
+            return
         self._advance_clock(now)
         if self._samples == SAMPLES_OUT:
             self._encode_block(pcm)
@@ -200,6 +205,11 @@ class AudioSender:
         self._settled = False
         self._set_dtx(False)
         self._adapt()
+
+    def _steady(self, pcm: Pcm | None, now: float) -> bytes | None:
+        """Return the packet of a tick that has nothing out of the ordinary. None if it has; then
+        nothing has happened."""
+        return None
 
     # packets of other lengths than a tick
 
@@ -312,3 +322,26 @@ class AudioSender:
         self.packets += 1
         self.octets += len(payload)
         self._send(packet.serialize())
+
+
+if native.BUILT:
+
+    class CompiledSender(native.Sender, AudioSender):
+        """Encodes and builds a packet of G.711 in one step."""
+
+        def _set_codec(self, encoder: Encoder, payload_type: int, ptime_ms: int) -> None:
+            super()._set_codec(encoder, payload_type, ptime_ms)
+            self._compiled = getattr(encoder, "compiled", None)
+
+
+def new_sender(
+    encoder: Encoder,
+    payload_type: int,
+    ssrc: int,
+    send: Callable[[bytes], None],
+    dtx: bool = True,
+    ptime_ms: int = PACKET_MS,
+) -> AudioSender:
+    """Return the sender of a new call."""
+    make = CompiledSender if native.used else AudioSender
+    return make(encoder, payload_type, ssrc, send, dtx, ptime_ms)

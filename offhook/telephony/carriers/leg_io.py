@@ -31,7 +31,7 @@ from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.media.playout import Playout, PlayoutState
 from offhook.media.rtp.quality import mos
-from offhook.media.rtp.receiver import AudioReceiver
+from offhook.media.rtp.receiver import AudioReceiver, new_receiver
 from offhook.media.rtp.rtcp import ReceptionStatistics
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.carriers.streams.far_buffer import FarBuffer
@@ -220,7 +220,7 @@ class CarrierLeg(Leg):
         except CodecError as error:
             raise CarrierError(f"{stream.provider}: {error}") from error
         self._packetizer = Packetizer(heard)
-        self._receiver = AudioReceiver({PAYLOAD_TYPE: make_decoder})
+        self._receiver = new_receiver({PAYLOAD_TYPE: make_decoder})
         self._reception = ReceptionStatistics(0, decoder.clock_rate)
         self.codec = heard.encoding
         self._packet = RATE_OUT * stream.packet_ms // 1000

@@ -1,26 +1,48 @@
-"""Makes the same thing twice: in Python, and on the compiled path."""
+"""Makes the same thing twice, in Python and on the compiled path, and does the same with both."""
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 import pytest
 
 from offhook.media import native
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 needs_compiled = pytest.mark.skipif(
     not native.BUILT, reason="the compiled path was not built: no C compiler when installing"
 )
 
 
-def both(make: Callable[[], T]) -> tuple[T, T]:
-    """What `make` makes in Python, and compiled."""
-    before = native.used
+@contextmanager
+def path(compiled: bool) -> Iterator[None]:
+    """What is made within takes this path."""
+    before, native.used = native.used, compiled
     try:
-        native.used = False
-        in_python = make()
-        native.used = True
-        return in_python, make()
+        yield
     finally:
         native.used = before
+
+
+def both(make: Callable[[], T]) -> tuple[T, T]:
+    """What `make` makes in Python, and compiled."""
+    with path(False):
+        in_python = make()
+    with path(True):
+        return in_python, make()
+
+
+class Twins(Generic[T]):
+    """The two, of which the Python one is right."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self.python, self.compiled = both(make)
+
+    def do(self, what: Callable[[T], R]) -> tuple[R, R]:
+        """Does the same with both; returns what comes of it."""
+        with path(False):
+            right = what(self.python)
+        with path(True):
+            return right, what(self.compiled)
