@@ -22,6 +22,7 @@ NAMES = {
     "sip": "sip.sip",
     "soak": "calls.soak",
     "tts": "engines.tts",
+    "turns": "calls.turns",
     "understood": "calls.understood",
     "vad": "media.vad",
     "voice_failover": "calls.voice_failover",

@@ -59,9 +59,9 @@ class PartCosts:
         return packets + 1e-6 * self.vad_us / 0.032 + 1e-3 * self.turn_ms / a.turn_s
 
 
-REFERENCE = PartCosts(received_us=36, sent_us=134, vad_us=36, turn_ms=42.3, hop_us=2.17)
+REFERENCE = PartCosts(received_us=36, sent_us=134, vad_us=36, turn_ms=24, hop_us=2.17)
 """The parts on an AMD EPYC core, at the same time as REFERENCE_SHARE."""
-REFERENCE_SHARE = 0.0345
+REFERENCE_SHARE = 0.0321
 """Share of that core of a call, ten in a process: `offhook bench edge --calls 10 --no-search`."""
 REFERENCE_CALL = Assumptions(agent_speaks=0.57, turn_s=7.5)
 """How its caller and the agent talked."""

@@ -11,7 +11,9 @@ EAGERNESS = {
     "high": TurnSettings(end_silence=200, end_silence_unsure=400, end_silence_dangling=800),
     "auto": TurnSettings(),
     "medium": TurnSettings(),
-    "low": TurnSettings(end_silence=500, end_silence_unsure=1500, end_silence_dangling=4000),
+    "low": TurnSettings(
+        ask_end_times=2, end_silence=500, end_silence_unsure=1500, end_silence_dangling=4000
+    ),
 }
 """The silences that end a turn by `eagerness`: the words and the end-of-turn model decide which."""
 

@@ -33,6 +33,7 @@ def turn_in(state: TurnState, **attributes: object) -> Turn:
 
 SPEAKING = Facts(agent_speaking=True, agent_busy=True)
 KEYS = Facts(keying=True)
+TWICE = TurnSettings(ask_end_times=2)
 CALLER = Facts(voice=True, speech_ms=300)
 BOTH = replace(SPEAKING, voice=True, speech_ms=100)
 
@@ -68,10 +69,16 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
             turn_in(S.ENDING, asked=1, asked_at=160, finished=True),
             Facts(silence_ms=420, end_probability=0.1, text="I would like"),
             S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, settings=TWICE, asked=1, asked_at=160, finished=True),
+            Facts(silence_ms=420, end_probability=0.1, text="I would like"),
+            S.ENDING,
             (Action.ASK_END,),
         ),
         (
-            turn_in(S.ENDING, asked=1, asked_at=300, finished=True),
+            turn_in(S.ENDING, settings=TWICE, asked=1, asked_at=300, finished=True),
             Facts(silence_ms=420, end_probability=0.1, text="I would like"),
             S.ENDING,
             (),
