@@ -2,8 +2,7 @@
 
 Legs are spread over phases so that the work of many calls is not one burst every 20 ms. A late
 event loop loses nothing: missed ticks are run at once, and the far end's jitter buffer absorbs the
-small burst. Tick lateness is the best measure of an overloaded process, so admission control uses
-it.
+small burst. Lateness is the best measure of an overloaded process, so admission control uses it.
 """
 
 import asyncio
@@ -15,6 +14,7 @@ import numpy as np
 from loguru import logger
 
 from offhook.media.end_reason import End
+from offhook.media.lateness import RecentLateness
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS
 
@@ -41,6 +41,7 @@ class PacketClock:
         self._lateness = np.zeros(LATENESS_WINDOW_TICKS)
         """Seconds, of the last ticks, in no particular order."""
         self._ticks = 0
+        self._recent = RecentLateness()
         self.skipped_ticks = 0
         self.after: Callable[[], None] = lambda: None
         """Called every 20 ms after all legs have ticked, for work batched over many calls."""
@@ -60,6 +61,12 @@ class PacketClock:
             self._handle.cancel()
             self._handle = None
             self._ticks = 0
+            self._recent.clear()
+
+    def recent_lateness_ms(self) -> float:
+        """99th percentile of lateness in ms over the last moments, a stall counted once; 0 until
+        the clock has run as long (`lateness.WINDOW_S`)."""
+        return self._recent.p99_ms(self._now())
 
     def lateness_ms(self, percentile: float = 99) -> float:
         """Lateness, in ms, of the ticks of the last ten seconds; 0 until enough have run."""
@@ -103,6 +110,7 @@ class PacketClock:
 
     def _run(self) -> None:
         now = self._now()
+        self._recent.wake(now, now - self._due)
         behind = int((now - self._due) / PHASE_S) - CATCH_UP_TICKS * PHASES
         if behind > 0:
             self.skipped_ticks += behind // PHASES

@@ -232,3 +232,18 @@ async def test_on_a_real_loop_the_ticks_are_on_time():
         clock.remove(leg)
     assert took >= 19 * TICK
     assert {leg.ticks for leg in legs} <= {19, 20, 21}
+
+
+def test_one_stall_is_not_recent_lateness_and_many_are_until_shortly_after(loop):
+    clock, _ = clocked(loop, 5)
+    loop.run(3.0)
+    assert clock.recent_lateness_ms() < 3
+    loop.stall(0.2)
+    assert clock.lateness_ms(99) > 100
+    loop.run(0.5)
+    assert clock.recent_lateness_ms() < 3
+    for _ in range(10):
+        loop.stall(0.1)
+    assert clock.recent_lateness_ms() == pytest.approx(95, abs=10)
+    loop.run(2.0)
+    assert clock.recent_lateness_ms() < 3

@@ -36,6 +36,7 @@ from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.telephony.sip.server_lookup_io import ServerLookup
+from offhook.telephony.sip.sessions.ending import reason_header
 from offhook.telephony.sip.sessions.saved_dialog import SavedDialog
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_route import flow_address, transport_of
@@ -61,6 +62,17 @@ from offhook.telephony.sip.user_agent import (
 
 RETRY_AFTER_S = 10
 """Retry-After for callers when all lines are busy."""
+FULL = (34, "all lines are busy")
+OVERLOADED = (42, "overloaded")
+REFUSALS = {
+    "full": FULL,
+    "late": OVERLOADED,
+    "busy": OVERLOADED,
+    "loading": (41, "starting"),
+    "draining": (41, "shutting down"),
+}
+"""Q.850 cause and text of a 503 (RFC 6432), by what `Host.admit` says: no circuit available,
+congestion, or temporary failure."""
 MEDIA_CHECK_INTERVAL_S = 1.0
 """Interval of checking calls for media timeouts."""
 SHUTDOWN_TIMEOUT_S = 2.0
@@ -295,12 +307,13 @@ class SipEndpoint:
         return ""
 
     def _refuse_busy(self, call: SipCall, session: Session, why: str) -> None:
-        """Refuse with 503. The caller only learns that the service is unavailable; the log and the
-        record say why."""
+        """Refuse with 503. The caller learns whether all lines are busy or the server is overloaded
+        or restarts; the log and the record say precisely why."""
         logger.warning("{}: refused: {}", call.call_id, why)
         call.reason = End.REFUSED + f": 503 ({why})"
-        retry = [("Retry-After", str(RETRY_AFTER_S))]
-        session.refuse(503, "", monotonic(), headers=retry)
+        cause, text = REFUSALS.get(why, FULL)
+        headers = [("Retry-After", str(RETRY_AFTER_S)), reason_header(cause, text)]
+        session.refuse(503, "", monotonic(), headers=headers)
 
     def _agent_for(self, info: CallInfo) -> str | None:
         """Return the agent for the call; "" for the default, None if no route matches."""

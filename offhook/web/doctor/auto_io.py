@@ -3,17 +3,14 @@
 import asyncio
 from collections.abc import Iterator
 
-import aiohttp
-
 from offhook.pipeline.models.hub.download_io import in_words
 from offhook.pipeline.models.instructions import Instructions
 from offhook.web.config.config import AUTO, Config
 from offhook.web.doctor.finding import Finding, Outcome
+from offhook.web.doctor.server_io import ask_server
 from offhook.web.engines.choice import EMBEDDED_OF, KINDS, Choice, Kind, Machine, choice_for
 from offhook.web.engines.machine_io import free_bytes, is_cached, look
 
-ANSWER_S = 1.0
-"""Time in s within which a server that runs answers."""
 SUBJECTS: dict[Kind, str] = {"asr": "auto, hearing", "tts": "auto, speaking"}
 INT8 = {
     Instructions.VNNI: "VNNI",
@@ -69,13 +66,8 @@ def _running(subject: str, state: dict[str, object]) -> Finding:
 
 async def _engines_of_server(config: Config) -> dict[str, dict[str, object]]:
     """Returns the states that a server of this configuration tells; empty without one."""
-    limit = aiohttp.ClientTimeout(ANSWER_S)
+    states = (await ask_server(config, "/healthz")).get("engines", {})
     try:
-        async with (
-            aiohttp.ClientSession(timeout=limit) as http,
-            http.get(f"{config.server.url}/healthz") as answer,
-        ):
-            states = (await answer.json()).get("engines", {})
         return {kind: dict(state) for kind, state in states.items()}
-    except (aiohttp.ClientError, TimeoutError, ValueError, AttributeError, TypeError):
+    except (AttributeError, TypeError, ValueError):
         return {}

@@ -40,6 +40,7 @@ from offhook.web.doctor.auto_io import examine_choices
 from offhook.web.doctor.carriers import examine_carriers
 from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.doctor.gpu_io import described, look, streams_described, voices_described
+from offhook.web.doctor.server_io import examine_calls
 from offhook.web.doctor.sip_io import examine_phones
 from offhook.web.edge.phones import fault_of_doors, operator_access
 from offhook.web.engines.engines_io import MODELS, check_engine, official_python
@@ -344,6 +345,7 @@ def examine(path: Path | None) -> list[Finding]:
     findings += [
         Finding("operator", "fails" if fault else "ok", fault or operator_access(config)),
         _attempt("port", lambda: _port(config), "another server is running there"),
+        *examine_calls(config),
         _network(config),
         Finding("packets", "ok" if native.used else "note", native.description()),
         _attempt("opus", _opus),

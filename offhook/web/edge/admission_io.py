@@ -4,19 +4,19 @@ import asyncio
 import math
 from collections.abc import Callable, Collection
 
+from loguru import logger
+
 from offhook.media.clock_io import PacketClock
 from offhook.signaling.peer_io import PeerLeg
 from offhook.web.edge.refusals import Busy, Reason
 from offhook.web.http.access import is_loopback
 from offhook.web.process.loop_io import LoopLoad
+from offhook.web.process.overload import Overload, OverloadState
 
-LATE_MS = 40
-"""99th percentile of packet lateness in ms at which the process is full, whatever the number of
-calls."""
-BUSY_SHARE = 0.7
-"""Event loop utilization above which no call is admitted: on a saturated core all calls' packets
-are late at once. The rest is for calls that start and end; answering or refusing 20 a second takes
-a sixth of a core."""
+BUSY_SHARE = 0.85
+"""Share of its core that the event loop may use with one more call. On a saturated core all calls'
+packets are late at once, and lateness would show it dozens of calls too late. The rest is for calls
+that start and end."""
 FEW_CALLS = 12
 """Number of calls that never saturate a core except while they start."""
 CONNECTING_SHARE = 0.25
@@ -34,16 +34,34 @@ class CallAdmission:
         """`refuse` counts a refusal."""
         self._clock, self._refuse = clock, refuse
         self._load = LoopLoad()
+        self._overload = Overload()
 
     def begin(self) -> None:
         """Records that a call starts."""
         self._load.begin()
 
     async def measure(self, calls: Callable[[], int]) -> None:
-        """Measures the load of the event loop until cancelled."""
+        """Measures the load of the event loop until cancelled, and logs when calls are shed."""
         while True:
             await asyncio.sleep(LOAD_S)
             self._load.measure(calls())
+            self.sheds(calls())
+
+    def sheds(self, calls: int) -> bool:
+        """Returns whether new calls are refused because the packets of the `calls` in progress
+        leave late."""
+        late_ms = self._clock.recent_lateness_ms()
+        if self._overload.update(calls, late_ms):
+            if self._overload.state is OverloadState.SHEDDING:
+                logger.warning(
+                    "overloaded: packets of {} calls leave {:.0f} ms late (99th percentile): "
+                    "new calls are refused",
+                    calls,
+                    late_ms,
+                )
+            else:
+                logger.info("no longer overloaded: new calls are taken")
+        return self._overload.state is OverloadState.SHEDDING
 
     def check(self, calls: int, coming: int, max_calls: int) -> None:
         """Raises Busy if another call would harm those in progress and the `coming` ones, which are
@@ -56,7 +74,7 @@ class CallAdmission:
         expected = calls + coming
         if expected >= max_calls:
             return "full"
-        if calls and self._clock.lateness_ms() > LATE_MS:
+        if self.sheds(calls):
             return "late"
         if expected >= FEW_CALLS and self._load.with_another(expected) > BUSY_SHARE:
             return "busy"

@@ -127,6 +127,7 @@ class Edge:
             lambda: [leg.statistics() for leg in self.legs.values()],
             self.clock.lateness_ms,
             lambda: len(asyncio.all_tasks()),
+            lambda: self.overloaded,
         )
         redis = "" if bot is not None else config.server.redis
         self.resumption = Resumption(redis, self.metrics) if redis else None
@@ -288,7 +289,8 @@ class Edge:
     def health(self) -> dict[str, Any]:
         """Returns the body of GET /healthz."""
         parts = {"engines": self.engines.health(), "workers": self.engines.worker_counts()}
-        return {"status": "ok", **{name: part for name, part in parts.items() if part}}
+        state = {"status": "ok", "overloaded": self.overloaded}
+        return {**state, **{name: part for name, part in parts.items() if part}}
 
     def _serve_programs(self) -> SpeechServer:
         """Builds the speech API on the engines of the calls, which have priority."""
@@ -400,6 +402,11 @@ class Edge:
             return {"agent": "bot", "hears": "its own", "speaks": "its own"}
         names = self.engines.names()
         return {"agent": self.config.agent.kind, "hears": names["asr"], "speaks": names["tts"]}
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether new calls are refused because packets of those in progress leave late."""
+        return self._room.sheds(len(self.legs))
 
     def admit(self, coming: int = 0) -> None:
         """Raises Busy if another call would harm those in progress and the `coming` ones, which are

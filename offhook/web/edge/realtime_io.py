@@ -18,7 +18,7 @@ from offhook.signaling.event_channel_io import EventChannel
 from offhook.signaling.peer_io import OfferError
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE
-from offhook.web.edge.refusals import Busy
+from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
 from offhook.web.http.access import Role
 from offhook.web.http.access_io import ACCESS, GRANT, head_of, peer_of
 from offhook.web.realtime.call_io import RealtimeCall
@@ -101,7 +101,7 @@ class Conversations:
         try:
             edge.admit()
         except Busy as busy:
-            raise ApiError(503, str(busy), code="server_overloaded") from busy
+            raise _busy(busy) from busy
         session = _session_for(request, {"model": model or agent or "default"})
         leg = SocketLeg(uuid.uuid4().hex[:12])
         frozen = self._frozen_for(request)
@@ -122,7 +122,7 @@ class Conversations:
         except ApiError as refusal:
             await _refuse(socket, refusal.code or "invalid_model", str(refusal))
         except Busy as busy:
-            await _refuse(socket, "server_overloaded", str(busy), WSCloseCode.TRY_AGAIN_LATER)
+            await _refuse(socket, f"server_{busy.code}", busy.sentence, WSCloseCode.TRY_AGAIN_LATER)
         else:
             session = full_session({"model": str(model) or agent or "default"})
             leg = SocketLeg(uuid.uuid4().hex[:12])
@@ -186,7 +186,7 @@ class Conversations:
         try:
             edge.admit_peer(remote)
         except Busy as busy:
-            raise ApiError(503, str(busy), code="server_overloaded") from busy
+            raise _busy(busy) from busy
         leg = edge.webrtc_leg(uuid.uuid4().hex[:12])
         leg.remote = remote
         call_id = edge.name_of(leg.call_id)
@@ -292,6 +292,11 @@ async def _refuse_beta(request: web.Request) -> web.StreamResponse:
     socket = await upgraded(request, protocols=PROTOCOLS)
     await _refuse(socket, BETA_REFUSAL, BETA_WORDS)
     return socket
+
+
+def _busy(busy: Busy) -> ApiError:
+    code = f"server_{busy.code}"
+    return ApiError(503, busy.sentence, code=code, retry_after_s=RETRY_AFTER_S)
 
 
 async def _refuse(

@@ -6,8 +6,8 @@ RETRY_AFTER_S = 10
 """Retry-After in s of a refused call."""
 
 Reason = Literal["full", "connecting", "late", "busy", "loading", "draining"]
-"""Refusal reasons as counted by the metrics; `late` and `busy` mean overload, detected by packet
-lateness or by the event loop's load."""
+"""Refusal reasons as counted by the metrics; `late` and `busy` mean overload: packets of calls in
+progress leave late, or the event loop has no time left for another call."""
 
 WORDS: dict[Reason, tuple[str, str]] = {
     "full": ("full", "all lines are busy"),
@@ -27,10 +27,19 @@ class Busy(Exception):
         super().__init__(reason)
         self.reason = reason
 
+    @property
+    def code(self) -> str:
+        """The reason as clients get it."""
+        return WORDS[self.reason][0]
+
+    @property
+    def sentence(self) -> str:
+        """The reason in words."""
+        return WORDS[self.reason][1]
+
     def as_dict(self) -> dict[str, Any]:
         """The body of a 503."""
-        reason, sentence = WORDS[self.reason]
-        return {"error": sentence, "reason": reason}
+        return {"error": self.sentence, "reason": self.code}
 
 
 class NoPhones(Exception):

@@ -177,6 +177,7 @@ def readiness(edge: Edge) -> dict[str, Any]:
     ready = edge.ready and not edge.draining and not gone
     state: dict[str, Any] = {"ready": ready, "calls": len(edge.legs)}
     state["max_calls"] = edge.config.server.max_calls
+    state["overloaded"] = edge.overloaded
     return {**state, "agents_without_model": gone} if gone else state
 
 

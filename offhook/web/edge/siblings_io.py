@@ -25,7 +25,6 @@ from offhook.pipeline.conversation.bot_io import Bot
 from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
 from offhook.web.config.config import Config
 from offhook.web.edge import calls_io, carrier_routes_io, server_io, whip_io
-from offhook.web.edge.admission_io import LATE_MS
 from offhook.web.edge.edge_io import Edge, UnknownPeer
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
@@ -287,14 +286,17 @@ class Siblings:
     async def _roomiest(self) -> int:
         """Returns the process for a new call: this one, unless it is much fuller than another."""
         calls, most = len(self._edge.legs), self._edge.config.server.max_calls
-        full = calls >= most or (calls > 0 and self._edge.clock.lateness_ms() > LATE_MS)
+        full = calls >= most or self._edge.overloaded
         if calls <= SLACK_CALLS and not full:
             return self._number
         states = await self._ask_all("/readyz")
         loads = {
             number: state["calls"] + self._passing[number]
             for number, state in states.items()
-            if number != self._number and state["ready"] and state["calls"] < state["max_calls"]
+            if number != self._number
+            and state["ready"]
+            and not state["overloaded"]
+            and state["calls"] < state["max_calls"]
         }
         least = min(loads, key=lambda number: loads[number], default=self._number)
         if least != self._number and (full or calls > loads[least] + SLACK_CALLS):
@@ -365,7 +367,9 @@ class Siblings:
         states = await self._ask_all("/readyz")
         ready = len(states) == len(self._http) and all(s["ready"] for s in states.values())
         totals = {key: sum(s[key] for s in states.values()) for key in ("calls", "max_calls")}
-        return web.json_response({"ready": ready, **totals}, status=200 if ready else 503)
+        overloaded = bool(states) and all(s["overloaded"] for s in states.values())
+        body = {"ready": ready, **totals, "overloaded": overloaded}
+        return web.json_response(body, status=200 if ready else 503)
 
     async def _metrics(self) -> web.Response:
         body = merged(await self._ask_all("/metrics")).encode()

@@ -2,9 +2,8 @@
 
 import asyncio
 import gc
-import os
 from collections.abc import Callable, Coroutine
-from time import monotonic, process_time, thread_time
+from time import monotonic, thread_time
 from typing import Any
 
 WHOLE_COLLECTION_EVERY = 3
@@ -16,27 +15,14 @@ LEAST_CALLS = 4
 """With fewer calls most of the load is the loop's own and says little about the cost of a call."""
 
 
-def work_done() -> tuple[float, float]:
-    """Returns the CPU time in s of the calling loop's thread, and of all threads divided by the
-    available cores; either can be the bottleneck."""
-    return thread_time(), process_time() / _cores()
-
-
-def _cores() -> int:
-    """Returns the cores available to this process; only Linux limits them."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class LoopLoad:
-    """Measures the utilization of the loop's thread and of the cores, the earliest sign of late
-    packets."""
+    """Measures how much of the time of one core the loop's thread uses. What other threads and
+    processes use does not count: if they hold the packets up, lateness shows it."""
 
     def __init__(
         self,
         now: Callable[[], float] = monotonic,
-        worked: Callable[[], tuple[float, float]] = work_done,
+        worked: Callable[[], float] = thread_time,
     ) -> None:
         self._now, self._work = now, worked
         self._at, self._worked = now(), worked()
@@ -56,7 +42,7 @@ class LoopLoad:
         """Updates the measurement; call it about every second with the number of calls."""
         now, worked = self._now(), self._work()
         seconds = now - self._at
-        share = max(b - a for a, b in zip(self._worked, worked, strict=True)) / seconds
+        share = (worked - self._worked) / seconds
         self._beginning = min(share, self._begun * BEGIN_S / seconds)
         self._each = (share - self._beginning) / max(LEAST_CALLS, (self._calls + calls) / 2)
         self._at, self._worked, self._calls, self._begun = now, worked, calls, 0

@@ -168,6 +168,7 @@ class Metrics:
         legs: Callable[[], Iterable[LegStatistics]],
         lateness_ms: Callable[[], float],
         task_count: Callable[[], int] = lambda: 0,
+        overloaded: Callable[[], bool] = lambda: False,
     ) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
@@ -248,6 +249,12 @@ class Metrics:
             registry=registry,
         )
         lateness.set_function(lambda: lateness_ms() / 1000)
+        shedding = Gauge(
+            "offhook_overloaded",
+            "1 while new calls are refused because packets of those in progress leave late",
+            registry=registry,
+        )
+        shedding.set_function(overloaded)
         tasks = Gauge("offhook_tasks", "Tasks of the event loop", registry=registry)
         tasks.set_function(task_count)
         registry.register(LegCollector(legs))

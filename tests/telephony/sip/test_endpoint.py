@@ -407,6 +407,7 @@ async def test_beyond_so_many_calls_the_next_is_told_to_come_back():
             other.invite(line.sdp())
             refused = await other.response(503)
             assert refused.headers.get("Retry-After") == "10"
+            assert refused.headers.get("Reason") == 'Q.850;cause=34;text="all lines are busy"'
             assert host.talks[0].leg.closed is None
             await far.hang_up()
 
@@ -422,7 +423,8 @@ async def test_why_a_call_was_shed_is_in_the_log_and_in_its_record():
         with sound() as line:
             far.invite(line.sdp())
             refused = await far.response(503)
-            assert "late" not in str(refused.headers.items())
+            assert refused.headers.get("Reason") == 'Q.850;cause=42;text="overloaded"'
+            assert refused.headers.get("Retry-After") == "10"
             ended = await record(host)
     logger.remove(sink)
     assert (ended.status, ended.end_reason) == (503, "refused: 503 (late)")

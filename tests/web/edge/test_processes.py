@@ -209,7 +209,12 @@ async def test_a_publisher_and_its_players_meet_whichever_process_they_reach(
 
 
 async def test_calls_land_on_both_and_are_found_through_either(server: TwoProcesses) -> None:
-    assert await server.ready() == {"ready": True, "calls": 0, "max_calls": 4}
+    assert await server.ready() == {
+        "ready": True,
+        "calls": 0,
+        "max_calls": 4,
+        "overloaded": False,
+    }
     async with callers(server, 3) as group:
         spread = Counter(caller.process for caller in group)
         assert set(spread) == {"1", "2"}

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
+from aiohttp import WSServerHandshakeError, web
 from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -138,10 +138,13 @@ async def test_status_and_health(client, edge):
     status = await (await client.get("/status")).json()
     answers = {"agent": "frontdesk", "hears": "pocketsphinx", "speaks": "flite"}
     assert status == {"status": "ready", "transports": ["webrtc"], "answers": answers}
-    assert (await client.get("/healthz")).status == 200
+    health = await client.get("/healthz")
+    assert health.status == 200
+    assert await health.json() == {"status": "ok", "overloaded": False}
     ready = await client.get("/readyz")
     assert ready.status == 200
-    assert await ready.json() == {"ready": True, "calls": 0, "max_calls": 2}
+    lines = {"calls": 0, "max_calls": 2, "overloaded": False}
+    assert await ready.json() == {"ready": True, **lines}
 
 
 async def test_not_ready_before_the_engines_are_loaded_and_while_draining(client, edge):
@@ -158,13 +161,31 @@ async def test_not_ready_before_the_engines_are_loaded_and_while_draining(client
         assert (await response.json())["reason"] == "loading"
 
 
-async def test_a_server_without_time_says_so(client, edge, monkeypatch):
+async def test_a_server_whose_packets_are_late_says_so_until_they_are_not(
+    client, edge, monkeypatch
+):
+    monkeypatch.setattr(edge.clock, "recent_lateness_ms", lambda: 1000.0)
+    counted = edge.metrics.refused.labels("late")
+    before = counted._value.get()
     async with offering() as one, offering() as two:
-        await taken(client, one)
-        monkeypatch.setattr(edge.clock, "lateness_ms", lambda: 1000.0)
+        await taken(client, one)  # nobody hears that it is late
         response = await client.post("/api/offer", json=two)
         assert "overloaded" in await refused(response, 503)
         assert (await response.json())["reason"] == "overloaded"
+        assert response.headers["Retry-After"]
+        assert counted._value.get() == before + 1
+        for path in ("/healthz", "/readyz"):
+            answer = await client.get(path)
+            assert answer.status == 200
+            assert (await answer.json())["overloaded"] is True
+        assert "offhook_overloaded 1.0" in await (await client.get("/metrics")).text()
+        with pytest.raises(WSServerHandshakeError) as late:
+            await client.ws_connect("/v1/realtime?model=default")
+        assert late.value.status == 503
+        assert late.value.headers["Retry-After"]
+        monkeypatch.setattr(edge.clock, "recent_lateness_ms", lambda: 5.0)
+        assert (await (await client.get("/healthz")).json())["overloaded"] is False
+        await taken(client, two)
 
 
 async def test_metrics_parse_and_have_our_series(client):

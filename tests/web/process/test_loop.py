@@ -1,5 +1,8 @@
 """How much room the loop's thread has, as admission asks."""
 
+from concurrent.futures import ThreadPoolExecutor
+from time import process_time
+
 import pytest
 
 from offhook.web.process.loop_io import BEGIN_S, LoopLoad
@@ -8,11 +11,11 @@ from offhook.web.process.loop_io import BEGIN_S, LoopLoad
 class Machine:
     """A loop on which each call takes a share of the time, and its beginning some of it."""
 
-    def __init__(self, each: float, beside: float = 0.0) -> None:
-        self.each, self.beside = each, beside
-        self.now = self.worked = self.others = 0.0
+    def __init__(self, each: float) -> None:
+        self.each = each
+        self.now = self.worked = 0.0
         self.calls = 0
-        self.load = LoopLoad(lambda: self.now, lambda: (self.worked, self.others))
+        self.load = LoopLoad(lambda: self.now, lambda: self.worked)
 
     def second(self, begin: int, end: int = 0) -> None:
         for _ in range(begin):
@@ -20,7 +23,6 @@ class Machine:
         before, self.calls = self.calls, self.calls + begin - end
         self.now += 1
         self.worked += begin * BEGIN_S + self.each * (before + self.calls) / 2
-        self.others += self.beside * (before + self.calls) / 2
         self.load.measure(self.calls)
 
 
@@ -47,8 +49,10 @@ def test_heavy_calls_are_known_to_be_heavy_after_a_second() -> None:
     assert machine.load.with_another(10) > 0.7
 
 
-def test_other_threads_that_fill_the_cores_count_too() -> None:
-    machine = Machine(0.004, beside=0.007)
-    machine.second(begin=100)
-    machine.second(begin=0)
-    assert machine.load.with_another(100) == pytest.approx(0.707)
+def test_what_other_threads_and_processes_use_does_not_count() -> None:
+    load = LoopLoad()
+    until = process_time() + 0.05
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: all(process_time() < until for _ in iter(int, 1))).result()
+    load.measure(100)
+    assert load.with_another(100) < 0.5
