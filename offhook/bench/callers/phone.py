@@ -14,7 +14,7 @@ from offhook.media.rtp.rtp import uint16_diff, uint32_diff
 from offhook.media.rtp.telephone_event import EventSender
 from offhook.telephony.sip.messages import sdp
 from offhook.telephony.sip.sessions.session import Session
-from offhook.telephony.sip.sessions.session_events import Answered, Ended
+from offhook.telephony.sip.sessions.session_events import Answered, Ended, OfferReceived
 
 ANSWER_S = 10.0
 EVENTS = 101
@@ -36,6 +36,10 @@ class PhoneCall:
         """Of the packets since the last one received."""
         self._keys, self._events = DtmfQueue(), EventSender(CLOCK_RATE)
         self._session: Session | None = None
+        self._remote = "", 0
+        """Where the server's sound comes from."""
+        self._heard_at = 0.0
+        """Arrival of the last packet."""
         self._changed = asyncio.Event()
         self._up = False
         self.closed = False
@@ -56,15 +60,29 @@ class PhoneCall:
     def _receive_event(self, event: object) -> None:
         match event:
             case Answered(str(text)):
-                media = sdp.parse(text).resolved()[0]
-                assert media.connection is not None
-                self._socket.connect((media.connection, media.port))
+                self._connect(text)
                 self._up = True
+            case OfferReceived(str(text)) if self._session is not None:
+                self._connect(text)
+                answer = offer(self._socket.port, self._signalling.host)
+                self._signalling.answer(self._session, answer)
+                return
             case Ended(status, _, _):
                 self.status, self.closed = status, True
             case _:
                 return
         self._changed.set()
+
+    def _connect(self, description: str) -> None:
+        media = sdp.parse(description).resolved()[0]
+        assert media.connection is not None
+        remote = media.connection, media.port
+        if self._up and remote != self._remote:  # another server has the call
+            self._caller.record.moved_ms = round((monotonic() - self._heard_at) * 1000, 1)
+            self._caller.ear.expect_reply()
+            self._first = None
+        self._socket.connect(remote)
+        self._remote = remote
 
     def tick(self) -> None:
         """Sends 20 ms and receives what has arrived."""
@@ -90,7 +108,7 @@ class PhoneCall:
             self._socket.send(packet)
 
     def _receive(self, sequence: int, timestamp: int, payload: bytes, arrived: float) -> None:
-        ear = self._caller.ear
+        ear, self._heard_at = self._caller.ear, arrived
         if self._way.loses():
             self._dropped += 1
             ear.dropped += 1

@@ -56,6 +56,9 @@ class CallRecord:
     ended_by: Literal["", "caller", "server"] = ""
     heard_until: float | None = None
     """Arrival of the last packet of a browser's call that its server has cut."""
+    moved_ms: float | None = None
+    """From the last packet of a phone's call until it continues at another server, which has called
+    on it by re-INVITE."""
     resumed: bool = False
     """Whether it goes on with the call before, which its server has cut."""
     words: list[int] = field(default_factory=list)

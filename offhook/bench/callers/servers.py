@@ -38,6 +38,8 @@ FAULTS: Mapping[Fault, str] = {
 LINKED: Sequence[Fault] = ("link", "node")
 """Those that need another machine for a worker of each kind."""
 START_S = 120.0
+RECOVERY_S = 3
+"""Time in s after which another edge continues the phone calls of one that has died."""
 RESTART_S = 5.0
 """Time in s until a process that has ended is started again."""
 AWAY_S = 20.0
@@ -144,6 +146,7 @@ class OwnServers(Servers):
                 account=ACCOUNT,
                 high=low + RTP_PORTS - 1,
                 redis=self.redis,
+                recovery=RECOVERY_S if self.redis else 0,
             )
         )
         url = f"http://127.0.0.1:{port}"
@@ -236,6 +239,7 @@ udp = {sip}
 tcp = false
 rtp_ports = [{low}, {high}]
 max_calls = {calls}
+recovery_seconds = {recovery}
 requests_per_second = 1000
 invites_per_second = 1000
 [[sip.trunks]]

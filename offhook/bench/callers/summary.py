@@ -154,7 +154,7 @@ class Noticed:
     voice_twice: int
     back_ms: float | None = None
     """Longest time from the last packet of a call cut by the server to the caller's next one being
-    connected."""
+    connected, or until another server continues it."""
 
 
 def noticed(run: str, report: Report, usual_final_ms: float) -> Noticed:
@@ -180,7 +180,7 @@ def noticed(run: str, report: Report, usual_final_ms: float) -> Noticed:
 
 def _back_ms(report: Report) -> float | None:
     """Calls of one caller are numbered CALLER.ATTEMPT."""
-    times = []
+    times = [call.moved_ms for call in report.calls if call.moved_ms is not None]
     waiting: dict[str, float] = {}
     for call in sorted(report.calls, key=lambda call: call.began):
         caller = call.call.rpartition(".")[0]

@@ -70,6 +70,12 @@ class Signalling:
         self._work()
         return session
 
+    def answer(self, session: Session, sdp: str) -> None:
+        """Accepts a re-INVITE's offer."""
+        session.answer_offer(sdp, monotonic())
+        self._agent.session_changed(session, monotonic())
+        self._work()
+
     def hang_up(self, session: Session) -> None:
         session.hang_up(monotonic())
         self._agent.session_changed(session, monotonic())

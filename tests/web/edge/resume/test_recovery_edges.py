@@ -156,11 +156,13 @@ async def calling(edge: ResumableEdge) -> AsyncIterator[Phone]:
 
 
 async def saved(edge: ResumableEdge) -> None:
-    """Waits until the only call of an edge is saved, and returns what is saved."""
+    """Waits until the calls of an edge are saved."""
     assert edge.recovery is not None
     assert edge.resumption is not None
     await until(edge.turns)
-    await until(lambda: edge.recovery._calls and not edge.recovery._waiting)
+    recovery = edge.recovery
+    await until(lambda: recovery._calls and not recovery._waiting)
+    assert all(call.sip.saved() is not None for call in recovery._calls.values())
     assert await edge.resumption._store.flush(SOON)
 
 
@@ -249,6 +251,8 @@ async def test_a_refused_call_and_a_forged_one_are_dropped(
         raw = Redis.from_url(redis_url)
         assert first.recovery is not None
         mine = recovery_store_io.CALLS + first.recovery.name
+        raw.flushall()  # Redis forgets, and is told again
+        await until(lambda: raw.hgetall(mine))
         ((_, state),) = raw.hgetall(mine).items()
         count = 3
         raw.hset(mine, "garbage", b"0|\xff\xfe{")
