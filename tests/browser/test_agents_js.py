@@ -13,6 +13,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from offhook.media.pcm import RATE_OUT
+from offhook.pipeline.conversation import user_turn_io
 from offhook.web.config.config import Server
 from offhook.web.edge.edge_io import Edge
 from tests.browser.conftest import DRIVE_S, bundled, microphone, node, page_of_another_site
@@ -89,8 +90,13 @@ async def test_a_long_session_by_websocket(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [0, pytest.param(LONG_S, marks=pytest.mark.slow)])
 async def test_a_webrtc_call_from_a_page_of_another_site(
-    drive: Callable[..., Any], packages: Path, tmp_path: Path, seconds: float
+    drive: Callable[..., Any],
+    packages: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
 ) -> None:
+    monkeypatch.setattr(user_turn_io, "WORDS_LATE_MS", 60_000)
     lines = [str(await microphone(tmp_path / f"{n}.wav", (line,))) for n, line in enumerate(LINES)]
     script = bundled(packages, "agents.js", tmp_path)
     async with page_of_another_site(script) as page, model(*ANSWERS) as there:
@@ -112,7 +118,7 @@ async def test_a_webrtc_call_from_a_page_of_another_site(
                 seconds=seconds,
             )
             await until_idle(edge)
-    assert seen["troubles"] == []
+    assert seen["troubles"] == [], seen
     check(seen, there)
     assert seen["turns"] >= seconds / 15
 
