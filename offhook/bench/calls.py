@@ -28,7 +28,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from offhook.bench.callers.caller import Habits
+from offhook.bench.callers.caller import Habits, heard_in
 from offhook.bench.callers.process import Plan
 from offhook.bench.callers.records import KINDS, Kind, Report
 from offhook.bench.callers.report import page
@@ -149,6 +149,10 @@ async def measure(
         **({} if a.url else {"edges": a.edges, "workers": a.workers}),
     }
     report = Report.of(list(tables))
+    if (heard := await servers.heard()) is not None:
+        for call in report.calls:
+            if call.number and call.setup_ms is not None:
+                call.transcript = heard_in(heard.get(call.number, ""))
     taken = list(usage.processes.values()), list(usage.gpus.values())
     return Result(name, options, began, until - began, report, *taken, fault_at)
 

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+from array import array
+from collections.abc import Sequence
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
@@ -12,16 +15,28 @@ import pytest
 
 from offhook.bench import calls, failover
 from offhook.bench.callers import servers
-from offhook.bench.callers.caller import Caller, Habits, SpokenLine
+from offhook.bench.callers.caller import (
+    LEAD_PACKETS,
+    STALL_S,
+    WORD_PACKETS,
+    Caller,
+    Habits,
+    Punctuality,
+    SpokenLine,
+    heard_in,
+    inaudible,
+)
 from offhook.bench.callers.ear import BUFFER_S, Ear
-from offhook.bench.callers.model import GREETING, reply_to
-from offhook.bench.callers.records import CallRecord, Report, TurnRecord
+from offhook.bench.callers.model import GREETING, number_in, reply_to, user_turns
+from offhook.bench.callers.records import CallRecord, ProcessRecord, Report, TurnRecord
 from offhook.bench.callers.report import page, ticks
 from offhook.bench.callers.summary import Result, failover_table, noticed, summarize, table
 from offhook.bench.callers.usage import Samples
 from offhook.bench.speech import number_words as nw
 from offhook.media.codecs.g711 import PcmuDecoder
+from offhook.media.leg import CallInfo
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
+from offhook.pipeline.conversation.call_info import model_instructions
 from tests.web.worker.workers import needs_node
 
 
@@ -82,7 +97,8 @@ def test_a_caller_speaks_listens_and_leaves() -> None:
     lines = [SpokenLine([b"speech"] * 25, levels)]
     habits = Habits(interrupting=0, pressing=0, call_s=20)
     turns_made: list[TurnRecord] = turns
-    caller = Caller(record, turns_made, ear, lines, [b"quiet"], habits, Random(3))
+    late_ms = array("f")
+    caller = Caller(record, turns_made, ear, lines, [b"quiet"], habits, Random(3), late_ms)
     caller.connect(0.0)
     reply, sent, said = packets(5), 0, 0
     now, place = 0.0, 0.0
@@ -102,7 +118,103 @@ def test_a_caller_speaks_listens_and_leaves() -> None:
     assert len(turns_made) >= 3
     assert all(t.complete and t.response_ms is not None and t.response_ms < 100 for t in turns)
     whole = summarize(Report([record], turns_made))
-    assert whole.recognized == {"right": 5 * len(turns), "lost": 0, "twice": 0, "wrong": 0}
+    assert whole.recognized == asdict(nw.Comparison(right=5 * len(turns)))
+    assert max(late_ms) == pytest.approx(0, abs=0.01)
+
+
+def speaking_caller() -> tuple[Caller, CallRecord, float]:
+    """A caller, its record and the time at the first packet of a line of six words, 75 packets."""
+    record, levels = CallRecord("webrtc 0.0", "webrtc", 0.0), (1, 2, 3, 4, 5, 0)
+    lines = [SpokenLine([b"speech"] * (LEAD_PACKETS + 6 * WORD_PACKETS), levels)]
+    habits = Habits(interrupting=0, pressing=0, call_s=20)
+    ear = Ear(RATE_IN, True)
+    caller = Caller(record, [], ear, lines, [b"quiet"], habits, Random(3), array("f"))
+    caller.connect(-4.0)
+    now = 0.0
+    while caller.step(now) != b"speech":
+        now += 0.02
+    return caller, record, now
+
+
+@pytest.mark.parametrize(
+    ("dropped", "late", "places"),
+    [
+        ((), (), []),
+        ((0, 24), (), [0]),
+        ((24, 25), (), [0, 1]),
+        (range(30, 42), (), [1, 2]),
+        ((), (0,), [0]),
+        ((), (74,), [5]),
+        ((), (75,), [5]),  # an encoder is late by some ms
+    ],
+)
+def test_a_word_that_the_network_lost_is_not_asked_of_the_server(
+    dropped: Sequence[int], late: Sequence[int], places: list[int]
+) -> None:
+    assert inaudible(6, dropped, late) == places
+
+
+def test_a_caller_knows_which_of_its_words_were_lost_on_the_way() -> None:
+    caller, record, now = speaking_caller()
+    for packet in range(1, 75):
+        now += 0.02
+        caller.step(now + (0.1 if packet == 50 else 0.0))  # the process was late
+        if packet == 28:
+            caller.lose()
+    caller.receive_transcript("one three two five five zero [pressed 5#]", now)
+    caller.end(now, False)
+    assert record.words == [1, 2, 3, 4, 5, 0]
+    assert record.inaudible == [1, 3]
+    assert record.transcript == [1, 3, 2, 5, 5, 0]
+    record.setup_ms, record.due = 1.0, None
+    heard = summarize(Report([record])).recognized
+    assert heard == asdict(nw.Comparison(right=4, inaudible=2))
+
+
+def test_the_last_line_may_be_recognized_or_not_when_the_call_ends() -> None:
+    caller, record, now = speaking_caller()
+    caller.end(now, True)
+    assert (record.words, record.due) == ([1, 2, 3, 4, 5, 0], 0)
+    for transcript in ([], [1, 2], [1, 2, 3, 4, 5, 0]):
+        record.setup_ms, record.transcript = 1.0, transcript
+        assert summarize(Report([record])).recognized == asdict(
+            nw.Comparison(right=len(transcript))
+        )
+
+
+def test_lateness_is_that_of_each_packet() -> None:
+    late = Punctuality()
+    assert [round(late.late_s(at), 3) for at in (5.0, 5.02, 5.09, 5.09, 5.09, 5.1)] == [
+        *(0, 0, 0.05, 0.03, 0.01, 0)
+    ]
+    assert late.late_s(9.0) == pytest.approx(STALL_S)  # the clock skips what it cannot make up for
+    assert late.late_s(9.0) == pytest.approx(STALL_S - 0.02)
+
+
+def test_the_model_knows_what_callers_by_telephone_have_said() -> None:
+    info = CallInfo("sip", caller="+10000030001", called="100")
+    messages = [
+        {"role": "system", "content": model_instructions("Be brief.", info)},
+        {"role": "user", "content": "one two"},
+        {"role": "assistant", "content": "bravo charlie"},
+        {"role": "user", "content": [{"type": "text", "text": "[pressed 5#] zero"}]},
+    ]
+    assert number_in(messages) == "+10000030001"
+    assert heard_in(" ".join(user_turns(messages))) == [1, 2, 0]
+    assert number_in([{"role": "system", "content": model_instructions("", CallInfo())}]) == ""
+
+
+def test_late_callers_are_told_from_slow_servers() -> None:
+    late = {"p50": 1.0, "p95": 9.0, "p99": 31.0, "max": 80.0}
+    run, punctual = result("calls"), result("calls")
+    lag_ms = {"p50": 0.0, "p95": 1.0, "p99": 2.0, "p100": 3.0}
+    run.report.processes.append(ProcessRecord(97.0, lag_ms, late))
+    punctual.report.processes.append(ProcessRecord(97.0, lag_ms, {**late, "p99": 19.0}))
+    assert "the load generator is the limit" in table(run)
+    assert "the load generator is the limit" in page([run])
+    assert run.as_dict()["callers_are_the_limit"] is True
+    assert "limit" not in table(punctual)
+    assert punctual.as_dict()["callers_are_the_limit"] is False
 
 
 def test_the_model_repeats_in_words_that_sound_the_same() -> None:
@@ -233,6 +345,7 @@ async def test_browsers_phones_and_twilio_converse_with_servers_of_their_own(
     assert all(kind["calls"] >= 1 and kind["answered"] >= 1 for kind in kinds)
     assert whole["recognized"]["right"] > 10
     assert (whole["recognized"]["twice"], whole["refused"]) == (0, {})
+    assert all(kind["recognized"]["right"] > 0 for kind in kinds)
     assert {"edge 1", "asr worker 1", "tts worker 1", "model"} <= run["processes"].keys()
     assert "polyline" in report.read_text()
 

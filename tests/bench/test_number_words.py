@@ -9,16 +9,20 @@ from random import Random
 import numpy as np
 import pytest
 
+from offhook.bench.callers.caller import inaudible
 from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.speech import number_words as nw
 from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.codecs.resample import Resampler
-from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.pipeline.speech.recognizer import Final, StreamOptions
+from offhook.pipeline.speech.vad.vad import SpeechDetector, SpeechStop
+from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.config.config import Asr, Tts
 from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
 
+LINES = 30
 QUIET = np.random.default_rng(1).integers(-8, 9, RATE_OUT // 5).astype(np.int16)
 
 
@@ -62,26 +66,29 @@ def test_pieces_of_any_length_make_the_same_words() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_packet_lost_here_and_there_hides_no_word(seed: int) -> None:
+def test_a_packet_lost_here_and_there_hides_no_word_but_its_own(seed: int) -> None:
     """Concealed by Opus, as in a receiver."""
     chance, said = Random(seed), nw.line(30, Random(seed))
     encoder, decoder = OpusEncoder(OpusSettings(dtx=False)), OpusDecoder()
     encoder.set_loss(0.05)
     pcm = np.concatenate((QUIET, nw.sound(said, lead_ms=nw.LEAD_MS), QUIET))
-    heard, lost = nw.WordCounter(), 0
+    heard, lost = nw.WordCounter(), list[int]()
     was_lost = False
-    for frame in frames(pcm):
+    for number, frame in enumerate(frames(pcm), -len(QUIET) // SAMPLES_OUT):
         packet = encoder.encode(frame)
         if was_lost:
             recovered = decoder.recover(packet, 320)
             heard.feed(decoder.conceal(320) if recovered is None else recovered)
         was_lost = not was_lost and chance.random() < 0.02
-        lost += was_lost
-        if not was_lost:
+        if was_lost:
+            lost.append(number)
+        else:
             heard.feed(decoder.decode(packet))
-    assert lost >= 2
+    assert len(lost) >= 2
     levels = [nw.level_of(word) for word in said]
-    assert nw.compare(levels, heard.levels) == nw.Comparison(right=30)
+    found = nw.compare(levels, heard.levels, inaudible(30, lost, ()))
+    assert found == nw.Comparison(right=found.right, inaudible=30 - found.right)
+    assert found.right >= 28
 
 
 def test_the_end_of_a_line_repeated_is_said_twice() -> None:
@@ -92,12 +99,49 @@ def test_the_end_of_a_line_repeated_is_said_twice() -> None:
     assert nw.compare(levels, heard.levels).twice == 4
 
 
+@pytest.mark.parametrize("way", [opus, g711])
+async def test_the_voice_activity_detector_takes_all_of_a_line_for_speech(
+    way: Callable[[Pcm], Pcm],
+) -> None:
+    """Else words are lost that no part of the server has lost."""
+    vad, chance, detector = VadBatch(inline=1), Random(4), SpeechDetector()
+    events: list[object] = []
+    stream = vad.open(lambda *window: events.extend(detector.window(*window)))
+    for _ in range(LINES):
+        said = nw.sound(nw.line(13, chance), lead_ms=nw.LEAD_MS)
+        quiet = np.tile(QUIET, 4)
+        heard = way(np.concatenate((quiet, said, quiet)))
+        for start in range(0, len(heard), SAMPLES_IN):
+            stream.feed(heard[start : start + SAMPLES_IN])
+            vad.run()
+            await asyncio.sleep(0)
+    # Once a line: its end.
+    assert sum(isinstance(event, SpeechStop) for event in events) == LINES
+
+
 def test_what_was_lost_and_said_twice_is_counted() -> None:
     assert nw.compare([1, 2, 3, 4], [1, 2, 3, 4]) == nw.Comparison(right=4)
     assert nw.compare([1, 2, 3, 4], [1, 2, 4]) == nw.Comparison(right=3, lost=1)
     assert nw.compare([1, 2, 3], [1, 2, 1, 2, 3]) == nw.Comparison(right=3, twice=2)
     assert nw.compare([1, 2, 3], [1, 5, 3]) == nw.Comparison(right=2, wrong=1)
     assert nw.compare([], []) == nw.Comparison()
+
+
+def test_words_that_no_one_could_hear_are_no_errors() -> None:
+    assert nw.compare([1, 2, 3], [1, 2, 3], {1}) == nw.Comparison(right=3)
+    assert nw.compare([1, 2, 3], [1, 3], {1}) == nw.Comparison(right=2, inaudible=1)
+    assert nw.compare([1, 2, 3], [1, 5, 3], {1}) == nw.Comparison(right=2, inaudible=1)
+    assert nw.compare([1, 2, 3], [1, 2, 2, 3], {1}) == nw.Comparison(right=3)
+    assert nw.compare([1, 2, 3, 4], [1, 3], {1}) == nw.Comparison(right=2, lost=1, inaudible=1)
+    again = nw.compare([1, 2, 3], [1, 2, 3, 1, 2, 3], {1})
+    assert again == nw.Comparison(right=3, twice=3)
+
+
+def test_words_that_were_not_due_may_be_missing() -> None:
+    assert nw.compare([1, 2, 3, 4], [1, 2], due=2) == nw.Comparison(right=2)
+    assert nw.compare([1, 2, 3, 4], [1, 2, 3], due=2) == nw.Comparison(right=3)
+    assert nw.compare([1, 2, 3, 4], [1, 3, 4], due=2) == nw.Comparison(right=3, lost=1)
+    assert nw.compare([1, 2, 3, 4], [1], due=2) == nw.Comparison(right=1, lost=1)
 
 
 async def test_real_workers_hear_and_speak_the_words() -> None:

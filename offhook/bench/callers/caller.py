@@ -3,6 +3,7 @@
 Sans-io: `step(now)` is called every 20 ms and returns the payload to send.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -10,7 +11,8 @@ from random import Random
 
 from offhook.bench.callers.ear import Ear
 from offhook.bench.callers.records import CallRecord, TurnRecord
-from offhook.bench.speech.number_words import level_of
+from offhook.bench.speech.number_words import LEAD_MS, NUMBERS, WORD_MS, level_of
+from offhook.media.pcm import PACKET_MS
 
 GREETING_S = 4.0
 """Time in s for an agent to begin its greeting."""
@@ -28,6 +30,12 @@ OVER_AGENT_S = (0.5, 1.8)
 """Range of the time in s after which an interruption begins."""
 STOPPED_S = 0.25
 """Silence in s that shows that the agent has stopped."""
+LATE_S = 0.060
+"""Lateness in s of a packet from which its word is not judged: a jitter buffer may have run dry."""
+STALL_S = 0.5
+"""Lateness in s that a clock of packets makes up for; after more it begins anew."""
+LEAD_PACKETS = LEAD_MS // PACKET_MS
+WORD_PACKETS = WORD_MS // PACKET_MS
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,41 @@ class Habits:
     """Mean length in s of a call."""
 
 
+def heard_in(text: str) -> list[int]:
+    """Returns the levels of the number words of a transcript, which may have keys too."""
+    return [level_of(word) for word in text.split() if word.strip(" .,;:!?").lower() in NUMBERS]
+
+
+def inaudible(words: int, dropped: Sequence[int], late: Sequence[int]) -> list[int]:
+    """Returns the places of the words of a line that had a packet dropped or late: no server can
+    be sure to hear them, since what conceals a packet hides one word in thirty. Packets are counted
+    from 0."""
+    last = words - 1
+    return sorted(
+        {
+            min(max(0, packet - LEAD_PACKETS) // WORD_PACKETS, last)
+            for packet in (*dropped, *late)
+            if last >= 0
+        }
+    )
+
+
+class Punctuality:
+    """How late one caller's packets are sent, compared with its most punctual one."""
+
+    def __init__(self) -> None:
+        self._packets = 0
+        self._start = float("inf")
+        """When the first packet was due."""
+
+    def late_s(self, now: float) -> float:
+        """Returns the lateness in s of the next packet, which is sent `now`."""
+        start = now - self._packets * PACKET_MS / 1000
+        self._packets += 1
+        self._start = max(min(self._start, start), start - STALL_S)
+        return start - self._start
+
+
 class _Doing(Enum):
     GREETED = auto()
     PAUSING = auto()
@@ -72,7 +115,9 @@ class Caller:
         silence: Sequence[bytes],
         habits: Habits,
         chance: Random,
+        late_ms: "array[float]",
     ) -> None:
+        """Adds to `late_ms` how late each packet is sent."""
         self.record = record
         self.ear = ear
         self.key = ""
@@ -84,6 +129,15 @@ class Caller:
         self._until = 0.0
         self._leave_at = 0.0
         self._left: list[bytes] = []
+        self._packet: int | None = None
+        """Number within the line of the packet that `step` has returned; None in silence."""
+        self._dropped: list[int] = []
+        """Packets of the line that were dropped on purpose."""
+        self._delayed: list[int] = []
+        """Packets of the line that were sent too late."""
+        self._punctuality, self._late_ms = Punctuality(), late_ms
+        self._line_at = 0
+        """Place of the last line in the words of the call."""
         self._ticks = 0
         self._turn: TurnRecord | None = None
         """The turn in progress."""
@@ -103,6 +157,8 @@ class Caller:
     def step(self, now: float) -> bytes:
         """Advances by 20 ms and returns the payload to send."""
         self._ticks += 1
+        late_s = self._punctuality.late_s(now)
+        self._late_ms.append(late_s * 1000)
         ear, turn = self.ear, self._turn
         match self._doing:
             case _Doing.GREETED if self._greeting_is_over(now):
@@ -124,11 +180,21 @@ class Caller:
                 self._end_turn(False)
                 self._begin_line(now, interrupts=True)
         if self._doing is not _Doing.SAYING:
+            self._packet = None
             return self._silence[self._ticks % len(self._silence)]
+        self._packet = 0 if self._packet is None else self._packet + 1
+        if late_s > LATE_S:
+            self._delayed.append(self._packet)
         payload = self._left.pop()
         if not self._left:
             self._end_line(now)
         return payload
+
+    def lose(self) -> None:
+        """Notes that the packet returned by `step` is dropped on purpose."""
+        self.record.dropped += 1
+        if self._packet is not None:
+            self._dropped.append(self._packet)
 
     def _greeting_is_over(self, now: float) -> bool:
         ear = self.ear
@@ -156,19 +222,28 @@ class Caller:
         self._await_reply(now)
 
     def _begin_line(self, now: float, interrupts: bool = False) -> None:
-        line = self._chance.choice(self._lines)
+        self._judge_line()
+        line, record = self._chance.choice(self._lines), self.record
         self._turn = TurnRecord(
-            self.record.call, self.record.kind, now, words=list(line.words), interrupts=interrupts
+            record.call, record.kind, now, words=list(line.words), interrupts=interrupts
         )
+        self._line_at = len(record.words)
+        record.words += line.words
         self._left, self._onset = list(reversed(line.payloads)), now
         self._transcript = []
         self._doing = _Doing.SAYING
+
+    def _judge_line(self) -> None:
+        """Notes what was inaudible of the last line."""
+        record = self.record
+        places = inaudible(len(record.words) - self._line_at, self._dropped, self._delayed)
+        record.inaudible += [self._line_at + place for place in places]
+        self._dropped, self._delayed = [], []
 
     def _end_line(self, now: float) -> None:
         turn = self._turn
         assert turn is not None
         turn.at = now
-        self.record.words += turn.words
         if turn.interrupts and now - self.ear.loud_at > STOPPED_S:
             turn.stop_ms = max(0.0, self.ear.loud_at - self._onset) * 1000
         self._await_reply(now)
@@ -183,6 +258,7 @@ class Caller:
             return
         turn.complete = complete
         turn.voice = list(self.ear.counter.levels)
+        turn.inaudible = self.ear.inaudible
         turn.holes_ms = [round(ms, 1) for ms in self.ear.holes_ms]
         self._turns.append(turn)
         self._turn = None
@@ -191,7 +267,7 @@ class Caller:
 
     def receive_transcript(self, text: str, now: float) -> None:
         """A final transcript; a turn may come in several."""
-        levels = [level_of(word) for word in text.split()]
+        levels = heard_in(text)
         self.record.transcript = [*(self.record.transcript or ()), *levels]
         turn = self._turn
         if turn is None or turn.key or self._doing is _Doing.LISTENING:
@@ -208,11 +284,11 @@ class Caller:
     def end(self, now: float, by_server: bool) -> None:
         """The call is over."""
         turn = self._turn
-        if turn is not None and self._doing is not _Doing.SAYING:
-            if turn.words and turn.transcript is None:
-                del self.record.words[-len(turn.words) :]  # its transcript was still to come
-            if by_server or self._doing is _Doing.LISTENING:
-                self._end_turn(False)
+        self._judge_line()
+        if turn is not None and not turn.key and turn.response_ms is None:
+            self.record.due = self._line_at  # the transcript of the last line was still to come
+        if self._doing is _Doing.LISTENING or (by_server and self._doing is not _Doing.SAYING):
+            self._end_turn(False)
         ear, record = self.ear, self.record
         record.ended, record.ended_by = now, "server" if by_server else "caller"
         record.packets, record.missing = ear.packets, ear.missing

@@ -50,6 +50,8 @@ class Ear:
         self.loud_at = 0.0
         """Arrival of the last packet with sound, or the time at which it was due."""
         self.holes_ms: list[float] = []
+        self.inaudible = False
+        """Whether more packets of the reply were dropped on purpose at once than are concealed."""
         self.counter = WordCounter(rate)
         self._rate = rate
         self._numbers = numbers
@@ -64,6 +66,7 @@ class Ear:
         """From now on sound is another reply."""
         self.began_at = self._base = None
         self.holes_ms = []
+        self.inaudible = False
         self.counter = WordCounter(self._rate)
 
     def skip(self, packets: int, dropped: int, decoder: Decoder, following: bytes) -> None:
@@ -71,6 +74,7 @@ class Ear:
         were dropped on purpose."""
         self.missing += packets - dropped
         if packets > CONCEALED_PACKETS:
+            self.inaudible |= dropped > CONCEALED_PACKETS
             return
         samples = self._rate * PACKET_MS // 1000
         concealed = [decoder.conceal(samples) for _ in range(packets - 1)]

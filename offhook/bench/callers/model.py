@@ -1,12 +1,14 @@
 """A language model as a child of a benchmark: OpenAI's chat API on loopback, which repeats what the
 caller said in words of its own that sound the same (`number_words.letters`), and greets first.
 
-One word a token, TOKEN_S apart, after FIRST_TOKEN_S, as a small model on a GPU does.
+One word a token, TOKEN_S apart, after FIRST_TOKEN_S, as a small model on a GPU does. GET /heard
+returns what callers with a telephone number have said in their calls, as the agent knows it.
 """
 
 import argparse
 import asyncio
 import json
+import re
 import time
 from typing import Any
 
@@ -21,21 +23,45 @@ from offhook.web.process.loop_io import run
 FIRST_TOKEN_S = 0.030
 TOKEN_S = 0.010
 GREETING = " ".join(LETTERS)
+HEARD: web.AppKey[dict[str, str]] = web.AppKey("heard", dict)
+"""What was said in each call, by the caller's number."""
+_NUMBER = re.compile(r'"caller": "([^"]+)"')
+"""The caller's number in the instructions (`call_info`)."""
 
 
-def reply_to(messages: list[dict[str, Any]]) -> str:
-    """Returns the reply to a conversation in OpenAI's format."""
-    said = [message for message in messages if message.get("role") == "user"]
-    if not said:
-        return GREETING
-    content = said[-1].get("content") or ""
-    if not isinstance(content, str):
-        content = " ".join(part.get("text", "") for part in content)
-    return " ".join(letters(content)) or GREETING
+Messages = list[dict[str, Any]]
+"""A conversation in OpenAI's format."""
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return " ".join(part.get("text", "") for part in content)
+
+
+def user_turns(messages: Messages) -> list[str]:
+    """Returns the caller's turns."""
+    return [_text(message) for message in messages if message.get("role") == "user"]
+
+
+def reply_to(messages: Messages) -> str:
+    """Returns the reply to a conversation."""
+    said = user_turns(messages)
+    return " ".join(letters(said[-1])) or GREETING if said else GREETING
+
+
+def number_in(messages: Messages) -> str:
+    """Returns the caller's number; empty if there is none."""
+    told = [_text(message) for message in messages if message.get("role") == "system"]
+    found = _NUMBER.search(told[0]) if told else None
+    return found[1] if found else ""
 
 
 async def complete(request: web.Request) -> web.StreamResponse:
     asked = await request.json()
+    if number := number_in(asked["messages"]):
+        request.app[HEARD][number] = " ".join(user_turns(asked["messages"]))
     head = {"id": "bench", "created": int(time.time()), "model": asked.get("model", "")}
     text = reply_to(asked["messages"])
     if not asked.get("stream"):
@@ -59,10 +85,16 @@ async def complete(request: web.Request) -> web.StreamResponse:
     return response
 
 
+async def heard(request: web.Request) -> web.Response:
+    return web.json_response(request.app[HEARD])
+
+
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     set_up(Log(level="WARNING"))
     app = web.Application(client_max_size=1 << 24)
+    app[HEARD] = {}
+    app.router.add_get("/heard", heard)
     app.router.add_post("/v1/chat/completions", complete)
     run(stay(app))
 

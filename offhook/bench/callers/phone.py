@@ -49,7 +49,8 @@ class PhoneCall:
     async def connect_to(self, server: tuple[str, int]) -> bool:
         """Returns False if the server refuses; `status` says why."""
         sdp_offer = offer(self._socket.port, self._signalling.host)
-        self._session = self._signalling.place(server, sdp_offer, self._receive_event)
+        number = self._caller.record.number
+        self._session = self._signalling.place(server, sdp_offer, self._receive_event, number)
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._changed.wait()
@@ -101,7 +102,7 @@ class PhoneCall:
         else:
             packet = self._socket.packet(event.payload, EVENTS, event.timestamp, event.marker)
         if self._way.loses():
-            self._caller.record.dropped += 1
+            self._caller.lose()
         elif (delay := self._way.delay_s()) > 0:
             asyncio.get_running_loop().call_later(delay, self._socket.send, packet)
         else:

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import time
+from array import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from random import Random
@@ -105,6 +106,8 @@ class Callers:
 
     def __init__(self, plan: Plan, said: Sequence[tuple[Pcm, tuple[int, ...]]]) -> None:
         self.report = Report()
+        self.late_ms = array("f", [0.0])
+        """By how much each packet was sent too late."""
         self._plan = plan
         self._lines = {
             "opus": [SpokenLine(load.encode(pcm, FEC_LOSS), words) for pcm, words in said],
@@ -147,6 +150,8 @@ class Callers:
             if monotonic() >= self._plan.until:
                 break
             record = CallRecord(f"{kind} {number}.{attempt}", kind, monotonic())
+            if kind != "webrtc":
+                record.number = f"+1{number:06}{attempt:04}"
             self.report.calls.append(record)
             chance = Random(f"{number} {attempt}")
             await self._call(record, number + attempt, chance)
@@ -165,6 +170,7 @@ class Callers:
             self._silence[codec],
             plan.habits,
             chance,
+            self.late_ms,
         )
         loss = 0.0 if record.kind == "twilio" else plan.loss
         way = Way(loss, plan.jitter_ms, Random(chance.random()))
@@ -268,7 +274,8 @@ async def work() -> None:
         return  # the benchmark has gone
     calling.result()
     percent = 100 * (time.process_time() - cpu) / (monotonic() - wall)
-    callers.report.processes.append(ProcessRecord(round(percent, 1), lag.read_ms()))
+    late_ms = rtp.percentiles(np.frombuffer(callers.late_ms, np.float32))
+    callers.report.processes.append(ProcessRecord(round(percent, 1), lag.read_ms(), late_ms))
     say(asdict(callers.report))
 
 

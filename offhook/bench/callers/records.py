@@ -21,9 +21,11 @@ class TurnRecord:
     words: list[int] = field(default_factory=list)
     """Levels of the number words of the line; empty without number words."""
     transcript: list[int] | None = None
-    """The server's final transcript; None if this kind of call does not get it."""
+    """The server's final transcript; None if it is not known."""
     voice: list[int] = field(default_factory=list)
     """The words heard in the reply."""
+    inaudible: bool = False
+    """Whether more of the reply was dropped on purpose at once than a decoder conceals."""
     final_ms: float | None = None
     """From the end of the line to the final transcript."""
     response_ms: float | None = None
@@ -62,10 +64,17 @@ class CallRecord:
     resumed: bool = False
     """Whether it goes on with the call before, which its server has cut."""
     words: list[int] = field(default_factory=list)
-    """Levels of all number words said, as far as a transcript of them was due."""
+    """Levels of all number words said."""
+    due: int | None = None
+    """How many of `words` the server had time to recognize before the call ended; None: all."""
+    inaudible: list[int] = field(default_factory=list)
+    """Places in `words` whose sound did not leave here whole and in time: packets of
+    theirs were dropped on purpose, or one was late (`caller.inaudible`)."""
     transcript: list[int] | None = None
-    """All of the server's final transcripts: one may come as late as the next line. None if this
-    kind of call does not get them."""
+    """Number words of all of the server's final transcripts: one may come as late as the next line.
+    None if they are not known."""
+    number: str = ""
+    """The caller's telephone number, by which the agent knows it."""
     packets: int = 0
     missing: int = 0
     """Packets of the server that never arrived, besides those dropped on purpose."""
@@ -84,6 +93,8 @@ class ProcessRecord:
 
     cpu_percent: float
     lag_ms: dict[str, float]
+    late_ms: dict[str, float] = field(default_factory=dict)
+    """By how much its callers' packets were sent too late."""
 
 
 @dataclass

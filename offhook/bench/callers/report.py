@@ -36,6 +36,7 @@ figcaption { font-weight: 600; } .soft, .tick { color: var(--soft); fill: var(--
 .scroll { overflow-x: auto; }
 svg { display: block; max-width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif;
   fill: var(--ink); } svg .tick { fill: var(--soft); } .grid { stroke: var(--grid); }
+.limit { color: var(--c5); font-weight: 600; }
 .mark { stroke: var(--c5); stroke-dasharray: 4 3; }
 """
 
@@ -205,7 +206,10 @@ _SUMMARY: Sequence[tuple[str, Callable[[Summary], object]]] = (
     ("end of speech to first sound, ms", lambda s: _three(s.response_ms)),
     ("silent after an interruption, ms", lambda s: _three(s.stop_ms)),
     ("holes a minute of voice", lambda s: s.holes_per_minute),
-    ("words right, lost, twice, wrong", lambda s: ", ".join(map(str, s.recognized.values()))),
+    (
+        "words right, lost, twice, wrong, inaudible",
+        lambda s: ", ".join(map(str, s.recognized.values())),
+    ),
     ("MOS mean, least", lambda s: f"{s.mos.get('mean', '-')}, {s.mos.get('least', '-')}"),
 )
 
@@ -290,11 +294,22 @@ def _section(result: Result) -> str:
             figures.append(over_time(title, series, unit_y=unit))
     head = [name for name, _ in _SUMMARY]
     rows = [[cell(summary) for _, cell in _SUMMARY] for summary in result.summaries()]
+    limits = "".join(f"<p class='limit'>{escape(why)}</p>" for why in result.limits)
+    callers = [
+        (
+            *(number, process.cpu_percent, process.lag_ms["p99"]),
+            *(process.late_ms.get(q, "-") for q in ("p50", "p95", "p99", "max")),
+        )
+        for number, process in enumerate(result.report.processes, 1)
+    ]
+    columns = ("callers", "CPU, % of a core", "loop lag p99, ms")
+    late = tuple(f"packets late {q}, ms" for q in ("p50", "p95", "p99", "max"))
     options = ", ".join(f"{name} {value}" for name, value in result.options.items())
     return (
         f"<h2>{escape(result.name)}</h2><p class='soft'>{escape(options)}</p>"
-        f"{_rows(head, rows)}<p class='soft'>Three numbers are p50 / p95 / p99.</p>"
+        f"{limits}{_rows(head, rows)}<p class='soft'>Three numbers are p50 / p95 / p99.</p>"
         f'<div class="plots">{"".join(figures)}</div>'
+        f"{_rows((*columns, *late), callers)}"
     )
 
 
@@ -302,13 +317,22 @@ def _faults(rows: Sequence[Noticed]) -> str:
     if not rows:
         return ""
     head = (
-        *("run", "words", "lost", "said twice", "wrong", "finals later, ms p99", "max"),
+        *(
+            "run",
+            "words",
+            "lost",
+            "said twice",
+            "wrong",
+            "inaudible",
+            "finals later, ms p99",
+            "max",
+        ),
         *("longest silence in the voice, ms", "voice lost", "twice", "unanswered", "calls cut"),
         "back after, ms",
     )
     table = [
         (
-            *(r.run, r.words, r.lost, r.twice, r.wrong),
+            *(r.run, r.words, r.lost, r.twice, r.wrong, r.inaudible),
             *(r.final_late_ms.get("p99", "-"), r.final_late_ms.get("max", "-"), r.silence_ms),
             *(r.voice_lost, r.voice_twice, r.unanswered, r.cut),
             "-" if r.back_ms is None else r.back_ms,

@@ -17,12 +17,13 @@ from pathlib import Path
 from shutil import which
 from typing import Literal
 
+import aiohttp
 from aiohttp import web
 
 from offhook.bench.node import Node, node
 from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.phones.kamailio import kamailio
-from offhook.bench.process import child
+from offhook.bench.process import child, get_json
 from offhook.bench.speech.table import progress
 
 Fault = Literal["worker", "hang", "link", "node", "drain", "edge", "head"]
@@ -65,6 +66,11 @@ class Servers:
     pids: dict[str, int] = field(default_factory=dict)
     """Processes to be measured, by name."""
 
+    async def heard(self) -> dict[str, str] | None:
+        """Returns what the agent knows of each call with a telephone number, by that number; None
+        if it cannot be asked."""
+        return None
+
 
 class OwnServers(Servers):
     """Edges, workers and a model, running."""
@@ -81,6 +87,16 @@ class OwnServers(Servers):
         self._directory: web.AppRunner | None = None
         self.redis = ""
         """URL, if calls are saved."""
+        self._model = 0
+        """Port of the language model."""
+
+    async def start_model(self) -> None:
+        model = await self._stack.enter_async_context(child("offhook.bench.callers.model"))
+        self.pids["model"], self._model = model.pid, model.hello["port"]
+
+    async def heard(self) -> dict[str, str] | None:
+        async with aiohttp.ClientSession() as http:
+            return await get_json(http, f"http://127.0.0.1:{self._model}/heard")
 
     async def _start(
         self,
@@ -133,7 +149,7 @@ class OwnServers(Servers):
         port = self._directory.addresses[0][1]
         return {kind: f"http://127.0.0.1:{port}/{kind}" for kind in workers}
 
-    async def start_edge(self, number: int, asr: str, tts: str, model: int) -> int:
+    async def start_edge(self, number: int, asr: str, tts: str) -> int:
         """`asr` and `tts` are values of `url`, in TOML. Returns its SIP port."""
         port, sip = free_port(), free_port()
         config = self._folder / f"edge-{number}.toml"
@@ -141,6 +157,7 @@ class OwnServers(Servers):
         config.write_text(
             _CONFIGURATION.format(
                 **locals(),
+                model=self._model,
                 calls=CALLS,
                 secret=SECRET,
                 account=ACCOUNT,
@@ -270,8 +287,7 @@ async def own_servers(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         other = await stack.enter_async_context(node()) if fault in LINKED else None
         running = OwnServers(stack, folder, other)
-        model = await stack.enter_async_context(child("offhook.bench.callers.model"))
-        running.pids["model"] = model.pid
+        await running.start_model()
         urls: dict[str, list[str]] = {"asr": [], "tts": []}
         for kind, listed in urls.items():
             for number in range(1, workers + 1):
@@ -283,7 +299,7 @@ async def own_servers(
         if edges > 1 and which("redis-server"):
             await running.start_redis()
         ports = [
-            await running.start_edge(number, found["asr"], found["tts"], model.hello["port"])
+            await running.start_edge(number, found["asr"], found["tts"])
             for number in range(1, edges + 1)
         ]
         if edges > 1 and which("kamailio"):

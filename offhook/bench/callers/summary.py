@@ -12,6 +12,10 @@ from offhook.bench.callers.usage import Samples
 from offhook.bench.speech.number_words import WORD_MS, Comparison, compare
 from offhook.pipeline.conversation.latency import STAMPS
 
+LATE_MS = 20.0
+"""Lateness in ms of one percent of its callers' packets from which a process of callers is the
+limit: a packet."""
+
 
 def percentiles(values: Iterable[float | None]) -> dict[str, float]:
     """Returns p50, p95, p99 and max of those that are not None; nothing of none."""
@@ -49,7 +53,8 @@ class Summary:
     """Of the agent's voice; without number words, of the calls."""
     hole_ms: dict[str, float]
     recognized: dict[str, int]
-    """Number words of callers beside the server's transcripts: right, lost, twice, wrong."""
+    """Number words of callers beside the server's transcripts: right, lost, twice, wrong, and those
+    whose sound did not reach it."""
     spoken: dict[str, int]
     """Number words of transcripts, or of callers, beside those heard in replies that were heard to
     their end."""
@@ -105,11 +110,12 @@ def _voice_minutes(turns: Sequence[TurnRecord]) -> float:
 
 
 def recognized(calls: Iterable[CallRecord]) -> Comparison:
-    """Words of callers beside transcripts, of calls that get them."""
+    """Words of callers beside transcripts, where they are known."""
     total = Comparison()
     for call in calls:
         if call.words and call.transcript is not None:
-            total += compare(call.words, call.transcript)
+            unheard = frozenset(call.inaudible)
+            total += compare(call.words, call.transcript, unheard, call.due)
     return total
 
 
@@ -117,7 +123,7 @@ def spoken(turns: Iterable[TurnRecord]) -> Comparison:
     """Words given to the agent beside those heard from it."""
     total = Comparison()
     for turn in turns:
-        if turn.words and turn.complete:
+        if turn.words and turn.complete and not turn.inaudible:
             total += compare(turn.transcript or turn.words, turn.voice)
     return total
 
@@ -141,9 +147,12 @@ class Noticed:
 
     run: str
     words: int
+    """Those whose sound reached the server."""
     lost: int
     twice: int
     wrong: int
+    inaudible: int
+    """Words whose sound did not reach the server, besides `words`."""
     unanswered: int
     cut: int
     final_late_ms: dict[str, float]
@@ -168,6 +177,7 @@ def noticed(run: str, report: Report, usual_final_ms: float) -> Noticed:
         words.lost,
         words.twice,
         words.wrong,
+        words.inaudible,
         sum(turn.response_ms is None for turn in lines),
         sum(call.ended_by == "server" for call in report.calls),
         percentiles(finals),
@@ -204,6 +214,17 @@ class Result:
     gpus: list[Samples] = field(default_factory=list)
     fault_at: float | None = None
 
+    @property
+    def limits(self) -> list[str]:
+        """Returns why the callers themselves are the limit, a sentence for each process."""
+        return [
+            f"the load generator is the limit: the callers of process {number} sent "
+            f"1 % of their packets over {process.late_ms['p99']:.0f} ms late; what follows says "
+            "little about the servers"
+            for number, process in enumerate(self.report.processes, 1)
+            if process.late_ms.get("p99", 0.0) > LATE_MS
+        ]
+
     def summaries(self) -> list[Summary]:
         kinds = [kind for kind in KINDS if any(c.kind == kind for c in self.report.calls)]
         all_of_them = summarize(self.report)
@@ -219,6 +240,7 @@ class Result:
             "processes": {s.name: _used(s) for s in self.processes},
             "gpus": {s.name: _used(s) for s in self.gpus},
             "callers": [asdict(process) for process in self.report.processes],
+            "callers_are_the_limit": bool(self.limits),
         }
 
 
@@ -234,7 +256,7 @@ def _used(samples: Samples) -> dict[str, float]:
 
 def table(result: Result) -> str:
     """Returns the result as text."""
-    lines = [f"{result.name}: {result.seconds:.0f} s"]
+    lines = [f"{result.name}: {result.seconds:.0f} s", *(f"x {why}" for why in result.limits)]
     head = "".join(f"{name:>8}" for name in ("calls", "refused", "cut", "turns", "answ."))
     lines.append(
         f"{'':8}{head}{'set-up p50':>12}{'p95':>7}{'response p50':>14}{'p95':>7}{'p99':>7}"
@@ -270,7 +292,8 @@ def table(result: Result) -> str:
     for process in result.report.processes:
         lines.append(
             f"{'callers':16}{process.cpu_percent:7.1f} % of a core, "
-            f"lag p99 {process.lag_ms['p99']} ms"
+            f"lag p99 {process.lag_ms['p99']} ms, packets late p99 "
+            f"{_at(process.late_ms, 'p99')} ms, max {_at(process.late_ms, 'max')} ms"
         )
     return "\n".join(lines)
 
@@ -281,14 +304,15 @@ def _at(values: dict[str, float], name: str) -> str:
 
 def failover_table(rows: Sequence[Noticed]) -> str:
     lines = [
-        f"{'run':10}{'words':>7}{'lost':>6}{'twice':>7}{'wrong':>7}{'final later p99':>17}"
+        f"{'run':10}{'words':>7}{'lost':>6}{'twice':>7}{'wrong':>7}{'inaud.':>8}"
+        f"{'final later p99':>17}"
         f"{'max':>7}{'silence max':>13}{'voice lost':>12}{'twice':>7}{'unansw.':>9}{'cut':>5}"
         f"{'back':>8}"
     ]
     for row in rows:
         back = "-" if row.back_ms is None else f"{row.back_ms:.0f}"
         lines.append(
-            f"{row.run:10}{row.words:7}{row.lost:6}{row.twice:7}{row.wrong:7}"
+            f"{row.run:10}{row.words:7}{row.lost:6}{row.twice:7}{row.wrong:7}{row.inaudible:8}"
             f"{_at(row.final_late_ms, 'p99'):>17}{_at(row.final_late_ms, 'max'):>7}"
             f"{row.silence_ms:13.0f}{row.voice_lost:12}{row.voice_twice:7}{row.unanswered:9}"
             f"{row.cut:5}{back:>8}"

@@ -93,7 +93,8 @@ class TwilioCall:
     def __init__(self, caller: Caller, way: Way, chance: Random) -> None:
         self._caller, self._way = caller, way
         ids = f"{chance.getrandbits(128):032x}"
-        self._stream = TwilioStream(CallFacts(f"MZ{ids}", f"CA{ids}"))
+        facts = CallFacts(f"MZ{ids}", f"CA{ids}", caller=caller.record.number)
+        self._stream = TwilioStream(facts)
         self._decoder = PcmuDecoder()
         self._out: asyncio.Queue[tuple[float, str]] = asyncio.Queue(MAX_QUEUED)
         self._there = self._back = 0.0

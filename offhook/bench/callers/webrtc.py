@@ -86,7 +86,7 @@ class BrowserCall(ReplayLeg, LegListener):
 
     def _send_rtp(self, packet: bytes) -> None:
         if self._way.loses():
-            self._caller.record.dropped += 1
+            self._caller.lose()
         elif (delay := self._way.delay_s()) > 0:
             asyncio.get_running_loop().call_later(delay, self._send_late, packet)
         else:

@@ -54,14 +54,16 @@ class Signalling:
     def sessions(self) -> int:
         return self._agent.sessions
 
-    def place(self, server: tuple[str, int], sdp: str, happened: Happened) -> Session:
+    def place(
+        self, server: tuple[str, int], sdp: str, happened: Happened, caller: str = "caller"
+    ) -> Session:
         """Sends an INVITE with this offer; `happened` gets its events until it has ended."""
-        caller, target = Uri("sip", "caller", self.host), Uri("sip", "100", *server)
+        source, target = Uri("sip", caller, self.host), Uri("sip", "100", *server)
         session = self._agent.call(
             target,
             self._flow_to("UDP", *server),
             self._trunk,
-            NameAddr(caller),
+            NameAddr(source),
             NameAddr(target),
             sdp,
             monotonic(),
