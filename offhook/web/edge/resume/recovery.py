@@ -164,7 +164,7 @@ class Lease:
     def lapsed(self, now: float) -> bool:
         """Return whether others may have claimed our calls because we could not renew it."""
         renewed_at = self._renewed_at
-        return renewed_at is not None and now >= renewed_at + self.seconds
+        return not self._given_up and renewed_at is not None and now >= renewed_at + self.seconds
 
     def may_claim(self, now: float) -> bool:
         """Return whether to claim calls of others. Not before our own lease was renewed for its

@@ -229,6 +229,9 @@ class Recovery:
         if not claimed and renewal.held < len(saved) and not self._waiting:
             for call_id in saved:  # Redis has forgotten some, or could not be given them before
                 self._apply(call_id, CallEvent.CHANGED)
+        if lease_s and renewal.held > len(self._table.calls()) and not self._waiting:
+            for call_id, data in await self._store.held():  # claimed, but the reply got lost
+                self._recover(call_id, data)
 
     def _failed(self, error: Exception) -> None:
         if self._up is not False:
@@ -252,10 +255,11 @@ class Recovery:
         async with asyncio.timeout(self._limit_s):
             found = await self._store.claim(free)
         for call_id, data in found:
-            if self._table.apply(call_id, CallEvent.CLAIMED) is CallAction.REINVITE:
-                self._recover(call_id, data)
+            self._recover(call_id, data)
 
     def _recover(self, call_id: str, data: bytes) -> None:
+        if self._table.apply(call_id, CallEvent.CLAIMED) is not CallAction.REINVITE:
+            return
         try:
             if not data:
                 raise ValueError("it was claimed too often, or is no saved call")

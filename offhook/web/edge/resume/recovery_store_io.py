@@ -132,6 +132,11 @@ class RecoveryStore:
         found = await _done(self._redis.eval(_CLAIM, 2, LEASES, self._calls, *arguments))
         return [(_text(call), saved) for call, saved in found]
 
+    async def held(self) -> list[tuple[str, bytes]]:
+        """Returns the calls that are saved under our lease, as `claim` does."""
+        found = await _done(self._redis.hgetall(self._calls))
+        return [(_text(call), value.partition(b"|")[2]) for call, value in found.items()]
+
     async def offer(self) -> None:
         """Ends the lease now, so that others claim the calls saved under it."""
         await _done(self._redis.zadd(LEASES, {self._name: 0}))

@@ -158,13 +158,15 @@ def redis_server(folder: Path) -> Iterator[str]:
     path = folder / "redis.sock"
     options = ("--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder))
     process = subprocess.Popen((server, *options), stdout=subprocess.DEVNULL)
-    for _ in range(100):
-        if path.exists():
-            break
-        time.sleep(0.05)
-    yield f"unix://{path}"
-    process.terminate()
-    process.wait(10)
+    try:
+        for _ in range(100):
+            if path.exists():
+                break
+            time.sleep(0.05)
+        yield f"unix://{path}"
+    finally:
+        process.terminate()
+        process.wait(10)
 
 
 @pytest.fixture(scope="module")

@@ -307,3 +307,22 @@ async def test_a_server_that_was_only_silent_leaves_its_calls(
         await until(lambda: "7" in keys(second))
         assert "BYE" not in phone.peer.came
         await phone.peer.hang_up()
+
+
+async def test_a_claim_whose_reply_was_lost_is_carried_out(redis_url: str, tmp_path: Path) -> None:
+    async with pair(redis_url, tmp_path) as (first, second), calling(first) as phone:
+        await phone.call()
+        await saved(first)
+        raw = Redis.from_url(redis_url)
+        assert first.recovery is not None
+        assert second.recovery is not None
+        mine, theirs = first.recovery.name, second.recovery.name
+        ((call, state),) = raw.hgetall(recovery_store_io.CALLS + mine).items()
+        raw.sadd(recovery_store_io.CLAIMED + mine, call)
+        raw.hdel(recovery_store_io.CALLS + mine, call)
+        raw.hset(recovery_store_io.CALLS + theirs, call, state)
+        raw.close()
+        await phone.moved()
+        await until(lambda: second.turns() == [RESUMED])
+        assert first.ends() == [str(End.CONTINUED_ELSEWHERE)]
+        await phone.peer.hang_up()

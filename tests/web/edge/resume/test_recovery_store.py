@@ -54,6 +54,7 @@ async def test_every_call_of_a_dead_edge_is_claimed_once(redis_url: str) -> None
             assert len(claimed) <= 16
             found += claimed
         assert len(found) == 50
+        assert {x for one in (b, c) for x in await one.held()} == calls.items()
         assert dict(found) == calls
         # It wakes up: it learns which calls it has lost, and cannot save them.
         renewal = await dead.renew(LONG_S, {"call 1": b"later", "new": b"n"})
