@@ -187,10 +187,33 @@ class Playout:
     def pop(self) -> Pcm | None:
         """Return the next 20 ms: 480 contiguous samples, read-only, or None if there is nothing to
         send. The tail of an utterance is zero-padded. Call it once every 20 ms."""
-        packet = self._packet()
+        packet = self._within_chunk()
+        if packet is None:
+            packet = self._packet()
         while self._marks and self._marks[0][0] <= self.sent:
             position, mark = self._marks.popleft()
             self.listener.on_mark(mark, position)
+        return packet
+
+    def _within_chunk(self) -> Pcm | None:
+        """Send a packet that the first chunk holds whole, the usual one, without further ado. None
+        if there is anything else to it."""
+        if self.state is not PlayoutState.PLAYING or self._cut or self._flush_fade is not None:
+            return None
+        if not self._chunks:
+            return None
+        chunk, start = self._chunks[0], self._offset
+        end = start + SAMPLES_OUT
+        if end > len(chunk):
+            return None
+        self._last = packet = chunk[start:end]
+        self._sounding = True
+        self.sent += SAMPLES_OUT
+        self.queued -= SAMPLES_OUT
+        if end == len(chunk):
+            self._chunks.popleft()
+            end = 0
+        self._offset = end
         return packet
 
     def _packet(self) -> Pcm | None:

@@ -72,6 +72,9 @@ class Sockets:
         self.on_sent: Callable[[bytes, bool], None] = lambda data, rtcp: None
         self.closed = False
 
+    def read_compiled(self, *arguments: object) -> None:
+        pass
+
     def send_rtp(self, data: bytes, to: Address) -> None:
         self._send(data, to, False)
 

@@ -372,3 +372,35 @@ def test_no_order_of_cuts_clicks(commands, block):
             getattr(playout, command)()
     steps = np.abs(np.diff(np.concatenate(heard).astype(int)))
     assert steps.max() <= TONE_STEP + FADE_STEP
+
+
+@given(
+    script=st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), st.sampled_from([1, 79, 400, 480, 960, 1000, 5000])),
+            st.tuples(st.just("pop"), st.integers(1, 12)),
+            st.sampled_from([(name, 0) for name in ("begin", "end", "pause", "resume", "flush")]),
+        ),
+        max_size=40,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_a_packet_within_a_chunk_is_like_any_other(script):
+    """The short way of the usual packet leaves all as the long one does."""
+    short, long = Playout(), Playout()
+    long._within_chunk = lambda: None
+    logs = [Log(short), Log(long)]
+    written = 0
+    for number, (what, count) in enumerate(script):
+        if what == "write":
+            for playout in (short, long):
+                playout.write(ramp(written, count), mark=number)
+            written += count
+        elif what == "pop":
+            np.testing.assert_array_equal(line(short, count), line(long, count))
+        else:
+            assert getattr(short, what)() == getattr(long, what)()
+        for name in ("state", "sent", "queued", "underruns", "_offset", "_sounding", "_cut"):
+            assert getattr(short, name) == getattr(long, name), name
+        np.testing.assert_array_equal(short._last, long._last)
+    assert logs[0].events == logs[1].events

@@ -1,5 +1,7 @@
 """What module.c and its neighbours offer; the Python classes say what it means."""
 
+from collections.abc import Callable
+
 from offhook.media.pcm import Pcm
 from offhook.media.rtp.jitter import Arrival, Queued
 from offhook.media.rtp.rtp import RtpPacket
@@ -55,6 +57,12 @@ class Receiver:
     _steady_type: int
     def accept(self, data: bytes, now: float) -> bool: ...
     def _pull_steady(self, now: float) -> Pcm | None: ...
+
+class Port:
+    def __init__(
+        self, fd: int, receive: Callable[[bytes, tuple[str, int]], None], leg: object, latch: object
+    ) -> None: ...
+    def read(self) -> None: ...
 
 class Sender:
     _compiled: G711Encoder | None

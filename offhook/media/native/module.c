@@ -121,7 +121,8 @@ PyMODINIT_FUNC PyInit__native(void) {
         add_type(module, &jitter_spec, &jitter_type) < 0 ||
         add_type(module, &reception_spec, &reception_type) < 0 ||
         add_type(module, &stats_spec, &stats_type) < 0 ||
-        add_type(module, &receiver_spec, NULL) < 0 || add_type(module, &sender_spec, NULL) < 0 ||
+        add_type(module, &receiver_spec, &receiver_type) < 0 ||
+        add_type(module, &port_spec, NULL) < 0 || add_type(module, &sender_spec, NULL) < 0 ||
         add_constants(module) < 0) {
         Py_XDECREF(module);
         return NULL;

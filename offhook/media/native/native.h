@@ -138,6 +138,9 @@ void reception_receive(Reception *reception, uint16_t sequence_number, int64_t t
 #define MIN_PERIOD 40
 #define SAMPLES_10_MS 160
 
+/* AudioReceiver.accept: 1, 0, or -1 with an exception set. */
+int receiver_accept(PyObject *receiver, PyObject *data, double now);
+
 /* A new numpy array of int16, and its samples. NULL with an exception set. */
 PyObject *new_pcm(Py_ssize_t samples, int16_t **data);
 /* Reads a contiguous array of int16; the caller releases the view. False with an exception set. */
@@ -151,8 +154,8 @@ void free_object(PyObject *self);
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
 extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec, jitter_spec,
-    reception_spec, stats_spec, receiver_spec, sender_spec;
+    port_spec, reception_spec, stats_spec, receiver_spec, sender_spec;
 extern PyTypeObject *fir_type, *history_type, *g711_decoder_type, *g711_encoder_type, *jitter_type,
-    *reception_type, *stats_type;
+    *reception_type, *receiver_type, *stats_type;
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "native.h"
 
-PyTypeObject *stats_type;
+PyTypeObject *stats_type, *receiver_type;
 
 typedef struct {
     PyObject_HEAD
@@ -83,25 +83,18 @@ static void count(Receiver *r, Stats *stats, Arrival arrival) {
 
 #define HEADER_BYTES 12
 
-static PyObject *method_accept(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+int receiver_accept(PyObject *self, PyObject *packet, double now) {
     Receiver *r = (Receiver *)self;
     char *text;
     Py_ssize_t size;
-    if (given != 2) {
-        PyErr_SetString(PyExc_TypeError, "accept(data, now)");
-        return NULL;
-    }
-    double now = PyFloat_AsDouble(args[1]);
-    if (now == -1 && PyErr_Occurred())
-        return NULL;
-    if (r->steady_type < 0 || r->ssrc == NULL || r->ssrc == Py_None || !PyBytes_Check(args[0]))
-        Py_RETURN_FALSE;
-    if (PyBytes_AsStringAndSize(args[0], &text, &size) < 0)
-        return NULL;
+    if (r->steady_type < 0 || r->ssrc == NULL || r->ssrc == Py_None || !PyBytes_Check(packet))
+        return 0;
+    if (PyBytes_AsStringAndSize(packet, &text, &size) < 0)
+        return -1;
     const uint8_t *data = (const uint8_t *)text;
     /* Version 2, without padding, extension and CSRCs. */
     if (size < HEADER_BYTES || data[0] != 0x80 || (data[1] & 0x7F) != r->steady_type)
-        Py_RETURN_FALSE;
+        return 0;
     uint32_t ssrc = (uint32_t)data[8] << 24 | data[9] << 16 | data[10] << 8 | data[11];
     uint32_t timestamp = (uint32_t)data[4] << 24 | data[5] << 16 | data[6] << 8 | data[7];
     uint16_t number = (uint16_t)(data[2] << 8 | data[3]);
@@ -110,22 +103,34 @@ static PyObject *method_accept(PyObject *self, PyObject *const *args, Py_ssize_t
     Reception *reception = (Reception *)r->reception;
     if (stats == NULL || buffer == NULL || reception == NULL ||
         !PyObject_TypeCheck(r->reception, reception_type) || reception->ssrc != ssrc)
-        Py_RETURN_FALSE;
+        return 0;
     long long ours = PyLong_AsLongLong(r->ssrc);
     if (ours == -1 && PyErr_Occurred())
-        return NULL;
+        return -1;
     if (ours != ssrc)
-        Py_RETURN_FALSE;
+        return 0;
     PyObject *payload = PyBytes_FromStringAndSize(text + HEADER_BYTES, size - HEADER_BYTES);
     if (payload == NULL)
-        return NULL;
+        return -1;
     Arrival arrival = jitter_insert(buffer, (long)r->steady_type, number, timestamp, payload, now);
     Py_DECREF(payload);
     if (arrival == NO_MEMORY)
-        return PyErr_NoMemory();
+        return PyErr_NoMemory(), -1;
     count(r, stats, arrival);
     reception_receive(reception, number, timestamp, now);
-    Py_RETURN_TRUE;
+    return 1;
+}
+
+static PyObject *method_accept(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    if (given != 2) {
+        PyErr_SetString(PyExc_TypeError, "accept(data, now)");
+        return NULL;
+    }
+    double now = PyFloat_AsDouble(args[1]);
+    if (now == -1 && PyErr_Occurred())
+        return NULL;
+    int accepted = receiver_accept(self, args[0], now);
+    return accepted < 0 ? NULL : PyBool_FromLong(accepted);
 }
 
 /* --- pull --- */

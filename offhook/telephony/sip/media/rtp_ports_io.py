@@ -15,7 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from offhook.telephony.sip.media.latch import Address
+from offhook.media import native
+from offhook.media.rtp.rtp_leg import RtpLeg
+from offhook.telephony.sip.media.latch import Address, Latch
 
 Receiver = Callable[[bytes, Address], None]
 """Called with each datagram and its source address."""
@@ -55,6 +57,14 @@ class RtpSockets:
         loop = asyncio.get_running_loop()
         for sock, receiver in zip(sockets, receivers, strict=True):
             loop.add_reader(sock, _reader(sock, receiver))
+
+    def read_compiled(self, receive: Receiver, leg: RtpLeg, latch: Latch) -> None:
+        """Read RTP on the compiled path, if there is one: it gives the leg the next packet of the
+        stream that the latch is locked to, and calls `receive` with others."""
+        if native.used:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._rtp)
+            loop.add_reader(self._rtp, native.Port(self._rtp.fileno(), receive, leg, latch).read)
 
     @property
     def rtcp_port(self) -> int:

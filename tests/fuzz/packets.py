@@ -1,0 +1,131 @@
+"""Garbage into the compiled path of packets: `python -m tests.fuzz.packets --packets 100000`.
+
+Every call begins with packets in order, so that the compiled path is taken, and goes on with those
+of every kind: spoiled headers and payloads of any size, numbers and times far away, key presses and
+noise, other streams. Nothing may be raised. Under sanitizers: see `sanitized`.
+"""
+
+import argparse
+import random
+import struct
+from collections import Counter
+
+import numpy as np
+
+from offhook.media import native
+from offhook.media.codecs.g711 import PcmaDecoder, PcmuDecoder, PcmuEncoder
+from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
+
+CALL_PACKETS = 2_000
+TYPES = (0, 0, 0, 8, 13, 101, 77)
+HEADER = struct.Struct("!BBHII")
+FORMAT = RtpFormat(
+    "pcmu",
+    {0: PcmuDecoder, 8: PcmaDecoder},
+    PcmuEncoder,
+    0,
+    False,
+    events_in={101: 8000},
+    events_out=(101, 8000),
+    comfort_noise=frozenset({13}),
+)
+
+
+class Line(RtpLeg):
+    def _send_rtp(self, packet: bytes) -> None:
+        assert len(packet) > 12
+
+    def _send_rtcp(self, packet: bytes) -> None:
+        pass
+
+    def _receive_bye(self) -> None:
+        pass
+
+    def send_message(self, text: str) -> bool:
+        return False
+
+    async def hang_up(self, reason: str) -> None:
+        pass
+
+
+class FarEnd:
+    """Sends what it should most of the time."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._spoiled = chance.choice((0.0, 0.05, 0.3, 0.9))
+        self._type, self._number, self._timestamp, self._ssrc = 0, 0, 0, 1
+        self._bytes = chance.choice((160, 160, 80, 240, 320, 1))
+
+    def packet(self, number: int) -> bytes:
+        chance = self._chance
+        self._number = self._number + 1 & 0xFFFF
+        self._timestamp = self._timestamp + self._bytes & 0xFFFF_FFFF
+        spoiled = number > 20 and chance.random() < self._spoiled
+        if not spoiled:
+            return self._serialize(0x80, chance.randbytes(self._bytes))
+        match chance.randrange(10):
+            case 0:
+                return chance.randbytes(chance.randrange(60))
+            case 1:
+                self._number = self._number + chance.randint(-150, 150) & 0xFFFF
+            case 2:
+                self._timestamp = chance.getrandbits(32)
+            case 3:
+                self._timestamp = self._timestamp + chance.randint(-20_000, 20_000) & 0xFFFF_FFFF
+            case 4:
+                self._number = chance.getrandbits(16)
+            case 5:
+                self._type = chance.choice(TYPES)
+            case 6:
+                self._ssrc = chance.randrange(3)
+            case 7:
+                return self._serialize(chance.getrandbits(8), chance.randbytes(100))
+            case 8:
+                self._bytes = chance.choice((160, 80, 1, 240, 1400, chance.randrange(1, 1500)))
+        return self._serialize(0x80, chance.randbytes(chance.randrange(1500)))
+
+    def _serialize(self, first: int, payload: bytes) -> bytes:
+        head = HEADER.pack(first, self._type, self._number, self._timestamp, self._ssrc)
+        return head + payload
+
+
+def call(packets: int, chance: random.Random) -> Counter[str]:
+    line, far, now = Line("fuzz"), FarEnd(chance), chance.uniform(0, 1e6)
+    line._open(FORMAT, chance.getrandbits(32), now)
+    for number in range(packets):
+        now += chance.choice((0.02, 0.02, 0.02, 0.0, 0.001, 0.1, chance.uniform(0, 2)))
+        line.receiving = chance.random() > 0.01
+        line.receive_rtp(far.packet(number), now)
+        if chance.random() < 0.05:
+            line.receive_rtcp(chance.randbytes(chance.randrange(80)), now)
+        if chance.random() < 0.02 and line.playout.room > 10_000:
+            samples = chance.randrange(10_000)
+            line.playout.write(np.frombuffer(chance.randbytes(2 * samples), np.int16))
+        if number % 4 == 0:
+            line.tick(now)
+            assert len(line._heard) == 320
+    stats = line._receiver.stats
+    return Counter(played=stats.played_packets, late=stats.late, malformed=line.malformed_packets)
+
+
+def run(packets: int, seed: int) -> Counter[str]:
+    """Returns what became of them."""
+    chance, found = random.Random(seed), Counter[str]()
+    for done in range(0, packets, CALL_PACKETS):
+        count = min(CALL_PACKETS, packets - done)
+        found += call(count, chance)
+        found["packets"] += count
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--packets", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    print(native.description(), dict(run(arguments.packets, arguments.seed)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
