@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from array import array
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.trunks.trunks import Trunk
+from offhook.web.edge.resume.recovery import MAX_RECOVERING, CallState
 from tests.deploy.site import QUICK
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
 from tests.telephony.sip.phones import (
@@ -47,6 +49,7 @@ needs_redis = pytest.mark.skipif(
 pytestmark = [pytest.mark.slow, needs_kamailio, needs_redis, pytest.mark.usefixtures("loopback")]
 
 PHONES = 4
+MANY = 20
 SECONDS = 40
 """Of a call."""
 OTHER_TONE = 620
@@ -62,8 +65,9 @@ def caller(number: int, turns: list[TurnRecord]) -> Caller:
     ]
     habits = Habits(interrupting=0, pressing=0, call_s=1000)
     record, ear = CallRecord(f"sip {number}", "sip", 0.0), Ear(RATE_IN, True)
+    record.number = f"+1{number:06}"
     silence = encode(np.zeros(RATE_OUT, np.int16))
-    return Caller(record, turns, ear, spoken, silence, habits, chance)
+    return Caller(record, turns, ear, spoken, silence, habits, chance, array("f"))
 
 
 async def silent_ms(call: Caller) -> float:
@@ -156,6 +160,35 @@ async def dead(edges: list[ResumableEdge], speak: Speak) -> ResumableEdge:
     speak(OTHER_TONE)
     await until(other.turns)
     return other
+
+
+async def test_all_calls_of_a_dead_edge_go_on(tmp_path: Path, speak: Speak) -> None:
+    """More than are claimed at once."""
+    assert MANY > MAX_RECOVERING
+    async with site(tmp_path) as ((first, second), _):
+        signalling, pace = Signalling(), Pace()
+        calls: list[tuple[Caller, PhoneCall]] = []
+        try:
+            for number in range(MANY):
+                one = caller(number, [])
+                call = PhoneCall(one, Way(), Random(number), signalling)
+                assert await call.connect_to((HOST, port_of(first.sip)))
+                pace.add(call)  # it waits for the greeting to end, and says nothing
+                calls.append((one, call))
+            assert first.recovery is not None
+            await until(lambda: len(first.recovery._table.calls(CallState.HELD)) == MANY)
+            await until(lambda: not first.recovery._waiting)
+            await dies(first)
+            await until(lambda: all(one.record.moved_ms is not None for one, _ in calls))
+            await until(lambda: len(second.conversations) == MANY)
+            assert not any(call.closed for _, call in calls)
+        finally:
+            for _, call in calls:
+                pace.remove(call)
+                call.close()
+            pace.stop()
+            await until(lambda: not second.conversations)
+            signalling.close()
 
 
 @needs_baresip
