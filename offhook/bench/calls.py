@@ -12,6 +12,9 @@ voice, to a running server.
     offhook bench calls --url https://voice.example.org --calls 10 --minutes 1
     offhook bench calls --calls 40 --workers 2 --kill worker --at 60s
 
+--beside pipecat runs the same calls on a stock Pipecat bot as well, with fewer and fewer until it
+holds them.
+
 --kill ends a part of its own servers in the middle of a run and prints what callers noticed beside
 a run without that. `offhook bench failover` is the same with a short run of browsers.
 """
@@ -32,7 +35,15 @@ from offhook.bench.callers.caller import Habits, heard_in
 from offhook.bench.callers.process import Plan
 from offhook.bench.callers.records import KINDS, Kind, Report
 from offhook.bench.callers.report import page
-from offhook.bench.callers.servers import FAULTS, LINKED, Fault, OwnServers, Servers, own_servers
+from offhook.bench.callers.servers import (
+    FAULTS,
+    LINKED,
+    Fault,
+    OwnServers,
+    Servers,
+    own_servers,
+    stock_servers,
+)
 from offhook.bench.callers.summary import (
     Noticed,
     Result,
@@ -53,6 +64,8 @@ from offhook.web.process.loop_io import run as run_loop
 CALLERS = 25
 """Callers per process."""
 MIX = "webrtc=60,sip=30,twilio=10"
+ALL = "all"
+"""The value of --kill for everything that can happen."""
 START_S = 3.0
 """Time in s from the plan to the first call: the callers encode their lines."""
 FINISH_S = 60.0
@@ -98,11 +111,11 @@ def seconds(text: str) -> float:
 
 
 async def measure(
-    a: argparse.Namespace, servers: Servers, name: str, fault: Fault | None = None
+    a: argparse.Namespace, servers: Servers, name: str, number: int, fault: Fault | None = None
 ) -> Result:
-    """Raises ChildError."""
-    calls = shares(a.mix, a.calls)
-    processes = ceil(a.calls / CALLERS)
+    """Makes `number` calls at once. Raises ChildError."""
+    calls = shares(a.mix, number)
+    processes = ceil(number / CALLERS)
     began = monotonic() + START_S
     until = began + 60 * a.minutes
     usage = Usage(servers.pids)
@@ -111,12 +124,10 @@ async def measure(
             await stack.enter_async_context(child("offhook.bench.callers.process"))
             for _ in range(processes)
         ]
-        for number, (part, each) in enumerate(
-            zip(divided(calls, processes), children, strict=True)
-        ):
+        for index, (part, each) in enumerate(zip(divided(calls, processes), children, strict=True)):
             plan = Plan(
                 part,
-                number * CALLERS,
+                index * CALLERS,
                 a.rate / processes,
                 until,
                 servers.web,
@@ -140,13 +151,13 @@ async def measure(
             if ending is not None:
                 ending.cancel()
     options = {
-        "calls": a.calls,
+        "calls": number,
         "mix": a.mix,
         "rate": a.rate,
         "minutes": a.minutes,
         "loss %": a.loss,
         "jitter ms": a.jitter,
-        **({} if a.url else {"edges": a.edges, "workers": a.workers}),
+        **({"edges": a.edges, "workers": a.workers} if isinstance(servers, OwnServers) else {}),
     }
     report = Report.of(list(tables))
     if (heard := await servers.heard()) is not None:
@@ -170,31 +181,47 @@ async def _apply(servers: Servers, fault: Fault, at: float) -> float:
 
 
 @asynccontextmanager
-async def _servers(a: argparse.Namespace) -> AsyncIterator[Servers]:
+async def _servers(a: argparse.Namespace, fault: Fault | None) -> AsyncIterator[Servers]:
     if a.url:
         webhooks = [f"{url.rstrip('/')}/carriers/twilio/voice" for url in a.url]
         yield Servers(a.url, a.sip, webhooks, a.twilio_secret)
         return
     progress(f"starting {a.edges} edges and {a.workers} workers of each kind")
-    async with own_servers(a.edges, a.workers, a.kill) as running:
+    async with own_servers(a.edges, a.workers, fault) as running:
         yield running
+
+
+def faults_of(kill: str | None) -> list[Fault]:
+    """Returns what happens to the servers, one after another."""
+    if kill != ALL:
+        return [fault for fault in FAULTS if fault == kill]
+    lacking = missing()
+    if lacking:
+        progress(f"without {', '.join(LINKED)}: {lacking}")
+    return [fault for fault in FAULTS if not lacking or fault not in LINKED]
 
 
 async def _run(a: argparse.Namespace) -> int:
     results: list[Result] = []
     rows: list[Noticed] = []
-    names: list[tuple[str, Fault | None]] = [("control", None), (a.kill, a.kill)]
+    faults = faults_of(a.kill)
+    names: list[tuple[str, Fault | None]] = [("control", None), *((one, one) for one in faults)]
     for name, fault in names if a.kill else [("calls", None)]:
-        async with _servers(a) as servers:
+        async with _servers(a, fault) as servers:
             progress(f"{name}: {a.calls} calls for {a.minutes:g} minutes")
-            results.append(await measure(a, servers, name, fault))
-        if not a.json:
+            results.append(await measure(a, servers, name, a.calls, fault))
+        if not a.json and a.kill != ALL:
             print(table(results[-1]), flush=True)
+    if a.beside:
+        results += await _beside(a)
+        if not a.json:
+            print(_held(results))
     if a.kill:
         usual = percentiles(turn.final_ms for turn in results[0].report.turns).get("p50", 0.0)
         rows = [noticed(result.name, result.report, usual) for result in results]
         if not a.json:
-            print(failover_table(rows))
+            late = [f"x {one.name}: {why}" for one in results for why in one.limits]
+            print("\n".join([*late, failover_table(rows)]))
     if a.json:
         runs = [result.as_dict() for result in results]
         print(json.dumps({"runs": runs, "failover": [asdict(row) for row in rows]}))
@@ -202,6 +229,32 @@ async def _run(a: argparse.Namespace) -> int:
         await asyncio.to_thread(a.report.write_text, page(results, rows))
         progress(f"report: {a.report}")
     return 0
+
+
+async def _beside(a: argparse.Namespace) -> list[Result]:
+    """Runs the calls on stock Pipecat, half as many each time until it holds them."""
+    results: list[Result] = []
+    number = a.calls
+    while number:
+        async with stock_servers() as servers:
+            progress(f"pipecat: {number} calls for {a.minutes:g} minutes")
+            results.append(await measure(a, servers, "pipecat", number))
+        if not a.json:
+            print(table(results[-1]), flush=True)
+        if results[-1].holds:
+            break
+        number //= 2
+    return results
+
+
+def _held(results: Sequence[Result]) -> str:
+    lines = []
+    for result in results:
+        verb = "holds" if result.holds else "does not hold"
+        unsure = ", but the load generator is the limit" if result.limits else ""
+        name = "pipecat" if result.name == "pipecat" else "offhook"
+        lines.append(f"{name} {verb} {result.options['calls']} calls{unsure}")
+    return "\n".join(lines)
 
 
 # --- the command ---
@@ -225,7 +278,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     own.add_argument("--edges", type=int, default=1, help="(1)")
     own.add_argument("--workers", type=int, default=1, help="of each kind (1)")
     faults = "; ".join(f"{name}: {what}" for name, what in FAULTS.items())
-    own.add_argument("--kill", choices=FAULTS, help=faults)
+    everything = f"{ALL}: each of them in turn, beside one control run"
+    own.add_argument("--kill", choices=(*FAULTS, ALL), help=f"{faults}; {everything}")
+    beside = "the same calls on a stock Pipecat bot, too: from browsers, without keys"
+    own.add_argument("--beside", choices=("pipecat",), help=beside)
     own.add_argument("--at", type=seconds, default=None, metavar="60s", help="when (half-time)")
     other = parser.add_argument_group("running servers")
     other.add_argument("--url", nargs="+", default=[], help="for browsers and carriers")
@@ -241,7 +297,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _check(parser: argparse.ArgumentParser, a: argparse.Namespace) -> None:
-    a.mix = a.mix or ("webrtc" if a.url else MIX)
+    a.mix = a.mix or ("webrtc" if a.url or a.beside else MIX)
+    if a.beside:
+        a.pressing = 0.0  # a Pipecat bot gets no keys
     a.at = 30 * a.minutes if a.at is None else a.at
     a.numbers = a.numbers or not a.url
     try:
@@ -252,6 +310,8 @@ def _check(parser: argparse.ArgumentParser, a: argparse.Namespace) -> None:
         parser.error("there is one of everything at least")
     if a.url and a.kill:
         parser.error("--kill is for servers that this command starts, not for those at --url")
+    if a.beside and (a.url or a.kill or set(kinds) != {"webrtc"}):
+        parser.error("--beside is for browsers and servers that this command starts, all alive")
     if a.url and "sip" in kinds and not a.sip:
         parser.error("phones need --sip")
     try:
@@ -260,6 +320,8 @@ def _check(parser: argparse.ArgumentParser, a: argparse.Namespace) -> None:
         parser.error(f"--sip: {error}")
     if a.url and "twilio" in kinds and not a.twilio_secret:
         parser.error("Twilio's callers need --twilio-secret")
+    if a.kill == ALL:
+        a.edges, a.workers = max(2, a.edges), max(2, a.workers)
     if a.kill in LINKED and (lacking := missing()):
         parser.error(f"--kill {a.kill}: {lacking}; --kill hang needs nothing")
     if a.kill and a.at >= 60 * a.minutes:

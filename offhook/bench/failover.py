@@ -1,4 +1,4 @@
-"""`offhook bench failover --kill worker|hang|link|node|drain|edge|head`: what callers notice.
+"""`offhook bench failover --kill FAULT`: what callers notice of a fault, or of "all" of them.
 
 The same as `offhook bench calls --kill`, with browsers only, nobody interrupting, and 40 s a run.
 """

@@ -30,6 +30,7 @@ from offhook.bench.callers.ear import BUFFER_S, Ear
 from offhook.bench.callers.model import GREETING, number_in, reply_to, user_turns
 from offhook.bench.callers.records import CallRecord, ProcessRecord, Report, TurnRecord
 from offhook.bench.callers.report import page, ticks
+from offhook.bench.callers.servers import FAULTS, LINKED
 from offhook.bench.callers.summary import Result, failover_table, noticed, summarize, table
 from offhook.bench.callers.usage import Samples
 from offhook.bench.speech import number_words as nw
@@ -246,6 +247,8 @@ def test_shares_of_the_mix_add_up() -> None:
         (["--url", "http://h", "--mix", "twilio"], "--twilio-secret"),
         (["--kill", "worker", "--minutes", "1", "--at", "60s"], "after the end"),
         (["--mix", "telex"], "telex"),
+        (["--beside", "pipecat", "--kill", "edge"], "all alive"),
+        (["--beside", "pipecat", "--mix", "sip"], "all alive"),
     ],
 )
 def test_what_cannot_be_run_is_refused(
@@ -264,6 +267,51 @@ def test_another_machine_needs_root(
     with pytest.raises(SystemExit):
         failover.main(["--kill", fault])
     assert f"--kill {fault}: only root makes network namespaces" in capsys.readouterr().err
+
+
+def test_all_that_can_happen_happens_beside_one_control_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "missing", lambda: "")
+    assert calls.faults_of("all") == list(FAULTS)
+    assert calls.faults_of("upgrade") == ["upgrade"]
+    assert calls.faults_of(None) == []
+    monkeypatch.setattr(calls, "missing", lambda: "only root makes network namespaces")
+    assert calls.faults_of("all") == [name for name in FAULTS if name not in LINKED]
+
+
+@pytest.mark.slow
+async def test_an_upgrade_of_all_workers_loses_no_call() -> None:
+    arguments = ["--kill", "upgrade", "--calls", "3", "--minutes", "0.7", "--at", "10", "--json"]
+    process = await asyncio.create_subprocess_exec(
+        *("python", "-m", "offhook", "bench", "failover", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, progress = await process.communicate()
+    assert process.returncode == 0
+    assert b"all workers have been upgraded" in progress
+    control, upgrade = json.loads(output)["failover"]
+    assert (control["run"], upgrade["run"]) == ("control", "upgrade")
+    assert upgrade["words"] > 20
+    assert (upgrade["cut"], upgrade["twice"]) == (0, 0)
+
+
+@pytest.mark.slow
+async def test_stock_pipecat_takes_the_same_calls() -> None:
+    arguments = ["--calls", "1", "--minutes", "0.4", "--beside", "pipecat", "--json"]
+    process = await asyncio.create_subprocess_exec(
+        *("python", "-m", "offhook", "bench", "calls", *arguments), stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    ours, stock = json.loads(output)["runs"]
+    assert (ours["name"], stock["name"]) == ("calls", "pipecat")
+    assert "pipecat" in stock["processes"]
+    for run in (ours, stock):
+        whole = run["summary"][0]
+        assert whole["answered"] >= 1
+        assert whole["recognized"]["right"] > 5
 
 
 class Tags(HTMLParser):

@@ -26,14 +26,16 @@ from offhook.bench.phones.kamailio import kamailio
 from offhook.bench.process import child, get_json
 from offhook.bench.speech.table import progress
 
-Fault = Literal["worker", "hang", "link", "node", "drain", "edge", "head"]
+Fault = Literal["worker", "hang", "link", "node", "drain", "upgrade", "edge", "drain-edge", "head"]
 FAULTS: Mapping[Fault, str] = {
     "worker": "SIGKILL to one worker for recognition and one for speech; started again",
     "hang": "SIGSTOP to both; they go on after a while",
     "link": "the link to the machine of both goes down, without a FIN or RST",
     "node": "the same, and it is back after a while, with the same processes",
     "drain": "SIGTERM to both, which drain; started again",
+    "upgrade": "all workers, one of each kind after another, drain and are started again",
     "edge": "SIGKILL to one edge with its calls; started again",
+    "drain-edge": "SIGTERM to one edge with its calls, which drains; started again",
     "head": "the directory of the workers ends, and with it healing and scaling",
 }
 LINKED: Sequence[Fault] = ("link", "node")
@@ -42,7 +44,7 @@ START_S = 120.0
 RECOVERY_S = 3
 """Time in s after which another edge continues the phone calls of one that has died."""
 RESTART_S = 5.0
-"""Time in s until a process that has ended is started again."""
+"""Time in s from the end of a process until it is started again."""
 AWAY_S = 20.0
 """Time in s for which workers hang, or a machine is away."""
 DRAIN_S = 10.0
@@ -72,6 +74,23 @@ class Servers:
         return None
 
 
+@asynccontextmanager
+async def stock_servers() -> AsyncIterator[Servers]:
+    """Starts a stock Pipecat bot, which hears and speaks number words in its own process, and the
+    same language model. Raises ChildError."""
+    async with (
+        child("offhook.bench.callers.model") as model,
+        child(
+            "offhook.bench.stock_server",
+            "numbers",
+            "--model",
+            f"http://127.0.0.1:{model.hello['port']}/v1",
+        ) as stock,
+    ):
+        url = f"http://127.0.0.1:{stock.hello['port']}"
+        yield Servers(web=[url], pids={"model": model.pid, "pipecat": stock.pid})
+
+
 class OwnServers(Servers):
     """Edges, workers and a model, running."""
 
@@ -81,6 +100,7 @@ class OwnServers(Servers):
         self._folder = folder
         self._node = other
         """The machine of the first worker of each kind, if not this one."""
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._arguments: dict[str, tuple[str, list[str], str, Sequence[str]]] = {}
         """What `_start` is given for each process, to start it again."""
         self._restarts: list[asyncio.Task[None]] = []
@@ -111,7 +131,7 @@ class OwnServers(Servers):
             started(arguments, there, START_S, f"no {name}", module=module, within=within)
         )
         self._arguments[name] = module, list(arguments), url, within
-        self.pids[name] = process.pid
+        self._processes[name], self.pids[name] = process, process.pid
 
     async def start_worker(self, kind: str, number: int) -> str:
         other = self._node if number == 1 else None
@@ -178,11 +198,15 @@ class OwnServers(Servers):
         """Ends a part of them; returns at once."""
         match fault:
             case "worker":
-                self._end(("asr worker 1", "tts worker 1"), signal.SIGKILL, RESTART_S)
+                self._end(("asr worker 1", "tts worker 1"), signal.SIGKILL)
             case "drain":
-                self._end(("asr worker 1", "tts worker 1"), signal.SIGTERM, DRAIN_S + RESTART_S)
+                self._end(("asr worker 1", "tts worker 1"), signal.SIGTERM)
+            case "upgrade":
+                self._restarts.append(asyncio.create_task(self._upgrade()))
             case "edge":
-                self._end(("edge 1",), signal.SIGKILL, RESTART_S)
+                self._end(("edge 1",), signal.SIGKILL)
+            case "drain-edge":
+                self._end(("edge 1",), signal.SIGTERM)
             case "link" | "node" if self._node is not None:
                 await self._node.set_link("down")
                 if fault == "node":
@@ -195,14 +219,25 @@ class OwnServers(Servers):
             case "head" if self._directory is not None:
                 await self._directory.cleanup()
 
-    def _end(self, names: Sequence[str], number: signal.Signals, again_s: float) -> None:
+    def _end(self, names: Sequence[str], number: signal.Signals) -> None:
         for name in names:
-            os.kill(self.pids[name], number)
-            self._restarts.append(asyncio.create_task(self._start_again(name, again_s)))
+            self._processes[name].send_signal(number)
+            self._restarts.append(asyncio.create_task(self._start_again(name, RESTART_S)))
 
     async def _start_again(self, name: str, after_s: float) -> None:
+        await self._processes[name].wait()
         await asyncio.sleep(after_s)
         await self._start(name, *self._arguments[name])
+
+    async def _upgrade(self) -> None:
+        """Returns once all workers have been started again."""
+        workers = [name for name in self._processes if "worker" in name]
+        for number in sorted({name.rpartition(" ")[2] for name in workers}, key=int):
+            names = [name for name in workers if name.endswith(f" {number}")]
+            for name in names:
+                self._processes[name].terminate()
+            await asyncio.gather(*(self._start_again(name, 0) for name in names))
+        progress("all workers have been upgraded")
 
     async def close(self) -> None:
         """Ends what would start parts again. Reports parts that could not be."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from offhook.bench.callers.records import KINDS, CallRecord, Kind, Report, TurnRecord
 from offhook.bench.callers.usage import Samples
+from offhook.bench.edge import ANSWERED, HOLES_PER_MINUTE
 from offhook.bench.speech.number_words import WORD_MS, Comparison, compare
 from offhook.pipeline.conversation.latency import STAMPS
 
@@ -225,6 +226,13 @@ class Result:
             if process.late_ms.get("p99", 0.0) > LATE_MS
         ]
 
+    @property
+    def holds(self) -> bool:
+        """Whether the servers held the calls, by the criteria of `offhook bench edge`."""
+        whole = self.summaries()[0]
+        fine = whole.holes_per_minute <= HOLES_PER_MINUTE and not (whole.refused or whole.cut)
+        return fine and whole.turns > 0 and whole.answered >= ANSWERED * whole.turns
+
     def summaries(self) -> list[Summary]:
         kinds = [kind for kind in KINDS if any(c.kind == kind for c in self.report.calls)]
         all_of_them = summarize(self.report)
@@ -241,6 +249,7 @@ class Result:
             "gpus": {s.name: _used(s) for s in self.gpus},
             "callers": [asdict(process) for process in self.report.processes],
             "callers_are_the_limit": bool(self.limits),
+            "holds": self.holds,
         }
 
 
