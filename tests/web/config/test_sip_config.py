@@ -182,3 +182,16 @@ async def test_a_port_that_is_taken_stops_the_start_with_one_line():
         with pytest.raises(ConfigError, match=r"sip: .*in use.*offhook doctor"):
             async with served(configured("", udp=first.port)):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("seconds", "redis", "words"),
+    [
+        (3, "", "recovery_seconds needs redis"),
+        (0.5, "redis://h", "recovery_seconds must be 0, or 1 to 60"),
+        (61, "redis://h", "recovery_seconds must be 0, or 1 to 60"),
+    ],
+)
+def test_recovery_needs_redis_and_a_sensible_time(seconds, redis, words):
+    with pytest.raises(ValueError, match=words):
+        Config.model_validate({"server": {"redis": redis}, "sip": {"recovery_seconds": seconds}})
