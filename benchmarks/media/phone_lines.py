@@ -1,8 +1,13 @@
 """`python -m benchmarks phone_lines`: what 20 ms of a phone call cost the server, sockets included.
 
-The server is a process of its own with as many G.711 legs as asked, on real ports and the packet
-clock, each of which sends back what it hears; this process is the phones. Signalling, conversation
-and the voice detector are left out. The table has the CPU time of user and kernel.
+G.711 legs on real ports, each of which sends back what it hears. Signalling, conversation and the
+voice detector are left out.
+
+By default the compiled path and the Python one take turns in one process, tick by tick, and only
+the CPU time of their steps is counted, so that other work on the machine does little harm. With
+`--server` the legs are a process of their own with the event loop and the packet clock, this
+process is the phones, and all that the server uses is counted: for an idle machine.
+OFFHOOK_COMPILED=0 makes that the Python path.
 """
 
 import argparse
@@ -10,11 +15,15 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
+from typing import Any
 
-from offhook.bench.phones.rtp import HOST, Pace, Sound, lines, offer
+from offhook.bench.phones.rtp import HOST, Pace, Payloads, Sound, lines, offer
 from offhook.bench.process import child, say
+from offhook.media import native
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.codecs.resample import Resampler
@@ -28,7 +37,9 @@ from offhook.web.process.loop_io import freeze_loaded_objects, run
 
 RTP_PORTS = (16_384, 32_767)
 SETTLE_S = 3.0
-END_S = 1.0
+STEPS = ("read", "hear", "say")
+"""From the socket to the jitter buffer; from there to 320 samples; echo, playout, encoder and the
+socket."""
 
 
 def _echo(leg: SipLeg) -> None:
@@ -40,21 +51,120 @@ def _echo(leg: SipLeg) -> None:
     leg.listen(back)
 
 
+async def _leg(name: str, ports: RtpPorts, remote: int) -> SipLeg:
+    leg = SipLeg(name, MediaSettings(), ports, HOST, OpusSettings())
+    await leg.bind()
+    leg.answer(offer(remote))
+    leg.connect()
+    _echo(leg)
+    return leg
+
+
+def _port(leg: SipLeg) -> int:
+    sockets = leg._transport.sockets
+    assert sockets is not None
+    return sockets.port
+
+
+# --- both paths in one process ---
+
+
+@contextmanager
+def _path(compiled: bool) -> Iterator[None]:
+    before, native.used = native.used, compiled
+    try:
+        yield
+    finally:
+        native.used = before
+
+
+class Lines:
+    """Legs on one path, and their phones."""
+
+    def __init__(self, compiled: bool) -> None:
+        self.compiled = compiled
+        self.spent_ns = [0] * len(STEPS)
+        self.ticks = 0
+        self._legs: list[SipLeg] = []
+        self._phones: list[Sound] = []
+        self._said: list[Payloads] = []
+        self._readers: dict[int, Callable[[], None]] = {}
+
+    async def open(self, calls: int, ports: RtpPorts, said: list[Payloads]) -> None:
+        loop: Any = asyncio.get_running_loop()
+        loop.add_reader = lambda sock, read: self._readers.update({sock.fileno(): read})
+        loop.remove_reader = lambda sock: self._readers.pop(sock.fileno(), None)
+        chance = Random(1)
+        with _path(self.compiled):
+            for number in range(calls):
+                phone = Sound(said[number % len(said)], chance)
+                leg = await _leg(str(number), ports, phone.port)
+                phone.connect((HOST, _port(leg)))
+                self._legs.append(leg)
+                self._phones.append(phone)
+
+    def tick(self, counted: bool) -> None:
+        for phone in self._phones:
+            phone.tick()
+        with _path(self.compiled):
+            at = [time.thread_time_ns()]
+            for read in self._readers.values():
+                read()
+            at.append(time.thread_time_ns())
+            now = time.monotonic()
+            for leg in self._legs:
+                leg.receive_tick(now)
+            at.append(time.thread_time_ns())
+            for leg in self._legs:
+                leg.send_tick(now)
+            at.append(time.thread_time_ns())
+        if counted:
+            self.ticks += len(self._legs)
+            for step in range(len(STEPS)):
+                self.spent_ns[step] += at[step + 1] - at[step]
+
+    def as_dict(self) -> dict[str, object]:
+        us = [spent / 1000 / self.ticks for spent in self.spent_ns]
+        steps = {name: round(each, 2) for name, each in zip(STEPS, us, strict=True)}
+        received = sum(leg.statistics().packets_received for leg in self._legs)
+        path = "compiled" if self.compiled else "python"
+        return {"path": path, **steps, "us": round(sum(us), 2), "packets": received}
+
+    async def close(self) -> None:
+        await asyncio.gather(*(leg.hang_up("done") for leg in self._legs))
+        for phone in self._phones:
+            phone.close()
+
+
+async def compare(calls: int, seconds: float) -> list[dict[str, object]]:
+    said, ports = await lines(0.5), RtpPorts(HOST, *RTP_PORTS)
+    paths = [Lines(compiled) for compiled in (False, True)[: 1 + native.BUILT]]
+    for each in paths:
+        await each.open(calls, ports, said)
+    freeze_loaded_objects()
+    due = time.monotonic()
+    for tick in range(round((SETTLE_S + seconds) * 1000 / PACKET_MS)):
+        time.sleep(max(0.0, due - time.monotonic()))  # noqa: ASYNC251 -- nothing else is to run
+        due += PACKET_MS / 1000
+        for each in paths:
+            each.tick(tick * PACKET_MS >= SETTLE_S * 1000)
+    found = [each.as_dict() for each in paths]
+    for each in paths:
+        await each.close()
+    return found
+
+
+# --- a server in a process of its own ---
+
+
 async def serve(remote_ports: Sequence[int], seconds: float) -> None:
     """Says its ports, and later what the legs cost in µs per 20 ms of one leg."""
-    ports, clock, legs = RtpPorts(HOST, *RTP_PORTS), PacketClock(), []
-    own = []
-    for number, remote in enumerate(remote_ports):
-        leg = SipLeg(str(number), MediaSettings(), ports, HOST, OpusSettings())
-        await leg.bind()
-        leg.answer(offer(remote))
-        leg.connect()
-        _echo(leg)
-        own.append(leg._transport.sockets.port)  # type: ignore[union-attr]
-        legs.append(leg)
+    ports, clock = RtpPorts(HOST, *RTP_PORTS), PacketClock()
+    legs = [await _leg(str(number), ports, port) for number, port in enumerate(remote_ports)]
+    for leg in legs:
         clock.add(leg)
     freeze_loaded_objects()
-    say({"ports": own})
+    say({"ports": [_port(leg) for leg in legs]})
     await asyncio.sleep(SETTLE_S)
     before, ticks = os.times(), sum(leg.ticks for leg in legs)
     received = sum(leg.statistics().packets_received for leg in legs)
@@ -63,6 +173,7 @@ async def serve(remote_ports: Sequence[int], seconds: float) -> None:
     statistics = [leg.statistics() for leg in legs]
     say(
         {
+            "path": native.description(),
             "user_us": round((after.user - before.user) * 1e6 / ticks, 1),
             "kernel_us": round((after.system - before.system) * 1e6 / ticks, 1),
             "received": round((sum(s.packets_received for s in statistics) - received) / ticks, 3),
@@ -95,16 +206,24 @@ async def measure(calls: int, seconds: float) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks phone_lines", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks phone_lines",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--calls", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--server", action="store_true", help="in a process of its own")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     a = parser.parse_args(arguments)
     set_up(Log(level="WARNING"))
     if a.serve:
         run(serve([int(port) for port in a.serve.split(",")], a.seconds))
-    else:
+    elif a.server:
         print(json.dumps(run(measure(a.calls, a.seconds))))
+    else:
+        for path in asyncio.run(compare(a.calls, a.seconds)):
+            print(json.dumps(path))
     return 0
 
 
