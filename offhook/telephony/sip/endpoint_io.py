@@ -139,6 +139,7 @@ class SipEndpoint:
         self.may_be_elsewhere: Callable[[], bool] = lambda: False
         """Whether another server may continue our calls by now: one whose media have stopped is
         then left without a BYE."""
+        self._call_begun = asyncio.Event()
         self.stack = SipStack(settings, self._on_event)
         self._settings = settings
         self._host = host
@@ -539,6 +540,7 @@ class SipEndpoint:
     def _new_call(self, trunk: Trunk | None, info: CallInfo) -> SipCall:
         call = SipCall(self, uuid.uuid4().hex[:12], trunk, info, self._settings.ring_seconds)
         self.calls[call.call_id] = call
+        self._call_begun.set()
         return call
 
     # --- end of calls ---
@@ -559,6 +561,9 @@ class SipEndpoint:
         s = self._settings
         limits = s.initial_media_timeout_seconds, s.media_timeout_seconds
         while True:
+            if not self.calls:  # an idle process sleeps
+                self._call_begun.clear()
+                await self._call_begun.wait()
             await asyncio.sleep(MEDIA_CHECK_INTERVAL_S)
             now = monotonic()
             for call in tuple(self.calls.values()):

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from loguru import logger
 
@@ -40,9 +40,15 @@ class CallAdmission:
         """Records that a call starts."""
         self._load.begin()
 
-    async def measure(self, calls: Callable[[], int]) -> None:
-        """Measures the load of the event loop until cancelled, and logs when calls are shed."""
+    async def measure(
+        self, calls: Callable[[], int], call_in_progress: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Measures the load of the event loop while there are calls, until cancelled, and logs when
+        calls are shed. `call_in_progress` waits for a call if there is none."""
         while True:
+            if not calls():
+                await call_in_progress()
+                self._load.restart()
             await asyncio.sleep(LOAD_S)
             self._load.measure(calls())
             self.sheds(calls())

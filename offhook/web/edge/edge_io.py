@@ -160,6 +160,7 @@ class Edge:
         self._tracing = False
         self._quality: asyncio.Task[None]
         self._measuring: asyncio.Task[None]
+        self._call_begun = asyncio.Event()
         self._loading: asyncio.Task[None] | None = None
         """The task that waits for them."""
 
@@ -210,7 +211,7 @@ class Edge:
         release_code_pages()
         self._quality = asyncio.create_task(self._send_quality(), name="quality")
         self._measuring = asyncio.create_task(
-            self._room.measure(lambda: len(self.legs)), name="load"
+            self._room.measure(lambda: len(self.legs), self._call_in_progress), name="load"
         )
         self.probes.start()
         self.engines.start_auto()
@@ -610,6 +611,7 @@ class Edge:
         running = self._run_call(leg, body, agent, direct)
         task = asyncio.create_task(running, name=f"call {leg.call_id}")
         self._calls[leg.call_id] = task
+        self._call_begun.set()
         return task
 
     async def _run_call(
@@ -834,8 +836,15 @@ class Edge:
     def _send(self, leg: Leg, data: dict[str, Any]) -> None:
         leg.send_message(json.dumps({"label": "rtvi-ai", "type": "server-message", "data": data}))
 
+    async def _call_in_progress(self) -> None:
+        """Waits for a call if there is none, so that an idle process sleeps."""
+        if not self._calls:
+            self._call_begun.clear()
+            await self._call_begun.wait()
+
     async def _send_quality(self) -> None:
         while True:
+            await self._call_in_progress()
             await asyncio.sleep(QUALITY_S)
             for leg in tuple(self.legs.values()):
                 s = leg.statistics()

@@ -84,9 +84,19 @@ class Runner(web.AppRunner):
         )
         self._seen: dict[RequestHandler, _Seen] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._connected = asyncio.Event()
 
     async def setup(self) -> None:
         await super().setup()
+        server = self.server
+        assert server is not None
+        connection_made = server.connection_made
+
+        def note_connection(handler: RequestHandler, transport: asyncio.Transport) -> None:
+            connection_made(handler, transport)
+            self._connected.set()
+
+        setattr(server, "connection_made", note_connection)  # noqa: B010
         self._looking = asyncio.create_task(self._look_for_ever(), name="connections")
 
     async def cleanup(self) -> None:
@@ -105,7 +115,11 @@ class Runner(web.AppRunner):
         await web.UnixSite(self, path, backlog=BACKLOG).start()
 
     async def _look_for_ever(self) -> None:
+        assert self.server is not None
         while True:
+            if not self.server.connections:  # an idle server sleeps
+                self._connected.clear()
+                await self._connected.wait()
             await asyncio.sleep(LOOK_S)
             self._look(monotonic())
 

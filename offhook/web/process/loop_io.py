@@ -38,6 +38,10 @@ class LoopLoad:
         """Records that a call starts."""
         self._begun += 1
 
+    def restart(self) -> None:
+        """Begins a measurement after a pause without calls."""
+        self._at, self._worked, self._calls = self._now(), self._work(), 0
+
     def measure(self, calls: int) -> None:
         """Updates the measurement; call it about every second with the number of calls."""
         now, worked = self._now(), self._work()

@@ -14,7 +14,10 @@ import pytest
 
 from offhook.media.memory_io import _as_in_files
 
-MOST_MB = 128
+MOST_MB = 120
+IDLE_S = 4.0
+MOST_WAKES = 2
+"""In IDLE_S: five in ten seconds."""
 START_S = 60
 
 pytestmark = pytest.mark.skipif(
@@ -78,6 +81,26 @@ def test_a_server_that_waits_for_its_first_call_is_small(server: tuple[int, str]
         with urlopen(f"{address}{path}", timeout=10) as answer:
             assert answer.read()
     assert resident_mb(pid) < MOST_MB
+
+
+def wakes(pid: int) -> int:
+    """How often its threads have gone to sleep, all together."""
+    status = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status"))
+    return sum(int(re.findall(r"^voluntary_ctxt_switches:\t(\d+)", s, re.M)[0]) for s in status)
+
+
+def test_a_server_with_phones_that_waits_for_its_first_call_sleeps(tmp_path: Path) -> None:
+    settings = {"SERVER_PORT": "0", "SIP_UDP": "0", "SIP_TCP": "false"}
+    named = {f"OFFHOOK_{name}": value for name, value in settings.items()}
+    with running(tmp_path, "call me at", "serve", **named) as (pid, _):
+        counts = []
+        for _ in range(4):  # it may still be starting
+            before = wakes(pid)
+            time.sleep(IDLE_S)
+            counts.append(wakes(pid) - before)
+            if counts[-1] <= MOST_WAKES:
+                break
+        assert counts[-1] <= MOST_WAKES, counts
 
 
 def test_what_let_go_of_comes_back_when_it_is_used() -> None:
