@@ -77,7 +77,9 @@ class Server:
         return [line["call"] for line in self.events("call_started")]
 
     def faults(self) -> list[str]:
-        return [line["message"] for line in self.log if line["level"] in ("WARNING", "ERROR")]
+        """Warnings and errors, but for those of a machine that is busy with other work."""
+        logged = [line["message"] for line in self.log if line["level"] in ("WARNING", "ERROR")]
+        return [message for message in logged if not message.startswith("overloaded")]
 
 
 @asynccontextmanager

@@ -3,10 +3,10 @@ hear it, whatever the load of the machine. Sans-io."""
 
 from enum import Enum
 
-LATE_MS = 40
-"""99th percentile of lateness in ms from which callers hear gaps: the jitter buffers of phones and
-browsers cover two packets."""
-IN_TIME_MS = 30
+LATE_MS = 80
+"""99th percentile of lateness in ms from which callers hear gaps: the adaptive jitter buffers of
+phones and browsers grow to cover four packets, hardly more."""
+IN_TIME_MS = 60
 """99th percentile in ms at which the packets leave in time again; a little below, so that calls are
 not taken and shed by turns."""
 

@@ -48,26 +48,26 @@ class Process:
 
 def test_other_work_on_the_machine_refuses_nobody_while_packets_are_in_time() -> None:
     process = Process(calls=3)
-    assert process.run(60, late_ms=12) == 0
+    assert process.run(60, late_ms=40) == 0
     assert process.run(60, late_ms=IN_TIME_MS + 2) == 0
-    assert process.run(60, late_ms=3, every=200, late=80) == 0
+    assert process.run(60, late_ms=3, every=200, late=120) == 0
 
 
 def test_late_packets_of_existing_calls_shed_new_ones() -> None:
     process = Process(calls=3)
     assert not process.run(10)
-    assert process.run(WINDOW_S, late_ms=60) > WINDOW_S * 0.9
-    assert process.run(10, late_ms=60) == pytest.approx(10)
+    assert process.run(WINDOW_S, late_ms=100) > WINDOW_S * 0.9
+    assert process.run(10, late_ms=100) == pytest.approx(10)
 
 
 def test_a_fiftieth_of_the_packets_late_is_heard() -> None:
     process = Process(calls=3)
     process.run(10)
-    process.run(2, every=50, late=70)
+    process.run(2, every=50, late=110)
     assert process.sheds
 
 
-@pytest.mark.parametrize("late_ms", [50, 400])
+@pytest.mark.parametrize("late_ms", [90, 400])
 def test_calls_are_taken_within_two_seconds_of_relief(late_ms: float) -> None:
     process = Process(calls=3)
     process.run(30, late_ms=late_ms)
