@@ -70,7 +70,7 @@ class TurnSettings:
     """Further silence before the model runs again after a "no": with more silence it is more
     reliable."""
     ask_end_times: int = 1
-    """Maximum runs of the end-of-turn model per pause: a run costs 23 ms of a core with VNNI, more
+    """Maximum runs of the end-of-turn model per pause: a run costs 24 ms of a core with VNNI, more
     of others, and a second one, which only a transcript that breaks off allows time for, seldom
     changes the result."""
     ask_end_takes: int = 110
