@@ -158,37 +158,31 @@ static int encoder_init(PyObject *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"codes", "fir", NULL};
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*O", names, &codes, &fir))
         return -1;
-    if (codes.len != 65536 || encoder->codes != NULL || !PyObject_TypeCheck(fir, fir_type) ||
+    if (codes.len != 65536 || encoder->fir != NULL || !PyObject_TypeCheck(fir, fir_type) ||
         ((Fir *)fir)->up != 1 || ((Fir *)fir)->down != 3) {
         PyBuffer_Release(&codes);
         return no_object("filter or table");
     }
-    encoder->codes = PyMem_Malloc(65536);
-    if (encoder->codes != NULL)
-        memcpy(encoder->codes, codes.buf, 65536);
-    PyBuffer_Release(&codes);
-    if (encoder->codes == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
+    encoder->codes = codes;
     encoder->fir = (Fir *)Py_NewRef(fir);
     return 0;
 }
 
 static void encoder_dealloc(PyObject *self) {
-    PyMem_Free(((G711Encoder *)self)->codes);
+    PyBuffer_Release(&((G711Encoder *)self)->codes);
     Py_XDECREF((PyObject *)((G711Encoder *)self)->fir);
     free_object(self);
 }
 
 bool g711_encode(G711Encoder *encoder, const int16_t *pcm, Py_ssize_t bytes, uint8_t *out) {
     int16_t sound[PIECE];
+    const uint8_t *codes = encoder->codes.buf;
     for (int count; bytes > 0; pcm += 3 * count, out += count, bytes -= count) {
         count = bytes < PIECE ? (int)bytes : PIECE;
         if (!fir_process(encoder->fir, pcm, 3 * count, sound))
             return false;
         for (int i = 0; i < count; i++)
-            out[i] = encoder->codes[(uint16_t)sound[i]];
+            out[i] = codes[(uint16_t)sound[i]];
     }
     return true;
 }

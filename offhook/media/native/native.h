@@ -58,7 +58,7 @@ bool g711_decode(G711Decoder *decoder, const uint8_t *payload, Py_ssize_t bytes,
 
 typedef struct {
     PyObject_HEAD
-    uint8_t *codes; /* [65536] */
+    Py_buffer codes; /* uint8[65536], Python's: too large for each call to have its own */
     Fir *fir;
 } G711Encoder;
 
