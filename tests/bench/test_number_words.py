@@ -104,7 +104,7 @@ async def test_the_voice_activity_detector_takes_all_of_a_line_for_speech(
     way: Callable[[Pcm], Pcm],
 ) -> None:
     """Else words are lost that no part of the server has lost."""
-    vad, chance, detector = VadBatch(inline=1), Random(4), SpeechDetector()
+    vad, chance, detector = VadBatch(), Random(4), SpeechDetector()
     events: list[object] = []
     stream = vad.open(lambda *window: events.extend(detector.window(*window)))
     for _ in range(LINES):
