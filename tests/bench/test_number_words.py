@@ -104,19 +104,18 @@ async def test_the_voice_activity_detector_takes_all_of_a_line_for_speech(
     way: Callable[[Pcm], Pcm],
 ) -> None:
     """Else words are lost that no part of the server has lost."""
-    vad, chance, detector = VadBatch(), Random(4), SpeechDetector()
+    vad, chance, detector = VadBatch(), Random(0), SpeechDetector()
     events: list[object] = []
     stream = vad.open(lambda *window: events.extend(detector.window(*window)))
     for _ in range(LINES):
-        said = nw.sound(nw.line(13, chance), lead_ms=nw.LEAD_MS)
-        quiet = np.tile(QUIET, 4)
-        heard = way(np.concatenate((quiet, said, quiet)))
+        said = nw.sound(nw.line(chance.randint(6, 13), chance), lead_ms=nw.LEAD_MS)
+        heard = way(np.concatenate((np.tile(QUIET, chance.randint(5, 20)), said)))
         for start in range(0, len(heard), SAMPLES_IN):
             stream.feed(heard[start : start + SAMPLES_IN])
             vad.run()
             await asyncio.sleep(0)
-    # Once a line: its end.
-    assert sum(isinstance(event, SpeechStop) for event in events) == LINES
+    # Once a line, and the last has not ended.
+    assert sum(isinstance(event, SpeechStop) for event in events) == LINES - 1
 
 
 def test_what_was_lost_and_said_twice_is_counted() -> None:
