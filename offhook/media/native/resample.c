@@ -47,6 +47,7 @@ static bool make_room(Fir *fir, int samples) {
     return true;
 }
 
+/* What remains of a block that is not a multiple of `down` gives no sound, only history. */
 bool fir_process(Fir *fir, const int16_t *pcm, int samples, int16_t *out) {
     if (!make_room(fir, samples))
         return false;
@@ -137,8 +138,8 @@ static PyObject *fir_method_process(PyObject *self, PyObject *pcm) {
     Py_ssize_t samples = view.len / 2;
     int16_t *out;
     PyObject *sound = NULL;
-    if (samples % fir->down || samples > INT_MAX / 8)
-        PyErr_SetString(PyExc_ValueError, "the block is not a whole number of periods");
+    if (samples > INT_MAX / 8)
+        PyErr_SetString(PyExc_ValueError, "the block is too long");
     else if ((sound = new_pcm(samples / fir->down * fir->up, &out)) != NULL &&
              !fir_process(fir, view.buf, (int)samples, out)) {
         Py_CLEAR(sound);
