@@ -60,8 +60,9 @@ class RtpSockets:
 
     def read_compiled(self, receive: Receiver, leg: RtpLeg, latch: Latch) -> None:
         """Read RTP on the compiled path, if there is one: it gives the leg the next packet of the
-        stream that the latch is locked to, and calls `receive` with others."""
-        if native.used:
+        stream that the latch is locked to, and calls `receive` with others. Not of a leg that has
+        a `receive_rtp` of its own."""
+        if native.used and type(leg).receive_rtp is RtpLeg.receive_rtp:
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._rtp)
             loop.add_reader(self._rtp, native.Port(self._rtp.fileno(), receive, leg, latch).read)
