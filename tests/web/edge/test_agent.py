@@ -35,7 +35,7 @@ from tests.web.conftest import CONFIG
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SOON = 60
-LATE_S = 2
+LATE_S = 5
 """On a machine that does much else."""
 
 

@@ -157,8 +157,11 @@ async def test_a_turn_a_tool_an_interruption_and_a_server_that_dies(
             assert cut.text != COUNT
 
             await talk.until(lambda: len(talk.of(CallerTurn)) == 2 and talk.leg.playout.speaking)
-            told = [message.get("content") for message in there.requests[-1]["messages"]]
-            assert cut.text in told  # the other server has the same words of it
+
+            def told() -> list[str | None]:
+                return [message.get("content") for message in there.requests[-1]["messages"]]
+
+            await talk.until(lambda: cut.text in told())  # the other server has the same words
             assert there.results() == [{"status": "sent"}]
             wire.cut()
             sentence = SENTENCES["en"][Occasion.BROKEN_OFF]

@@ -254,7 +254,7 @@ async def test_a_player_is_there_as_long_as_it_answers_ice(
         for protocol in transport._connection._protocols:
             protocol.transport.abort()  # as kill -9 does
         await until(lambda: leg.closed is not None)
-        assert publisher(edge).players == []
+        await until(lambda: publisher(edge).players == [])
         assert publisher(edge).closed is None
 
 

@@ -41,7 +41,7 @@ TOOL = {
     "description": "How many are in stock.",
     "parameters": {"type": "object", "properties": {"what": {"type": "string"}}},
 }
-EDGE_S = 0.3
+EDGE_S = 0.5
 """How exact the beginning and the end of sound are, and of words that are synthesized alone: the
 last of them is longer than in the middle of a sentence."""
 

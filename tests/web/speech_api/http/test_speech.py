@@ -181,7 +181,7 @@ async def test_it_is_encoded_while_more_is_made(
     voice.slow_s = 0.02
     async with quick_server.client.post(PATH, json={"input": WORDS}) as response:
         await response.read()
-    assert sum(meanwhile) > 10
+    assert sum(meanwhile) > 4  # 0 if the encoder held the engine up
 
 
 async def test_a_long_text_is_written_as_it_is_spoken(
