@@ -34,7 +34,7 @@ qwen-tts-official: .venv-qwen-tts/.made
 COMPUTING := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/fuzz \
 	tests/deploy tests/bench tests/benchmarks tests/support \
 	$(addprefix tests/web/,config doctor engines http page process) $(wildcard tests/test_*.py)
-CALLING := tests/browser $(addprefix tests/web/,cli realtime speech_api worker)
+CALLING := tests/browser tests/web/cli tests/web/realtime tests/web/speech_api
 PYTEST = $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test lint audit
 	@OMP_NUM_THREADS=1 $(PYTEST) -o cache_dir=$(VENV)/.computing $(COMPUTING) \
