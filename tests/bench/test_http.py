@@ -64,19 +64,18 @@ async def test_those_turned_away_are_counted_and_wait_as_they_are_told() -> None
         quick.voice.slow_s = 0.1
         requests = Requests(quick.client, KNOWN)
         tally = await sweep(requests.speech, 4, 0.3)
-        assert 1 <= tally.turned_away <= 3  # Retry-After is a second at least
+        assert tally.turned_away == 3  # Retry-After is a second at least
         assert len(tally.answers) >= 1
         assert not tally.errors
         tally = await sweep(requests.speech_socket, 3, 0.3)
-        assert tally.turned_away >= 1
+        assert tally.turned_away >= 2
         assert not tally.errors
 
 
 async def test_errors_are_counted_by_what_they_were(quick: Quick) -> None:
     quick.voice.fails_after = 0
-    tally = await sweep(Requests(quick.client, KNOWN).speech_socket, 2, 0.05)
-    assert tally.errors >= 1  # the second client may not have begun in so short a time
-    assert tally.said == {"the speech engine failed: try again later": tally.errors}
+    tally = await sweep(Requests(quick.client, KNOWN).speech_socket, 2, 0.5)
+    assert (tally.errors, tally.said) == (2, {"the speech engine failed: try again later": 2})
     quick.ears.fails_within = "the ears broke"
     tally = await sweep(Requests(quick.client, KNOWN).transcription, 1, 0.05)
     assert tally.errors == 1

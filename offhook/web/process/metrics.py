@@ -263,40 +263,43 @@ class Metrics:
     def add_resumption(self, saves: Callable[[], bool]) -> Callable[[str], None]:
         """Registers the metrics of calls that continue at another server; call it once. `saves`
         says whether calls are being saved. Returns what counts a caller who comes back."""
-        saving = Gauge(
+        return self._add_continuation(
+            saves,
             "offhook_calls_saved",
             "1 while calls are saved so that another server can continue them",
-            registry=self.registry,
-        )
-        saving.set_function(lambda: float(saves()))
-        resumed = Counter(
             "offhook_calls_resumed_total",
             "Callers who came back from another server, by whether their call continued",
-            ["outcome"],
-            registry=self.registry,
+            ("resumed", "ended", "unknown", "refused", "unavailable"),
         )
-        for outcome in ("resumed", "ended", "unknown", "refused", "unavailable"):
-            resumed.labels(outcome)
-        return lambda outcome: resumed.labels(outcome).inc()
 
     def add_recovery(self, saves: Callable[[], bool]) -> Callable[[str], None]:
         """Registers the metrics of phone calls that continue at another server; call it once.
         `saves` says whether they are saved. Returns what counts those that continue here."""
-        saving = Gauge(
+        return self._add_continuation(
+            saves,
             "offhook_phone_calls_saved",
             "1 while phone calls are saved so that another server can continue them",
-            registry=self.registry,
-        )
-        saving.set_function(lambda: float(saves()))
-        recovered = Counter(
             "offhook_phone_calls_recovered_total",
             "Phone calls of other servers that this one was to continue, by outcome",
-            ["outcome"],
-            registry=self.registry,
+            ("recovered", "lost", "refused"),
         )
-        for outcome in ("recovered", "lost", "refused"):
-            recovered.labels(outcome)
-        return lambda outcome: recovered.labels(outcome).inc()
+
+    def _add_continuation(
+        self,
+        saves: Callable[[], bool],
+        saved: str,
+        saved_help: str,
+        continued: str,
+        continued_help: str,
+        outcomes: Iterable[str],
+    ) -> Callable[[str], None]:
+        """Registers a gauge of whether calls are saved and a counter of those that continue."""
+        saving = Gauge(saved, saved_help, registry=self.registry)
+        saving.set_function(lambda: float(saves()))
+        counter = Counter(continued, continued_help, ["outcome"], registry=self.registry)
+        for outcome in outcomes:
+            counter.labels(outcome)
+        return lambda outcome: counter.labels(outcome).inc()
 
     def add_ice_port(self, port: IcePort) -> None:
         """Registers the counters of the port of all WebRTC calls; call it once."""
