@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import monotonic
@@ -21,32 +21,16 @@ from offhook.telephony.sip.messages.message import Request, sdp_of
 from offhook.telephony.sip.sessions.saved_dialog import CSEQ_GAP
 from offhook.web.config.config import Config
 from offhook.web.edge.resume import recovery_store_io
-from tests.pipeline.speech.voice.test_audio_cache import redis_server
 from tests.telephony.sip.phones import free_port
 from tests.telephony.sip.scripted_peer import Peer, udp_peer
 from tests.web.edge.resume.test_resume import ResumableEdge, until
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback", "quick")]
 
 SOON = 60
 LEASE_S = 1.0
 RESUMED = SENTENCES["en"][Occasion.RESUMED]
 CRYPTO = "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + "QUJD" * 10
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as url:
-        yield url
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A word takes 20 ms."""
-    from offhook.bench import scripted
-
-    word = scripted.word_sound()[: 24 * 20]
-    monkeypatch.setattr(scripted, "word_sound", lambda: word)
 
 
 class Phone:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from xml.etree import ElementTree
@@ -27,14 +27,13 @@ from offhook.web.edge.resume import saved_call, store_io
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC, key_of
 from offhook.web.edge.server_io import application
 from offhook.web.engines.call_engines_io import CallEngines
-from tests.pipeline.speech.voice.test_audio_cache import redis_server
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall
 from tests.support.carriers.far_end_json import Twilio
 from tests.support.listening import Listening
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback", "quick")]
 
 SOON = 60
 RESUMED = SENTENCES["en"][Occasion.RESUMED]
@@ -118,21 +117,6 @@ async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(SOON):
         while not condition():
             await asyncio.sleep(0.02)
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as url:
-        yield url
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A word takes 20 ms."""
-    from offhook.bench import scripted
-
-    word = scripted.word_sound()[: 24 * 20]
-    monkeypatch.setattr(scripted, "word_sound", lambda: word)
 
 
 class Pair:

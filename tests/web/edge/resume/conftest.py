@@ -1,0 +1,22 @@
+"""A Redis server, and words of 20 ms for the tests that ask for them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.pipeline.speech.voice.test_audio_cache import redis_server
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word takes 20 ms."""
+    from offhook.bench import scripted
+
+    word = scripted.word_sound()[: 24 * 20]
+    monkeypatch.setattr(scripted, "word_sound", lambda: word)
