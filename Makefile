@@ -30,19 +30,20 @@ ray: .venv-ray/.made
 qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
-# In three parts at once: one computes, the others mostly wait for calls that last as long as they last.
-COMPUTING := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/fuzz \
-	tests/deploy tests/bench tests/benchmarks tests/support \
-	$(addprefix tests/web/,config doctor engines http page process) $(wildcard tests/test_*.py)
-CALLING := tests/browser tests/web/cli tests/web/realtime tests/web/speech_api
-PYTEST = $(BIN)/python -m pytest -m "not slow"
+# In four parts at once: two compute, the others mostly wait for calls that last as long as they last.
+COMPUTING := tests/media tests/pipeline/engine tests/pipeline/models tests/signaling \
+	tests/telephony/carriers tests/benchmarks tests/support $(wildcard tests/test_*.py)
+SERVING := tests/web/worker tests/web/cli tests/web/wyoming tests/deploy tests/bench tests/fuzz \
+	tests/pipeline/conversation tests/pipeline/speech \
+	$(addprefix tests/web/,config doctor engines http page process)
+CALLING := tests/browser tests/web/realtime tests/web/speech_api
+PARTS := COMPUTING SERVING CALLING
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test lint audit
-	@OMP_NUM_THREADS=1 $(PYTEST) -o cache_dir=$(VENV)/.computing $(COMPUTING) \
-		>$(VENV)/computing.log 2>&1 & computing=$$!; \
-	$(PYTEST) -o cache_dir=$(VENV)/.calling $(CALLING) >$(VENV)/calling.log 2>&1 & calling=$$!; \
-	$(PYTEST) $(patsubst %,--ignore %,$(COMPUTING) $(CALLING)) $(ARGS); \
-	rest=$$?; wait $$calling; calling=$$?; wait $$computing; computing=$$?; \
-	cat $(VENV)/calling.log $(VENV)/computing.log; exit $$((rest || calling || computing))
+	@$(foreach part,$(PARTS),$(PYTEST) -o cache_dir=$(VENV)/.$(part) $($(part)) \
+		>$(VENV)/$(part).log 2>&1 & $(part)=$$!;) \
+	$(PYTEST) $(foreach part,$(PARTS),$(addprefix --ignore ,$($(part)))) $(ARGS); failed=$$?; \
+	$(foreach part,$(PARTS),wait $$$(part) || failed=1; cat $(VENV)/$(part).log;) exit $$failed
 
 test-all: $(VENV)/.test lint
 	$(BIN)/python -m pytest $(ARGS)

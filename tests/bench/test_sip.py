@@ -37,7 +37,8 @@ from offhook.telephony.sip.user_agent import UserAgent
 from offhook.web.cli import caller_io
 from offhook.web.cli.caller_io import CallError, ScriptedCall, ScriptLine
 from offhook.web.cli.caller_sip_io import QUIET_S, AgentByEar
-from tests.telephony.sip.phones import ToneHost, endpoint, free_port, is_tone, port_of
+from tests.support.ports import free_port
+from tests.telephony.sip.phones import ToneHost, endpoint, is_tone, port_of
 
 SILENCE = encode(np.zeros(RATE_OUT, np.int16))
 SOON = 60

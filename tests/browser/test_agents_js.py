@@ -18,7 +18,7 @@ from offhook.web.config.config import Server
 from offhook.web.edge.edge_io import Edge
 from tests.browser.conftest import DRIVE_S, bundled, microphone, node, page_of_another_site
 from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 from tests.web.realtime.test_openai_python import SOON_S
 from tests.web.realtime.test_phone import until_listening
 from tests.web.realtime.test_webrtc import edge_for

@@ -18,7 +18,7 @@ from aioice.ice import get_host_addresses
 from tests.browser.conftest import HERE, serving
 from tests.browser.firefox_io import firefox
 from tests.support.ice import Nat
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.browser
 

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.browser.conftest import Server, bundled, microphone, page_of_another_site, serving
-from tests.deploy.test_nginx import MAIN, free_port
+from tests.deploy.test_nginx import MAIN
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.request import urlopen
+
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -27,8 +28,8 @@ COMMANDS = {
 def servers(folder: Path) -> Iterator[dict[str, str]]:
     """The address of each job's server; the edge has phones, and one port for WebRTC."""
     (folder / "offhook.toml").write_text(
-        f'[sip]\nudp = {_free_port()}\ntcp = false\n[tts]\nengine = "espeak"\n'
-        f"[webrtc]\nport = {_free_port()}\n"
+        f'[sip]\nudp = {free_port()}\ntcp = false\n[tts]\nengine = "espeak"\n'
+        f"[webrtc]\nport = {free_port()}\n"
     )
     with ExitStack() as stack:
         started = {job: start(stack, folder, job) for job in COMMANDS}
@@ -66,13 +67,6 @@ def address(process: "subprocess.Popen[bytes]", log: Path) -> str:
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)
     return found[1]
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def series(address: str) -> set[str]:

@@ -14,10 +14,10 @@ from offhook.bench.phones.rtp import HOST, encode, offer
 from offhook.media.pcm import RATE_OUT
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.support.ports import free_port
 from tests.telephony.sip.phones import (
     ToneHost,
     endpoint,
-    free_port,
 )
 from tests.telephony.sip.scripted_peer import Peer, tcp_peer, udp_peer
 

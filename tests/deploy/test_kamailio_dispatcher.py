@@ -22,12 +22,12 @@ from tests.deploy.site import (
     states,
     until,
 )
+from tests.support.ports import free_port
 from tests.telephony.sip.phones import (
     OUR_TONE,
     THEIR_TONE,
     Baresip,
     endpoint,
-    free_port,
     needs_baresip,
     needs_kamailio,
 )

@@ -8,7 +8,8 @@ from pathlib import Path
 from offhook.bench.phones.kamailio import kamailio
 from offhook.bench.phones.rtp import HOST
 from tests.deploy.site import QUICK, SOON, Site, until
-from tests.telephony.sip.phones import free_port, needs_kamailio
+from tests.support.ports import free_port
+from tests.telephony.sip.phones import needs_kamailio
 from tests.web.edge.test_processes import TwoProcesses
 
 pytestmark = needs_kamailio

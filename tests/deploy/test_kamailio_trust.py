@@ -19,11 +19,11 @@ from tests.deploy.site import (
     site,
     until,
 )
+from tests.support.ports import free_port
 from tests.telephony.sip.phones import (
     THEIR_TONE,
     Baresip,
     endpoint,
-    free_port,
     needs_baresip,
     needs_kamailio,
 )

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -17,6 +16,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.deploy.servers import DEPLOY
+from tests.support.ports import free_port
 
 NEEDED = ("nginx", "openssl", "curl")
 pytestmark = pytest.mark.skipif(
@@ -79,12 +79,6 @@ def server(name: str) -> TestServer:
     app.router.add_get("/host", say_host)
     app.router.add_get("/{path:.*}", say_path)
     return TestServer(app)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @pytest.fixture

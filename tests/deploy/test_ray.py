@@ -32,6 +32,7 @@ from offhook.pipeline.speech.recognizer import Final
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.cli.parser import parser
 from tests.deploy.servers import DEPLOY, ROOT
+from tests.support.ports import free_port
 from tests.web.worker.workers import gone, told
 
 FOLDER = DEPLOY / "ray"
@@ -83,12 +84,6 @@ def test_the_script_says_how_it_is_called() -> None:
 
 
 # --- a cluster ---
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Cluster:

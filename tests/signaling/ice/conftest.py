@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from offhook.signaling.ice.port_io import IcePort
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from aiortc import RTCPeerConnection, rtcdtlstransport, rtcicetransport, rtcpeer
 
 from offhook.signaling.ice.agent_io import IceAgent, PortConnection, use_agents
 from offhook.signaling.ice.port_io import IcePort
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("loopback")
 

@@ -20,7 +20,7 @@ from offhook.signaling.ice.demultiplexer import MAX_ADDRESSES
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import OfferError, PeerLeg, use_addresses
 from tests.support.ice import SOON_S, Caller, Nat, bare, calls, talk, tone, until
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
 

@@ -7,9 +7,7 @@ heard by whom.
 import asyncio
 import contextlib
 import json
-import random
 import shutil
-import socket
 import wave
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -30,6 +28,7 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from tests.support.listening import Listening
+from tests.support.ports import free_port
 
 OUR_TONE = 880
 THEIR_TONE = 440
@@ -39,24 +38,6 @@ needs_kamailio = pytest.mark.skipif(
     not shutil.which("kamailio"), reason="kamailio is not installed"
 )
 LOOPBACK = Trunk("loopback", addresses=("127.0.0.0/8",))
-
-
-BELOW_EPHEMERAL = range(20_000, 32_000)
-"""Ports that no system gives to a socket that asks for none."""
-
-
-def free_port() -> int:
-    """One that nobody listens on now, over UDP or TCP, and the next one neither."""
-    while True:
-        port = random.choice(BELOW_EPHEMERAL)
-        with contextlib.ExitStack() as held:
-            try:
-                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-                    for number in (port, port + 1):
-                        held.enter_context(socket.socket(socket.AF_INET, kind)).bind(("", number))
-            except OSError:
-                continue
-            return port
 
 
 def peak_hz(pcm: np.ndarray, rate: int) -> float:
@@ -260,7 +241,7 @@ class Baresip:
             for p in (*Path("/usr/lib").glob("*/baresip/modules"), Path("/usr/lib/baresip/modules"))
             if p.exists()
         )
-        rtp = free_port() // 2 * 2
+        rtp = free_port(20)
         config = [
             f"sip_listen {named}:{self.port}",
             f"audio_source aufile,{directory}/tone.wav",
@@ -270,7 +251,7 @@ class Baresip:
             "ausrc_channels 1",
             *(f"{kind}_format s16" for kind in ("ausrc", "auplay", "auenc", "audec")),
             "audio_buffer 20-160",
-            f"rtp_ports {rtp}-{rtp + 60}",
+            f"rtp_ports {rtp}-{rtp + 19}",
             "jitter_buffer_delay 1-10",
             f"module_path {modules}",
             *(f"module {name}.so" for name in MODULES),

@@ -10,8 +10,9 @@ from offhook.telephony.sip import endpoint_io
 from offhook.telephony.sip.messages.message import Response, sdp_of
 from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.web.edge.refusals import Busy
+from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
-from tests.telephony.sip.phones import LOOPBACK, endpoint, free_port, port_of
+from tests.telephony.sip.phones import LOOPBACK, endpoint, port_of
 from tests.telephony.sip.scripted_peer import Time, tcp_peer, udp_peer
 from tests.telephony.sip.scripted_sound import hears, sound
 
@@ -375,7 +376,7 @@ async def test_a_call_by_tcp_outlives_its_connection():
 
 
 async def test_ports_of_a_call_that_ended_rest_before_they_are_used_again():
-    low = free_port() // 2 * 2
+    low = free_port(4)
     async with (
         endpoint(rtp_ports=(low, low + 3)) as (sip, host),
         udp_peer(sip) as far,

@@ -37,7 +37,7 @@ from offhook.web.edge.server_io import application
 from offhook.web.engines.engines_io import open_synthesizer
 from tests.pipeline.conversation.speakerphone import Room
 from tests.pipeline.conversation.speakerphone import spoken as flite
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("loopback")
 

@@ -13,7 +13,7 @@ from loguru import logger
 from offhook.telephony.sip.trunks.trunks import OPTIONS_INTERVAL_S, Route, SipSettings, Trunk
 from offhook.web.config.config import Config, ConfigError, load
 from offhook.web.edge.phones import callers_allowed, is_risky
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 from tests.web.edge.phones import configured, served
 
 ROOT = Path(__file__).parents[3]

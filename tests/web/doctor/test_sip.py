@@ -12,9 +12,9 @@ from offhook.web.doctor import sip_io as doctor_sip_io
 from offhook.web.doctor.finding import Finding
 from offhook.web.doctor.report_io import examine
 from offhook.web.doctor.sip_io import examine_phones
+from tests.support.ports import free_port
 from tests.telephony.sip.phones import (
     endpoint,
-    free_port,
     kamailio,
     needs_kamailio,
     port_of,

@@ -15,7 +15,7 @@ from offhook.telephony.sip.messages.message import Request, parse_message, respo
 from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 
 SOON = 60
 """Seconds; what must happen happens in far less."""

@@ -23,13 +23,13 @@ from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.engines.engines_io import open_synthesizer
+from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (
     OUR_TONE,
     THEIR_TONE,
     ToneHost,
     endpoint,
-    free_port,
     registered,
 )
 

@@ -19,12 +19,12 @@ from offhook.telephony.sip.endpoint_io import Dial
 from offhook.web.config.config import Agent, Config
 from tests.support.carriers.far_end_asterisk import ChanWebSocket
 from tests.support.carriers.far_end_io import FarEndCall
+from tests.support.ports import free_port
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.phones import (
     LOOPBACK,
     Baresip,
     endpoint,
-    free_port,
     is_tone,
     level,
     needs_baresip,

@@ -9,7 +9,8 @@ import pytest
 from openai import AsyncOpenAI, NotFoundError
 
 from offhook.telephony.sip.endpoint_io import Dial
-from tests.telephony.sip.phones import endpoint, free_port
+from tests.support.ports import free_port
+from tests.telephony.sip.phones import endpoint
 from tests.web.edge.test_call_control import SECRET, Program, ended, phone_of
 from tests.web.edge.test_phone_processes import ended as stopped
 from tests.web.edge.test_processes import TwoProcesses

@@ -13,7 +13,7 @@ from offhook.signaling.smallwebrtc import Offer
 from offhook.web.config.config import Config, ConfigError, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.siblings_io import NumberedEdge
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 
 
 @pytest.fixture(autouse=True)

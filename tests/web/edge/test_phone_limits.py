@@ -4,8 +4,8 @@ import asyncio
 
 from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
+from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
-from tests.telephony.sip.phones import free_port
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
 

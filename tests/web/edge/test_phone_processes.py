@@ -15,7 +15,8 @@ import pytest
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.telephony.sip.phones import Baresip, endpoint, free_port, needs_baresip
+from tests.support.ports import free_port
+from tests.telephony.sip.phones import Baresip, endpoint, needs_baresip
 from tests.web.edge.phones import ScriptedPhone
 from tests.web.edge.test_processes import TwoProcesses
 

@@ -23,7 +23,7 @@ from offhook.web.config.config import Agent, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import Model, chunk, model, says, stream
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 from tests.web.realtime.test_phone import lines_of
 
 pytestmark = pytest.mark.slow

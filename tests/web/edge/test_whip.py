@@ -29,7 +29,7 @@ from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.engines.engines_io import open_synthesizer
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 from tests.web.conftest import CONFIG
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

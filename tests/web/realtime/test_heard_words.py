@@ -32,7 +32,8 @@ from tests.pipeline.conversation.phone import Model, model, says
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall, Way
 from tests.support.carriers.far_end_json import Twilio
-from tests.telephony.sip.phones import Baresip, free_port, needs_baresip
+from tests.support.ports import free_port
+from tests.telephony.sip.phones import Baresip, needs_baresip
 from tests.web.edge.phones import Served, configured, served
 from tests.web.edge.test_call_control import KEY, Program
 from tests.web.edge.test_carriers import stream_url, webhook

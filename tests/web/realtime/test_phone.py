@@ -27,8 +27,8 @@ from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall
 from tests.support.carriers.far_end_json import Twilio
+from tests.support.ports import free_port
 from tests.telephony.carriers.rest.fake_rest import FakeRest
-from tests.telephony.sip.phones import free_port
 from tests.web.edge.phones import served
 from tests.web.edge.test_call_control import KEY, SECRET, Program
 from tests.web.edge.test_carriers import carriers, stream_url, webhook

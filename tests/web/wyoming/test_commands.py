@@ -15,7 +15,7 @@ from wyoming.client import AsyncClient
 from wyoming.info import Describe, Info
 from wyoming.tts import Synthesize
 
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 from tests.web.worker.workers import ROOT, SOON
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import socket
 import ssl
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from offhook.telephony.carriers.rest import client_io as rest_io
 from offhook.telephony.carriers.rest.client_io import MAX_RESPONSE_BYTES, CarrierRestClient
 from offhook.telephony.carriers.rest.request import RestError
+from tests.support.ports import free_port
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.carriers.rest.fake_rest_words import (
     KEY_SECRET,
@@ -47,13 +47,6 @@ async def fake():
 async def session():
     async with aiohttp.ClientSession() as session:
         yield session
-
-
-@pytest.fixture
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.fixture
@@ -239,13 +232,12 @@ async def test_a_provider_that_does_not_answer_is_waited_for_so_long(fake, rest,
     assert len(fake.asked) == 1
 
 
-async def test_one_that_nobody_can_connect_to_says_where(session, monkeypatch, free_port):
+async def test_one_that_nobody_can_connect_to_says_where(session, monkeypatch):
+    port = free_port()
     monkeypatch.setattr(rest_io, "RETRY_DELAY_S", 0)
-    one = CarrierRestClient(settings_for("telnyx", f"http://127.0.0.1:{free_port}"), session)
+    one = CarrierRestClient(settings_for("telnyx", f"http://127.0.0.1:{port}"), session)
     for ask in (one.dial(TO, "", WEBHOOK), one.hang_up("v3:x"), one.transfer("v3:x", TO)):
-        with pytest.raises(
-            RestError, match=f"connection refused .127.0.0.1:{free_port}.*check rest"
-        ):
+        with pytest.raises(RestError, match=f"connection refused .127.0.0.1:{port}.*check rest"):
             await ask
 
 

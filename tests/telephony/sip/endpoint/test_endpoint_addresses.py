@@ -17,6 +17,7 @@ from offhook.telephony.sip.network.udp_io import (
     local_address_for,
 )
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.support.ports import free_port
 from tests.telephony.sip import scripted_peer
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (
@@ -25,7 +26,6 @@ from tests.telephony.sip.phones import (
     Baresip,
     ToneHost,
     endpoint,
-    free_port,
     needs_baresip,
     port_of,
     write_certificate,

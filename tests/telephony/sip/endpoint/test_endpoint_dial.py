@@ -9,8 +9,9 @@ from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.network.resolver_io import Resolver, Target
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
-from tests.telephony.sip.phones import OUR_TONE, endpoint, free_port
+from tests.telephony.sip.phones import OUR_TONE, endpoint
 from tests.telephony.sip.scripted_peer import Time, udp_peer
 from tests.telephony.sip.scripted_sound import hears, sound
 

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from offhook.telephony.sip.endpoint_io import SipEndpoint
+from tests.support.ports import free_port
 from tests.telephony.sip.endpoint.test_sipp import sipp
-from tests.telephony.sip.phones import ToneHost, endpoint, free_port, needs_sipp, port_of
+from tests.telephony.sip.phones import ToneHost, endpoint, needs_sipp, port_of
 
 CALLS = 200
 PER_SECOND = 20

@@ -17,11 +17,11 @@ from offhook.telephony.sip.network.resolver_io import Resolver, Target
 from offhook.telephony.sip.trunks import keep_alive, trunk_watch
 from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (
     LOOPBACK,
     endpoint,
-    free_port,
     port_of,
     registered,
     write_certificate,

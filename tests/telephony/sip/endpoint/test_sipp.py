@@ -9,7 +9,8 @@ import pytest
 from offhook.media.pcm import RATE_IN
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.telephony.sip.phones import endpoint, free_port, level, needs_sipp, port_of
+from tests.support.ports import free_port
+from tests.telephony.sip.phones import endpoint, level, needs_sipp, port_of
 
 pytestmark = needs_sipp
 
@@ -218,7 +219,7 @@ CAPTURES = Path("/usr/share/sip-tester")
 async def test_speech_and_a_key_of_a_capture_are_heard(tmp_path):
     (tmp_path / "pcap").symlink_to(CAPTURES)
     async with endpoint() as (sip, host):
-        port, media = port_of(sip, "UDP"), free_port() // 2 * 2
+        port, media = port_of(sip, "UDP"), free_port(4)
         calling = asyncio.create_task(
             sipp(
                 tmp_path,

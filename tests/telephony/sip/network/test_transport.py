@@ -22,7 +22,7 @@ from offhook.telephony.sip.messages.message import MAX_MESSAGE_BYTES
 from offhook.telephony.sip.network import stream_io, transport_io, websocket_io
 from offhook.telephony.sip.network.stream_io import client_context
 from offhook.telephony.sip.network.transport_io import Transports, local_address_for
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 
 LOCAL = "127.0.0.1"
 SECONDS = 3.0

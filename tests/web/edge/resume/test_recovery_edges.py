@@ -21,7 +21,7 @@ from offhook.telephony.sip.messages.message import Request, sdp_of
 from offhook.telephony.sip.sessions.saved_dialog import CSEQ_GAP
 from offhook.web.config.config import Config
 from offhook.web.edge.resume import recovery_store_io
-from tests.telephony.sip.phones import free_port
+from tests.support.ports import free_port
 from tests.telephony.sip.scripted_peer import Peer, udp_peer
 from tests.web.edge.resume.test_resume import ResumableEdge, until
 
