@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.engines.random_workers import nemotron, nemotron_config
 from offhook.bench.cpu import resident_mb
 from offhook.bench.process import input_lines, say
 from offhook.media.pcm import RATE_IN, RATE_OUT
@@ -46,29 +47,7 @@ MAX_CALLS = 64
 
 
 def recognizer(progress: Progress) -> Recognizer:
-    import torch
-
-    from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
-    from offhook.pipeline.engine.nemotron.runner import NemotronRunner
-    from offhook.pipeline.engine.nemotron.simulated import (
-        SimulatedLabels,
-        SimulatedNemotron,
-        Speech,
-    )
-    from offhook.pipeline.engine.nemotron.utterance import LabelText
-    from offhook.pipeline.models.nemotron.checkpoint import NEMOTRON_0_6B, random_model
-    from offhook.pipeline.models.nemotron.model import Nemotron
-    from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
-
-    class RandomNemotron(NemotronRecognizer):
-        def _read(self, dtype: torch.dtype) -> tuple[Nemotron, LabelText]:
-            model = random_model(NEMOTRON_0_6B, "cpu", dtype, int8=self._int8)
-            return model, SimulatedLabels()
-
-        def _runner(self, model: Nemotron, streams: int) -> NemotronRunner:
-            return SimulatedNemotron(model, streams, Speech())
-
-    return GatedRecognizer(RandomNemotron(AsrModels("random weights", "cpu"), progress))
+    return nemotron(nemotron_config("0.6B"), AsrModels("random weights", "cpu"), progress)
 
 
 def synthesizer(progress: Progress) -> Synthesizer:

@@ -3,15 +3,15 @@ simulation that takes as long as a cost model says; and voices for it.
 """
 
 import gc
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import Any
 
+import tokenizers
 import torch
+from tokenizers import normalizers, pre_tokenizers
 
-from offhook.bench.speech.texts import FRAMES_PER_TOKEN
+from offhook.bench.speech.texts import LONG_WORD, frames_of, token_id
 from offhook.pipeline.engine.capacity import PAGES_PER_VOICE, PREFIX_PAGES
 from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
 from offhook.pipeline.engine.tts.engine import TtsEngine
@@ -20,6 +20,7 @@ from offhook.pipeline.engine.tts.messages import (
     MIN_FRAMES,
     EngineEvent,
     Launched,
+    Prompt,
     RunnerProtocol,
     Sampling,
     SpeechCost,
@@ -30,6 +31,8 @@ from offhook.pipeline.engine.tts.runner import TtsRunner
 from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS
 from offhook.pipeline.engine.tts.simulated import Simulated, SimulatedRunner
 from offhook.pipeline.models.qwen3.body import DecoderConfig
+from offhook.pipeline.models.qwen3.token_stream import Vocabulary
+from offhook.pipeline.models.qwen3.tokenizer import SPLIT, TextTokenizer
 from offhook.pipeline.models.qwen3_tts.checkpoint import random_model
 from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC, CodecConfig
 from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec
@@ -59,12 +62,18 @@ TINY_CODEC = CodecConfig(
     latent_dim=16,
     decoder_dim=32,
 )
+SPACE = "Ġ"
+"""A space, in the letters of a byte-level BPE."""
 MODELS = {"0.6B": QWEN3_TTS_0_6B, "1.7B": QWEN3_TTS_1_7B, "tiny": TINY}
 SIMULATED_MS = {"0.6B": (3.0, 0.02), "1.7B": (4.0, 0.03), "tiny": (1.0, 0.01)}
 """Of a simulated step: for none, and for each stream in it. Nothing measured."""
 PROMPT_ROWS = (16, 64, 256, 512)
 """Sizes of prefills that are captured; the engine asks for no more at once."""
 NEVER = 1 << 30
+
+
+def codec_config(model: str) -> CodecConfig:
+    return TINY_CODEC if model == "tiny" else QWEN3_CODEC
 
 
 class PlannedCodes:
@@ -90,14 +99,13 @@ class PlannedCodes:
 
 class Planned:
     """A runner whose model seems to know how long its text takes: the first code that it reports is
-    the end in the frame behind FRAMES_PER_TOKEN for each token of the segment, and in none before.
+    the end in the frame behind `frames_of` the tokens of the segment, and in none before.
     `slots`: as many as it owns up to, its own by default."""
 
     def __init__(self, runner: RunnerProtocol, config: TtsConfig, slots: int = 0) -> None:
         self.slots = slots or runner.slots
         self.pages, self.ring, self.max_batch = runner.pages, runner.ring, runner.max_batch
-        self.assign, self.prefill = runner.assign, runner.prefill
-        self.copy, self.decode = runner.copy, runner.decode
+        self.assign, self.copy, self.decode = runner.assign, runner.copy, runner.decode
         self._runner = runner
         self._spent, self._end = config.tts_eos, config.codec_eos
         self._ends = [NEVER] * (runner.slots + 1)
@@ -108,11 +116,20 @@ class Planned:
         self._ends[slot] = NEVER
         self._runner.begin(slot, seed, sampling, reference)
 
+    def prefill(self, prompts: Sequence[Prompt]) -> None:
+        for prompt in prompts:
+            if prompt.rows[-1].text == self._spent:  # a whole text before the frames
+                self._end_after(prompt.slot, len(prompt.rows) - 1)
+        self._runner.prefill(prompts)
+
+    def _end_after(self, slot: int, tokens: int) -> None:
+        self._ends[slot] = max(MIN_FRAMES, frames_of(tokens))
+
     def step(self, steps: Sequence[Step]) -> PlannedCodes:
         ends, spent = self._ends, self._spent
         for slot, text, frame, _ in steps:
             if text == spent:
-                ends[slot] = max(MIN_FRAMES, ceil(FRAMES_PER_TOKEN * frame))
+                self._end_after(slot, frame)
         over = [i for i, (slot, _, frame, _) in enumerate(steps) if frame >= ends[slot]]
         return PlannedCodes(self._runner.step(steps), over, self._end)
 
@@ -196,7 +213,7 @@ def ready(
     dtype = dtype_of(device)
     with torch.inference_mode():
         weights = random_model(config, device, dtype)
-        codec = random_codec(TINY_CODEC if model == "tiny" else QWEN3_CODEC, device, dtype)
+        codec = random_codec(codec_config(model), device, dtype)
     # Fewer sizes than the engine captures when it serves.
     slots = streams + PREFIX_SLOTS
     runner = TtsRunner(weights, codec, slots, pages, batches=buckets, prompts=PROMPT_ROWS)
@@ -210,21 +227,42 @@ def ready(
 # --- voices ---
 
 
-class _Words:
-    """In place of a tokenizer: a token a word."""
+class _WordVocabulary(Vocabulary):
+    """A token a word or punctuation mark, and two for a long word; ids are without meaning."""
+
+    def __init__(self, config: TtsConfig) -> None:
+        self.bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
+        self.bpe.normalizer = normalizers.NFC()
+        cut = pre_tokenizers.Split(tokenizers.Regex(SPLIT), behavior="isolated")
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        self.bpe.pre_tokenizer = pre_tokenizers.Sequence([cut, to_bytes])
+        self._config = config
+
+    def merge(self, letters: str) -> list[tuple[int, str]]:
+        at = len(letters) // 2 if len(letters.lstrip(SPACE)) >= LONG_WORD else len(letters)
+        parts = filter(None, (letters[:at], letters[at:]))
+        return [(token_id(part, self._config), part) for part in parts]
+
+    def certain(self, letters: str) -> list[tuple[int, str]]:
+        return []  # the word may be long
+
+
+class WordTokenizer(TextTokenizer):
+    """In place of the model's tokenizer, which is of the checkpoint."""
 
     im_start, im_end = 1, 2
 
     def __init__(self, config: TtsConfig) -> None:
-        self._tokens = min(config.tts_bos, config.tts_eos, config.tts_pad)
+        self.vocabulary = _WordVocabulary(config)
 
     def encode(self, text: str) -> list[int]:
-        return [zlib.crc32(word.encode()) % self._tokens for word in text.split()]
+        pieces = self.vocabulary.bpe.pre_tokenizer.pre_tokenize_str(text)
+        return [id for letters, _ in pieces for id, _ in self.vocabulary.merge(letters)]
 
 
 def usual_voices(config: TtsConfig) -> list[VoicePrompt]:
     """The model's own, in English."""
-    tokenizer = _Words(config)
+    tokenizer = WordTokenizer(config)
     return [named_voice(config, tokenizer, name, "en") for name in sorted(config.speakers)]
 
 
@@ -234,7 +272,7 @@ def new_voice(config: TtsConfig, number: int) -> VoicePrompt:
     instructions = f"Speak warmly and without haste, like somebody who has read {number} books."
     name = sorted(config.speakers)[number % len(config.speakers)]
     told = instructions if follows_instructions(config) else ""
-    voice = named_voice(config, _Words(config), name, "en", told)
+    voice = named_voice(config, WordTokenizer(config), name, "en", told)
     return replace(voice, key=("new", number))
 
 

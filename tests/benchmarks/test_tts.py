@@ -25,6 +25,8 @@ from offhook.pipeline.engine.tts.messages import (  # noqa: E402
     FRAME_SAMPLES,
     Ended,
     EngineEvent,
+    Prompt,
+    PromptPosition,
     Reason,
     Sampling,
     Spoken,
@@ -114,6 +116,16 @@ def test_a_segment_ends_where_its_text_says_and_nowhere_before(tokens: int) -> N
             ends.append(own == config.codec_eos)
         assert ends.index(True) == frames_of(count)
         assert all(ends[frames_of(count) :])
+
+
+def test_a_text_before_its_frames_ends_where_it_says_too() -> None:
+    config = QWEN3_TTS_0_6B
+    planned = Planned(Ending(), config)  # type: ignore[arg-type]
+    planned.begin(2, 1, Sampling())
+    rows = [PromptPosition(token, config.codec_pad) for token in (5, 6, 7, config.tts_eos)]
+    planned.prefill([Prompt(2, 9, rows)])
+    steps = [planned.step([Step(2, config.tts_pad, frame, 13 + frame)])() for frame in range(20)]
+    assert [codes[0] == config.codec_eos for codes in steps].index(True) == frames_of(3)
 
 
 def test_floors_are_those_of_the_published_sizes() -> None:

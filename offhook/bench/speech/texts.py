@@ -65,7 +65,7 @@ def words(text: str, config: "TtsConfig") -> list[Word]:
         mark = word[len(bare) :]
         count = 1 + (len(bare) >= LONG_WORD) + bool(mark)
         ends = Break.WORD if not mark else Break.CLAUSE if mark in ",;:" else Break.SENTENCE
-        ids = [_id(f"{word}{i}", config) for i in range(count)]
+        ids = [token_id(f"{word}{i}", config) for i in range(count)]
         found.append(Word(f"{word} ", ids, ends))
     return found
 
@@ -79,11 +79,11 @@ def even_words(count: int, sentence: int, config: "TtsConfig") -> list[Word]:
         ends = Break.SENTENCE if full else Break.CLAUSE if comma else Break.WORD
         word = ("tree", "stone", "river", "small", "bird", "light")[i % 6]
         text = f"{word}{'.' if full else ',' if comma else ''} "
-        found.append(Word(text, [_id(word, config)], ends))
+        found.append(Word(text, [token_id(word, config)], ends))
     return found
 
 
-def _id(text: str, config: "TtsConfig") -> int:
+def token_id(text: str, config: "TtsConfig") -> int:
     """Returns a token id without special meaning for the model."""
     return zlib.crc32(text.encode()) % min(config.tts_bos, config.tts_eos, config.tts_pad)
 

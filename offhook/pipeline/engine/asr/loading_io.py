@@ -9,6 +9,7 @@ import torch
 from loguru import logger
 
 from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
+from offhook.pipeline.engine.asr.engine import Tokenizer as AsrTokenizer
 from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
 from offhook.pipeline.engine.asr.recognition import Recognition
 from offhook.pipeline.engine.asr.runner import (
@@ -97,7 +98,7 @@ class Loading:
         gc.freeze()  # the models are never garbage: exclude them from collection
         return recognition
 
-    def _read(self, name: str) -> tuple[Qwen3Asr, Tokenizer]:
+    def _read(self, name: str) -> tuple[Qwen3Asr, AsrTokenizer]:
         folder = hub_io.find(name, self._bar.reading(name), self.models.hub)
         tokenizer = Tokenizer.load(folder)
         model = asr_checkpoint.load_model(folder, self.device, self._dtype)
@@ -111,13 +112,13 @@ class Loading:
         self,
         name: str,
         model: Qwen3Asr,
-        tokenizer: Tokenizer,
+        tokenizer: AsrTokenizer,
         streams: int,
         pages: int,
         share: float,
         alone: bool = True,
     ) -> Callable[[Callable[[TextUpdate], None]], AsrEngine]:
-        runner = Runner(model, streams + MAX_FILES, pages, alone=alone)
+        runner = self._runner(model, tokenizer, streams + MAX_FILES, pages, alone)
         runner.warm_up(self._bar.warming(share))
         cost = measured_cost(runner)
         logger.info(
@@ -126,8 +127,13 @@ class Loading:
         most = (streams, MAX_FILES, MAX_BATCH, TOKEN_LADDER[-1])
         return lambda tell: AsrEngine(runner, tokenizer, pages, cost, *most, tell)
 
+    def _runner(
+        self, model: Qwen3Asr, tokenizer: AsrTokenizer, streams: int, pages: int, alone: bool
+    ) -> Runner:
+        return Runner(model, streams, pages, alone=alone)
 
-def _same_text(one: Tokenizer, other: Tokenizer) -> bool:
+
+def _same_text(one: AsrTokenizer, other: AsrTokenizer) -> bool:
     sample = "language English 0123456789 The quick brown fox, naïve café, 你好世界, привет."
     return one.encode(sample) == other.encode(sample) and one.asr_text == other.asr_text
 

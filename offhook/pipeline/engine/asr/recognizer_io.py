@@ -13,11 +13,12 @@ class Qwen3Recognizer(EngineRecognizer):
 
     languages = tuple(NAMES)
     """BCP 47 tags."""
+    loading: type[Loading] = Loading
 
     def __init__(
         self, models: AsrModels, progress: Progress = lambda fraction, doing: None
     ) -> None:
-        self._loading = Loading(models, progress)
+        self._loading = self.loading(models, progress)
         names = " + ".join(filter(None, (models.model, models.final_model)))
         super().__init__(f"Qwen3-ASR ({names})", self._loading.load)
 

@@ -24,6 +24,7 @@ from offhook.pipeline.engine.tts.messages import (
     Piece,
     Prompt,
     PromptPosition,
+    RunnerProtocol,
     Sampling,
     SpeechCost,
     Step,
@@ -87,10 +88,14 @@ class TtsLoading:
             *(self.models.model, streams, pages, cost.steps[0][1], cost.steps[-1][1]),
             *(cost.steps[-1][0], cost.codec_ms),
         )
-        engine = TtsEngine(runner, self.config, cost, tell, prefix_pages)
+        engine = TtsEngine(self._driven(runner), self.config, cost, tell, prefix_pages)
         gc.collect()
         gc.freeze()  # the models are never garbage: exclude them from collection
         return engine
+
+    def _driven(self, runner: TtsRunner) -> RunnerProtocol:
+        """Returns the runner as the engine drives it."""
+        return runner
 
     def sampling(self) -> Sampling:
         """Returns the checkpoint's generation settings."""

@@ -36,13 +36,14 @@ class Qwen3Synthesizer(EngineSynthesizer[WordTokens, EngineEvent]):
     store: VoiceStore | None = None
     """The voices and their clones; None until `start` has finished."""
     cloning: Cloning | None = None
+    loading: type[TtsLoading] = TtsLoading
 
     def __init__(
         self, models: TtsModels, progress: Progress = lambda fraction, doing: None
     ) -> None:
         super().__init__(f"Qwen3-TTS ({models.model})", models.audio_cache)
         self._models = models
-        self._loading = TtsLoading(models, progress)
+        self._loading = self.loading(models, progress)
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="voice encoder")
         self._sampling = Sampling()
         # Owned by the inference thread:

@@ -1,0 +1,220 @@
+"""Workers whose models have random weights of the real size, for benchmarks through sockets.
+
+    python -m benchmarks.engines.random_workers asr|tts|nemotron --model 0.6B|1.7B|tiny \\
+        --listen HOST:PORT [--max-streams N]
+
+asr         Qwen3-ASR; the tokens of a text are scripted (see engine/asr/simulated.py)
+tts         Qwen3-TTS; a token takes 3.5 frames of 80 ms to say (see tts_runners.Planned), and its
+            sound is noise
+nemotron    Nemotron, in 0.6B or tiny; its labels are scripted (see engine/nemotron/simulated.py)
+
+Everything else is `offhook worker`: routes, admission, engines, CUDA graphs. A JSON line on
+standard output gives the address when the worker listens, and another says when it has loaded. The
+model tiny is as large as a test needs, and runs on a CPU.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from loguru import logger
+
+from offhook.pipeline.engine import capacity
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
+from offhook.pipeline.speech.recognizer import Progress, Recognizer
+from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.web.config.config import Log
+from offhook.web.http.listening_io import Address, Runner, listener
+from offhook.web.process.logs import set_up
+from offhook.web.process.stop_io import Stop, first_of
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
+from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve
+
+if TYPE_CHECKING:
+    from offhook.pipeline.models.nemotron.model import NemotronConfig
+    from offhook.pipeline.models.qwen3_asr.model import AsrConfig
+
+ENGINES = {"asr": "qwen3-asr", "tts": "qwen3-tts", "nemotron": "nemotron"}
+MODELS = ("0.6B", "1.7B", "tiny")
+MAX_STREAMS = 1024
+
+
+def asr_config(model: str) -> "AsrConfig":
+    from offhook.pipeline.models.qwen3_asr.model import (
+        QWEN3_ASR_0_6B,
+        QWEN3_ASR_1_7B,
+        AsrConfig,
+        AsrDecoderConfig,
+        EncoderConfig,
+    )
+
+    tiny = AsrConfig(
+        EncoderConfig(d_model=32, layers=2, heads=2, ffn=48, output_dim=24, conv_channels=8),
+        AsrDecoderConfig(24, 40, layers=2, heads=2, kv_heads=1, head_dim=16),
+    )
+    return {"0.6B": QWEN3_ASR_0_6B, "1.7B": QWEN3_ASR_1_7B, "tiny": tiny}[model]
+
+
+def qwen3_asr(model: str, progress: Progress) -> Recognizer:
+    from offhook.pipeline.engine.asr.engine import Tokenizer
+    from offhook.pipeline.engine.asr.loading_io import Loading
+    from offhook.pipeline.engine.asr.recognizer_io import Qwen3Recognizer
+    from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
+    from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
+    from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
+    from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
+
+    class RandomLoading(Loading):
+        def _read(self, name: str) -> tuple[Qwen3Asr, Tokenizer]:
+            return random_model(asr_config(model), self.device, self._dtype), WordTokenizer()
+
+        def _runner(
+            self, model: Qwen3Asr, tokenizer: Tokenizer, streams: int, pages: int, alone: bool
+        ) -> SimulatedRunner:
+            assert isinstance(tokenizer, WordTokenizer)
+            return SimulatedRunner(model, streams, pages, tokenizer, Simulation())
+
+    class RandomQwen3(Qwen3Recognizer):
+        loading = RandomLoading
+
+    return GatedRecognizer(RandomQwen3(AsrModels(f"random weights, {model}"), progress))
+
+
+def nemotron(config: "NemotronConfig", models: AsrModels, progress: Progress) -> Recognizer:
+    import torch
+
+    from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
+    from offhook.pipeline.engine.nemotron.runner import NemotronRunner
+    from offhook.pipeline.engine.nemotron.simulated import (
+        SimulatedLabels,
+        SimulatedNemotron,
+        Speech,
+    )
+    from offhook.pipeline.engine.nemotron.utterance import LabelText
+    from offhook.pipeline.models.nemotron.checkpoint import random_model
+    from offhook.pipeline.models.nemotron.model import Nemotron
+    from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
+
+    class RandomNemotron(NemotronRecognizer):
+        def _read(self, dtype: torch.dtype) -> tuple[Nemotron, LabelText]:
+            model = random_model(config, self._device, dtype, int8=self._int8)
+            return model, SimulatedLabels()
+
+        def _runner(self, model: Nemotron, streams: int) -> NemotronRunner:
+            return SimulatedNemotron(model, streams, Speech())
+
+    return GatedRecognizer(RandomNemotron(models, progress))
+
+
+def nemotron_config(model: str) -> "NemotronConfig":
+    """Raises ValueError for 1.7B, which Nemotron does not have."""
+    from offhook.pipeline.models.nemotron.checkpoint import NEMOTRON_0_6B
+    from offhook.pipeline.models.nemotron.model import EncoderConfig
+
+    if model == "1.7B":
+        raise ValueError("Nemotron has 0.6B parameters")
+    if model == "0.6B":
+        return NEMOTRON_0_6B
+    encoder = EncoderConfig(hidden_size=32, layers=2, heads=2, ffn=48, subsampling_channels=8)
+    return replace(NEMOTRON_0_6B, encoder=encoder, predictor_size=24)
+
+
+def qwen3_tts(model: str, progress: Progress) -> Synthesizer:
+    import torch
+
+    from benchmarks.engines.tts_runners import MODELS, Planned, WordTokenizer, codec_config
+    from offhook.pipeline.engine.tts.loading_io import TtsLoading
+    from offhook.pipeline.engine.tts.messages import RunnerProtocol
+    from offhook.pipeline.engine.tts.runner import TtsRunner
+    from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Synthesizer
+    from offhook.pipeline.models.qwen3_tts.checkpoint import random_model
+    from offhook.pipeline.models.qwen3_tts.codec import Codec
+    from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec
+
+    class RandomLoading(TtsLoading):
+        def _read(self) -> Codec:
+            self.config = MODELS[model]
+            self.tokenizer = WordTokenizer(self.config)
+            self.encode = None
+            with torch.inference_mode():
+                self.model = random_model(self.config, self.device, self._dtype)
+                return random_codec(codec_config(model), self.device, self._codec_dtype)
+
+        def _driven(self, runner: TtsRunner) -> RunnerProtocol:
+            return Planned(runner, self.config)
+
+    class RandomQwen3(Qwen3Synthesizer):
+        loading = RandomLoading
+
+    models = TtsModels(f"random weights, {model}", audio_cache=NO_CACHE)
+    return RandomQwen3(models, progress)
+
+
+def worker(kind: str, model: str, settings: WorkerSettings) -> Worker[Any]:
+    """Returns a worker of the kind asr, tts or nemotron. Raises ValueError for a model that there
+    is not."""
+    if kind == "tts":
+        return Worker(settings, lambda told: qwen3_tts(model, told), TtsMetrics())
+    if kind == "asr":
+        return Worker(settings, lambda told: qwen3_asr(model, told), AsrMetrics())
+    config, models = nemotron_config(model), AsrModels(f"random weights, {model}")
+    return Worker(settings, lambda told: nemotron(config, models, told), AsrMetrics())
+
+
+def say(**fields: Any) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.engines.random_workers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("kind", choices=tuple(ENGINES))
+    parser.add_argument("--model", choices=MODELS, default="0.6B")
+    parser.add_argument("--listen", default="127.0.0.1:7870", metavar="HOST:PORT")
+    parser.add_argument("--max-streams", type=int, default=MAX_STREAMS, metavar="N")
+    parser.add_argument("--drain-seconds", type=float, default=0.0)
+    parser.add_argument("--log-level", default="INFO")
+    a = parser.parse_args(argv)
+    set_up(Log.model_validate({"level": a.log_level}))
+    # The engine takes memory for no more streams than these, so that two workers share a GPU.
+    capacity.MAX_STREAMS = capacity.MAX_VOICES = a.max_streams
+    address = Address.parse(a.listen)
+    settings = WorkerSettings(
+        ENGINES[a.kind],
+        f"random weights, {a.model}",
+        a.max_streams,
+        drain_seconds=a.drain_seconds,
+        local=address.local,
+        audio_cache=NO_CACHE,
+    )
+
+    async def work() -> None:
+        stop = Stop()
+        stop.on_signals()
+        serving = worker(a.kind, a.model, settings)
+
+        async def listen(runner: Runner) -> str:
+            where = await listener(address)(runner)
+            say(listening=where)
+            return where
+
+        async def tell_ready() -> None:
+            await serving.loading
+            say(ready=True)
+            await stop.end.wait()
+
+        await first_of(serve(serving, listen, stop), tell_ready())
+
+    if not address.local:
+        logger.warning("anyone who can reach this worker may use it")
+    run_to_end(work())
+
+
+if __name__ == "__main__":
+    main()
