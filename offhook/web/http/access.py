@@ -59,6 +59,7 @@ class Role(Enum):
 ROUTES: Mapping[str, Role] = {
     "healthz": Role.PROBE,
     "readyz": Role.PROBE,
+    "health": Role.PROBE,
     "": Role.PUBLIC,  # the page
     "page": Role.PUBLIC,
     "embed.js": Role.PUBLIC,

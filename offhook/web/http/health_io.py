@@ -1,4 +1,4 @@
-"""GET /healthz, /readyz and /metrics, which every server has."""
+"""GET /healthz, /readyz and /metrics, which every server has, and /health for clients of vLLM."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,4 +40,5 @@ def add_health_routes(app: web.Application, health: Health) -> None:
     app[HEALTH] = health
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
+    app.router.add_get("/health", readyz)  # vLLM listens when it is ready
     app.router.add_get("/metrics", metrics)

@@ -155,6 +155,7 @@ async def test_not_ready_before_the_engines_are_loaded_and_while_draining(client
         response = await early.get("/readyz")
         assert response.status == 503
         assert (await response.json())["ready"] is False
+        assert (await early.get("/health")).status == 503
         assert (await (await early.get("/status")).json())["answers"] is None
         response = await early.post("/start", json={})
         assert "being loaded" in await refused(response, 503)

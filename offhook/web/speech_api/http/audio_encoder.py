@@ -15,6 +15,8 @@ from typing import IO, Any, Literal, cast, get_args
 from offhook.media.pcm import RATE_OUT, Pcm
 
 Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
+RAW: tuple[Format, ...] = ("pcm", "wav")
+"""Formats of plain samples."""
 FORMATS: tuple[Format, ...] = get_args(Format)
 MEDIA_TYPES: dict[Format, str] = {
     "mp3": "audio/mpeg",
@@ -179,6 +181,11 @@ class _OneWay(io.RawIOBase):
 def one_way(take: Callable[[bytes], object]) -> IO[bytes]:
     """Returns a file that cannot seek and passes each chunk written to `take`."""
     return cast(IO[bytes], _OneWay(take))
+
+
+def is_quick(form: Format, faster: float) -> bool:
+    """Returns whether encoding takes less time than handing it to another thread."""
+    return form in RAW and faster == 1
 
 
 class StreamEncoder:

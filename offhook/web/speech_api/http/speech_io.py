@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from io import SEEK_END
 from tempfile import SpooledTemporaryFile
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from aiohttp import web
 from loguru import logger
@@ -26,6 +26,7 @@ from offhook.web.speech_api.http.audio_encoder import (
     MEDIA_TYPES,
     Format,
     StreamEncoder,
+    is_quick,
     open_encoder,
 )
 from offhook.web.speech_api.http.speech_request import MAX_BODY_BYTES, SpeechRequest
@@ -43,6 +44,8 @@ BLOCK_BYTES = 1 << 18
 CHARS_PER_TOKEN = 4
 TOKENS_PER_S = 12.5
 """`usage` assumes English text and Qwen3-TTS's token rate, whichever engine is used."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass
@@ -220,14 +223,16 @@ class _Response:
         self._wrapped = _delta if events else bytes
 
     async def as_made(self) -> web.StreamResponse:
-        # FFmpeg is loaded while the engine produces the first audio.
         wanted = self._wanted
-        encoder = await asyncio.to_thread(StreamEncoder, wanted.response_format, wanted.faster)
+        form = wanted.response_format, wanted.faster
+        run = _here if is_quick(*form) else asyncio.to_thread
+        # FFmpeg is loaded while the engine produces the first audio.
+        encoder = await run(StreamEncoder, *form)
         sound: Pcm | None = await self._first()
         await self._response.prepare(self._request)
         try:
             while sound is not None:
-                await self._send(await asyncio.to_thread(encoder.push, sound))
+                await self._send(await run(encoder.push, sound))
                 sound = await self._next()
         except (EngineError, ApiError) as error:
             if wanted.stream_format == "audio":
@@ -236,7 +241,7 @@ class _Response:
             fault = {"type": "error", **fault_of(error, self._context.id).as_dict()}
             await self._write(b"event: error\n" + _event(fault))
             return self._response
-        await self._send(await asyncio.to_thread(encoder.finish))
+        await self._send(await run(encoder.finish))
         self._context.stages.mark("encoded")
         if wanted.stream_format == "sse":
             await self._write(_event(self._done()))
@@ -295,6 +300,10 @@ class _Response:
             "seconds": round(seconds, 3),
             "latency": self._context.stages.as_dict(),
         }
+
+
+async def _here(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return work(*args, **kwargs)
 
 
 def _delta(data: bytes) -> bytes:

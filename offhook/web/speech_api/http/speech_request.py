@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic.dataclasses import dataclass
 
+from offhook.pipeline.speech.streams.languages import CODES
 from offhook.pipeline.speech.synthesizer import (
     MAX_INSTRUCTIONS_CHARS,
     MAX_SEED,
@@ -48,7 +49,10 @@ OPENAI_VOICES = frozenset(
 """OpenAI's voices, which map to the engine's default voice unless it has one of that name."""
 
 StreamFormat = Literal["audio", "sse"]
-_LANGUAGE = re.compile("([a-z]{2,3})(-[A-Za-z]{2,4})?")
+_NAMED = {"Auto": "", **CODES}
+"""Languages by the names in which Qwen3-TTS has them; clients of vLLM-Omni send those."""
+_NAME = "|".join(f"[{name[0]}{name[0].lower()}]{name[1:]}" for name in _NAMED)
+_LANGUAGE = re.compile(f"([a-z]{{2,3}})(-[A-Za-z]{{2,4}})?|{_NAME}")
 
 
 def _not_blank(text: str) -> str:
@@ -68,11 +72,11 @@ def _name(value: object) -> object:
 
 
 def _of_tag(text: str) -> str:
-    """Returns the language of a tag such as en-US."""
+    """Returns the code of a tag such as en-US or of a name such as English."""
     found = _LANGUAGE.fullmatch(text)
     if text and not found:
         raise expected("a code such as 'en'")
-    return found[1] if found else ""
+    return found[1] or _NAMED[text.capitalize()] if found else ""
 
 
 VOICE_NAME = {"type": "string", "maxLength": MAX_VOICE_CHARS, "pattern": PLAIN}
@@ -113,7 +117,9 @@ class SpeechRequest:
         AfterValidator(_of_tag),
         Field(json_schema_extra={"pattern": f"^({_LANGUAGE.pattern})?$"}),
     ] = ""
-    """ISO 639 code; empty: detected from the text."""
+    """ISO 639 code, BCP 47 tag or English name; empty or "Auto": detected from the text."""
+    non_streaming_mode: bool = True
+    """Whether the voice knows the whole text before it begins, as vLLM-Omni calls it."""
     normalise: bool = True
     seed: Annotated[
         int | None, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_SEED})
@@ -130,7 +136,7 @@ class SpeechRequest:
                 normalise=self.normalise,
                 live=self.stream,
                 seed=self.seed,
-                whole_text=True,
+                whole_text=self.non_streaming_mode,
             )
         except ValueError as error:
             raise ApiError(400, str(error), str(error).partition(" ")[0]) from error

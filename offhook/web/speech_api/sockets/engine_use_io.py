@@ -34,6 +34,10 @@ class EngineUse:
         return {"id": server.id, "version": __version__, "free": server.free(self._kind)}
 
     @property
+    def request_id(self) -> str:
+        return self._context.id
+
+    @property
     def engine(self) -> str:
         return self.server.name(self._kind)
 

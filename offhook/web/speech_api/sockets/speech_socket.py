@@ -127,7 +127,7 @@ class Requests:
         if request.faster != 1 or request.stream_format != "audio":
             words = "on this socket speed is 0.5..2, and sound comes as binary messages"
             raise ApiError(400, words)
-        options = request.voice_options(_voice(request.voice, self._voices()))
+        options = request.voice_options(known_voice(request.voice, self._voices()))
         return Say(request.input, options)
 
     def to_text(self, message: ServerMessage | Fault) -> str | None:
@@ -195,7 +195,8 @@ def _event(table: dict[str, Any]) -> Command:
     return _EVENTS[event]
 
 
-def _voice(name: str, voices: Sequence[str]) -> str:
+def known_voice(name: str, voices: Sequence[str]) -> str:
+    """Resolves a voice name in any case."""
     try:
         return find_voice(name, voices)
     except ApiError:

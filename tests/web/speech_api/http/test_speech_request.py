@@ -57,6 +57,18 @@ def test_every_field_is_taken() -> None:
     assert not parse(body(stream=False)).voice_options("").live
 
 
+@pytest.mark.parametrize(
+    ("name", "code"), [("English", "en"), ("chinese", "zh"), ("Auto", ""), ("auto", ""), ("", "")]
+)
+def test_a_language_may_be_given_by_name(name: str, code: str) -> None:
+    assert parse(body(language=name)).language == code
+
+
+def test_the_voice_knows_the_whole_text_unless_asked_not_to() -> None:
+    assert parse(body()).voice_options("").whole_text
+    assert not parse(body(non_streaming_mode=False)).voice_options("").whole_text
+
+
 def test_null_is_as_if_absent() -> None:
     names = ("model", "voice", "instructions", "response_format", "speed", "stream_format")
     more = ("stream", "language", "normalise", "seed")
@@ -105,7 +117,9 @@ def test_speeds_beyond_the_engines_are_made_of_its_sound(
         ({"stream_format": "base64"}, "stream_format", '"base64", not audio or sse'),
         ({"stream": 1}, "stream", "stream is 1, not true or false"),
         ({"stream": False, "stream_format": "sse"}, "stream", "is a stream"),
-        ({"language": "English"}, "language", "\"English\", not a code such as 'en'"),
+        ({"language": "Englisch"}, "language", "\"Englisch\", not a code such as 'en'"),
+        ({"language": "ENGLISH"}, "language", "not a code such as 'en'"),
+        ({"non_streaming_mode": 0}, "non_streaming_mode", "is 0, not true or false"),
         ({"normalise": "yes"}, "normalise", '"yes", not true or false'),
         ({"seed": -1}, "seed", "seed is -1"),
         ({"seed": 1.0}, "seed", "seed is 1.0, not a whole number"),

@@ -93,7 +93,7 @@ def test_the_first_message_decides_how_a_client_speaks(
         ({"text": "Hello"}, "input is missing"),
         ({"input": "Hi", "texture": 1}, "there is no field"),
         ({"input": "Hi", "voice": 3}, "voice is 3"),
-        ({"input": "Hi", "language": "english"}, "language is"),
+        ({"input": "Hi", "language": "englisch"}, "language is"),
         ({"input": "Hi", "speed": 3}, "speed is 0.5..2"),
         ({"input": "Hi", "model": "whisper-1"}, "no model"),
         ({"input": "Hi", "response_format": "mp3"}, "response_format is"),
