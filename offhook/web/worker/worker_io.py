@@ -103,7 +103,8 @@ class Worker(SpeechServer, Generic[E]):
         handle: EngineHandle[Any] = EngineHandle(
             lambda: asyncio.shield(self.loading), lambda: settings.engine, lambda: settings.model
         )
-        speech, most = Speech(streams=settings.max_streams), settings.max_streams
+        most = settings.max_streams
+        speech = Speech(streams=most, speeches=most)
         super().__init__(
             speech,
             handle if self.kind == "transcription" else None,

@@ -151,6 +151,21 @@ async def test_what_is_configured_reaches_the_child() -> None:
 # --- as a server of its own ---
 
 
+async def test_a_worker_speaks_as_many_requests_at_once_as_it_has_streams() -> None:
+    speller = Speller()
+    speller.may_speak.clear()
+    async with serving(lambda told: speller, max_streams=40) as (client, _):
+        sound = {"input": TEXT, "response_format": "pcm"}
+        async with asyncio.TaskGroup() as group:
+            posts = [client.post("/v1/audio/speech", json=sound) for _ in range(40)]
+            answers = [group.create_task(post.__aenter__()) for post in posts]
+            await until(lambda: len(speller.replies) == 40)
+            speller.may_speak.set()
+        for answer in answers:
+            heard = np.frombuffer(await answer.result().read(), "<i2")
+            assert spelt(heard) == TEXT.replace(" ", "")
+
+
 async def test_the_command_serves_and_ends_when_told(tmp_path: Path) -> None:
     async with command(tmp_path, "tts", at_hand("embedded"), "127.0.0.1:0") as (url, process):
         synthesizer = RemoteSynthesizer(url)
