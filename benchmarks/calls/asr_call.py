@@ -44,12 +44,10 @@ from offhook.pipeline.conversation.user_turn_io import (
 from offhook.pipeline.engine.asr.engine import AsrEngine
 from offhook.pipeline.engine.asr.loading_io import (
     COST_STREAMS,
-    MAX_BATCH,
     Loading,
     measured_cost,
 )
 from offhook.pipeline.engine.asr.recognition import Recognition
-from offhook.pipeline.engine.asr.runner import TOKEN_LADDER
 from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
 from offhook.pipeline.engine.asr.word_times_io import Command
 from offhook.pipeline.engine.asr_models import AsrModels, Device
@@ -86,7 +84,7 @@ class RandomWeights(Loading):
         pages = self._streams * PAGES_PER_STREAM + 1
         runner = SimulatedRunner(weights, self._streams, pages, words, Simulation())
         runner.warm_up()
-        cost, most = measured_cost(runner), (self._streams, 0, MAX_BATCH, TOKEN_LADDER[-1])
+        cost, most = measured_cost(runner), (self._streams, 0, runner.max_batch, runner.max_tokens)
         return Recognition(tell, lambda told: AsrEngine(runner, words, pages, cost, *most, told))
 
 

@@ -23,9 +23,9 @@ import torch
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
-from offhook.pipeline.engine.asr.loading_io import MAX_BATCH, measured_cost
+from offhook.pipeline.engine.asr.loading_io import measured_cost, measured_streams
 from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
-from offhook.pipeline.engine.asr.runner import TOKEN_LADDER, WINDOW_TOKENS, Runner
+from offhook.pipeline.engine.asr.runner import WINDOW_TOKENS, Runner
 from offhook.pipeline.engine.asr.scheduler import FIRST_UPDATE_MS
 from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
 from offhook.pipeline.engine.graphs import Pending
@@ -71,7 +71,7 @@ def make_engine(
     runner: SimulatedRunner, tell: Callable[[TextUpdate], None], live: int, files: int = 0
 ) -> AsrEngine:
     cost = measured_cost(runner)
-    most = (MAX_BATCH, TOKEN_LADDER[-1])
+    most = (runner.max_batch, runner.max_tokens)
     return AsrEngine(runner, WordTokenizer(), runner.pages, cost, live, files, *most, tell)
 
 
@@ -419,6 +419,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         points = [float(p) for p in arguments.points.split(",")]
         update(runner, arguments.model, arguments.update_ms, points)
     if "streams" in parts:
+        say("admitted", model=arguments.model, streams=measured_streams(runner))
         for count, update_ms in loads:
             for files in sorted({0, arguments.files}):
                 streams(runner, arguments.model, count, update_ms, arguments.seconds, files)

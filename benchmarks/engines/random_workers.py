@@ -1,7 +1,7 @@
 """Workers whose models have random weights of the real size, for benchmarks through sockets.
 
     python -m benchmarks.engines.random_workers asr|tts|nemotron --model 0.6B|1.7B|tiny \\
-        --listen HOST:PORT [--max-streams N]
+        --listen HOST:PORT [--max-streams N] [--memory-share SHARE]
 
 asr         Qwen3-ASR; the tokens of a text are scripted (see engine/asr/simulated.py)
 tts         Qwen3-TTS; a token takes 3.5 frames of 80 ms to say (see tts_runners.Planned), and its
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
-from offhook.pipeline.engine import capacity
 from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.capacity import SHARED
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.recognizer import Progress, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 ENGINES = {"asr": "qwen3-asr", "tts": "qwen3-tts", "nemotron": "nemotron"}
 MODELS = ("0.6B", "1.7B", "tiny")
-MAX_STREAMS = 1024
 
 
 def asr_config(model: str) -> "AsrConfig":
@@ -58,29 +57,31 @@ def asr_config(model: str) -> "AsrConfig":
     return {"0.6B": QWEN3_ASR_0_6B, "1.7B": QWEN3_ASR_1_7B, "tiny": tiny}[model]
 
 
-def qwen3_asr(model: str, progress: Progress) -> Recognizer:
+def qwen3_asr(models: AsrModels, size: str, progress: Progress) -> Recognizer:
     from offhook.pipeline.engine.asr.engine import Tokenizer
     from offhook.pipeline.engine.asr.loading_io import Loading
     from offhook.pipeline.engine.asr.recognizer_io import Qwen3Recognizer
     from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
+    from offhook.pipeline.engine.capacity import MAX_FILES, HearingPlan
     from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
     from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
     from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 
     class RandomLoading(Loading):
         def _read(self, name: str) -> tuple[Qwen3Asr, Tokenizer]:
-            return random_model(asr_config(model), self.device, self._dtype), WordTokenizer()
+            return random_model(asr_config(size), self.device, self._dtype), WordTokenizer()
 
         def _runner(
-            self, model: Qwen3Asr, tokenizer: Tokenizer, streams: int, pages: int, alone: bool
+            self, model: Qwen3Asr, tokenizer: Tokenizer, plan: HearingPlan, alone: bool
         ) -> SimulatedRunner:
             assert isinstance(tokenizer, WordTokenizer)
-            return SimulatedRunner(model, streams, pages, tokenizer, Simulation())
+            slots = plan.streams + MAX_FILES
+            return SimulatedRunner(model, slots, plan.pages, tokenizer, Simulation())
 
     class RandomQwen3(Qwen3Recognizer):
         loading = RandomLoading
 
-    return GatedRecognizer(RandomQwen3(AsrModels(f"random weights, {model}"), progress))
+    return GatedRecognizer(RandomQwen3(models, progress))
 
 
 def nemotron(config: "NemotronConfig", models: AsrModels, progress: Progress) -> Recognizer:
@@ -122,7 +123,7 @@ def nemotron_config(model: str) -> "NemotronConfig":
     return replace(NEMOTRON_0_6B, encoder=encoder, predictor_size=24)
 
 
-def qwen3_tts(model: str, progress: Progress) -> Synthesizer:
+def qwen3_tts(models: TtsModels, size: str, progress: Progress) -> Synthesizer:
     import torch
 
     from benchmarks.engines.tts_runners import MODELS, Planned, WordTokenizer, codec_config
@@ -136,12 +137,12 @@ def qwen3_tts(model: str, progress: Progress) -> Synthesizer:
 
     class RandomLoading(TtsLoading):
         def _read(self) -> Codec:
-            self.config = MODELS[model]
+            self.config = MODELS[size]
             self.tokenizer = WordTokenizer(self.config)
             self.encode = None
             with torch.inference_mode():
                 self.model = random_model(self.config, self.device, self._dtype)
-                return random_codec(codec_config(model), self.device, self._codec_dtype)
+                return random_codec(codec_config(size), self.device, self._codec_dtype)
 
         def _driven(self, runner: TtsRunner) -> RunnerProtocol:
             return Planned(runner, self.config)
@@ -149,18 +150,22 @@ def qwen3_tts(model: str, progress: Progress) -> Synthesizer:
     class RandomQwen3(Qwen3Synthesizer):
         loading = RandomLoading
 
-    models = TtsModels(f"random weights, {model}", audio_cache=NO_CACHE)
     return RandomQwen3(models, progress)
 
 
-def worker(kind: str, model: str, settings: WorkerSettings) -> Worker[Any]:
+def worker(
+    kind: str, model: str, settings: WorkerSettings, memory_share: float = SHARED
+) -> Worker[Any]:
     """Returns a worker of the kind asr, tts or nemotron. Raises ValueError for a model that there
     is not."""
+    most, name = settings.max_streams, settings.model
     if kind == "tts":
-        return Worker(settings, lambda told: qwen3_tts(model, told), TtsMetrics())
+        voice = TtsModels(name, audio_cache=NO_CACHE, max_streams=most, memory_share=memory_share)
+        return Worker(settings, lambda told: qwen3_tts(voice, model, told), TtsMetrics())
+    models = AsrModels(name, max_streams=most, memory_share=memory_share)
     if kind == "asr":
-        return Worker(settings, lambda told: qwen3_asr(model, told), AsrMetrics())
-    config, models = nemotron_config(model), AsrModels(f"random weights, {model}")
+        return Worker(settings, lambda told: qwen3_asr(models, model, told), AsrMetrics())
+    config = nemotron_config(model)
     return Worker(settings, lambda told: nemotron(config, models, told), AsrMetrics())
 
 
@@ -177,13 +182,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("kind", choices=tuple(ENGINES))
     parser.add_argument("--model", choices=MODELS, default="0.6B")
     parser.add_argument("--listen", default="127.0.0.1:7870", metavar="HOST:PORT")
-    parser.add_argument("--max-streams", type=int, default=MAX_STREAMS, metavar="N")
+    parser.add_argument("--max-streams", type=int, default=0, metavar="N")
+    parser.add_argument("--memory-share", type=float, default=SHARED, metavar="SHARE")
     parser.add_argument("--drain-seconds", type=float, default=0.0)
     parser.add_argument("--log-level", default="INFO")
     a = parser.parse_args(argv)
     set_up(Log.model_validate({"level": a.log_level}))
-    # The engine takes memory for no more streams than these, so that two workers share a GPU.
-    capacity.MAX_STREAMS = capacity.MAX_VOICES = a.max_streams
     address = Address.parse(a.listen)
     settings = WorkerSettings(
         ENGINES[a.kind],
@@ -197,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     async def work() -> None:
         stop = Stop()
         stop.on_signals()
-        serving = worker(a.kind, a.model, settings)
+        serving = worker(a.kind, a.model, settings, a.memory_share)
 
         async def listen(runner: Runner) -> str:
             where = await listener(address)(runner)

@@ -92,7 +92,8 @@ def _run(part: str, machine: Machine, a: argparse.Namespace) -> None:
         tts_frame.starts(machine, a.starts, a.json)
         tts_frame.stages(machine, a.repeats, a.json)
     elif part == "voices":
-        tts_parts.voices(machine, a.points, a.seconds, a.settle, a.json)
+        points = sorted({min(n, machine.streams) for n in a.points})
+        tts_parts.voices(machine, points, a.seconds, a.settle, a.json)
     elif part == "open":
         tts_parts.open_loop(machine, a.requests, a.json)
     elif part == "llm":

@@ -12,10 +12,21 @@ import torch
 from tokenizers import normalizers, pre_tokenizers
 
 from offhook.bench.speech.texts import LONG_WORD, frames_of, token_id
-from offhook.pipeline.engine.capacity import PAGES_PER_VOICE, PREFIX_PAGES
-from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
+from offhook.pipeline.engine.capacity import (
+    ALONE,
+    CODEC_FRAMES,
+    PAGES_PER_VOICE,
+    PREFIX_PAGES,
+    speaking_plan,
+)
+from offhook.pipeline.engine.device_io import (
+    choose_device,
+    claim_thread,
+    dtype_of,
+    memory_budget,
+)
 from offhook.pipeline.engine.tts.engine import TtsEngine
-from offhook.pipeline.engine.tts.loading_io import measured_cost
+from offhook.pipeline.engine.tts.loading_io import measured_cost, voices_followed
 from offhook.pipeline.engine.tts.messages import (
     MIN_FRAMES,
     EngineEvent,
@@ -214,9 +225,18 @@ def ready(
     with torch.inference_mode():
         weights = random_model(config, device, dtype)
         codec = random_codec(codec_config(model), device, dtype)
+    frames = CODEC_FRAMES[0]
+    if device.type == "cuda":
+        room, state = memory_budget(device, ALONE), codec.new_state(1).bytes_per_slot
+        plan = speaking_plan(
+            *(room, config, codec.config, state, buckets, PREFIX_SLOTS), most=streams
+        )
+        streams, pages, frames = plan.streams, plan.pages, plan.codec_frames
+        buckets = [n for n in buckets if n <= plan.batch]
     # Fewer sizes than the engine captures when it serves.
     slots = streams + PREFIX_SLOTS
-    runner = TtsRunner(weights, codec, slots, pages, batches=buckets, prompts=PROMPT_ROWS)
+    of = (weights, codec, slots, pages)
+    runner = TtsRunner(*of, batches=buckets, prompts=PROMPT_ROWS, codec_frames=frames)
     runner.warm_up(progress)
     cost = measured_cost(runner)
     gc.collect()
@@ -287,5 +307,7 @@ def description(machine: Machine) -> dict[str, Any]:
         "device": name.replace(" ", "_"),
         "torch": torch.__version__,
         "step_ms_by_streams": steps,
+        "fit": machine.streams,
+        "followed": voices_followed(machine.cost),
         "device_mib": machine.device_mib(),
     }

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from offhook.pipeline.engine.capacity import SHARED
+
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16", "int8", "fp8-weights", "int8-weights"]
 
@@ -28,3 +30,7 @@ class AsrModels:
     hub: str = ""
     """Download source: the URL of a Hugging Face hub mirror or "modelscope"; empty: the hub
     itself."""
+    max_streams: int = 0
+    """Live streams that will be open at most, for which memory is taken; 0: as many as fit."""
+    memory_share: float = SHARED
+    """Share of the GPU's memory that may be taken, weights included."""

@@ -6,8 +6,11 @@ import torch
 
 from offhook.pipeline.engine.affinity_io import pin_to_numa_node
 from offhook.pipeline.engine.asr_models import Device, Precision
+from offhook.pipeline.engine.capacity import budget
 from offhook.pipeline.speech.recognizer import EngineError
 
+BF16 = (8, 0)
+"""Least compute capability of a GPU that computes in bf16; older ones (T4) do in fp16."""
 CPU_THREADS = 4
 """Maximum threads of torch on a CPU; a hyperthread sibling does not help."""
 
@@ -25,7 +28,16 @@ def dtype_of(device: torch.device, precision: Precision = "auto") -> torch.dtype
     """Returns the type of a model's state, and of its weights unless they have 8 bits."""
     if precision in ("fp32", "bf16"):
         return torch.float32 if precision == "fp32" else torch.bfloat16
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if device.type != "cuda":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.get_device_capability(device) >= BF16 else torch.float16
+
+
+def memory_budget(device: torch.device, share: float) -> int:
+    """Returns the bytes that this process may still take of the GPU, having loaded its weights."""
+    torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
+    free, total = torch.cuda.mem_get_info(device)
+    return budget(free, total, torch.cuda.memory_reserved(device), share)
 
 
 def threads(device: torch.device) -> int:

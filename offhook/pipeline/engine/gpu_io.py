@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offhook.pipeline.engine import affinity_io
-from offhook.pipeline.engine.capacity import capacity, nemotron_capacity, voice_capacity
+from offhook.pipeline.engine.capacity import (
+    ALONE,
+    budget,
+    hearing_plan,
+    label_streams,
+    speaking_plan,
+)
 from offhook.pipeline.speech.recognizer import EngineError
 
 if TYPE_CHECKING:
@@ -51,7 +57,7 @@ def look(model: str) -> Machine:
         return Machine(*versions)
     device = torch.device("cuda")
     free, total = torch.cuda.mem_get_info(device)
-    streams, lacks = _streams(model, free)
+    streams, lacks = _streams(model, free, total)
     numa_cpus = affinity_io.numa_cpus(affinity_io.pci_address(device))
     return Machine(
         *versions,
@@ -76,23 +82,42 @@ def memory_bytes() -> dict[str, int]:
     return {"allocated": allocated, "reserved": reserved, "free": free, "total": total}
 
 
-def _streams(model: str, free: int) -> tuple[int, str]:
-    """Returns how many streams fit, and the reason if none do."""
+def _streams(model: str, free: int, total: int) -> tuple[int, str]:
+    """Returns how many streams fit beside the model if it has the GPU for itself, and the reason if
+    none do."""
+    try:
+        config = _config(model)
+        weights, state = _bytes(config)
+        return _fitting(config, budget(free - weights, total, weights, ALONE), state), ""
+    except EngineError as error:
+        return 0, str(error)
+
+
+def _fitting(config: "AsrConfig | NemotronConfig | TtsConfig", room: int, state: int) -> int:
+    from offhook.pipeline.models.nemotron.model import NemotronConfig
+    from offhook.pipeline.models.qwen3_asr.model import AsrConfig
+
+    if isinstance(config, AsrConfig):
+        return hearing_plan(room, config).streams
+    if isinstance(config, NemotronConfig):
+        return label_streams(room, config)
+    from offhook.pipeline.engine.tts.runner import STREAM_LADDER
+    from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS
+    from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC
+
+    return speaking_plan(room, config, QWEN3_CODEC, state, STREAM_LADDER, PREFIX_SLOTS).streams
+
+
+def _bytes(config: "AsrConfig | NemotronConfig | TtsConfig") -> tuple[int, int]:
+    """Returns the bytes of the weights and of the codec's state of a voice, in 16 bits."""
     from offhook.pipeline.models.nemotron.model import Nemotron, NemotronConfig
     from offhook.pipeline.models.qwen3_asr.model import AsrConfig, Qwen3Asr
 
-    try:
-        config = _config(model)
-        if isinstance(config, AsrConfig):
-            weights = _weights_bytes(lambda: Qwen3Asr(config))
-            return capacity(max(0, free - weights), config.decoder)[0], ""
-        if isinstance(config, NemotronConfig):
-            weights = _weights_bytes(lambda: Nemotron(config))
-            return nemotron_capacity(max(0, free - weights), config), ""
-        weights, state = _voice_bytes(config)
-        return voice_capacity(max(0, free - weights), config.talker, state)[0], ""
-    except EngineError as error:
-        return 0, str(error)
+    if isinstance(config, AsrConfig):
+        return _weights_bytes(lambda: Qwen3Asr(config)), 0
+    if isinstance(config, NemotronConfig):
+        return _weights_bytes(lambda: Nemotron(config)), 0
+    return _voice_bytes(config)
 
 
 def _config(model: str) -> "AsrConfig | NemotronConfig | TtsConfig":

@@ -11,8 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from loguru import logger
 from numpy.typing import NDArray
 from torch import Tensor
+
+from offhook.pipeline.speech.recognizer import EngineError
 
 Ints = NDArray[np.int64]
 Fields = dict[str, Tensor]
@@ -92,8 +95,11 @@ class Stage:
         layout: Callable[[Size], dict[str, int]],
         sizes: Sequence[Size],
         device: torch.device,
+        least: int = 1,
     ) -> None:
+        """`least`: items that the largest size must hold, however little memory there is."""
         self.name = name
+        self.least = least
         self.sizes = tuple(sizes)
         self._run = run
         self._layout = layout
@@ -106,6 +112,10 @@ class Stage:
     @property
     def largest(self) -> Size | None:
         return self.sizes[-1] if self.sizes else None
+
+    def most(self, otherwise: int) -> int:
+        """Returns the items that the largest size holds; `otherwise` where every size is exact."""
+        return self.sizes[-1].items if self.sizes else otherwise
 
     def fit(self, wanted: Size) -> Size:
         """Returns the smallest size that holds `wanted`. Raises ValueError if none does."""
@@ -153,6 +163,11 @@ class Stage:
             with torch.cuda.graph(captured.graph, pool=pool, stream=torch.cuda.current_stream()):
                 captured.out = self._run(captured.fields, size)
 
+    def drop(self, size: Size) -> None:
+        """Does without this size: smaller launches, or a larger one, take its place."""
+        self._captured.pop(size, None)
+        self.sizes = tuple(kept for kept in self.sizes if kept != size)
+
 
 def on(stream: "torch.cuda.Stream | None") -> AbstractContextManager[object]:
     """Returns a context in which launches go to the stream; None for a CPU."""
@@ -165,17 +180,42 @@ def capture_all(
     progress: Callable[[float, str], None],
 ) -> None:
     """Captures every size of the stages, each on its CUDA stream; stages on the same stream share
-    memory. For `graphs` see `Stage.capture`."""
+    memory. Sizes for which there is not enough memory are left out. For `graphs` see
+    `Stage.capture`. Raises EngineError if too little of a stage is left."""
     total = sum(len(stage.sizes) for stage, _ in stages)
     done = 0
     pools = {id(s): torch.cuda.graph_pool_handle() for _, s in stages if s is not None}
     for stage, stream in stages:
+        too_large = []
         for size in reversed(stage.sizes):  # largest first: the others fit in its memory
             progress(done / total, f"{stage.name} for {size.items}")
             with on(stream):
-                stage.capture(size, pools[id(stream)], graphs)
+                captured = _captures(stage, size, pools.get(id(stream)), graphs)
+            if not captured:  # by now nothing refers to what it had allocated
+                stage.drop(size)
+                torch.cuda.empty_cache()
+                too_large.append(size.items)
             done += 1
+        if too_large:
+            _tell(stage, too_large)
     progress(1.0, "ready")
+
+
+def _captures(stage: Stage, size: Size, pool: Any, graphs: bool) -> bool:
+    try:
+        stage.capture(size, pool, graphs)
+    except torch.OutOfMemoryError:
+        return False
+    return True
+
+
+def _tell(stage: Stage, too_large: Sequence[int]) -> None:
+    """Raises EngineError if the stage is too small without these sizes."""
+    sizes = ", ".join(map(str, too_large))
+    what = f"{stage.name}: the GPU has not enough memory for launches of {sizes}"
+    if stage.most(0) < stage.least:
+        raise EngineError(f"{what}, and fewer than {stage.least} are of no use")
+    logger.warning("{}; the largest is {}", what, stage.most(0))
 
 
 class Pending:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from offhook.pipeline.engine.asr_models import Device, Precision
+from offhook.pipeline.engine.capacity import SHARED
 
 VOICES = "~/.local/share/offhook/voices"
 NO_CACHE = "off"
@@ -26,3 +27,7 @@ class TtsModels:
     """Download source, see `AsrModels.hub`."""
     precision: Precision = "auto"
     """Number format of Pocket TTS: "fp32", or "int8", which "auto" means."""
+    max_streams: int = 0
+    """Streams that will speak at most, for which memory is taken; 0: as many as fit."""
+    memory_share: float = SHARED
+    """Share of the GPU's memory that may be taken, weights included."""

@@ -8,9 +8,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loguru import logger
 
@@ -25,16 +26,27 @@ if TYPE_CHECKING:
     from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 
 
+M = TypeVar("M", AsrModels, TtsModels)
+
+
 def _asr_models(arguments: Namespace) -> AsrModels:
     a = arguments
     wait = getattr(a, "max_batch_latency_ms", AsrModels.max_batch_latency_ms)
-    return AsrModels(a.model, a.device, a.final_model, a.aligner, a.precision, wait, a.hub)
+    models = AsrModels(a.model, a.device, a.final_model, a.aligner, a.precision, wait, a.hub)
+    return _bounded(models, a)
 
 
 def _tts_models(arguments: Namespace) -> TtsModels:
     a = arguments
     cache = getattr(a, "audio_cache", "")
-    return TtsModels(a.model, a.device, a.voices, cache, a.hub, a.precision)
+    return _bounded(TtsModels(a.model, a.device, a.voices, cache, a.hub, a.precision), a)
+
+
+def _bounded(models: M, arguments: Namespace) -> M:
+    """Returns the models of a worker with the memory that it may take."""
+    if (share := getattr(arguments, "memory_share", None)) is None:
+        return models
+    return replace(models, max_streams=arguments.max_streams, memory_share=share)
 
 
 def _serve(arguments: Namespace) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from offhook import __version__
+from offhook.pipeline.engine.capacity import SHARED
 
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
 BENCHMARKS = ("calls", "failover", "edge", "turns", "sip", "http", "stream", "cpu")
@@ -302,7 +303,22 @@ def _worker_arguments(parser: argparse.ArgumentParser, port: int) -> None:
         metavar="ADDRESS",
         help="HOST:PORT or unix:PATH (default %(default)s)",
     )
-    parser.add_argument("--max-streams", type=int, default=64, help="default %(default)s")
+    parser.add_argument(
+        "--max-streams",
+        type=int,
+        default=0,
+        metavar="N",
+        help="streams in use (default and at most: as many as the engine follows in real time; "
+        "64 where it does not know)",
+    )
+    parser.add_argument(
+        "--memory-share",
+        type=float,
+        default=SHARED,
+        metavar="SHARE",
+        help="of the GPU's memory that a model may take; 1 if the worker has the GPU for itself "
+        "(default %(default)s: recognition and synthesis fit on one)",
+    )
     parser.add_argument(
         "--idle-seconds",
         type=float,

@@ -98,6 +98,10 @@ class Admission:
         self.idle_since = -math.inf
         """When the last request or use by a stream ended."""
 
+    def limit(self, limits: Limits) -> None:
+        """Replaces the limits; requests and streams in progress stay."""
+        self._limits = limits
+
     def use_keys(self, keys: Mapping[str, KeyLimits]) -> None:
         """Replaces the keys and their limits; requests in progress stay counted."""
         known, self._keys = self._keys, {}

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from loguru import logger
 
+from offhook.pipeline.engine.capacity import ALONE, SHARED
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.web.config.config import AUTO, Asr, Config, Tts
@@ -33,7 +34,13 @@ from offhook.web.engines.choice import (
     Kind,
     choice_for,
 )
-from offhook.web.engines.engines_io import EMBEDDED, check_engine, official_python, with_usual_model
+from offhook.web.engines.engines_io import (
+    EMBEDDED,
+    GPU_ENGINES,
+    check_engine,
+    official_python,
+    with_usual_model,
+)
 from offhook.web.engines.machine_io import look
 from offhook.web.http.listening_io import BACKLOG
 from offhook.web.worker.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
@@ -310,11 +317,12 @@ async def auto_workers(config: Config) -> AsyncIterator[list[AutoWorker]]:
                 if wanted:
                     logger.info("auto: {} stays: {}", choice.engine, choice.why)
                 continue
-            models = replace(section.models(config.engines.hub), model=choice.model)
             requests = config.speech.transcriptions if kind == "asr" else config.speech.speeches
-            settings = ChildSettings(
-                choice.engine, models, _streams(config, False, requests), 0, config.log.level
+            streams = _streams(config, False, requests)
+            models = replace(
+                section.models(config.engines.hub), model=choice.model, max_streams=streams
             )
+            settings = ChildSettings(choice.engine, models, streams, 0, config.log.level)
             url = await stack.enter_async_context(
                 on_demand(settings, AUTO_RETRY_S, AUTO_RETRY_MAX_S)
             )
@@ -343,11 +351,14 @@ def with_choices(config: Config) -> Config:
 
 def _wanted(config: Config, gateway: bool = False) -> Iterator[ChildSettings]:
     sections = (config.asr, config.speech.transcriptions), (config.tts, config.speech.speeches)
+    on_gpu = sum(not s.url and s.engine in GPU_ENGINES and s.device != "cpu" for s, _ in sections)
+    share = SHARED if on_gpu > 1 else ALONE
     for section, requests in sections:
         engine = section.engine
         if not section.url and (gateway or engine not in EMBEDDED):
             models = with_usual_model(engine, section.models(config.engines.hub))
             streams = _streams(config, gateway, requests)
+            models = replace(models, max_streams=streams, memory_share=share)
             python = official_python(engine, section.python)
             level = config.log.level
             yield ChildSettings(engine, models, streams, section.idle_seconds, level, python)

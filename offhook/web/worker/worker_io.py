@@ -25,6 +25,8 @@ from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer, limits_of
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 
+USUAL_STREAMS = 64
+"""Maximum streams in use where neither the settings nor the engine say."""
 LOADING_STEP = 0.1
 """Interval of progress log lines while loading."""
 IDLE_CHECK_S = 3600.0
@@ -47,8 +49,8 @@ E = TypeVar("E", bound=Engine)
 class WorkerSettings:
     engine: str
     model: str
-    max_streams: int = 64
-    """Maximum streams in use."""
+    max_streams: int = 0
+    """Maximum streams in use; 0: as many as the engine follows in real time."""
     idle_seconds: float = 0
     """Time in s without a request or stream in use after which the worker exits; 0: never."""
     drain_seconds: float = 30
@@ -103,7 +105,8 @@ class Worker(SpeechServer, Generic[E]):
         handle: EngineHandle[Any] = EngineHandle(
             lambda: asyncio.shield(self.loading), lambda: settings.engine, lambda: settings.model
         )
-        most = settings.max_streams
+        self.max_streams = most = settings.max_streams or USUAL_STREAMS
+        """Streams in use at most: what the settings say, and no more than the engine follows."""
         speech = Speech(streams=most, speeches=most)
         super().__init__(
             speech,
@@ -118,6 +121,7 @@ class Worker(SpeechServer, Generic[E]):
             ),
         )
         metrics.streams.set_function(lambda: len(self.busy))
+        metrics.max_streams.set_function(lambda: self.max_streams)
 
     def progress(self, fraction: float, doing: str) -> None:
         """Progress callback of the engine, called from any thread while loading."""
@@ -130,12 +134,27 @@ class Worker(SpeechServer, Generic[E]):
         began = time.monotonic()
         engine = await asyncio.to_thread(self._make, self.progress)
         await engine.start()
+        self._admit(getattr(engine, "max_streams", None))
         self.engine = engine
         self.engine_metrics.loaded.set(1)
         self.engine_metrics.of_engine.engine = engine
         self._loaded_at = time.monotonic()
         logger.info("{} loaded in {:.1f} s", self.of_worker.engine, self._loaded_at - began)
         return engine
+
+    def _admit(self, followed: int | None) -> None:
+        """Limits the streams to those that the engine follows; None: it does not know."""
+        wanted = self.of_worker.max_streams
+        if followed is None or 0 < wanted <= followed:
+            return
+        self.max_streams = followed
+        self.admission.limit(
+            replace(
+                limits_of(Speech(streams=followed, speeches=followed)),
+                idle_streams=(STREAMS_PER_USE - 1) * followed,
+                streams_setting="the number of workers",
+            )
+        )
 
     async def close(self) -> None:
         self.loading.cancel()
@@ -177,7 +196,7 @@ class Worker(SpeechServer, Generic[E]):
             "model": self.of_worker.model,
             "languages": list(getattr(self.engine, "languages", ())),
             "streams": len(self.busy),
-            "max_streams": self.of_worker.max_streams,
+            "max_streams": self.max_streams,
             **self.identity(),
         }
 

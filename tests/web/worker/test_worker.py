@@ -373,6 +373,29 @@ async def test_loading_is_told_and_a_stream_waits_for_it(
         assert "offhook_asr_final_seconds_count 1.0" in scrape
 
 
+@pytest.mark.parametrize(("wanted", "followed", "most"), [(4, 1, 1), (0, 1, 1), (1, 3, 1)])
+@module_loop
+async def test_no_more_streams_than_the_engine_follows(
+    engine: PocketSphinxRecognizer, wanted: int, followed: int, most: int
+) -> None:
+    def make(progress: Progress) -> Recognizer:
+        recognizer = Kept(engine)
+        recognizer.max_streams = followed  # type: ignore[attr-defined]
+        return recognizer
+
+    async with serving(make, max_streams=wanted) as (client, worker):
+        await worker.loading
+        assert (await (await client.get("/readyz")).json())["max_streams"] == most
+        assert f"offhook_asr_max_streams {most}.0" in await (await client.get("/metrics")).text()
+        async with talking(client) as taken, talking(client) as refused:
+            await told(taken, "ready")
+            error = await refused.receive_json()
+            assert error["code"] == "full"
+            what = "the number of workers" if most < (wanted or 2) else "--max-streams"
+            assert f"all {most} streams are in use" in error["message"]
+            assert f"raise {what}" in error["message"]
+
+
 @module_loop
 @pytest.mark.parametrize(
     ("query", "send", "code", "says"),

@@ -12,17 +12,25 @@ from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engine.asr.engine import Tokenizer as AsrTokenizer
 from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
 from offhook.pipeline.engine.asr.recognition import Recognition
-from offhook.pipeline.engine.asr.runner import (
-    SECOND_FRAMES,
-    TOKEN_LADDER,
-    WINDOW_TOKENS,
-    Runner,
-)
+from offhook.pipeline.engine.asr.runner import SECOND_FRAMES, WINDOW_TOKENS, Runner
 from offhook.pipeline.engine.asr.scheduler import Cost
 from offhook.pipeline.engine.asr.word_times_io import Command, WordTimes
 from offhook.pipeline.engine.asr_models import AsrModels
-from offhook.pipeline.engine.capacity import MAX_FILES, PAGES_PER_STREAM, capacity
-from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of, threads
+from offhook.pipeline.engine.capacity import (
+    HEARING_TOKENS,
+    MAX_FILES,
+    PAGES_PER_STREAM,
+    HearingPlan,
+    followed,
+    hearing_plan,
+)
+from offhook.pipeline.engine.device_io import (
+    choose_device,
+    claim_thread,
+    dtype_of,
+    memory_budget,
+    threads,
+)
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.models import hub_io
 from offhook.pipeline.models.qwen3.tokenizer import Tokenizer
@@ -35,9 +43,16 @@ REVISIONS = 48
 """Utterances that the second model processes at once; more wait. Each takes a batch or two, so this
 serves many times as many streams."""
 CPU_STREAMS = 8
-MAX_BATCH = 128
-"""Streams in a batch. The token budget (TOKEN_LADDER) is usually exhausted first, at about 50."""
 COST_STREAMS = 16
+LOAD_STREAMS = 32
+"""Streams of the batch whose duration says how many a GPU follows; a full one has more."""
+UPDATE_MS = 400
+"""Interval of updates for which streams are admitted, the default of [asr] update_ms."""
+DRAFT_TOKENS, DECODED = 12, 5
+"""Draft of an update, and decode steps of a batch of them: at 4.5 tokens a second one stream needs
+two or three, the one with the most as many as this."""
+LOAD = 0.8
+"""Share of the time that batches may take when all streams speak."""
 LEAST_DIFFERENCE_MS = 0.01
 """Minimum difference in ms assumed between a batch of one stream and of many; on a busy machine
 none may be measurable."""
@@ -56,6 +71,8 @@ class Loading:
         self.device = choose_device(models.device)
         self.word_times: WordTimes | None = None
         """The caller closes it."""
+        self.streams: int | None = None
+        """Live streams that this GPU follows, once measured."""
         self._dtype = dtype_of(self.device, models.precision)
         wanted = (models.model, models.final_model, models.aligner)
         self._bar = Bar(progress, sum(map(bool, wanted)))
@@ -87,11 +104,10 @@ class Loading:
         revising = None
         if second is not None:  # before the first engine, which takes the remaining memory
             streams = REVISIONS if self.device.type == "cuda" else CPU_STREAMS
-            pages = (streams + MAX_FILES) * PAGES_PER_STREAM + 1
             of = (models.final_model, second, tokenizer)
-            revising = self._engine(*of, streams, pages, share, alone=False)
-        room = _capacity(first, self.device)
-        hearing = self._engine(models.model, first, tokenizer, *room, share)
+            revising = self._engine(*of, _plan(streams), share, alone=False)
+        room = self._plan(first)
+        hearing = self._engine(models.model, first, tokenizer, room, share)
         align = self.word_times.align if self.word_times else None
         recognition = Recognition(tell, hearing, revising, align)
         gc.collect()
@@ -108,42 +124,51 @@ class Loading:
             quantize(model, self.models.precision)
         return model, tokenizer
 
+    def _plan(self, model: Qwen3Asr) -> HearingPlan:
+        """Returns what fits in memory."""
+        most = self.models.max_streams
+        if self.device.type == "cpu":
+            return _plan(min(most or CPU_STREAMS, CPU_STREAMS))
+        room = memory_budget(self.device, self.models.memory_share)
+        return hearing_plan(room, model.config, most)
+
     def _engine(
         self,
         name: str,
         model: Qwen3Asr,
         tokenizer: AsrTokenizer,
-        streams: int,
-        pages: int,
+        plan: HearingPlan,
         share: float,
         alone: bool = True,
     ) -> Callable[[Callable[[TextUpdate], None]], AsrEngine]:
-        runner = self._runner(model, tokenizer, streams + MAX_FILES, pages, alone)
+        runner = self._runner(model, tokenizer, plan, alone)
         runner.warm_up(self._bar.warming(share))
         cost = measured_cost(runner)
+        streams = plan.streams
+        if alone and self.device.type == "cuda":
+            self.streams = streams = min(streams, measured_streams(runner))
         logger.info(
-            "{}: {} streams, {} pages, {:.1f} ms a batch", name, streams, pages, cost.batch_ms
+            "{}: {} streams of {} that fit in memory, {} pages, {:.1f} ms a batch",
+            *(name, streams, plan.streams, plan.pages, cost.batch_ms),
         )
-        most = (streams, MAX_FILES, MAX_BATCH, TOKEN_LADDER[-1])
-        return lambda tell: AsrEngine(runner, tokenizer, pages, cost, *most, tell)
+        most = (streams, MAX_FILES, runner.max_batch, runner.max_tokens)
+        return lambda tell: AsrEngine(runner, tokenizer, plan.pages, cost, *most, tell)
 
     def _runner(
-        self, model: Qwen3Asr, tokenizer: AsrTokenizer, streams: int, pages: int, alone: bool
+        self, model: Qwen3Asr, tokenizer: AsrTokenizer, plan: HearingPlan, alone: bool
     ) -> Runner:
-        return Runner(model, streams, pages, alone=alone)
+        slots = plan.streams + MAX_FILES
+        return Runner(model, slots, plan.pages, alone=alone, tokens=plan.tokens)
+
+
+def _plan(streams: int) -> HearingPlan:
+    """Returns a plan for so many streams however much memory there is."""
+    return HearingPlan(streams, (streams + MAX_FILES) * PAGES_PER_STREAM + 1, HEARING_TOKENS[0])
 
 
 def _same_text(one: AsrTokenizer, other: AsrTokenizer) -> bool:
     sample = "language English 0123456789 The quick brown fox, naïve café, 你好世界, привет."
     return one.encode(sample) == other.encode(sample) and one.asr_text == other.asr_text
-
-
-def _capacity(model: Qwen3Asr, device: torch.device) -> tuple[int, int]:
-    """Returns the number of live streams and KV pages that fit in memory."""
-    if device.type == "cpu":
-        return CPU_STREAMS, (CPU_STREAMS + MAX_FILES) * PAGES_PER_STREAM + 1
-    free, _ = torch.cuda.mem_get_info(device)
-    return capacity(free, model.config.decoder)
 
 
 def measured_cost(runner: Runner) -> Cost:
@@ -180,3 +205,36 @@ def measured_cost(runner: Runner) -> Cost:
         max(LEAST_DIFFERENCE_MS, hear_many - hear_one) * each,
         max(LEAST_DIFFERENCE_MS, read_many - read_one) * each,
     )
+
+
+def measured_streams(runner: Runner) -> int:
+    """Measures how many streams the GPU follows that all speak at once, on scratch memory: a batch
+    of average updates, each half a window heard, a second of it new, a draft."""
+    noise = (np.random.default_rng(0).standard_normal(SECOND_SAMPLES) * 3000).astype(np.int16)
+    heard = [Span(0, WINDOW_TOKENS // 2)]
+    count = min(runner.streams, LOAD_STREAMS, runner.max_batch)
+
+    def update(slot: int) -> Pass:
+        return Pass(
+            slot,
+            [Second(3, noise, SECOND_FRAMES)],
+            [Stem(3, SECOND_FRAMES, 1.0)],
+            encode=heard,
+            start=9,
+            audio=heard,
+            after=list(range(20, 26)),
+            draft=list(range(1000, 1000 + DRAFT_TOKENS)),
+        )
+
+    passes = [update(1 + i) for i in range(count)]
+    slots = [p.slot for p in passes]
+    times = []
+    for _ in range(COST_RUNS + 1):
+        began = perf_counter()
+        runner.mel(passes)
+        runner.encode(passes)
+        runner.prefill(passes)()
+        for _ in range(DECODED):
+            runner.decode(slots)()
+        times.append(perf_counter() - began)
+    return followed(1000 * float(np.median(times[1:])), count, UPDATE_MS, LOAD)

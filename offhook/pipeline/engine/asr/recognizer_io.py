@@ -22,6 +22,11 @@ class Qwen3Recognizer(EngineRecognizer):
         names = " + ".join(filter(None, (models.model, models.final_model)))
         super().__init__(f"Qwen3-ASR ({names})", self._loading.load)
 
+    @property
+    def max_streams(self) -> int | None:
+        """Live streams that the GPU follows in real time; None: it is not known."""
+        return self._loading.streams
+
     async def close(self) -> None:
         await super().close()
         if self._loading.word_times is not None:

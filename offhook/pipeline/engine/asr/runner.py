@@ -52,6 +52,8 @@ TOKEN_LADDER = (
 SECOND_LADDER = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 ROW_LADDER = (8, 16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048)
 STREAM_LADDER = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+MAX_BATCH = 128
+"""Streams in a batch."""
 
 Pick = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Selects tokens: (argmax ids [R], slots [R], positions [R]) -> token ids [R]."""
@@ -72,9 +74,10 @@ class Runner:
         pick: Pick = greedy,
         graphs: bool = True,
         alone: bool = True,
+        tokens: int = TOKEN_LADDER[-1],
     ) -> None:
         """With `alone`, a batch of one stream uses kernels that occupy the whole GPU (`cuda_step`);
-        at most one of two models on a GPU may do so."""
+        at most one of two models on a GPU may do so. `tokens`: in the largest prefill."""
         self.model = model
         self.streams = streams
         self.pages = pages
@@ -85,6 +88,7 @@ class Runner:
         self._cuda = device.type == "cuda"
         self._graphs = graphs
         self._pick = pick
+        self._tokens = tokens
         self.eos_ids = frozenset(config.eos_ids)
         self._eos = torch.tensor(config.eos_ids, device=device)
         slots = streams + 1
@@ -116,33 +120,36 @@ class Runner:
             torch.zeros(streams + 1, dtype=torch.int64, pin_memory=self._cuda) for _ in range(2)
         ]
         self._step = 0
-        sizes = self._sizes()
+        sizes = self._sizes(tokens)
         self.mel_stage = Stage("mel", self._run_mel, _mel_layout, sizes["mel"], device)
         self.stem_stage = Stage("stem", self._run_stem, _stem_layout, sizes["stem"], device)
         self.encoder_stage = Stage(
-            "encoder", self._run_encoder, _encoder_layout, sizes["encoder"], device
+            "encoder", self._run_encoder, _encoder_layout, sizes["encoder"], device, MAX_TOKENS
         )
         self.prefill_stage = Stage(
-            "prefill", self._run_prefill, _prefill_layout, sizes["prefill"], device
+            "prefill", self._run_prefill, _prefill_layout, sizes["prefill"], device, MAX_TOKENS
         )
         self.verify_stage = Stage(
-            "verify", self._run_verify, _verify_layout, sizes["verify"], device
+            "verify", self._run_verify, _verify_layout, sizes["verify"], device, MAX_TOKENS // 2
         )
         self.decode_stage = Stage(
             "decode", self._run_decode, _decode_layout, sizes["decode"], device
         )
 
-    def _sizes(self) -> dict[str, list[Size]]:
+    def _sizes(self, most: int) -> dict[str, list[Size]]:
+        """`most`: tokens of the largest prefill; the other stages are as large in proportion."""
         if not self._cuda:
             names = ("mel", "stem", "encoder", "prefill", "verify", "decode")
             return {name: [] for name in names}
-        seconds = [Size(n) for n in SECOND_LADDER]
+        seconds = [Size(n) for n in SECOND_LADDER if n <= most // 32]
+        tokens = [Size(n, max(2, n // 16)) for n in TOKEN_LADDER if n <= most]
+        rows = [n for n in ROW_LADDER if n <= most // 2]
         return {
             "mel": seconds,
             "stem": seconds,
-            "encoder": [Size(n, max(2, n // 16)) for n in TOKEN_LADDER],
-            "prefill": [Size(n, max(2, n // 16)) for n in TOKEN_LADDER],
-            "verify": [Size(n, min(n, STREAM_LADDER[-1])) for n in ROW_LADDER],
+            "encoder": tokens,
+            "prefill": tokens,
+            "verify": [Size(n, min(n, STREAM_LADDER[-1])) for n in rows],
             "decode": [Size(n) for n in STREAM_LADDER if n < 2 * self.streams],
         }
 
@@ -160,6 +167,18 @@ class Runner:
             (self.decode_stage, self._speak),
         )
         capture_all(stages, self._graphs, progress)
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of a batch that is one launch of every stage."""
+        return min(self.encoder_stage.most(self._tokens), self.prefill_stage.most(self._tokens))
+
+    @property
+    def max_batch(self) -> int:
+        """Streams of a batch, each with two windows; its tokens are usually exhausted first, at
+        about 50 streams."""
+        windows = (self.encoder_stage.largest or Size(0, 2 * MAX_BATCH)).groups
+        return min(MAX_BATCH, self.decode_stage.most(MAX_BATCH), windows // 2)
 
     # --- the pages of a stream ---
 
@@ -278,11 +297,13 @@ class Runner:
         """Splits the passes to fit the largest captured sizes; usually there is one part."""
         part: list[Pass] = []
         tokens = rows = 0
+        largest = self.prefill_stage.largest or Size(self._tokens, STREAM_LADDER[-1])
+        most_rows = self.verify_stage.most(ROW_LADDER[-1])
         for p in passes:
             tokens += p.tokens
             rows += p.rows
-            full = tokens > TOKEN_LADDER[-1] or rows > ROW_LADDER[-1]
-            if part and (full or len(part) + 1 == STREAM_LADDER[-1]):
+            full = tokens > largest.items or rows > most_rows
+            if part and (full or len(part) + 1 == largest.groups):
                 yield part
                 part, tokens, rows = [], p.tokens, p.rows
             part.append(p)

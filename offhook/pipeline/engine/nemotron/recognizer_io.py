@@ -9,9 +9,14 @@ import torch
 from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels, Precision
-from offhook.pipeline.engine.capacity import MAX_FILES, nemotron_capacity
+from offhook.pipeline.engine.capacity import MAX_FILES, followed, label_streams
 from offhook.pipeline.engine.cpu_streams import COST_STREAMS, measured_streams
-from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
+from offhook.pipeline.engine.device_io import (
+    choose_device,
+    claim_thread,
+    dtype_of,
+    memory_budget,
+)
 from offhook.pipeline.engine.inference_io import Command
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine
 from offhook.pipeline.engine.nemotron.runner import NemotronRunner, Part, chunk_samples
@@ -34,6 +39,10 @@ from offhook.pipeline.speech.recognizer import (
 CPU_STREAMS = 64
 """Maximum live streams on a CPU."""
 CPU_FILES = 4
+GPU_RUNS = 5
+GPU_LOAD = 0.6
+"""Share of the time that batches of a GPU may take when all streams speak; the rest is for the
+texts, which one thread writes."""
 CPU_LOOKAHEAD = 6
 """Least right context in frames on a CPU: each chunk reads all the weights, so chunks of 80 ms cost
 six times as much as chunks of 560 ms."""
@@ -56,6 +65,8 @@ class NemotronRecognizer(EngineRecognizer):
         self._bar = Bar(progress, 1)
         self.languages: tuple[str, ...] = ()
         """BCP 47 tags of the model's languages, once it has loaded."""
+        self.max_streams: int | None = None
+        """Live streams that the device follows, once it has loaded."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "NemotronOptions":
         """Loads and warms up the model. All memory is allocated before the first call and garbage
@@ -72,13 +83,16 @@ class NemotronRecognizer(EngineRecognizer):
             probe = self._runner(model, COST_STREAMS)  # state for CPU_STREAMS would be a gigabyte
             streams = measured_cpu_streams(probe, min(lookaheads))
         else:
-            torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
-            free, _ = torch.cuda.mem_get_info(self._device)
-            streams = nemotron_capacity(free, model.config)
+            room = memory_budget(self._device, self._models.memory_share)
+            streams = label_streams(room, model.config, self._models.max_streams)
         runner = self._runner(model, streams + files)
         runner.warm_up(self._bar.warming())
+        fit = streams
+        if not on_cpu:
+            streams = min(streams, measured_streams_of_gpu(runner, min(lookaheads)))
+        self.max_streams = streams
         by = f" in int8 by {self._int8.value}" if self._int8 else ""
-        logger.info("{}{}: {} streams", self._models.model, by, streams)
+        logger.info("{}{}: {} streams of {} that fit", self._models.model, by, streams, fit)
         wait = self._models.max_batch_latency_ms / 1000
         engine = NemotronEngine(runner, tokenizer, streams, files, tell, wait)
         gc.collect()
@@ -165,3 +179,18 @@ def measured_cpu_streams(runner: NemotronRunner, lookahead: int) -> int:
         return perf_counter() - began
 
     return measured_streams(batch_s, (lookahead + 1) * FRAME_MS / 1000, CPU_STREAMS)
+
+
+def measured_streams_of_gpu(runner: NemotronRunner, lookahead: int) -> int:
+    """Returns the live streams that the GPU follows with this right context, the least: with a
+    larger one it follows more."""
+    count, samples = runner.largest[lookahead], chunk_samples(lookahead + 1)
+    pcm = (np.random.default_rng(0).standard_normal(samples) * 3000).astype(np.int16)
+    parts = [Part(1 + i, 0, pcm) for i in range(min(count, runner.streams))]
+    times = []
+    for _ in range(GPU_RUNS + 1):
+        began = perf_counter()
+        runner.encode(lookahead, parts).labels()
+        times.append(perf_counter() - began)
+    ms = 1000 * float(np.median(times[1:]))
+    return followed(ms, len(parts), (lookahead + 1) * FRAME_MS, GPU_LOAD)

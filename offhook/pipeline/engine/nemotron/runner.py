@@ -108,7 +108,9 @@ class NemotronRunner:
             for r in c.lookaheads
         }
         more = [Size(n) for n in LADDER] if self._cuda else []
-        self._more_stage = Stage("more labels", self._run_more, _more_layout, more, self.device)
+        self._more_stage = Stage(
+            "more labels", self._run_more, _more_layout, more, self.device, LADDER[-1]
+        )
         most = max(n * (steps_of(r + 1) + 1) for r, n in self.largest.items())
         most = max(most, LADDER[-1] * (MORE_STEPS + 1))
         self._hosts = [
@@ -124,6 +126,7 @@ class NemotronRunner:
         """Compiles and captures every size; nothing is captured once calls are served."""
         stages = [*self.stages.values(), self._more_stage]
         capture_all([(stage, self._stream) for stage in stages], self._graphs, progress)
+        self.largest = {r: stage.most(self.largest[r]) for r, stage in self.stages.items()}
 
     # --- a batch ---
 

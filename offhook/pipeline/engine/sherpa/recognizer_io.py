@@ -53,6 +53,8 @@ class SherpaRecognizer(EngineRecognizer):
         self._bar = Bar(progress, 1)
         self.languages: tuple[str, ...] = ()
         """BCP 47 tags of the model's languages, once it has loaded; empty: unknown."""
+        self.max_streams: int | None = None
+        """Live streams that the CPU follows, once it has loaded."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "SherpaOptions":
         """Downloads, loads and warms up the model. Raises EngineError."""
@@ -68,6 +70,7 @@ class SherpaRecognizer(EngineRecognizer):
         most = measured_streams(
             lambda count: _decode_s(streams, count, batch), model.chunk_ms / 1000, MAX_STREAMS
         )
+        self.max_streams = most
         logger.info(
             "{}: {}, {} threads, {} streams{}",
             *(name, model.describe(), threads, most),

@@ -12,12 +12,25 @@ from time import perf_counter
 import torch
 from loguru import logger
 
-from offhook.pipeline.engine.capacity import PAGES_PER_VOICE, PREFIX_PAGES, voice_capacity
-from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
+from offhook.pipeline.engine.capacity import (
+    CODEC_FRAMES,
+    PAGES_PER_VOICE,
+    PREFIX_PAGES,
+    SpeakingPlan,
+    followed,
+    speaking_plan,
+)
+from offhook.pipeline.engine.device_io import (
+    choose_device,
+    claim_thread,
+    dtype_of,
+    memory_budget,
+)
 from offhook.pipeline.engine.pages import PAGE_SIZE
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.tts.engine import TtsEngine
 from offhook.pipeline.engine.tts.messages import (
+    FRAME_S,
     PIECE_FRAMES,
     EngineEvent,
     Launched,
@@ -29,7 +42,7 @@ from offhook.pipeline.engine.tts.messages import (
     SpeechCost,
     Step,
 )
-from offhook.pipeline.engine.tts.runner import TtsRunner
+from offhook.pipeline.engine.tts.runner import REFERENCES, STREAM_LADDER, TtsRunner
 from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS
 from offhook.pipeline.engine.tts.voices_io import Encode, load_encoders
 from offhook.pipeline.engine.tts_models import TtsModels
@@ -50,6 +63,8 @@ COST_STREAMS, CPU_COST_STREAMS = 32, 2
 COST_PAGES = 4
 """KV pages per stream when steps are timed: 15 s of speech."""
 COST_ROWS = 128
+LOAD = 0.8
+"""Share of the time that steps and the codec may take when all streams speak."""
 
 
 class TtsLoading:
@@ -71,24 +86,34 @@ class TtsLoading:
         self._dtype = dtype_of(self.device)
         self._codec_dtype = codec_dtype or self._dtype
         self._bar = Bar(progress, 2)
+        self.streams: int | None = None
+        """Streams that this GPU follows, once measured."""
 
     def load(self, tell: Callable[[EngineEvent], None]) -> TtsEngine:
         """Loads and warms up the model. All memory is allocated before the first reply and garbage
         collection is frozen. Raises EngineError."""
         claim_thread(self.device)
         codec = self._read()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
-        streams, pages, prefix_pages = _room(self.model, codec, self.device)
-        runner = TtsRunner(self.model, codec, streams + PREFIX_SLOTS, pages)
+        plan = self._plan(codec)
+        batches = [n for n in STREAM_LADDER if n <= plan.batch]
+        slots = plan.streams + PREFIX_SLOTS
+        runner = TtsRunner(
+            *(self.model, codec, slots, plan.pages),
+            batches=batches,
+            codec_frames=plan.codec_frames,
+        )
         runner.warm_up(self._bar.warming())
         cost = measured_cost(runner)
+        streams = plan.streams
+        if self.device.type == "cuda":
+            self.streams = streams = min(streams, voices_followed(cost))
         logger.info(
-            "{}: {} streams, {} pages, {:.1f} ms a frame of one, {:.1f} ms of {}, codec {:.1f} ms",
-            *(self.models.model, streams, pages, cost.steps[0][1], cost.steps[-1][1]),
-            *(cost.steps[-1][0], cost.codec_ms),
+            "{}: {} streams of {} that fit in memory, {} pages, {:.1f} ms a frame of one, {:.1f} "
+            "ms of {}, codec {:.1f} ms",
+            *(self.models.model, streams, plan.streams, plan.pages, cost.steps[0][1]),
+            *(cost.steps[-1][1], cost.steps[-1][0], cost.codec_ms),
         )
-        engine = TtsEngine(self._driven(runner), self.config, cost, tell, prefix_pages)
+        engine = TtsEngine(self._driven(runner), self.config, cost, tell, self._prefix_pages)
         gc.collect()
         gc.freeze()  # the models are never garbage: exclude them from collection
         return engine
@@ -100,6 +125,22 @@ class TtsLoading:
     def sampling(self) -> Sampling:
         """Returns the checkpoint's generation settings."""
         return Sampling(**asdict(self.config.generation))
+
+    @property
+    def _prefix_pages(self) -> int:
+        return CPU_PREFIX_PAGES if self.device.type == "cpu" else PREFIX_PAGES
+
+    def _plan(self, codec: Codec) -> SpeakingPlan:
+        """Returns what fits in memory."""
+        most = self.models.max_streams
+        if self.device.type == "cpu":
+            streams = min(most or CPU_STREAMS, CPU_STREAMS)
+            pages = streams * PAGES_PER_VOICE + CPU_PREFIX_PAGES + 1
+            return SpeakingPlan(streams, pages, STREAM_LADDER[-1], CODEC_FRAMES[0])
+        room = memory_budget(self.device, self.models.memory_share)
+        c, state = self.config, codec.new_state(1).bytes_per_slot
+        spare = PREFIX_SLOTS + REFERENCES * (c.kind == "base")
+        return speaking_plan(room, c, codec.config, state, STREAM_LADDER, spare, most)
 
     def _read(self) -> Codec:
         name = self.models.model
@@ -134,16 +175,6 @@ def _check_tokens(tokenizer: TextTokenizer, config: TtsConfig) -> None:
         )
 
 
-def _room(model: Qwen3Tts, codec: Codec, device: torch.device) -> tuple[int, int, int]:
-    """Returns streams, KV pages, and how many of those are for prefixes."""
-    if device.type == "cpu":
-        pages = CPU_STREAMS * PAGES_PER_VOICE + CPU_PREFIX_PAGES + 1
-        return CPU_STREAMS, pages, CPU_PREFIX_PAGES
-    free, _ = torch.cuda.mem_get_info(device)
-    state = codec.new_state(1).bytes_per_slot
-    return *voice_capacity(free, model.config.talker, state), PREFIX_PAGES
-
-
 # --- what it costs ---
 
 
@@ -174,6 +205,14 @@ def measured_cost(runner: TtsRunner) -> SpeechCost:
         launch_ms=launch_ms,
         launch_stream_ms=max(0.0, launch_stream_ms),
     )
+
+
+def voices_followed(cost: SpeechCost) -> int:
+    """Returns how many streams that all speak at once can have a frame every 80 ms, in steps and
+    codec launches of the largest size."""
+    streams, step_ms = cost.steps[-1]
+    sound_ms = cost.codec_ms + (streams - 1) * cost.codec_frame_ms
+    return followed(step_ms + sound_ms, streams, 1000 * FRAME_S, LOAD)
 
 
 def _paced(launch: Callable[[], Launched[object]], runs: int) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 Two 32-bit numbers share a 64-bit integer, so that the device converts nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -95,14 +95,16 @@ def runs(vectors: Sequence[int]) -> list[Run]:
     return found
 
 
-def codec_batches(pieces: Sequence[Piece], frames: int) -> Iterator[tuple[int, list[int]]]:
-    """Yields codec launches as (frames per stream, indices of pieces), with at most `frames` frames
-    each. The shortest pieces come first, since they are the most urgent."""
+def codec_batches(
+    pieces: Sequence[Piece], most: Callable[[int], int]
+) -> Iterator[tuple[int, list[int]]]:
+    """Yields codec launches as (frames per stream, indices of pieces), with at most `most(frames)`
+    pieces each. The shortest pieces come first, since they are the most urgent."""
     for count in PIECE_FRAMES:
         same = [i for i, piece in enumerate(pieces) if piece.count == count]
-        most = frames // count
-        for first in range(0, len(same), most):
-            yield count, same[first : first + most]
+        at_once = most(count)
+        for first in range(0, len(same), at_once):
+            yield count, same[first : first + at_once]
 
 
 def cuts(frames: int) -> Iterator[tuple[int, int]]:

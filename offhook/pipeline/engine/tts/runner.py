@@ -102,15 +102,18 @@ class TtsRunner:
         graphs: bool = True,
         batches: Sequence[int] = STREAM_LADDER,
         prompts: Sequence[int] = TOKEN_LADDER,
+        codec_frames: int = MAX_CODEC_FRAMES,
     ) -> None:
         """Without `graphs` a GPU launches kernel by kernel, for comparison. `batches` and `prompts`
-        are the captured sizes in streams and rows, ascending."""
+        are the captured sizes in streams and rows, ascending; a codec launch has at most
+        `codec_frames` frames of all streams."""
         self.model = model
         self.codec = codec
         self.slots = slots
         self.pages = pages
         self.max_batch = min(slots, batches[-1])
         self._batches, self._prompts = batches, prompts
+        self._codec_frames = codec_frames
         weight = next(model.parameters())
         self.device, dtype = weight.device, weight.dtype
         self._cuda = self.device.type == "cuda"
@@ -165,8 +168,9 @@ class TtsRunner:
             run: Callable[[Fields, Size], Tensor],
             layout: Callable[[Size], dict[str, int]],
             sizes: Sequence[Size],
+            least: int = 1,
         ) -> Stage:
-            return Stage(name, run, layout, sizes if self._cuda else (), self.device)
+            return Stage(name, run, layout, sizes if self._cuda else (), self.device, least)
 
         def pairs(size: Size) -> dict[str, int]:
             return {"from": size.items, "to": size.items}
@@ -176,9 +180,9 @@ class TtsRunner:
         copies = [Size(n) for n in COPY_LADDER]
         self.step_stage = stage("step", self._run_step, lambda s: step_layout(s.items), steps)
         self.prefill_stage = stage(
-            "prefill", self._run_prefill, lambda s: prefill_layout(*s), tokens
+            "prefill", self._run_prefill, lambda s: prefill_layout(*s), tokens, tokens[-1].items
         )
-        self.copy_stage = stage("copy", self._run_copy, pairs, copies)
+        self.copy_stage = stage("copy", self._run_copy, pairs, copies, COPY_LADDER[-1])
         self.recall_stage = stage("recall", self._run_recall, pairs, copies[:1])
         self.codec_stages = {
             frames: stage(
@@ -187,7 +191,7 @@ class TtsRunner:
                 lambda s: codec_layout(*s),
                 [
                     Size(n, frames)
-                    for n in self._enough(min(self.slots, MAX_CODEC_FRAMES // frames))
+                    for n in self._enough(min(self.slots, self._codec_frames // frames))
                 ],
             )
             for frames in PIECE_FRAMES
@@ -206,6 +210,7 @@ class TtsRunner:
         stages += [(s, self._sound) for s in reversed(self.codec_stages.values())]
         stages.append((self.recall_stage, self._sound))
         capture_all(stages, self._graphs, progress)
+        self.max_batch = min(self.max_batch, self.step_stage.most(self.max_batch))
 
     # --- the cache ---
 
@@ -396,6 +401,10 @@ class TtsRunner:
 
     # --- sound ---
 
+    def _most_pieces(self, frames: int) -> int:
+        """Returns how many pieces of so many frames fit in a codec launch."""
+        return self.codec_stages[frames].most(self._codec_frames // frames)
+
     @torch.inference_mode()
     def decode(self, pieces: Sequence[Piece]) -> Launch[list[Pcm]]:
         self._decode += 1
@@ -404,7 +413,7 @@ class TtsRunner:
         at = 0
         with on(self._sound):
             self._await_codes(pieces)
-            for frames, batch in codec_batches(pieces, MAX_CODEC_FRAMES):
+            for frames, batch in codec_batches(pieces, self._most_pieces):
                 slots, first, _ = np.array([pieces[i] for i in batch]).T
                 made = (self._first[slots] + first)[:, None] + np.arange(frames)
                 rows = slots[:, None] * RING + made % RING

@@ -60,6 +60,11 @@ class Qwen3Synthesizer(EngineSynthesizer[WordTokens, EngineEvent]):
         self._sampling = self._loading.sampling()
         await asyncio.to_thread(language_of, "two words", LANGUAGES)  # loads its model
 
+    @property
+    def max_streams(self) -> int | None:
+        """Voices that the GPU follows in real time; None: it is not known."""
+        return self._loading.streams
+
     def voices(self) -> list[str]:
         return [voice.name for voice in self.store.voices()] if self.store else []
 

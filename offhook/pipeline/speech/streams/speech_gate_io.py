@@ -50,6 +50,12 @@ class GatedRecognizer:
         """The engine's languages as BCP 47 tags; empty: unknown."""
         return tuple(getattr(self.engine, "languages", ()))
 
+    @property
+    def max_streams(self) -> int | None:
+        """Streams that the engine's device follows in real time; None: unknown."""
+        most: int | None = getattr(self.engine, "max_streams", None)
+        return most
+
     async def start(self) -> None:
         await self.engine.start()
         self.name = self.engine.name

@@ -76,6 +76,9 @@ class WorkerMetrics:
         name = f"offhook_{kind}"
         self.loaded = Gauge(f"{name}_loaded", "1 when the model is loaded", registry=registry)
         self.streams = Gauge(f"{name}_streams", "Streams in use now", registry=registry)
+        self.max_streams = Gauge(
+            f"{name}_max_streams", "Streams in use at most; more are refused", registry=registry
+        )
         self.ended = Counter(
             f"{name}_streams_ended_total",
             "Streams ended, by the error's code",

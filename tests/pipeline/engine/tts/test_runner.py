@@ -416,7 +416,7 @@ def test_runs_of_vectors_are_the_vectors(vectors: list[int]) -> None:
 @given(st.lists(st.sampled_from([1, 2, 4, 8]), max_size=60))
 def test_every_piece_is_in_one_launch(counts: list[int]) -> None:
     pieces = [Piece(i, 0, n) for i, n in enumerate(counts)]
-    batches = list(codec_batches(pieces, 32))
+    batches = list(codec_batches(pieces, lambda frames: 32 // frames))
     assert sorted(i for _, batch in batches for i in batch) == list(range(len(counts)))
     for frames, batch in batches:
         assert all(counts[i] == frames for i in batch)
