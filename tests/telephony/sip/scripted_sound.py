@@ -30,6 +30,7 @@ CODECS: dict[str, tuple[type[Encoder], type[Decoder]]] = {
 }
 HEARD_S = 0.2
 """Of a tone, to be told from others."""
+HEARD_WITHIN_S = 60.0
 
 
 def ends_with(pcm: np.ndarray, hz: float) -> bool:
@@ -128,6 +129,13 @@ class Sound:
     async def says(self, seconds: float = 0.4, hz: float = THEIR_TONE) -> None:
         """A tone, at the pace of sound."""
         await self.sends(self.packet(hz) for _ in range(round(seconds * 1000 / self.ptime_ms)))
+
+    async def is_heard(self, talk: Talk, hz: float = THEIR_TONE) -> None:
+        """Says a tone until our side hears it."""
+        async with asyncio.timeout(HEARD_WITHIN_S):
+            await self.says(hz=hz)
+            while not hears(talk, hz):
+                await self.says(hz=hz)
 
     async def sends(self, packets: Iterable[RtpPacket | None]) -> None:
         """One each packet time; None: that one is not sent."""

@@ -14,7 +14,7 @@ from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import LOOPBACK, endpoint, port_of
 from tests.telephony.sip.scripted_peer import Time, tcp_peer, udp_peer
-from tests.telephony.sip.scripted_sound import hears, sound
+from tests.telephony.sip.scripted_sound import sound
 
 
 @pytest.fixture
@@ -269,8 +269,7 @@ async def test_a_call_without_an_offer_is_given_one_and_answers_in_its_ack():
             assert all(f"a=rtpmap:{n} " in offer for n in (0, 8, 9))
             line.aim(offer)
             far.ack(far.answer, line.sdp("8"))
-            await line.says()
-            assert hears(await host.talk())
+            await line.is_heard(await host.talk())
             assert line.hears()
             await far.hang_up()
         assert (await record(host)).codec == "pcma"

@@ -16,7 +16,7 @@ from offhook.telephony.sip.trunks.trunks import Trunk, caller_identity
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import OUR_TONE, endpoint
 from tests.telephony.sip.scripted_peer import udp_peer
-from tests.telephony.sip.scripted_sound import hears, sound
+from tests.telephony.sip.scripted_sound import sound
 
 ACCOUNT, PASSWORD = "offhook", "secret"
 STRANGER = "+4930555"
@@ -82,8 +82,7 @@ async def test_a_number_that_is_not_the_account_is_shown_and_the_call_gets_throu
             invite = await takes(pbx, line)
             assert str(invite.from_.uri) == "sip:offhook@127.0.0.1"
             assert list(invite.headers.all(header)) == [written]
-            await line.says()
-            assert hears(await host.talk())
+            await line.is_heard(await host.talk())
             await pbx.hang_up()
         await until(lambda: host.records)
         assert host.records[0].caller == STRANGER

@@ -114,8 +114,7 @@ async def test_we_hold_and_what_the_far_end_says_meanwhile_is_not_heard():
             assert "a=sendrecv" in sdp_of(reinvite)
             far.reply(reinvite, 200, sdp=line.sdp(version=3))
             await asked
-            await line.says()
-            assert hears(talk)
+            await line.is_heard(talk)
             await far.hang_up()
 
 
@@ -133,8 +132,7 @@ async def test_a_hold_that_is_refused_is_said_and_the_call_goes_on(status):
                 await asked
             assert "a=sendrecv" in await changed(far, line.sdp(version=2))
             since = monotonic()
-            await line.says()
-            assert hears(talk)
+            await line.is_heard(talk)
             assert line.hears(since=since)
             await far.hang_up()
 
@@ -150,8 +148,7 @@ async def test_the_far_end_moves_to_another_port(edge):
                 moved.aim(await changed(call.far, moved.sdp(version=2), method))
                 moved.ssrc, moved.number = call.line.ssrc, call.line.number
                 await is_silent(call.line)
-                await moved.says()
-                assert hears(call.talk)
+                await moved.is_heard(call.talk)
                 assert moved.hears()
 
     await at_once([("INVITE",), ("UPDATE",)], run)
@@ -179,8 +176,7 @@ async def test_codec_and_payload_type_change_within_the_call(edge):
             line.use(*second)
             await asyncio.sleep(0.05)
             since = monotonic()
-            await line.says()
-            assert hears(call.talk)
+            await line.is_heard(call.talk)
             assert {p.payload_type for p in line.packets(since)} == {new}
             assert line.hears(since=since)
 
@@ -196,8 +192,7 @@ async def test_a_change_that_leaves_no_sound_is_refused_and_the_call_goes_on(edg
             call.far.ask("INVITE", sdp=call.line.sdp(formats, port=port, version=2))
             await call.far.response(488)
             since = monotonic()
-            await call.line.says()
-            assert hears(call.talk)
+            await call.line.is_heard(call.talk)
             assert call.line.hears(since=since)
 
     await at_once([("0", 0), ("18", None)], run)

@@ -57,8 +57,7 @@ async def test_a_call_rings_is_taken_and_heard():
             line.aim(sdp_of(invite))
             far.reply(invite, 200, sdp=line.sdp("8"))
             await far.asked("ACK")
-            await line.says()
-            assert hears(await host.talk())
+            await line.is_heard(await host.talk())
             assert line.hears()
             await far.hang_up(("Reason", 'SIP;cause=200;text="Call completed elsewhere"'))
             ended = await last(call)
@@ -99,8 +98,7 @@ async def test_early_media_are_answered_by_the_183_and_hold_at_the_200(again):
             await until(lambda: call.state == "early_media")
             far.reply(invite, 200, sdp=line.sdp() if again else None)
             await far.asked("ACK")
-            await line.says()
-            assert hears(await host.talk())
+            await line.is_heard(await host.talk())
             assert line.hears()
             await far.hang_up()
 
@@ -192,8 +190,7 @@ async def test_numbers_of_the_answer_are_sent_and_ours_arrive():
             await far.asked("ACK")
             line.use("opus", ours["opus"])
             talk = await host.talk()
-            await line.says()
-            assert hears(talk)
+            await line.is_heard(talk)
             assert {p.payload_type for p in line.packets()} == {97}
             assert line.hears()
             talk.leg.send_dtmf("5")
@@ -454,8 +451,7 @@ async def test_another_server_is_tried_when_the_first_cannot(monkeypatch):
                 invite = await second.take(line.sdp())
                 assert sdp_of(invite).count("m=audio") == 1
                 line.aim(sdp_of(invite))
-                await line.says()
-                assert hears(await host.talk())
+                await line.is_heard(await host.talk())
                 assert line.hears(OUR_TONE)
                 await second.hang_up()
                 assert (await last(call)).state == "ended"

@@ -54,8 +54,7 @@ class Call:
 
     async def is_with_the_target(self):
         since = monotonic()
-        await self.other.says(hz=TARGET_TONE)
-        assert hears(self.host.talks[0], TARGET_TONE)
+        await self.other.is_heard(self.host.talks[0], hz=TARGET_TONE)
         assert self.other.hears(since=since)
         await self.target.hang_up()
         await until(lambda: self.host.records)
@@ -164,8 +163,7 @@ async def test_the_old_far_end_is_heard_until_the_target_answers():
         call.target.learn(invite)
         call.target.reply(invite, 183, sdp=call.other.sdp())
         since = monotonic()
-        await call.line.says()
-        assert hears(call.host.talks[0])
+        await call.line.is_heard(call.host.talks[0])
         assert call.line.hears(since=since)
         call.other.aim(invite.body.decode())
         call.target.reply(invite, 200, sdp=call.other.sdp())
