@@ -4,7 +4,7 @@
 import { loudness, open } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
-const SOON_MS = 20000;
+const SOON_MS = 60000;
 
 const { browser, page, troubles } = await open(options);
 
@@ -16,6 +16,19 @@ function told(event, times = 1, has = {}) {
     return window.told.filter(match).length >= times;
   };
   return page.waitForFunction(enough, [event, times, has], { timeout: SOON_MS });
+}
+
+/** Until the bot has said this and fallen silent; what it says in between does not count. */
+function said(words) {
+  const over = (words) => {
+    const from = window.told.findIndex(
+      ([name, data]) => name === "botTtsText" && data.text.includes(words),
+    );
+    return (
+      from >= 0 && window.told.slice(from).some(([name]) => name === "botStoppedSpeaking")
+    );
+  };
+  return page.waitForFunction(over, words, { timeout: SOON_MS });
 }
 
 /** A call from `connect`, run in the page with the options, to the client's goodbye. */
@@ -54,11 +67,11 @@ const talk = await call(false, startBotAndConnect, async (seen) => {
   seen.about = await request("call");
   seen.unknown = await request("what is this");
   await told("userTranscript", 1, { final: true });
-  await told("botStoppedSpeaking", 2);
+  await said("hours");
   await page.evaluate(() => window.client.enableMic(false));
   seen.microphone = await page.evaluate(() => window.client.isMicEnabled);
   await page.evaluate(() => window.client.sendText("Where are you?"));
-  await told("botStoppedSpeaking", 3);
+  await said("Harbour");
 });
 const camera = await call(true, connect, () => told("botTtsText"));
 

@@ -30,7 +30,7 @@ MICROPHONE_RATE = 48_000
 """What Chromium's fake microphone plays without resampling."""
 READY_S = 120
 STOP_S = 60
-DRIVE_S = 150
+DRIVE_S = 300
 INSTALL_S = 120
 WAIT = "One moment, please."
 """What a caller hears when words are late, as they are on a busy machine."""

@@ -7,8 +7,8 @@ import { findings, loudness, open, say } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
 const SIZES = { desk: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
-const SOON_MS = 10000;
-const REPLY_MS = 40000;
+const SOON_MS = 60000;
+const REPLY_MS = 60000;
 
 const { browser, page, troubles } = await open(options);
 
