@@ -116,7 +116,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     assert f"not heard: {cut['unheard']}]" in seen["words"]
     assert loud_s(Path(seen["sound"])) > 5
 
-    assert re.match("The agent hung up\u00a0· \d+:", seen["end"])
+    assert re.match(r"The agent hung up\u00a0· \d+:", seen["end"])
     assert first["reason"] == "the agent hung up"
     assert seen["secondEnd"].startswith("You hung up\u00a0· 0:0")
     assert second["reason"] == "the caller hung up"
