@@ -7,6 +7,7 @@ small burst. Lateness is the best measure of an overloaded process, so admission
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain
 from math import ceil
 from time import monotonic
 
@@ -23,6 +24,11 @@ PHASE_S = PACKET_MS / 1000 / PHASES
 CATCH_UP_TICKS = 25
 """Ticks caught up after a stall: half a second. Anything beyond is skipped and counted, because the
 far end would discard it."""
+STALL_S = 0.060
+"""Lateness in s that counts as a stall: more than jitter buffers hold on a quiet line."""
+READ_ROUNDS = 2
+"""Rounds of the event loop in which it is sure to have looked at its sockets: uvloop runs timers,
+and what they call soon, before it does."""
 LATENESS_WINDOW_TICKS = 10_000 // (PACKET_MS // PHASES)
 LATENESS_MIN_TICKS = 200
 """Ticks needed before lateness percentiles are reported; they cover the last ten seconds."""
@@ -37,7 +43,7 @@ class PacketClock:
         self._phases: list[list[Leg]] = [[] for _ in range(PHASES)]
         self._due = 0.0
         self._phase = 0
-        self._handle: asyncio.TimerHandle | None = None
+        self._handle: asyncio.Handle | None = None
         self._lateness = np.zeros(LATENESS_WINDOW_TICKS)
         """Seconds, of the last ticks, in no particular order."""
         self._ticks = 0
@@ -77,7 +83,7 @@ class PacketClock:
         rank = ceil(percentile / 100 * (len(lateness) - 1))
         return float(np.partition(lateness, rank)[rank]) * 1000
 
-    def _tick(self, legs: list[Leg], now: float) -> None:
+    def _tick(self, legs: list[Leg], due: float, now: float) -> None:
         # Three passes, not one per leg: running the same code for many legs in a row keeps the CPU
         # caches warm, which saves a fifth of the time for a hundred legs.
         for leg in tuple(legs):
@@ -87,7 +93,7 @@ class PacketClock:
                 self._fail(leg)
         for leg in tuple(legs):
             try:
-                leg.receive_tick(now)
+                leg.receive_tick(due)
             except Exception:
                 self._fail(leg)
         for leg in tuple(legs):
@@ -106,11 +112,33 @@ class PacketClock:
         # Rounded up: a timer that counts whole milliseconds would fire early, and then again at
         # once.
         wait = max(1, ceil((self._due - self._now()) * 1000)) / 1000
-        self._handle = asyncio.get_running_loop().call_later(wait, self._run)
+        self._handle = asyncio.get_running_loop().call_later(wait, self._wake)
+
+    def _wake(self) -> None:
+        now = self._now()
+        late_s = now - self._due
+        self._recent.wake(now, late_s)
+        if late_s < STALL_S:
+            self._run()
+            return
+        for leg in chain(*self._phases):
+            leg.unread_since(self._due)
+        # A socket may be read once a round, and may have a packet for each tick.
+        self._read(READ_ROUNDS + ceil(late_s * 1000 / PACKET_MS), now + late_s)
+
+    def _read(self, rounds: int, until: float) -> None:
+        """Run the missed ticks once the event loop has read the packets that came in the meantime,
+        after so many rounds or at the time `until`. Without these packets jitter buffers would run
+        empty, and a caller's word be cut in two."""
+        if rounds and self._now() < until:
+            self._handle = asyncio.get_running_loop().call_soon(self._read, rounds - 1, until)
+            return
+        for leg in chain(*self._phases):
+            leg.unread_since(None)
+        self._run()
 
     def _run(self) -> None:
         now = self._now()
-        self._recent.wake(now, now - self._due)
         behind = int((now - self._due) / PHASE_S) - CATCH_UP_TICKS * PHASES
         if behind > 0:
             self.skipped_ticks += behind // PHASES
@@ -118,7 +146,7 @@ class PacketClock:
         while self._due <= now:
             self._lateness[self._ticks % LATENESS_WINDOW_TICKS] = now - self._due
             self._ticks += 1
-            self._tick(self._phases[self._phase], now)
+            self._tick(self._phases[self._phase], self._due, now)
             self._phase = (self._phase + 1) % PHASES
             if self._phase == 0:
                 self.after()

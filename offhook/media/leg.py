@@ -138,8 +138,13 @@ class Leg(ABC):
         """Begin a tick of 20 ms: read pending input. Called only by the packet clock, before
         `receive_tick`."""
 
+    def unread_since(self, at: float | None) -> None:  # noqa: B027 -- some legs have no packets
+        """From now on packets may have waited unread since `at`, while the process stood still;
+        None: they are read as they come. Called only by the packet clock."""
+
     def receive_tick(self, now: float) -> None:
-        """First half of a tick: receive 20 ms. Called only by the packet clock."""
+        """First half of a tick: receive 20 ms. Called only by the packet clock, with the time at
+        which the tick was due: audio moves on by 20 ms a tick, however late the ticks are."""
         self._heard = self._receive(now)
 
     def send_tick(self, now: float) -> None:

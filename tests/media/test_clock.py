@@ -52,15 +52,24 @@ class Handle:
 
 
 class Loop:
-    """The event loop's time and timers, moved by hand."""
+    """The event loop's time and timers, moved by hand. As uvloop does, it runs timers, and what
+    they call soon, before it reads a socket."""
 
     def __init__(self):
         self.now = 1000.0
         self.timers = []
+        self.soon = []
+        self.read = lambda: None
+        """Reads one datagram of each socket."""
 
     def call_later(self, delay, callback):
         handle = Handle(self.now + delay, callback)
         self.timers.append(handle)
+        return handle
+
+    def call_soon(self, callback, *arguments):
+        handle = Handle(self.now, lambda: callback(*arguments))
+        self.soon.append(handle)
         return handle
 
     def run(self, seconds):
@@ -69,11 +78,17 @@ class Loop:
         while True:
             self.timers = [t for t in self.timers if not t.cancelled]
             due = min(self.timers, key=lambda t: t.due, default=None)
-            if due is None or due.due > end:
+            if due is not None and due.due <= (self.now if self.soon else end):
+                self.timers.remove(due)
+                self.now = max(self.now, due.due)
+                due.callback()
+            elif not self.soon:
                 break
-            self.timers.remove(due)
-            self.now = max(self.now, due.due)
-            due.callback()
+            soon, self.soon = self.soon, []
+            for handle in soon:
+                if not handle.cancelled:
+                    handle.callback()
+            self.read()
         self.now = end
 
     def stall(self, seconds):
@@ -138,6 +153,43 @@ def test_a_late_loop_loses_no_tick(loop):
     assert 200 < clock.lateness_ms(99) <= 300
     loop.run(1.0)
     assert [leg.ticks for leg in legs] == [pytest.approx(165, abs=1)] * 5
+
+
+class SocketLeg(SilentLeg):
+    """Gets a packet every 20 ms, which waits in a socket until it is read, and then in a buffer."""
+
+    def __init__(self, loop):
+        super().__init__()
+        self._loop, self._start = loop, loop.now
+        self._read = 2
+        """Packets read: the buffer begins with two."""
+        self.had_packet, self.unread = [], []
+
+    def read(self):
+        arrived = 2 + int((self._loop.now - self._start) / TICK)
+        self._read = min(self._read + 1, arrived)
+
+    def unread_since(self, at):
+        self.unread.append(at)
+
+    def _receive(self, now):
+        self.had_packet.append(len(self.had_packet) < self._read)
+        return super()._receive(now)
+
+
+@pytest.mark.parametrize("seconds", [0.08, 0.3, 0.45])
+def test_what_came_in_a_stall_is_read_before_the_ticks_that_were_missed(loop, seconds):
+    clock, leg = PacketClock(now=lambda: loop.now), SocketLeg(loop)
+    loop.read = leg.read
+    clock.add(leg)
+    loop.run(0.5)
+    loop.stall(seconds)
+    loop.run(0.5)
+    assert leg.ticks == pytest.approx((1 + seconds) / TICK, abs=1)
+    assert all(leg.had_packet)
+    since, until = leg.unread
+    assert since == pytest.approx(1000.5, abs=TICK)
+    assert until is None
 
 
 def test_beyond_the_bound_ticks_are_skipped_and_counted(loop):

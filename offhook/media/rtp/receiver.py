@@ -23,7 +23,7 @@ from offhook.media.codecs.comfort_noise import ComfortNoise
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
 from offhook.media.rtp.jitter import Arrival, JitterBuffer, Queued, new_buffer
 from offhook.media.rtp.rtcp import ReceptionStatistics
-from offhook.media.rtp.rtp import RtpPacket
+from offhook.media.rtp.rtp import RtpPacket, uint32_diff
 from offhook.media.rtp.stretch import GOOD_FIT, MIN_PERIOD, accelerate, expand
 
 FADE_PULLS = 6
@@ -129,6 +129,7 @@ class AudioReceiver:
         self._slack = self._slack_before = inf  # at the last two fetches
         self._fit = GOOD_FIT
         self._pulls_to_retry = 0
+        self._unread_since: float | None = None
 
     @property
     def timestamp(self) -> int | None:
@@ -174,8 +175,23 @@ class AudioReceiver:
                 self.stats.ignored += 1
                 return
             self._new_stream(decoder.clock_rate)
-        arrival = self._buffer.insert(packet, now)
+        arrival = self._buffer.insert(packet, self._arrived(packet, now))
         self._count(arrival)
+
+    def unread_since(self, at: float | None) -> None:
+        """From now on packets may have waited unread since `at`; None: they are received as they
+        arrive."""
+        self._unread_since = at
+
+    def _arrived(self, packet: RtpPacket, now: float) -> float:
+        """Return when a packet received `now` has arrived. One that has waited unread is taken to
+        have been fast: the wait is no jitter, for which later packets would be delayed and speech
+        expanded."""
+        since, buffer = self._unread_since, self._buffer
+        if since is None or buffer.position is None:
+            return now
+        timestamp = buffer.position + uint32_diff(packet.timestamp, buffer.position)
+        return min(now, max(since, now - buffer.slack(timestamp, now)))
 
     def ignore(self, packet: RtpPacket) -> None:
         """Account for a packet without playing it, so that it does not count as lost."""
@@ -499,6 +515,10 @@ if native.BUILT:
         ) -> None:
             self._steady_type = -1
             super().change(decoders, comfort_noise)
+
+        def unread_since(self, at: float | None) -> None:
+            self._steady_type = -1
+            super().unread_since(at)
 
         def _new_stats(self) -> ReceiverStats:
             return CompiledStats()

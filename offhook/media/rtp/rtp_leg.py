@@ -126,6 +126,10 @@ class RtpLeg(Leg):
 
     # --- packets in ---
 
+    def unread_since(self, at: float | None) -> None:
+        if self._opened:
+            self._receiver.unread_since(at)
+
     def receive_rtp(self, data: bytes, now: float) -> None:
         """Receive one unprotected RTP packet. Malformed ones are counted and dropped."""
         if not self._opened:

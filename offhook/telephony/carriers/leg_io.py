@@ -250,6 +250,10 @@ class CarrierLeg(Leg):
 
     # --- ticks ---
 
+    def unread_since(self, at: float | None) -> None:
+        if self._started:
+            self._receiver.unread_since(at)
+
     def begin_tick(self) -> None:
         self._read()
 

@@ -198,6 +198,27 @@ def test_a_minute_of_a_bad_line(seed: int) -> None:
     assert pair.compiled._receiver.stats.played_packets > 300
 
 
+def test_a_stall_of_the_process() -> None:
+    pair, far = twins(), Sender()
+    for start, ticks, late in ((0, 60, 0), (60, 20, 1), (80, 60, 0), (140, 3, 1), (143, 60, 0)):
+        now = (start + late * ticks) * TICK_S
+        if late:
+            pair.do(lambda line, at=start * TICK_S: line.unread_since(at))
+            for i in range(start, start + ticks):
+                data = far.packet(i)
+                pair.do(lambda line, data=data, now=now: line.receive_rtp(data, now))
+            same(pair)
+            pair.do(lambda line: line.unread_since(None))
+        for i in range(start, start + ticks):
+            if not late:
+                data = far.packet(i)
+                pair.do(lambda line, data=data, i=i: line.receive_rtp(data, i * TICK_S))
+            tick(pair, i * TICK_S + 0.001)
+            same(pair)
+    assert pair.compiled._receiver.stats.expanded_samples == 0
+    assert pair.compiled._receiver.stats.concealed_samples == 0
+
+
 steps = st.one_of(
     st.tuples(st.just("packets"), st.integers(1, 30), st.sampled_from([160, 160, 80, 320, 1, 77])),
     st.tuples(st.just("lose"), st.integers(1, 200), st.booleans()),

@@ -101,6 +101,21 @@ def test_delay_after_a_long_stall_is_back_in_two_seconds() -> None:
     assert receiver.stats.delay_ms < 60
 
 
+def test_packets_that_waited_unread_are_no_jitter() -> None:
+    receiver = AudioReceiver({OPUS: OpusDecoder})
+    heard = [hear(receiver, range(100))]
+    before = receiver.stats.delay_ms
+    receiver.unread_since(2.0)
+    for i in range(100, 115):
+        receiver.receive(packet(i), 2.305)
+    receiver.unread_since(None)
+    heard += [receiver.pull(i * 0.02 + 0.01) for i in range(100, 115)]
+    heard.append(hear(receiver, range(115, 215), start=2.30))
+    plain = hear(AudioReceiver({OPUS: OpusDecoder}), range(215))
+    assert np.array_equal(np.concatenate(heard), plain)
+    assert receiver.stats.delay_ms == pytest.approx(before)
+
+
 def test_continuous_loss_fades_to_silence_in_120_ms_and_speech_returns() -> None:
     receiver = AudioReceiver({OPUS: OpusDecoder})
     hear(receiver, range(100))
