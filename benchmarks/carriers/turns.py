@@ -6,12 +6,11 @@ the server keeps of a reply that was cut short are in its log; the words that we
 in what was played, by the sound itself and by a recogniser.
 """
 
-import asyncio
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,9 @@ from benchmarks.carriers.leg_io import FarEndLeg
 from benchmarks.carriers.words import Exact, compare, speak
 from benchmarks.sip.turns import BargeIn, BargeIns, Conversation, ServerLog, Way
 from offhook.bench.callers.webhook import BY_WEBHOOK, Application, find_stream
-from offhook.bench.own_server import free_port
+from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.phones.rtp import percentiles
-from offhook.bench.turns import ASK, CONVERSATION
-from offhook.bench.turns import _until_ready as until_ready
+from offhook.bench.turns import ABSENT, ASK, CONVERSATION, START_S
 from offhook.media.pcm import Pcm
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
@@ -63,19 +61,10 @@ async def server(directory: Path, audiosocket_port: int) -> AsyncIterator[str]:
     """A real `offhook serve` with all carriers, its log in the directory; yields its URL."""
     config, log, port = directory / "offhook.toml", directory / "log", free_port()
     config.write_text(configuration(audiosocket_port))
-    command = ("-m", "offhook", "serve", "--port", str(port), "--config", str(config))
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=output)
     url = f"http://127.0.0.1:{port}"
-    try:
-        await until_ready(url, log)
+    arguments = ("serve", "--port", str(port), "--config", str(config))
+    async with started(arguments, partial(is_ready, url), START_S, ABSENT, log=log):
         yield url
-    finally:
-        process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), 10)
-        except TimeoutError:
-            process.kill()
 
 
 def application(provider: str, url: str, audiosocket_port: int) -> Application:

@@ -56,10 +56,10 @@ from offhook.bench.callers.usage import Usage
 from offhook.bench.node import missing
 from offhook.bench.phones.kamailio import KamailioError
 from offhook.bench.process import Child, ChildError, child
+from offhook.bench.process import run as run_loop
 from offhook.bench.speech.table import progress
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
-from offhook.web.process.loop_io import run as run_loop
 
 CALLERS = 25
 """Callers per process."""

@@ -20,9 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from offhook.bench.load import CallCounters, Manner
 from offhook.bench.process import Child, ChildError, Footprint, child, get_json
+from offhook.bench.process import run as run_loop
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
-from offhook.web.process.loop_io import run as run_loop
 
 Kind = Literal["edge", "port", "stock"]
 """port: our edge with all calls on one UDP port."""

@@ -29,6 +29,7 @@ import soxr
 from loguru import logger
 
 from offhook.bench.own_server import free_port, started
+from offhook.bench.process import run as run_loop
 from offhook.bench.speech.http_live import Live, live_run, transcribe_file
 from offhook.bench.speech.http_load import (
     Answer,
@@ -248,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     a = _parser().parse_args(argv)
     logger.remove()
     logger.add(sys.stderr, level="WARNING")
-    asyncio.run(_run(a))
+    run_loop(_run(a))
     return 0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 
 from offhook.bench.process import END_S
+from offhook.web.process.parent_io import ending_with_us
 
 POLL_S = 0.1
 READY_S = 5.0
@@ -46,17 +47,20 @@ async def started(
     environment: Mapping[str, str] | None = None,
     module: str = "offhook",
     within: Sequence[str] = (),
+    log: Path | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Runs `python -m MODULE ARGUMENTS` and yields its process from the time `is_there` returns
-    True; `environment` replaces our own, `within` is a command that executes it. Raises
-    RuntimeError, `absent` and the end of its log, if it exits or does not start in time."""
+    True; `environment` replaces our own, `within` is a command that executes it, `log` a file for
+    what it writes. It ends with the block, and killed with this process. Raises RuntimeError,
+    `absent` and the end of its log, if it exits or does not start in time."""
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
+        log = log or Path(folder) / "log"
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *(*within, sys.executable, "-m", module, *arguments),
                 stderr=output,
                 env=environment,
+                preexec_fn=ending_with_us(),
             )
         try:
             until = time.monotonic() + within_s

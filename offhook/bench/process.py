@@ -1,26 +1,32 @@
 """Child processes of a benchmark: starting, querying, stopping, and measuring their cost.
 
 A child is a module of this package with a `main` that ends when its standard input closes, so no
-child outlives its benchmark. Its first line on standard output is JSON.
+child outlives its benchmark. Its first line on standard output is JSON. Servers do not look at
+their input: they are killed with the benchmark (`own_server.started`).
 """
 
 import asyncio
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from aiohttp import ClientSession, web
+
+from offhook.web.process import loop_io
+
+T = TypeVar("T")
 
 START_S = 90
 """Time limit in s for a child's first line."""
@@ -33,6 +39,32 @@ LAGS_KEPT = 10_000
 
 class ChildError(RuntimeError):
     """Raised when a child does not start or respond; the message ends with its log."""
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Runs a benchmark on the event loop of servers. SIGTERM and SIGINT cancel it, so that what it
+    has started ends in order; then SystemExit is raised, with the status that shells have for
+    it."""
+    signals: list[signal.Signals] = []
+
+    async def until_signal() -> T:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+
+        def end(number: signal.Signals) -> None:
+            signals.append(number)
+            task.cancel()
+
+        if threading.current_thread() is threading.main_thread():  # no other one gets signals
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, end, number)
+        return await main
+
+    try:
+        found: T = loop_io.run(until_signal())
+    except asyncio.CancelledError:
+        raise SystemExit(128 + signals[0]) from None
+    return found
 
 
 async def input_lines() -> asyncio.StreamReader:

@@ -19,9 +19,9 @@ from dataclasses import asdict
 
 from offhook.bench.phones import load as sip_load
 from offhook.bench.phones.kamailio import KamailioError
+from offhook.bench.process import run as run_loop
 from offhook.web.config.config import MAX_CALLS, Log
 from offhook.web.process.logs import set_up
-from offhook.web.process.loop_io import run as run_loop
 
 KINDS = ("echo", "vad", "scripted")
 
@@ -33,8 +33,8 @@ def _load(a: argparse.Namespace) -> int:
         print(sip_load.HEADER, flush=True)
     for number, kind in enumerate(a.servers.split(",")):
         options = sip_load.OPTIONS if number == 0 and not a.no_options else 0
-        one = sip_load.load(kind, a.calls, a.rate, a.seconds, not a.no_pin, options, show, a.edges)
-        found.append(run_loop(one))
+        load = sip_load.load(kind, a.calls, a.rate, a.seconds, not a.no_pin, options, show, a.edges)
+        found.append(run_loop(load))
     if a.json:
         loads = [{**asdict(one), "rows": [sip_load.as_dict(r) for r in one.rows]} for one in found]
         print(json.dumps({"load": loads}))

@@ -30,6 +30,7 @@ from loguru import logger
 
 from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.process import ChildError, child
+from offhook.bench.process import run as run_loop
 from offhook.bench.speech.http_live import transcribe_file
 from offhook.bench.speech.http_load import Failed, LoadInputs, Overloaded, Requests, long_recording
 from offhook.bench.speech.stream_callers import FINALS_S, READY_S, Plan, spoken_phrases
@@ -197,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logger.remove()
     logger.add(sys.stderr, level="WARNING")
     try:
-        asyncio.run(_run(a))
+        run_loop(_run(a))
     except (ChildError, RuntimeError) as error:
         print(f"x {error}", file=sys.stderr)
         return 1

@@ -10,19 +10,18 @@ import asyncio
 import json
 import os
 import random
-import sys
-import tempfile
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import numpy as np
 
+from offhook.bench.own_server import free_port, is_ready, started
+from offhook.bench.process import run as run_loop
 from offhook.bench.transcript import WordEnd, mark_errors, recognise, words, words_beyond
 from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
@@ -47,6 +46,7 @@ EARLY_TICKS = 10
 """Ticks by which the server's messages about a reply may follow its first audio."""
 START_S = 30
 """Time limit in s for a server to load its engines."""
+ABSENT = "the server did not come up"
 
 
 @dataclass
@@ -84,41 +84,14 @@ class Result:
 
 @asynccontextmanager
 async def server(log: Path | None = None, **environment: str) -> AsyncIterator[str]:
-    """Runs a real `offhook serve` on loopback, logging to a file; yields its URL."""
-    with tempfile.TemporaryDirectory() as directory:
-        log = log or Path(directory) / "log"
-        port = 20_000 + os.getpid() % 20_000
-        settings = {"OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]', **environment}
-        command = [sys.executable, "-m", "offhook", "serve", "--port", str(port)]
-        with log.open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                *command, env={**os.environ, **settings}, stderr=output
-            )
-        url = f"http://127.0.0.1:{port}"
-        try:
-            await _until_ready(url, log)
-            yield url
-        finally:
-            process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), 10)
-            except TimeoutError:
-                process.kill()
-
-
-async def _until_ready(url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    async with aiohttp.ClientSession() as http:
-        while time.monotonic() < deadline:
-            try:
-                async with http.get(f"{url}/readyz") as response:
-                    if response.status == 200:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.2)
-    tail = await asyncio.to_thread(log.read_text)
-    raise RuntimeError(f"the server did not come up:\n{tail[-2000:]}")
+    """Runs a real `offhook serve` on loopback, logging to a file; yields its URL. Raises
+    RuntimeError."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    settings = {**os.environ, "OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]', **environment}
+    arguments = ("serve", "--port", str(port))
+    async with started(arguments, partial(is_ready, url), START_S, ABSENT, settings, log=log):
+        yield url
 
 
 def cough(seed: int) -> Pcm:
@@ -312,7 +285,7 @@ def _print(result: Result) -> None:
 
 
 def run(interruptions: int, as_json: bool) -> int:
-    result = asyncio.run(measure(interruptions))
+    result = run_loop(measure(interruptions))
     if as_json:
         print(json.dumps(asdict(result), indent=1))
     else:

@@ -25,6 +25,7 @@ from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.phones.kamailio import kamailio
 from offhook.bench.process import child, get_json
 from offhook.bench.speech.table import progress
+from offhook.web.process.parent_io import ending_with_us
 
 Fault = Literal["worker", "hang", "link", "node", "drain", "upgrade", "edge", "drain-edge", "head"]
 FAULTS: Mapping[Fault, str] = {
@@ -150,6 +151,7 @@ class OwnServers(Servers):
             *("redis-server", "--bind", "127.0.0.1", "--port", str(port)),
             *("--save", "", "--dir", str(self._folder)),
             stdout=asyncio.subprocess.DEVNULL,
+            preexec_fn=ending_with_us(),
         )
         self._stack.push_async_callback(process.wait)
         self._stack.callback(process.terminate)

@@ -1,6 +1,7 @@
 """Kamailio in front of edges on this machine, configured like deploy/kamailio."""
 
 import asyncio
+import signal
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from offhook.bench.phones.rtp import HOST
 from offhook.bench.process import cpu_s
+from offhook.web.process.parent_io import ending_with_us
 
 CONFIGURATION = Path(__file__).parents[3] / "deploy" / "kamailio" / "kamailio.cfg"
 START_S = 10.0
@@ -77,6 +79,7 @@ async def kamailio(
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
+                    preexec_fn=ending_with_us(signal.SIGTERM),  # it ends its own children
                 )
             except FileNotFoundError:
                 raise KamailioError("kamailio is not installed") from None

@@ -5,18 +5,17 @@ from an environment of its own.
 """
 
 import asyncio
-import ctypes
 import os
-import signal
 import socket
 import subprocess
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from time import monotonic
 from typing import Any
 
 import aiohttp
+
+from offhook.web.process.parent_io import ending_with_us
 
 POLL_S = 0.1
 """Interval at which the process is looked at; one that has ended is started again after it."""
@@ -25,8 +24,6 @@ CHECK_S = 3.0
 MAX_CRASHES = 4
 CRASH_WINDOW_S = 300.0
 """Period in s in which MAX_CRASHES crashes end the attempts to start the worker again."""
-PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)  # before a fork: loading a library after it may wait for a lock for ever
 
 
 class WorkerFailed(Exception):
@@ -111,7 +108,7 @@ class Minder:
             self._command,
             stdin=subprocess.DEVNULL,
             env=environment,
-            preexec_fn=partial(_end_with, os.getpid()),
+            preexec_fn=ending_with_us(),
         )
 
     async def _mind(self) -> None:
@@ -150,12 +147,6 @@ def free_port(host: str) -> int:
     with socket.socket(family) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
-
-
-def _end_with(parent: int) -> None:
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended meanwhile
-        os._exit(1)
 
 
 def _how(status: int) -> str:
