@@ -37,6 +37,8 @@ NOT_LATIN = re.compile("[\u0370-\u1cff\u2e80-\ufb00]")
 """A letter of another script than Latin."""
 FEWEST_WORDS, MOST_WORDS = 2, 12
 """Words of the text's start that decide its language."""
+MORE_WORDS = 1.5
+"""Of them, by those of the last time, with which it is detected again."""
 NO_SOUND: Pcm = np.zeros(0, np.int16)
 
 
@@ -76,6 +78,8 @@ class EngineReply(ABC, Generic[P, E]):
         self._language = language
         self._languages = languages
         self._reader = TextReader(language or UNKNOWN, options.normalise)
+        self._detected_words = 0
+        """Words from which the language was last detected."""
         self._profile = profile
         self._most_tokens = most_tokens
         self._most_samples = RATE_OUT * (LIVE_S if options.live else FILE_S)
@@ -115,7 +119,10 @@ class EngineReply(ABC, Generic[P, E]):
         script, so the first may be read in the wrong language; that affects numbers and symbols,
         which rarely come first."""
         words = len(text.split()) - (not text[-1:].isspace())
+        if words >= FEWEST_WORDS and words < MORE_WORDS * self._detected_words:
+            return  # text may come in parts of a few letters, which change little
         if words >= FEWEST_WORDS or NOT_LATIN.search(text):
+            self._detected_words = words
             language = language_of(text, self._languages)
             self._reader.read_in(language)
             if words >= MOST_WORDS:
@@ -176,12 +183,12 @@ class EngineReply(ABC, Generic[P, E]):
 
     def _track_words(self, marks: WordMarks, pcm: Pcm) -> None:
         """Cuts the audio where words end."""
-        begin = 0
-        for at in range(0, len(pcm), MARK_SAMPLES):
-            texts = marks.feed(pcm[at : at + MARK_SAMPLES])
+        begin = end = 0
+        for texts in marks.feed_parts(pcm, MARK_SAMPLES):
+            end += MARK_SAMPLES
             if texts:
-                self._put(pcm[begin : at + MARK_SAMPLES], texts)
-                begin = at + MARK_SAMPLES
+                self._put(pcm[begin:end], texts)
+                begin = end
         self._put(pcm[begin:], [])
 
     def _put(self, pcm: Pcm, texts: list[str]) -> None:

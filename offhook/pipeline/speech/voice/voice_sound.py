@@ -19,6 +19,7 @@ SILENCE_RMS = 104.0
 """Silence threshold, -50 dBFS; quieter sound is inaudible next to speech."""
 SPEECH_RMS = 184.0
 """Speech threshold, -45 dBFS; quieter blocks do not count for the voice's loudness."""
+SPEECH_POWER = SPEECH_RMS**2
 SPEECH_RANGE = 0.1
 """The same threshold relative to the voice's level (-20 dB)."""
 LEVEL_BLOCKS = 150
@@ -100,23 +101,20 @@ class VoiceSound:
 
     def _levelled(self, sound: Float) -> Pcm:
         """Applies the current gain, which follows the voice slowly."""
-        blocks = -(-len(sound) // BLOCK)
-        edges = np.empty(blocks + 1, np.float32)
-        edges[0] = self.gain
-        if blocks * BLOCK == len(sound):
-            rows = sound.reshape(blocks, BLOCK)
+        if len(sound) % BLOCK == 0:
+            rows = sound.reshape(-1, BLOCK)
             powers = (np.einsum("ij,ij->i", rows, rows) / BLOCK).tolist()
-            for number, power in enumerate(powers, 1):
-                edges[number] = self._next_gain(power)
-            rows *= edges[:-1, None] + np.diff(edges)[:, None] * _RAMP
+            gains = [self.gain, *map(self._next_gain, powers)]
+            edges = np.array(gains, np.float32)[:, None]
+            rows *= edges[:-1] + (edges[1:] - edges[:-1]) * _RAMP
         else:
             sound *= self.gain
         return _bent(sound)
 
     def _next_gain(self, power: float) -> float:
         """Returns the gain after a block with this power (mean square)."""
-        level = self._power / max(1, self._blocks)
-        if power < SPEECH_RMS**2 or power < level * SPEECH_RANGE**2:
+        level = self._power / (self._blocks or 1)
+        if power < SPEECH_POWER or power < level * SPEECH_RANGE**2:
             return self.gain
         if self._blocks == LEVEL_BLOCKS:
             self._power -= level
@@ -124,7 +122,8 @@ class VoiceSound:
             self._blocks += 1
         self._power += power
         wanted = LEVEL_RMS / (self._power / self._blocks) ** 0.5
-        wanted = min(max(wanted, self.gain / GAIN_STEP), self.gain * GAIN_STEP)
+        lowest, highest = self.gain / GAIN_STEP, self.gain * GAIN_STEP
+        wanted = lowest if wanted < lowest else highest if wanted > highest else wanted
         self.gain = min(max(wanted, LEAST_GAIN), MOST_GAIN)
         return self.gain
 
@@ -145,10 +144,10 @@ class VoiceSound:
 
 def _powers(sound: Pcm) -> Float:
     """Returns the mean squares of the frames; an incomplete last one counts as complete."""
-    frames = -(-len(sound) // FRAME)
-    padded = np.zeros(frames * FRAME, np.float32)
-    padded[: len(sound)] = sound
-    rows = padded.reshape(frames, FRAME)
+    rows = sound.astype(np.float32)
+    if len(rows) % FRAME:
+        rows = np.pad(rows, (0, -len(rows) % FRAME))
+    rows = rows.reshape(-1, FRAME)
     powers: Float = np.einsum("ij,ij->i", rows, rows) / FRAME
     return powers
 

@@ -147,7 +147,14 @@ class WordMarks:
     def feed(self, pcm: Pcm) -> list[str]:
         """Returns the texts of the words that end in this piece (24 kHz). The last word ends with a
         pause or with `finish`, since it is not known to be the last before."""
-        ms, before_pause = self._clock.feed(pcm)
+        return self._advance(*self._clock.feed(pcm))
+
+    def feed_parts(self, pcm: Pcm, size: int) -> list[list[str]]:
+        """Adds a piece of audio and returns for each `size` samples of it what `feed` would."""
+        parts = self._clock.feed_parts(pcm, size) if len(pcm) else []
+        return [self._advance(*part) for part in parts]
+
+    def _advance(self, ms: float, before_pause: float | None) -> list[str]:
         if before_pause is not None:
             self._heard_ms += before_pause
             self._pause()
@@ -171,17 +178,15 @@ class WordMarks:
         place = best.at + (self._heard_ms - best.since) / best.slowness
         over = best.word
         while over < len(self._ends) - 1 and self._ends[over] <= place:
-            if self._holds(best, over, place):
+            if self._punctuation[over] and self._holds(best, over, place):
                 break
             over += 1
         return over
 
     def _holds(self, best: _Hypothesis, word: int, place: float) -> bool:
-        """Returns whether the end of a word that should be followed by a pause has probably not
-        been reached."""
-        deviations = HELD.get(self._punctuation[word])
-        if deviations is None:
-            return False
+        """Returns whether the end of a word with punctuation, which should be followed by a pause,
+        has probably not been reached."""
+        deviations = HELD[self._punctuation[word]]
         deviation = sqrt(best.spread(self._ends[word] - best.at)) / best.slowness
         return place - self._ends[word] < deviations * deviation
 

@@ -158,6 +158,20 @@ def test_the_clock_does_not_depend_on_the_pieces() -> None:
     assert 0.7 < times[0] / (len(sound) / RATE_OUT * 1000) < 1.3
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 9000), min_size=1, max_size=12), st.sampled_from((240, 1000, 1920)))
+def test_parts_of_a_piece_are_as_if_they_came_one_by_one(pieces: list[int], size: int) -> None:
+    text = "Turn left at the traffic lights, and go straight on. " * 3
+    loud = np.repeat(np.random.default_rng(size).choice([1, 3000], 40), 4000)
+    sound, at = np.random.default_rng(0).normal(0, loud).astype(np.int16), 0
+    whole, one_by_one = listener(text), listener(text)
+    for samples in pieces:
+        piece = sound[at : at + samples]
+        expected = [one_by_one.feed(piece[i : i + size]) for i in range(0, len(piece), size)]
+        assert whole.feed_parts(piece, size) == expected
+        at += samples
+
+
 def test_words_of_any_script_have_a_length() -> None:
     assert 300 < length_ms("hello,") < 400
     assert length_ms("PM") > 400
