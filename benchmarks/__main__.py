@@ -9,6 +9,7 @@ NAMES = {
     "asr_call": "calls.asr_call",
     "balance": "scale.balance",
     "carriers": "carriers.carriers",
+    "conversations": "scale.conversations",
     "cpu_calls": "calls.cpu_calls",
     "loss": "media.loss",
     "marks": "calls.marks",

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from benchmarks.engines.asr import gpu_ms
-from benchmarks.engines.tts_load import Reply, Serving, Tally, serve
+from benchmarks.engines.listening import Tally
+from benchmarks.engines.tts_load import Reply, Serving, serve
 from benchmarks.engines.tts_parts import heat
 from benchmarks.engines.tts_peers import PeerFailed, official_frame_ms
 from benchmarks.engines.tts_runners import Machine, new_voice, usual_voices

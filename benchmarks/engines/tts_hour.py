@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from benchmarks.engines.tts_load import Reply, Serving, Tally, serve
+from benchmarks.engines.listening import Tally
+from benchmarks.engines.tts_load import Reply, Serving, serve
 from benchmarks.engines.tts_runners import Machine, usual_voices
 from offhook.bench.memory import held
 from offhook.bench.speech.table import Table, progress
@@ -55,7 +56,7 @@ class Narrator:
         self._write()
 
     @property
-    def frames_off(self) -> int:
+    def frames_off(self) -> float:
         return abs(self.reply.listener.frames - frames_of(self._tokens))
 
     @property

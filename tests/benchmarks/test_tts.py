@@ -16,7 +16,8 @@ from benchmarks.engines import (  # noqa: E402
     tts_peers,
     tts_runners,
 )
-from benchmarks.engines.tts_load import Listener, Reply, Served, Tally, serve  # noqa: E402
+from benchmarks.engines.listening import Listener, Tally  # noqa: E402
+from benchmarks.engines.tts_load import Reply, Served, serve  # noqa: E402
 from benchmarks.engines.tts_peers import PeerFailed  # noqa: E402
 from benchmarks.engines.tts_runners import Machine, Planned, new_voice, usual_voices  # noqa: E402
 from offhook.bench.speech.texts import SENTENCES, even_words, frames_of, words  # noqa: E402

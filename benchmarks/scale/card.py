@@ -1,0 +1,77 @@
+"""Child of `conversations`: workers with random weights on one device, in one process.
+
+    python -m benchmarks.scale.card --memory-share SHARE KIND:MODEL:STREAMS=HOST:PORT…
+
+KIND and MODEL are those of engines/random_workers.py; a recognizer needs a stream for each
+conversation, also while nobody speaks, a voice one for each reply. The process says a line when it
+has begun, another when all have loaded, and ends when its input closes.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.engines.random_workers import worker
+from offhook.bench.process import input_lines, say
+from offhook.pipeline.engine import capacity
+from offhook.pipeline.engine.tts_models import NO_CACHE
+from offhook.web.config.config import Log
+from offhook.web.http.listening_io import Address, listener
+from offhook.web.process.logs import set_up
+from offhook.web.process.loop_io import run
+from offhook.web.process.stop_io import Stop
+from offhook.web.worker.worker_io import WorkerSettings, serve
+
+STREAM_PAGES = 2
+"""KV pages of a recognizer's stream on average: an utterance of six seconds needs three, silence
+one."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One worker of the process."""
+
+    kind: str
+    model: str
+    streams: int
+    listen: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Part":
+        what, _, listen = text.partition("=")
+        kind, model, streams = what.split(":")
+        return cls(kind, model, int(streams), listen)
+
+    def settings(self) -> WorkerSettings:
+        return WorkerSettings(self.kind, self.model, self.streams, audio_cache=NO_CACHE)
+
+
+async def card(parts: Sequence[Part], memory_share: float) -> None:
+    """Loads one worker after another: nothing may be captured while another works."""
+    capacity.PAGES_PER_STREAM = STREAM_PAGES
+    say({"listen": [part.listen for part in parts]})
+    async with asyncio.TaskGroup() as tasks:
+        serving = []
+        for part in parts:
+            one = worker(part.kind, part.model, part.settings(), memory_share)
+            listen = listener(Address.parse(part.listen))
+            serving.append(tasks.create_task(serve(one, listen, Stop())))
+            await asyncio.shield(one.loading)
+        say({"loaded": True})
+        await (await input_lines()).read()
+        for task in serving:
+            task.cancel()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory-share", type=float, default=capacity.SHARED, help="of each")
+    parser.add_argument("parts", nargs="+", type=Part.parse, metavar="KIND:MODEL:STREAMS=HOST:PORT")
+    arguments = parser.parse_args()
+    set_up(Log(level="INFO"))
+    run(card(arguments.parts, arguments.memory_share))
+
+
+if __name__ == "__main__":
+    main()
