@@ -57,22 +57,15 @@ async def choose(synthesizer: Synthesizer, name: str) -> ResolvedVoice:
     return ResolvedVoice(found, "", lasting=False)
 
 
-class SpeechCache(ReplyCache):
-    """The reply cache and resolved voice names of one speech server, for any engine. `url` is a
-    Redis URL or "". Raises EngineError like `ReplyCache`."""
+class ResolvedVoices:
+    """Names of voices that have been resolved; to ask the engine may take as long as the rest of a
+    request."""
 
-    def __init__(self, url: str, registry: CollectorRegistry) -> None:
-        super().__init__(CACHE_BYTES, url)
+    def __init__(self) -> None:
         self._voices: dict[tuple[str, str], ResolvedVoice] = {}
-        self._hits = Counter(
-            "offhook_speech_cache_hits_total", "Replies found said before", registry=registry
-        )
-        self._misses = Counter(
-            "offhook_speech_cache_misses_total", "Replies spoken anew", registry=registry
-        )
 
-    def voice(self, engine: str, name: str) -> ResolvedVoice | None:
-        """Returns the cached resolution of a name without asking the engine; None if unknown."""
+    def find(self, engine: str, name: str) -> ResolvedVoice | None:
+        """Returns the voice of a name without asking the engine; None if unknown."""
         return self._voices.get((engine, name.lower()))
 
     def remember(self, engine: str, name: str, chosen: ResolvedVoice) -> None:
@@ -80,6 +73,20 @@ class SpeechCache(ReplyCache):
             if len(self._voices) >= MAX_VOICES:
                 self._voices.clear()
             self._voices[engine, name.lower()] = chosen
+
+
+class SpeechCache(ReplyCache):
+    """The reply cache of one speech server, for any engine. `url` is a Redis URL or "". Raises
+    EngineError like `ReplyCache`."""
+
+    def __init__(self, url: str, registry: CollectorRegistry) -> None:
+        super().__init__(CACHE_BYTES, url)
+        self._hits = Counter(
+            "offhook_speech_cache_hits_total", "Replies found said before", registry=registry
+        )
+        self._misses = Counter(
+            "offhook_speech_cache_misses_total", "Replies spoken anew", registry=registry
+        )
 
     @staticmethod
     def key(engine: str, text: str, chosen: ResolvedVoice, options: VoiceOptions) -> str | None:

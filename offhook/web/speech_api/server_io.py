@@ -40,7 +40,7 @@ from offhook.web.speech_api.errors import ApiError, engine_fault
 from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse
 from offhook.web.speech_api.metrics import SpeechMetrics
-from offhook.web.speech_api.reply_cache_io import SpeechCache
+from offhook.web.speech_api.reply_cache_io import ResolvedVoices, SpeechCache
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.speech_api.sockets.worker_stream_io import WorkerStream
 from offhook.web.speech_api.stages import Stages
@@ -166,6 +166,7 @@ class SpeechServer:
         self.metrics = SpeechMetrics(registry, self.admission)
         keeps = synthesizer is not None and audio_cache != NO_CACHE
         self.replies = SpeechCache(audio_cache, registry) if keeps else None
+        self.resolved = ResolvedVoices()
 
     def use_keys(self, settings: Speech) -> None:
         """Replaces the rate limits of the API keys; the access policy decides which keys are

@@ -124,8 +124,10 @@ class Cloning(ScriptedSynthesizer):
 
     made_at = 1
     broken = False
+    asked = 0
 
     async def known_voices(self) -> list[KnownVoice]:
+        self.asked += 1
         if self.broken:
             raise EngineError("the worker does not answer")
         anna = KnownVoice("low", "clone", created_s=self.made_at)
@@ -155,6 +157,16 @@ async def test_a_voice_made_anew_does_not_sound_like_the_old(
         voice.broken = True
         assert await say(quick, input="hello", voice="tone") == "hit"
         assert await say(quick, input="hello", voice="low") == "miss"
+
+
+async def test_a_voice_of_the_model_is_asked_for_once_without_a_cache_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    voice = Cloning()
+    async with remembering(monkeypatch, "off", voice=voice) as quick:
+        for name in ("tone", "tone", "low", "low"):
+            assert await say(quick, input="hello", voice=name) == "miss"
+    assert voice.asked == 3  # the other may be made anew
 
 
 class RemoteEngine(ScriptedSynthesizer):

@@ -123,11 +123,10 @@ async def _reply(
 ) -> Reply:
     """Returns a cached reply if the voice is permanent, else one from the engine; `anew` skips the
     cache. Raises ApiError, EngineError."""
-    voice = cache.voice(_engine(server), wanted.voice) if cache is not None else None
+    voice = server.resolved.find(_engine(server), wanted.voice)
     if voice is None:
         voice = await choose(await _loaded(server, context), wanted.voice)
-        if cache is not None:
-            cache.remember(_engine(server), wanted.voice, voice)
+        server.resolved.remember(_engine(server), wanted.voice, voice)
     # A remote engine must not use its cache either.
     options = replace(wanted.voice_options(voice.name), cache=cache is not None and not anew)
     keep = None
