@@ -70,6 +70,7 @@ MAX_BODY_BYTES = 1 << 20
 """Maximum body of a request read as a whole; uploads have their own limit."""
 LINGER_S = 2.0
 """Time in s for which the rest of a rejected body is read, so that its sender sees the response."""
+PORTS: web.AppKey[Sequence[int]] = web.AppKey("ports")
 HANDLERS = frozenset(route.handler for route in ROUTES)
 
 
@@ -105,9 +106,18 @@ def application(server: SpeechServer, access: Callable[[], AccessPolicy]) -> web
     app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
     health = Health(server.health, server.readiness, server.metrics.registry)
     add_health_routes(app, health)
+    if server.ports:
+        app[PORTS] = server.ports
+        app.router.add_get("/workers", _workers)
     mount(app, server)
     open_door(app, access)
     return app
+
+
+async def _workers(request: web.Request) -> web.Response:
+    """Lists the workers of this machine by the name it was asked by, for `[asr] url`."""
+    urls = [str(request.url.origin().with_port(port)) for port in request.app[PORTS]]
+    return web.json_response({"workers": [{"url": url} for url in urls]})
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from loguru import logger
 
-from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.asr_models import AsrModels, Device
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.web.cli.parser import parser
 from offhook.web.process.loop_io import run
@@ -32,14 +32,20 @@ M = TypeVar("M", AsrModels, TtsModels)
 def _asr_models(arguments: Namespace) -> AsrModels:
     a = arguments
     wait = getattr(a, "max_batch_latency_ms", AsrModels.max_batch_latency_ms)
-    models = AsrModels(a.model, a.device, a.final_model, a.aligner, a.precision, wait, a.hub)
+    models = AsrModels(a.model, _device(a), a.final_model, a.aligner, a.precision, wait, a.hub)
     return _bounded(models, a)
 
 
 def _tts_models(arguments: Namespace) -> TtsModels:
     a = arguments
     cache = getattr(a, "audio_cache", "")
-    return _bounded(TtsModels(a.model, a.device, a.voices, cache, a.hub, a.precision), a)
+    return _bounded(TtsModels(a.model, _device(a), a.voices, cache, a.hub, a.precision), a)
+
+
+def _device(arguments: Namespace) -> Device:
+    """Returns the device of one worker."""
+    device: Device = "cuda" if arguments.device == "all" else arguments.device
+    return device
 
 
 def _bounded(models: M, arguments: Namespace) -> M:
@@ -405,6 +411,8 @@ def _worker_asr(arguments: Namespace) -> int:
     a = arguments
     check_engine(a.engine)
     models = with_usual_model(a.engine, _asr_models(a))
+    if a.device == "all":
+        return _work_on_all_gpus(a, models)
     return _work(
         a, models.model, lambda told: open_recognizer(a.engine, models, told), AsrMetrics()
     )
@@ -423,9 +431,44 @@ def _worker_tts(arguments: Namespace) -> int:
     a.engine = at_hand(a.engine)
     check_engine(a.engine)
     models = with_usual_model(a.engine, _tts_models(a))
+    if a.device == "all":
+        return _work_on_all_gpus(a, models)
     return _work(
         a, models.model, lambda told: open_synthesizer(a.engine, models, told), TtsMetrics()
     )
+
+
+def _work_on_all_gpus(arguments: Namespace, models: AsrModels | TtsModels) -> int:
+    from offhook.web.config.config import GPU_ENGINES
+    from offhook.web.http.listening_io import Address
+    from offhook.web.process.logs import Log, set_up
+    from offhook.web.process.stop_io import Stop
+    from offhook.web.worker.gpu_workers_io import serve_gpus
+    from offhook.web.worker.worker_child_io import ChildSettings, Door
+    from offhook.web.worker.worker_io import WorkerSettings
+
+    a = arguments
+    if a.engine not in GPU_ENGINES:
+        raise ValueError(f"--device all is for {', '.join(GPU_ENGINES)}, not for {a.engine}")
+    set_up(Log(level=a.log_level))
+    address = Address.parse(a.listen)
+    if address.path:
+        raise ValueError("--device all needs ports: --listen HOST:PORT")
+    if not address.local and not a.api_key:
+        logger.warning("anyone who can reach {} can use these workers: see --api-key", a.listen)
+    settings = ChildSettings(
+        *(a.engine, models, a.max_streams, 0, a.log_level),
+        drain_seconds=WorkerSettings.drain_seconds,
+        door=Door(a.api_key, address.local, a.metrics, ()),
+    )
+
+    async def work() -> None:
+        stop = Stop()
+        stop.on_signals()
+        await serve_gpus(settings, address, stop)
+
+    run(work())
+    return 0
 
 
 def _work(

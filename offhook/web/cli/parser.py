@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def _transcribe_parser(transcribe: argparse.ArgumentParser) -> None:
 def _worker_parser(worker: argparse.ArgumentParser) -> None:
     kinds = worker.add_subparsers(dest="kind", required=True, metavar="KIND")
     asr = kinds.add_parser("asr", help="speech recognition at /ws/transcribe")
-    _asr_arguments(asr)
+    _asr_arguments(asr, devices=WORKER_DEVICES)
     asr.add_argument(
         "--max-batch-latency-ms",
         type=float,
@@ -166,7 +167,7 @@ def _worker_parser(worker: argparse.ArgumentParser) -> None:
     )
     _worker_arguments(asr, 7870)
     tts = kinds.add_parser("tts", help="speech synthesis at /ws/speak")
-    _tts_arguments(tts)
+    _tts_arguments(tts, devices=WORKER_DEVICES)
     tts.add_argument(
         "--audio-cache",
         default="",
@@ -240,13 +241,23 @@ def _config_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
+DEVICES = ("auto", "cpu", "cuda")
+WORKER_DEVICES = (*DEVICES, "all")
+DEVICE_HELP = (
+    "all: a worker for each GPU, on as many ports from that of --listen on, which /workers of each "
+    "lists"
+)
+
+
+def _asr_arguments(
+    parser: argparse.ArgumentParser, *more: str, devices: Sequence[str] = DEVICES
+) -> None:
     """Adds the ASR options; `more` lists further engines."""
     engines = ("pocketsphinx", "qwen3-asr", "nemotron", "sherpa", "qwen3-asr-official", *more)
     parser.add_argument("--engine", choices=engines, default="pocketsphinx")
     parser.add_argument("--model", default="", help=f"{MODEL_HELP} or a folder")
     _hub_argument(parser)
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    _device_argument(parser, devices)
     parser.add_argument(
         "--final-model", default="", metavar="MODEL", help="larger model for final texts"
     )
@@ -258,7 +269,14 @@ def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     parser.add_argument("--precision", choices=precisions, default="auto", help=help)
 
 
-def _tts_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
+def _device_argument(parser: argparse.ArgumentParser, devices: Sequence[str]) -> None:
+    help = DEVICE_HELP if "all" in devices else None
+    parser.add_argument("--device", choices=devices, default="auto", help=help)
+
+
+def _tts_arguments(
+    parser: argparse.ArgumentParser, *more: str, devices: Sequence[str] = DEVICES
+) -> None:
     """Adds the TTS options; `more` lists further engines."""
     engines = ("embedded", "flite", "espeak", "pocket", "qwen3-tts", "qwen3-tts-official", *more)
     parser.add_argument("--engine", choices=engines, default="embedded")
@@ -266,7 +284,7 @@ def _tts_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     parser.add_argument("--model", default="", help=help)
     _hub_argument(parser)
     _voices_argument(parser)
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    _device_argument(parser, devices)
     help = "number format of pocket (default: int8)"
     parser.add_argument("--precision", choices=("auto", "fp32", "int8"), default="auto", help=help)
 

@@ -232,6 +232,10 @@ class Engines(Section):
 
 WORKER_URL = r"https?://[^/]+/?|unix:.+|https?://[^/?#@\s]+/[^#\s]+"
 """A worker, or a URL with a path that lists workers."""
+GPU_ENGINES = ("qwen3-asr", "nemotron", "qwen3-tts")
+"""Engines that take a share of a GPU's memory."""
+ALL = "all"
+"""The device of a worker for each GPU."""
 FIXED_BY_AUTO = ("model", "url", "idle_seconds", "preload")
 """Keys of [asr] and [tts] that auto decides: its workers are local and stay loaded."""
 
@@ -242,7 +246,9 @@ class SpeechEngine(Section):
     engine: str
     model: str = ""
     """A hub id or a folder; empty: the engine's default."""
-    device: Device = "auto"
+    device: Literal[Device, "all"] = "auto"
+    """all: a worker for each GPU of this machine, kept loaded; calls are spread over them by
+    load."""
     python: str = ""
     """Python of the environment with the official package, for qwen3-asr-official and
     qwen3-tts-official; empty: the one created by `make qwen-asr-official` or `make
@@ -268,6 +274,11 @@ class SpeechEngine(Section):
         "max_requests": (OPENAI,),
     }
     """Keys that only some engines support."""
+
+    @property
+    def torch_device(self) -> Device:
+        """Returns the device of one worker."""
+        return "cuda" if self.device == "all" else self.device
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -296,6 +307,8 @@ class SpeechEngine(Section):
             for key in FIXED_BY_AUTO:
                 if getattr(self, key) != type(self).model_fields[key].default:
                     raise ValueError(f"{key} is for an engine that is named, not for auto")
+        if self.device == ALL and self.engine not in GPU_ENGINES:
+            raise ValueError(f"device all is for {', '.join(GPU_ENGINES)}, not for {self.engine}")
         for key, engines in self.OF_ENGINES.items():
             given = getattr(self, key) != type(self).model_fields[key].default
             if given and self.engine not in engines and not self.url:
@@ -339,7 +352,7 @@ class Asr(SpeechEngine):
     def models(self, hub: str) -> AsrModels:
         return AsrModels(
             self.model,
-            self.device,
+            self.torch_device,
             self.final_model,
             self.aligner,
             self.precision,
@@ -389,7 +402,7 @@ class Tts(SpeechEngine):
 
     def models(self, hub: str) -> TtsModels:
         return TtsModels(
-            self.model, self.device, self.voices, self.audio_cache, hub, self.precision
+            self.model, self.torch_device, self.voices, self.audio_cache, hub, self.precision
         )
 
     def options(self) -> VoiceOptions:

@@ -269,11 +269,11 @@ def _speech_gpu(config: Config) -> Iterator[Finding]:
         model = asr.model or MODELS[asr.engine]
         slow = "on a CPU a few callers at once are heard"
         describe = described if asr.engine == "qwen3-asr" else streams_described
-        yield from _on_gpu("speech on the GPU", model, describe, asr.device, slow)
+        yield from _on_gpu("speech on the GPU", model, describe, asr.torch_device, slow)
     if tts.engine == "qwen3-tts" and not tts.url:
         model = tts.model or MODELS[tts.engine]
         slow = "on a CPU a second of speech takes many"
-        found = _on_gpu("voices on the GPU", model, voices_described, tts.device, slow)
+        found = _on_gpu("voices on the GPU", model, voices_described, tts.torch_device, slow)
         yield from (f for f in found if not (hears and f.subject == "torch"))
 
 

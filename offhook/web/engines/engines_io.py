@@ -21,8 +21,6 @@ from offhook.web.config.config import AUTO, OPENAI, AsrEngine, TtsEngine
 EMBEDDED = ("pocketsphinx", "embedded", "flite", "espeak", AUTO)
 """Engines small enough for the process that handles calls; with `auto` it runs the embedded ones
 until a worker is ready (see `auto_io`)."""
-GPU_ENGINES = ("qwen3-asr", "nemotron", "qwen3-tts")
-"""Engines that take a share of a GPU's memory."""
 CHECKOUT = Path(__file__).parents[3]
 MODELS: dict[AsrEngine | TtsEngine, str] = {
     "pocketsphinx": "en-us",

@@ -81,6 +81,21 @@ def _instructions() -> Instructions:
     return instructions_of(dict.fromkeys(flags, True))
 
 
+def gpus() -> tuple[str, ...]:
+    """Returns the NVIDIA GPUs that this process may use, each as CUDA_VISIBLE_DEVICES names it."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return tuple(name for name in visible.split(",") if name and name != "-1")
+    query = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(
+            query, capture_output=True, text=True, timeout=GPU_QUERY_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(done.stdout.split())
+
+
 def _gpu_bytes() -> int:
     """Returns the memory of the largest NVIDIA GPU, 0 if torch could not use it."""
     try:

@@ -59,6 +59,7 @@ class Role(Enum):
 ROUTES: Mapping[str, Role] = {
     "healthz": Role.PROBE,
     "readyz": Role.PROBE,
+    "workers": Role.PROBE,
     "health": Role.PROBE,
     "": Role.PUBLIC,  # the page
     "page": Role.PUBLIC,

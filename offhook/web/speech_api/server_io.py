@@ -158,6 +158,8 @@ class SpeechServer:
             "speech": synthesizer,
         }
         self.engines = {kind: handle for kind, handle in handles.items() if handle is not None}
+        self.ports: Sequence[int] = ()
+        """Ports of the workers of this machine, where /workers lists them."""
         self._limits = limits or limits_of(settings)
         self.admission = Admission(self._limits, _limits_of(settings))
         self.uploads = ByteBudget(settings.transcriptions * settings.max_upload_mb << 20)

@@ -9,6 +9,7 @@ The child's side is `worker_child_io`.
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -24,9 +25,10 @@ from pathlib import Path
 from loguru import logger
 
 from offhook.pipeline.engine.capacity import ALONE, SHARED
+from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.pipeline.speech.streams.retry import RetryPolicy
-from offhook.web.config.config import AUTO, Asr, Config, Tts
+from offhook.web.config.config import ALL, AUTO, GPU_ENGINES, Asr, Config, Tts
 from offhook.web.engines.choice import (
     EMBEDDED_OF,
     KINDS,
@@ -36,12 +38,11 @@ from offhook.web.engines.choice import (
 )
 from offhook.web.engines.engines_io import (
     EMBEDDED,
-    GPU_ENGINES,
     check_engine,
     official_python,
     with_usual_model,
 )
-from offhook.web.engines.machine_io import look
+from offhook.web.engines.machine_io import gpus, look
 from offhook.web.http.listening_io import BACKLOG
 from offhook.web.worker.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
 from offhook.web.worker.worker_io import BROKEN
@@ -80,12 +81,19 @@ class LocalWorker:
     """Manages the child; `run` runs until cancelled."""
 
     def __init__(
-        self, settings: ChildSettings, listening: socket.socket, given_up: RetryPolicy
+        self,
+        settings: ChildSettings,
+        listening: socket.socket,
+        given_up: RetryPolicy,
+        name: str = "",
+        at_once: bool = False,
     ) -> None:
-        """`given_up` has the times for which connections are rejected."""
+        """`given_up` has the times for which connections are rejected. With `at_once` no connection
+        is waited for."""
         self._settings = settings
-        self._name = f"{settings.kind} worker"
+        self._name = name or f"{settings.kind} worker"
         self._listening = listening
+        self._at_once = at_once
         self._crashes: list[float] = []
         self._retry = RetryPolicy(first_s=RESTART_S)
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
@@ -111,12 +119,17 @@ class LocalWorker:
                 await asyncio.sleep(self._crashed(status, loop.time()))
 
     async def _until_wanted(self) -> None:
-        """Waits until a connection is waiting to be accepted."""
+        """Waits until a connection is waiting to be accepted, or the child may be started without
+        one."""
         loop = asyncio.get_running_loop()
+        pause = self._given_up_until - loop.time() if self._at_once else None
         wanted = asyncio.Event()
         loop.add_reader(self._listening, wanted.set)
         try:
-            await wanted.wait()
+            async with asyncio.timeout(pause):
+                await wanted.wait()
+        except TimeoutError:
+            pass
         finally:
             loop.remove_reader(self._listening)
 
@@ -169,6 +182,7 @@ class LocalWorker:
             stderr=asyncio.subprocess.PIPE,
             pass_fds=(fd,),
             limit=LOG_LINE_BYTES,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": settings.gpu} if settings.gpu else None,
             start_new_session=True,  # Ctrl-C only reaches the server, which then stops the child
         )
         line = logger.bind(worker=self._settings.kind, pid=process.pid)
@@ -188,7 +202,7 @@ class LocalWorker:
             watching.cancel()
             if not self._beats:  # loading, perhaps for minutes: it ends when its input does
                 process.stdin.close()
-            await _end(process)
+            await _end(process, END_S + settings.drain_seconds)
             relaying.cancel()
             await asyncio.gather(watching, relaying, return_exceptions=True)
 
@@ -240,11 +254,11 @@ def _log_line(line: str) -> tuple[bool, str, str, str]:
         return False, "WARNING", line, ""
 
 
-async def _end(process: Process) -> None:
+async def _end(process: Process, limit_s: float) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.terminate()
-        await end_within(process, END_S)
+        await end_within(process, limit_s)
 
 
 async def end_within(process: Process, limit_s: float) -> None:
@@ -291,12 +305,16 @@ async def local_workers(config: Config, *, gateway: bool = False) -> AsyncIterat
     """
     async with AsyncExitStack() as workers:
         here: dict[str, object] = {}
+        urls: dict[str, list[str]] = {}
         for settings in _wanted(config, gateway):
             if not settings.python:
                 check_engine(settings.engine)
             section: Asr | Tts = getattr(config, settings.kind)
             url = await workers.enter_async_context(on_demand(settings))
-            reached = {"url": url, "preload": bool(section.preload)}
+            reached: dict[str, object] = {"url": url, "preload": bool(section.preload)}
+            if settings.gpu:  # one of several
+                urls.setdefault(settings.kind, []).append(url)
+                reached["url"] = tuple(urls[settings.kind])
             here[settings.kind] = section.model_copy(update=reached)
         yield config.model_copy(update=here) if here else config
 
@@ -361,7 +379,21 @@ def _wanted(config: Config, gateway: bool = False) -> Iterator[ChildSettings]:
             models = replace(models, max_streams=streams, memory_share=share)
             python = official_python(engine, section.python)
             level = config.log.level
-            yield ChildSettings(engine, models, streams, section.idle_seconds, level, python)
+            settings = ChildSettings(engine, models, streams, section.idle_seconds, level, python)
+            if section.device == ALL:
+                yield from of_all_gpus(settings)
+            else:
+                yield settings
+
+
+def of_all_gpus(settings: ChildSettings) -> Iterator[ChildSettings]:
+    """Yields the settings of a worker for each GPU of this machine; they stay loaded, since edges
+    ask all of them whether they are ready. Raises EngineError if there is none."""
+    found = gpus()
+    if not found:
+        raise EngineError(f'[{settings.kind}] device = "all": this machine has no NVIDIA GPU')
+    for gpu in found:
+        yield replace(settings, gpu=gpu, idle_seconds=0)
 
 
 def _streams(config: Config, gateway: bool, requests: int) -> int:

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from loguru import logger
@@ -36,6 +36,17 @@ running; it may block while a model loads."""
 
 
 @dataclass(frozen=True)
+class Door:
+    """A worker's port; see `WorkerSettings`."""
+
+    api_key: str = field(repr=False)
+    local: bool
+    metrics: Literal["open", "key"]
+    ports: tuple[int, ...]
+    """Ports of all workers of the machine."""
+
+
+@dataclass(frozen=True)
 class ChildSettings:
     engine: AsrEngine | TtsEngine
     models: AsrModels | TtsModels
@@ -46,6 +57,11 @@ class ChildSettings:
     """Python of another environment that runs the child; used by the server."""
     socket_fd: int = -1
     """The inherited socket, set by the server."""
+    gpu: str = ""
+    """The GPU of the child, as CUDA_VISIBLE_DEVICES names it; empty: those of the server."""
+    drain_seconds: float = 0
+    door: Door | None = None
+    """Who may use a socket that is not the server's own; None: the server alone."""
 
     @property
     def kind(self) -> Literal["asr", "tts"]:
@@ -58,7 +74,8 @@ class ChildSettings:
     def from_json(cls, line: bytes) -> "ChildSettings":
         table = json.loads(line)
         models = AsrModels if table.pop("kind") == "asr" else TtsModels
-        return cls(**{**table, "models": models(**table["models"])})
+        door = Door(**table["door"]) if table["door"] else None
+        return cls(**{**table, "models": models(**table["models"]), "door": door})
 
 
 def main() -> None:
@@ -89,7 +106,8 @@ def _worker(settings: ChildSettings) -> Worker[Any]:
         settings.models.model,
         settings.max_streams,
         settings.idle_seconds,
-        drain_seconds=0,
+        settings.drain_seconds,
+        **({} if settings.door is None else asdict(settings.door)),
         audio_cache=NO_CACHE,  # the server has one
     )
     models: Any = settings.models
@@ -108,6 +126,10 @@ async def _serve(settings: ChildSettings) -> None:
     async def listen(runner: Runner) -> str:
         assert runner.server is not None
         loop = asyncio.get_running_loop()
+        if listening.family != socket.AF_UNIX:
+            accepting.append(await loop.create_server(runner.server, sock=listening))
+            host, port = listening.getsockname()[:2]
+            return f"{host}:{port}"
         # From 3.13 on closing removes the socket file, which belongs to the server.
         kept: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         accepting.append(await loop.create_unix_server(runner.server, sock=listening, **kept))

@@ -8,7 +8,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -62,6 +62,8 @@ class WorkerSettings:
     """URL of a Redis cache; "off": replies are not cached."""
     metrics: Literal["open", "key"] = "open"
     """Who may read /metrics, as in [server]."""
+    ports: Sequence[int] = ()
+    """Ports of this worker and its neighbours on other GPUs, listed at /workers."""
 
     def access(self) -> AccessPolicy:
         return AccessPolicy(
@@ -120,6 +122,7 @@ class Worker(SpeechServer, Generic[E]):
                 streams_setting="--max-streams",
             ),
         )
+        self.ports = settings.ports
         metrics.streams.set_function(lambda: len(self.busy))
         metrics.max_streams.set_function(lambda: self.max_streams)
 

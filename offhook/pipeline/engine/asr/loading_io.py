@@ -51,8 +51,9 @@ UPDATE_MS = 400
 DRAFT_TOKENS, DECODED = 12, 5
 """Draft of an update, and decode steps of a batch of them: at 4.5 tokens a second one stream needs
 two or three, the one with the most as many as this."""
-LOAD = 0.8
-"""Share of the time that batches may take when all streams speak."""
+LOAD = 0.9
+"""Share of the time that batches may take when all streams speak. On an H200 694 streams of 0.6B
+follow from it: 700 were held with no update late, of 800 every 25th was merged with the next."""
 LEAST_DIFFERENCE_MS = 0.01
 """Minimum difference in ms assumed between a batch of one stream and of many; on a busy machine
 none may be measurable."""
