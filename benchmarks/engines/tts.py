@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from loguru import logger
 
-from benchmarks.engines import tts_frame, tts_hour, tts_parts
+from benchmarks.engines import tts_door, tts_frame, tts_hour, tts_parts
 from benchmarks.engines.tts_parts import TEXTS, Point
 from benchmarks.engines.tts_runners import MODELS, Machine, description, most_streams, ready
 from offhook.bench.speech.table import Table, progress
@@ -80,6 +80,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="RATE[@SECONDS][/TEXT],…",
         help=f"a second, of open; TEXT is one of {', '.join(TEXTS)} (default {requests})",
     )
+    add(
+        "--through",
+        type=_names(tts_door.DOORS),
+        default=[],
+        metavar="DOOR,…",
+        help=f"open again, at the sockets of a worker: {', '.join(tts_door.DOORS)}",
+    )
     add("--tokens", type=_numbers, default=[2, 20, 50, 100], metavar="N,…", help="a second, of llm")
     add("--voices", type=int, default=32, help="of barge and hour (default %(default)s)")
     add("--minutes", type=float, default=60.0, help="of hour and marks (default %(default)s)")
@@ -96,6 +103,8 @@ def _run(part: str, machine: Machine, a: argparse.Namespace) -> None:
         tts_parts.voices(machine, points, a.seconds, a.settle, a.json)
     elif part == "open":
         tts_parts.open_loop(machine, a.requests, a.json)
+        if a.through:
+            tts_door.through(a.model, machine.streams, a.through, a.requests, a.json)
     elif part == "llm":
         tts_parts.llm(machine, a.tokens, a.json)
     elif part == "barge":
@@ -112,6 +121,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     a = _parser().parse_args(argv)
     logger.remove()
     logger.add(sys.stderr, level="WARNING")
+    if a.simulated and a.through:
+        raise ValueError("a rehearsal on a cost model has no sockets: use --model tiny")
     parts = [part for part in a.parts if not (a.simulated and part == "frame")]
     wanted = {"voices": max(a.points), "barge": a.voices, "hour": a.voices}
     wanted["llm"] = 2 * len(a.tokens)

@@ -58,6 +58,7 @@ async def started(
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *(*within, sys.executable, "-m", module, *arguments),
+                stdout=output,
                 stderr=output,
                 env=environment,
                 preexec_fn=ending_with_us(),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import aiohttp
@@ -10,8 +11,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from benchmarks.engines.listening import Listener, Tally  # noqa: E402
 from benchmarks.engines.random_workers import ENGINES, worker  # noqa: E402
+from benchmarks.engines.tts_door import (  # noqa: E402
+    Ask,
+    by_commands,
+    by_message,
+    by_request,
+)
 from offhook.bench.process import child  # noqa: E402
+from offhook.bench.speech.http_load import Failed  # noqa: E402
 from offhook.bench.speech.texts import frames_of  # noqa: E402
 from offhook.media.pcm import RATE_IN, RATE_OUT  # noqa: E402
 from offhook.pipeline.engine.tts_models import NO_CACHE  # noqa: E402
@@ -49,9 +58,14 @@ async def test_two_seconds_of_noise_have_words(kind: str, fewest: int) -> None:
         await recognizer.close()
 
 
+def ask(text: str) -> Ask:
+    tally = Tally()
+    return Ask(text, Listener(tally, 0.0), tally)
+
+
 async def test_a_word_takes_as_long_as_it_is_planned_to() -> None:
-    text = "The tree is small."
-    frames = frames_of(5)  # four words and a mark
+    text = "The tree."
+    frames = frames_of(3)  # two words and a mark
     request = {"input": text, "voice": "Ryan", "response_format": "pcm"}
     async with served(tiny("tts")) as (client, _), asyncio.timeout(SOON):
         async with client.post("/v1/audio/speech", json=request) as answer:
@@ -64,6 +78,15 @@ async def test_a_word_takes_as_long_as_it_is_planned_to() -> None:
         reply.end()
         said = [speech async for speech in reply]
         await synthesizer.close()
+        async with aiohttp.ClientSession(url_of(client)) as http:
+            for way in (by_request, by_message, by_commands):
+                heard, wrong = ask(text), ask(" ")
+                await way(http, heard)
+                assert len(heard.tally.first_ms) == 1
+                assert heard.listener.frames == pytest.approx(frames, abs=2)
+                with pytest.raises(Failed) if way is not by_commands else nullcontext():
+                    await way(http, wrong)
+                assert not wrong.heard
     assert "".join(speech.text for speech in said) == text
     assert len(sound) == pytest.approx(frames * FRAME_SAMPLES, abs=2 * FRAME_SAMPLES)
     total = sum(len(speech.pcm) for speech in said)

@@ -196,6 +196,23 @@ def test_all_parts_can_be_rehearsed(capsys: pytest.CaptureFixture[str]) -> None:
     assert abs(marks["last_tenth_p50_ms"]) < 300
 
 
+@pytest.mark.slow
+def test_requests_go_through_the_sockets_of_a_worker(capsys: pytest.CaptureFixture[str]) -> None:
+    point = ("--model", "tiny", "--parts", "open", "--buckets", "1,8", "--requests", "1@2")
+    assert tts.main(["--json", *point, "--through", "gateway,socket"]) == 0
+    _, within, *doors = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["through"] for row in doors] == ["socket", "gateway"]
+    for row in doors:
+        assert row["requests"] == within["requests"]
+        assert row["failed"] == 0, row["fault"]
+        assert row["cpu_ms"] > 0
+
+
+def test_a_rehearsal_has_no_sockets() -> None:
+    with pytest.raises(ValueError, match="no sockets"):
+        tts.main(["--simulated", "--through", "http"])
+
+
 def test_a_machine_too_slow_holds_few(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,8 @@ async def test_a_worker_nobody_needs_ends_though_connections_wait_and_comes_back
 async def test_what_is_configured_reaches_the_child() -> None:
     tts = Tts(engine="qwen3-tts", model="m", voices="v", audio_cache="redis://here:6379/1")
     [settings] = local_worker_io._wanted(Config(tts=tts))
-    assert settings.models == TtsModels("m", "auto", "v", "redis://here:6379/1")
+    known = TtsModels("m", "auto", "v", "redis://here:6379/1")
+    assert settings.models == replace(known, max_streams=200, memory_share=1.0)
     assert ChildSettings.from_json(settings.to_json()) == settings
     with pytest.raises(ValueError, match="not redis://host:port/db"):
         Tts(audio_cache="here:6379")
