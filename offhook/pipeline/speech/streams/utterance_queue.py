@@ -190,9 +190,13 @@ class Utterance:
 
     def keep(self, data: bytes, now: float) -> None:
         self.pcm += data
-        self.fed += len(data) // 2
+        self.count(len(data) // 2, now)
+
+    def count(self, samples: int, now: float) -> None:
+        """Counts audio that is added."""
+        self.fed += samples
         if self.arrivals is not None:
-            self.arrivals.add(len(data) // 2, now)
+            self.arrivals.add(samples, now)
 
     def close(self, now: float) -> None:
         self.finished_at = now
@@ -270,6 +274,13 @@ class UtteranceQueue(Generic[U]):
             if (data := utterance.cut()) is not None:
                 self._end(utterance, Event.TOO_LONG, now)
         return True
+
+    def count(self, samples: int, now: float) -> None:
+        """Counts audio that has been sent already; all before it must have been."""
+        self._samples += samples
+        utterance = self.open or self._begin(samples)
+        if utterance.apply(Event.SOUND) is Action.KEEP:
+            utterance.count(samples, now)
 
     def finish(self, now: float) -> U | None:
         """Ends the open utterance (an empty one if there is none). If too many wait, returns the

@@ -62,10 +62,14 @@ class RecognitionSession:
 
     def feed(self, pcm: Pcm) -> None:
         """Adds 16 kHz samples."""
-        if len(pcm):
+        if not len(pcm):
+            return
+        self._engine.count_audio(len(pcm) / RATE_IN)
+        if self._hears is None:
             self._queue.feed(pcm, time.monotonic())
-            self._engine.count_audio(len(pcm) / RATE_IN)
-            self._forward()
+        else:  # which has all that came before
+            self._queue.count(len(pcm), time.monotonic())
+            self._hears.feed(pcm)
 
     def flush(self) -> None:
         self._queue.finish(time.monotonic())

@@ -249,3 +249,22 @@ def test_every_row_of_the_life_cycle_leads_somewhere() -> None:
             assert after is UtteranceState.CANCELLED
         if after in (UtteranceState.DONE, UtteranceState.FAILED) and state is not after:
             assert action is Action.SETTLE
+
+
+def test_sound_that_was_sent_before_counts_as_if_it_had_been_fed() -> None:
+    fed, counted = (UtteranceQueue(SentOnce, timed=True, bounded=False) for _ in range(2))
+    sound = np.ones(TENTH, np.int16)
+    for queue in (fed, counted):
+        queue.feed(sound, 1.0)
+        assert next(iter(queue)).next_to_send(1 << 20)
+    for at in (2.0, 3.0):
+        fed.feed(sound, at)
+        counted.count(TENTH, at)
+        fed.finish(at)
+        counted.finish(at)
+    for ours, theirs in zip(counted, fed, strict=True):
+        assert (ours.start, ours.number, ours.fed) == (theirs.start, theirs.number, theirs.fed)
+        assert ours.arrivals is not None
+        assert theirs.arrivals is not None
+        assert vars(ours.arrivals) == vars(theirs.arrivals)
+        assert ours.next_to_send(1 << 20) == b""  # only its end
