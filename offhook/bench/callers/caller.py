@@ -32,6 +32,9 @@ STOPPED_S = 0.25
 """Silence in s that shows that the agent has stopped."""
 LATE_S = 0.060
 """Lateness in s of a packet from which its word is not judged: a jitter buffer may have run dry."""
+STRETCHED_PACKETS = 50
+"""Packets after such a one of which words are not judged either: a jitter buffer that has run dry
+makes words longer, by a pitch period a packet, until it is deep enough for the next."""
 STALL_S = 0.5
 """Lateness in s that a clock of packets makes up for; after more it begins anew."""
 LEAD_PACKETS = LEAD_MS // PACKET_MS
@@ -134,7 +137,11 @@ class Caller:
         self._dropped: list[int] = []
         """Packets of the line that were dropped on purpose."""
         self._delayed: list[int] = []
-        """Packets of the line that were sent too late."""
+        """Packets of the line that were sent too late, or shortly after such a one."""
+        self._stretched_until = 0
+        """The last tick shortly after a packet that was sent too late."""
+        self._old_voice = False
+        """Whether the agent still speaks the reply that the line was to interrupt."""
         self._punctuality, self._late_ms = Punctuality(), late_ms
         self._line_at = 0
         """Place of the last line in the words of the call."""
@@ -165,7 +172,11 @@ class Caller:
                 self._pause(now)
             case _Doing.PAUSING if now >= self._until:
                 self._begin_turn(now)
-            case _Doing.WAITING if ear.began_at is not None and turn is not None:
+            case _Doing.WAITING if self._old_voice and now < self._until:
+                if now - ear.loud_at > STOPPED_S:
+                    self._old_voice = False
+                    ear.expect_reply()
+            case _Doing.WAITING if ear.began_at is not None and turn and not self._old_voice:
                 turn.response_ms = max(0.0, ear.began_at - turn.at) * 1000
                 cut = self._chance.random() < self._habits.interrupting
                 self._until = now + self._chance.uniform(*OVER_AGENT_S) if cut else float("inf")
@@ -179,11 +190,13 @@ class Caller:
             case _Doing.LISTENING if now >= self._until:
                 self._end_turn(False)
                 self._begin_line(now, interrupts=True)
+        if late_s > LATE_S:
+            self._stretched_until = self._ticks + STRETCHED_PACKETS
         if self._doing is not _Doing.SAYING:
             self._packet = None
             return self._silence[self._ticks % len(self._silence)]
         self._packet = 0 if self._packet is None else self._packet + 1
-        if late_s > LATE_S:
+        if self._ticks < self._stretched_until:
             self._delayed.append(self._packet)
         payload = self._left.pop()
         if not self._left:
@@ -244,7 +257,9 @@ class Caller:
         turn = self._turn
         assert turn is not None
         turn.at = now
-        if turn.interrupts and now - self.ear.loud_at > STOPPED_S:
+        stopped = now - self.ear.loud_at > STOPPED_S
+        self._old_voice = turn.interrupts and not stopped
+        if turn.interrupts and stopped:
             turn.stop_ms = max(0.0, self.ear.loud_at - self._onset) * 1000
         self._await_reply(now)
 

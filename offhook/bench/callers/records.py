@@ -68,8 +68,8 @@ class CallRecord:
     due: int | None = None
     """How many of `words` the server had time to recognize before the call ended; None: all."""
     inaudible: list[int] = field(default_factory=list)
-    """Places in `words` whose sound did not leave here whole and in time: packets of
-    theirs were dropped on purpose, or one was late (`caller.inaudible`)."""
+    """Places in `words` whose sound did not leave here whole and in time: packets of theirs were
+    dropped on purpose, or one was late, or shortly before them (`caller.inaudible`)."""
     transcript: list[int] | None = None
     """Number words of all of the server's final transcripts: one may come as late as the next line.
     None if they are not known."""
