@@ -62,7 +62,7 @@ def qwen3_asr(models: AsrModels, size: str, progress: Progress) -> Recognizer:
     from offhook.pipeline.engine.asr.loading_io import Loading
     from offhook.pipeline.engine.asr.recognizer_io import Qwen3Recognizer
     from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
-    from offhook.pipeline.engine.capacity import MAX_FILES, HearingPlan
+    from offhook.pipeline.engine.capacity import MAX_FILES, RecognitionPlan
     from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
     from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
     from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
@@ -72,7 +72,7 @@ def qwen3_asr(models: AsrModels, size: str, progress: Progress) -> Recognizer:
             return random_model(asr_config(size), self.device, self._dtype), WordTokenizer()
 
         def _runner(
-            self, model: Qwen3Asr, tokenizer: Tokenizer, plan: HearingPlan, alone: bool
+            self, model: Qwen3Asr, tokenizer: Tokenizer, plan: RecognitionPlan, alone: bool
         ) -> SimulatedRunner:
             assert isinstance(tokenizer, WordTokenizer)
             slots = plan.streams + MAX_FILES

@@ -17,7 +17,7 @@ from offhook.pipeline.engine.capacity import (
     CODEC_FRAMES,
     PAGES_PER_VOICE,
     PREFIX_PAGES,
-    speaking_plan,
+    synthesis_plan,
 )
 from offhook.pipeline.engine.device_io import (
     choose_device,
@@ -228,7 +228,7 @@ def ready(
     frames = CODEC_FRAMES[0]
     if device.type == "cuda":
         room, state = memory_budget(device, ALONE), codec.new_state(1).bytes_per_slot
-        plan = speaking_plan(
+        plan = synthesis_plan(
             *(room, config, codec.config, state, buckets, PREFIX_SLOTS), most=streams
         )
         streams, pages, frames = plan.streams, plan.pages, plan.codec_frames

@@ -84,7 +84,7 @@ def _too_little(room: int, wanted: float) -> EngineError:
 
 
 @dataclass(frozen=True)
-class HearingPlan:
+class RecognitionPlan:
     """What of Qwen3-ASR fits."""
 
     streams: int
@@ -94,7 +94,7 @@ class HearingPlan:
     """Largest prefill."""
 
 
-HEARING_TOKENS = (4096, 2048)
+PREFILL_TOKENS = (4096, 2048)
 """Largest prefills, best first. One stream may need 2,048 tokens."""
 
 
@@ -106,7 +106,7 @@ def stream_bytes(c: "AsrConfig") -> int:
     return mel + stem + 2 * RING_WINDOWS * WINDOW_TOKENS * c.decoder.hidden_size
 
 
-def hearing_workspace(c: "AsrConfig", tokens: int) -> int:
+def recognition_workspace(c: "AsrConfig", tokens: int) -> int:
     """Returns the bytes that graphs with prefills of up to `tokens` tokens need."""
     e = c.encoder
     stem = (tokens // 32) * e.conv_channels * (e.mel_bins // 2) * (e.second_frames // 2) * 2 * 3
@@ -117,19 +117,19 @@ def hearing_workspace(c: "AsrConfig", tokens: int) -> int:
     return pools + max(stem, encoder, prefill, logits) + 92 * GRAPH_BYTES
 
 
-def hearing_plan(room: int, c: "AsrConfig", most: int = 0) -> HearingPlan:
+def recognition_plan(room: int, c: "AsrConfig", most: int = 0) -> RecognitionPlan:
     """Returns how `room` bytes beside the weights are used, for at most `most` live streams (0: as
     many as fit). Raises EngineError if not even one fits."""
     each = PAGES_PER_STREAM * page_bytes(c.decoder) + stream_bytes(c)
     tokens = next(
-        (n for n in HEARING_TOKENS if hearing_workspace(c, n) <= WORKSPACE_SHARE * room),
-        HEARING_TOKENS[-1],
+        (n for n in PREFILL_TOKENS if recognition_workspace(c, n) <= WORKSPACE_SHARE * room),
+        PREFILL_TOKENS[-1],
     )
-    workspace = hearing_workspace(c, tokens)
+    workspace = recognition_workspace(c, tokens)
     streams = min(most or MAX_STREAMS, MAX_STREAMS, (room - workspace) // each - MAX_FILES)
     if streams < 1:
         raise _too_little(room, workspace + (MAX_FILES + 1) * each)
-    return HearingPlan(streams, (streams + MAX_FILES) * PAGES_PER_STREAM + 1, tokens)
+    return RecognitionPlan(streams, (streams + MAX_FILES) * PAGES_PER_STREAM + 1, tokens)
 
 
 def label_streams(room: int, c: "NemotronConfig", most: int = 0) -> int:
@@ -152,7 +152,7 @@ def label_streams(room: int, c: "NemotronConfig", most: int = 0) -> int:
 
 
 @dataclass(frozen=True)
-class SpeakingPlan:
+class SynthesisPlan:
     """What of Qwen3-TTS fits."""
 
     streams: int
@@ -179,7 +179,7 @@ def codec_frame_bytes(c: "CodecConfig") -> int:
     return 2 * LIVE_TENSORS * widest
 
 
-def speaking_workspace(c: "TtsConfig", codec: "CodecConfig", batch: int, frames: int) -> int:
+def synthesis_workspace(c: "TtsConfig", codec: "CodecConfig", batch: int, frames: int) -> int:
     """Returns the bytes that graphs for steps of `batch` streams and codec launches of `frames`
     frames need."""
     predictor = batch * c.codebooks * page_bytes(c.predictor) // PAGE_SIZE
@@ -191,7 +191,7 @@ def speaking_workspace(c: "TtsConfig", codec: "CodecConfig", batch: int, frames:
     return predictor + step + sound + max(step, sound) + 90 * GRAPH_BYTES
 
 
-def speaking_plan(
+def synthesis_plan(
     room: int,
     c: "TtsConfig",
     codec: "CodecConfig",
@@ -199,7 +199,7 @@ def speaking_plan(
     batches: Sequence[int],
     spare: int,
     most: int = 0,
-) -> SpeakingPlan:
+) -> SynthesisPlan:
     """Returns how `room` bytes beside the weights are used, for at most `most` streams (0: as many
     as fit). `state` is the size in bytes of a slot's codec state, `batches` the sizes of steps,
     ascending, and `spare` the slots besides those of the streams. Raises EngineError if not even
@@ -213,15 +213,15 @@ def speaking_plan(
             (
                 n
                 for n in CODEC_FRAMES
-                if speaking_workspace(c, codec, batch, n) <= WORKSPACE_SHARE * room
+                if synthesis_workspace(c, codec, batch, n) <= WORKSPACE_SHARE * room
             ),
             CODEC_FRAMES[-1],
         )
-        wanted = fixed + speaking_workspace(c, codec, batch, frames)
+        wanted = fixed + synthesis_workspace(c, codec, batch, frames)
         streams = min(most or MAX_VOICES, MAX_VOICES, (room - wanted) // each)
         if streams >= 1 and (batch == batches[0] or _below(batches, batch) < streams + spare):
             pages = PREFIX_PAGES + streams * PAGES_PER_VOICE + 1
-            return SpeakingPlan(streams, pages, batch, frames)
+            return SynthesisPlan(streams, pages, batch, frames)
     raise _too_little(room, wanted + each)
 
 

@@ -16,10 +16,11 @@ from offhook.pipeline.engine import affinity_io
 from offhook.pipeline.engine.capacity import (
     ALONE,
     budget,
-    hearing_plan,
     label_streams,
-    speaking_plan,
+    recognition_plan,
+    synthesis_plan,
 )
+from offhook.pipeline.engine.reckoned import Size, card_of, listeners, voices
 from offhook.pipeline.speech.recognizer import EngineError
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from offhook.pipeline.models.nemotron.model import NemotronConfig
     from offhook.pipeline.models.qwen3_asr.model import AsrConfig
     from offhook.pipeline.models.qwen3_tts.model import TtsConfig
+
+
+SIZE_BY_WIDTH: dict[int, Size] = {1024: "0.6B", 2048: "1.7B"}
+"""Models by the width of their decoder or talker."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class Machine:
     streams: int = 0
     """Streams that fit beside the model; 0 with the reason in `lacks`."""
     lacks: str = ""
+    followed: int = 0
+    """Streams that it should follow in real time, reckoned from its data sheet; 0: unknown."""
     near_cpus: int = 0
     """CPUs on the GPU's NUMA node; 0 on a single-node machine or if unknown."""
 
@@ -57,15 +64,17 @@ def look(model: str) -> Machine:
         return Machine(*versions)
     device = torch.device("cuda")
     free, total = torch.cuda.mem_get_info(device)
-    streams, lacks = _streams(model, free, total)
+    streams, lacks = fitting(model, free, total)
+    name = torch.cuda.get_device_name(device)
     numa_cpus = affinity_io.numa_cpus(affinity_io.pci_address(device))
     return Machine(
         *versions,
-        torch.cuda.get_device_name(device),
+        name,
         free,
         total,
         streams,
         lacks,
+        _followed(model, name) if streams else 0,
         len(numa_cpus),
     )
 
@@ -82,30 +91,46 @@ def memory_bytes() -> dict[str, int]:
     return {"allocated": allocated, "reserved": reserved, "free": free, "total": total}
 
 
-def _streams(model: str, free: int, total: int) -> tuple[int, str]:
+def fitting(model: str, free: int, total: int) -> tuple[int, str]:
     """Returns how many streams fit beside the model if it has the GPU for itself, and the reason if
     none do."""
     try:
         config = _config(model)
         weights, state = _bytes(config)
-        return _fitting(config, budget(free - weights, total, weights, ALONE), state), ""
+        return _beside(config, budget(free - weights, total, weights, ALONE), state), ""
     except EngineError as error:
         return 0, str(error)
 
 
-def _fitting(config: "AsrConfig | NemotronConfig | TtsConfig", room: int, state: int) -> int:
+def _followed(model: str, gpu: str) -> int:
+    """Returns the streams that a GPU with this name should follow; 0 if that is not known."""
+    from offhook.pipeline.models.nemotron.model import NemotronConfig
+    from offhook.pipeline.models.qwen3_asr.model import AsrConfig
+
+    config, card = _config(model), card_of(gpu)
+    if card is None or isinstance(config, NemotronConfig):
+        return 0
+    hears = isinstance(config, AsrConfig)
+    width = (config.decoder if isinstance(config, AsrConfig) else config.talker).hidden_size
+    size = SIZE_BY_WIDTH.get(width)
+    if size is None:
+        return 0
+    return listeners(card, size) if hears else voices(card, size)
+
+
+def _beside(config: "AsrConfig | NemotronConfig | TtsConfig", room: int, state: int) -> int:
     from offhook.pipeline.models.nemotron.model import NemotronConfig
     from offhook.pipeline.models.qwen3_asr.model import AsrConfig
 
     if isinstance(config, AsrConfig):
-        return hearing_plan(room, config).streams
+        return recognition_plan(room, config).streams
     if isinstance(config, NemotronConfig):
         return label_streams(room, config)
     from offhook.pipeline.engine.tts.runner import STREAM_LADDER
     from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS
     from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC
 
-    return speaking_plan(room, config, QWEN3_CODEC, state, STREAM_LADDER, PREFIX_SLOTS).streams
+    return synthesis_plan(room, config, QWEN3_CODEC, state, STREAM_LADDER, PREFIX_SLOTS).streams
 
 
 def _bytes(config: "AsrConfig | NemotronConfig | TtsConfig") -> tuple[int, int]:

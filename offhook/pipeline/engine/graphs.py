@@ -197,7 +197,7 @@ def capture_all(
                 too_large.append(size.items)
             done += 1
         if too_large:
-            _tell(stage, too_large)
+            _report(stage, too_large)
     progress(1.0, "ready")
 
 
@@ -209,7 +209,7 @@ def _captures(stage: Stage, size: Size, pool: Any, graphs: bool) -> bool:
     return True
 
 
-def _tell(stage: Stage, too_large: Sequence[int]) -> None:
+def _report(stage: Stage, too_large: Sequence[int]) -> None:
     """Raises EngineError if the stage is too small without these sizes."""
     sizes = ", ".join(map(str, too_large))
     what = f"{stage.name}: the GPU has not enough memory for launches of {sizes}"

@@ -122,4 +122,7 @@ def _torch(machine: Machine) -> tuple[str, str]:
 def _fits(machine: Machine, what: str, model: str) -> str:
     free, total = machine.free_bytes / 2**30, machine.total_bytes / 2**30
     fit = f"{machine.streams} {what} fit beside {model}" if machine.streams else machine.lacks
+    if machine.followed:
+        most = min(machine.streams, machine.followed)
+        fit += f"; {most} should be followed in real time (reckoned; a worker measures it)"
     return f"{machine.gpu}, {free:.1f} of {total:.1f} GiB free: {fit}"

@@ -9,24 +9,24 @@ torch = pytest.importorskip("torch")
 from offhook.pipeline.engine.capacity import (  # noqa: E402
     ALONE,
     CODEC_FRAMES,
-    HEARING_TOKENS,
     MAX_FILES,
     MAX_STREAMS,
     MAX_VOICES,
     PAGES_PER_STREAM,
     PAGES_PER_VOICE,
+    PREFILL_TOKENS,
     PREFIX_PAGES,
     RESERVE,
     SHARED,
-    SpeakingPlan,
+    SynthesisPlan,
     budget,
     followed,
-    hearing_plan,
-    hearing_workspace,
     page_bytes,
-    speaking_plan,
-    speaking_workspace,
+    recognition_plan,
+    recognition_workspace,
     stream_bytes,
+    synthesis_plan,
+    synthesis_workspace,
 )
 from offhook.pipeline.engine.pages import PAGE_SIZE  # noqa: E402
 from offhook.pipeline.engine.tts.runner import STREAM_LADDER  # noqa: E402
@@ -57,15 +57,15 @@ def state_bytes() -> int:
 STATE = state_bytes()
 
 
-def speaking(room: int, c: TtsConfig = QWEN3_TTS_0_6B, most: int = 0) -> SpeakingPlan:
-    return speaking_plan(room, c, QWEN3_CODEC, STATE, STREAM_LADDER, PREFIX_SLOTS, most)
+def speaking(room: int, c: TtsConfig = QWEN3_TTS_0_6B, most: int = 0) -> SynthesisPlan:
+    return synthesis_plan(room, c, QWEN3_CODEC, STATE, STREAM_LADDER, PREFIX_SLOTS, most)
 
 
-def taken(plan: SpeakingPlan, c: TtsConfig) -> int:
+def taken(plan: SynthesisPlan, c: TtsConfig) -> int:
     """Counted from the tensors themselves."""
     cache = KVCache(c.talker, plan.pages, PAGE_SIZE, "meta", torch.bfloat16)
     states = (plan.streams + PREFIX_SLOTS + 1) * STATE
-    workspace = speaking_workspace(c, QWEN3_CODEC, plan.batch, plan.codec_frames)
+    workspace = synthesis_workspace(c, QWEN3_CODEC, plan.batch, plan.codec_frames)
     return cache.k.nbytes + cache.v.nbytes + states + workspace
 
 
@@ -93,7 +93,7 @@ def test_no_more_memory_is_taken_than_the_streams_that_come_need() -> None:
     plan = speaking(75 * GIB, most=10)
     assert (plan.streams, plan.batch) == (10, 16)
     assert taken(plan, QWEN3_TTS_0_6B) < 6 * GIB
-    few = hearing_plan(75 * GIB, QWEN3_ASR_0_6B, most=10)
+    few = recognition_plan(75 * GIB, QWEN3_ASR_0_6B, most=10)
     assert (few.streams, few.pages) == (10, (10 + MAX_FILES) * PAGES_PER_STREAM + 1)
 
 
@@ -101,25 +101,25 @@ def test_no_more_memory_is_taken_than_the_streams_that_come_need() -> None:
 @pytest.mark.parametrize("gib", [5, 11, 20, 38, 75])
 def test_recognition_fits(gib: int, c: "object") -> None:
     assert c is QWEN3_ASR_0_6B or c is QWEN3_ASR_1_7B
-    plan = hearing_plan(gib * GIB, c)
+    plan = recognition_plan(gib * GIB, c)
     cache = KVCache(c.decoder, plan.pages, PAGE_SIZE, "meta", torch.bfloat16)
     used = cache.k.nbytes + cache.v.nbytes + (plan.streams + MAX_FILES) * stream_bytes(c)
-    used += hearing_workspace(c, plan.tokens)
+    used += recognition_workspace(c, plan.tokens)
     one_more = PAGES_PER_STREAM * page_bytes(c.decoder) + stream_bytes(c)
     assert gib * GIB - 2 * one_more < used <= gib * GIB + page_bytes(c.decoder)
 
 
 def test_small_gpus_have_smaller_prefills_and_huge_ones_no_more_than_the_most() -> None:
-    assert hearing_plan(5 * GIB, QWEN3_ASR_1_7B).tokens == HEARING_TOKENS[-1]
-    plan = hearing_plan(10_000 * GIB, QWEN3_ASR_1_7B)
-    assert (plan.streams, plan.tokens) == (MAX_STREAMS, HEARING_TOKENS[0])
+    assert recognition_plan(5 * GIB, QWEN3_ASR_1_7B).tokens == PREFILL_TOKENS[-1]
+    plan = recognition_plan(10_000 * GIB, QWEN3_ASR_1_7B)
+    assert (plan.streams, plan.tokens) == (MAX_STREAMS, PREFILL_TOKENS[0])
 
 
 def test_what_is_lacking_is_told() -> None:
     with pytest.raises(EngineError, match=r"0\.5 GiB of GPU memory are to be had beside the w"):
         speaking(GIB // 2)
     with pytest.raises(EngineError, match=r"1\.0 GiB of GPU memory .*, [3-5]\.\d GiB are needed"):
-        hearing_plan(GIB, QWEN3_ASR_0_6B)
+        recognition_plan(GIB, QWEN3_ASR_0_6B)
 
 
 @pytest.mark.parametrize("gib", [24, 80, 141])
@@ -132,7 +132,7 @@ def test_two_models_share_a_gpu_whichever_comes_first(gib: int) -> None:
         for who in (first, second):
             free -= context + weights[who]
             room = budget(free, total, weights[who], SHARED)
-            used = hearing_plan(room, QWEN3_ASR_0_6B) if who == "ears" else speaking(room)
+            used = recognition_plan(room, QWEN3_ASR_0_6B) if who == "ears" else speaking(room)
             assert used.streams > (80 if gib > 24 else 20)
             free -= room
         assert free > RESERVE / 2

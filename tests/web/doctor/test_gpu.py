@@ -75,6 +75,14 @@ def test_voices_on_a_gpu_are_counted_beside_their_model(monkeypatch):
     )
 
 
+def test_how_many_are_followed_is_said_to_be_reckoned():
+    machine = Machine("2.11.0", gpu="NVIDIA L4", streams=258, followed=43)
+    assert dict(described(machine, "m"))["speech on the GPU"].endswith(
+        "258 streams fit beside m; 43 should be followed in real time (reckoned; a worker "
+        "measures it)"
+    )
+
+
 def test_a_gpu_that_is_full_says_so():
     full = Machine("2.11.0", gpu="NVIDIA H200", lacks="0.5 GiB are free, 1.3 GiB are needed")
     lines = dict(described(full, "m"))

@@ -17,12 +17,12 @@ from offhook.pipeline.engine.asr.scheduler import Cost
 from offhook.pipeline.engine.asr.word_times_io import Command, WordTimes
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.capacity import (
-    HEARING_TOKENS,
     MAX_FILES,
     PAGES_PER_STREAM,
-    HearingPlan,
+    PREFILL_TOKENS,
+    RecognitionPlan,
     followed,
-    hearing_plan,
+    recognition_plan,
 )
 from offhook.pipeline.engine.device_io import (
     choose_device,
@@ -125,20 +125,20 @@ class Loading:
             quantize(model, self.models.precision)
         return model, tokenizer
 
-    def _plan(self, model: Qwen3Asr) -> HearingPlan:
+    def _plan(self, model: Qwen3Asr) -> RecognitionPlan:
         """Returns what fits in memory."""
         most = self.models.max_streams
         if self.device.type == "cpu":
             return _plan(min(most or CPU_STREAMS, CPU_STREAMS))
         room = memory_budget(self.device, self.models.memory_share)
-        return hearing_plan(room, model.config, most)
+        return recognition_plan(room, model.config, most)
 
     def _engine(
         self,
         name: str,
         model: Qwen3Asr,
         tokenizer: AsrTokenizer,
-        plan: HearingPlan,
+        plan: RecognitionPlan,
         share: float,
         alone: bool = True,
     ) -> Callable[[Callable[[TextUpdate], None]], AsrEngine]:
@@ -156,15 +156,15 @@ class Loading:
         return lambda tell: AsrEngine(runner, tokenizer, plan.pages, cost, *most, tell)
 
     def _runner(
-        self, model: Qwen3Asr, tokenizer: AsrTokenizer, plan: HearingPlan, alone: bool
+        self, model: Qwen3Asr, tokenizer: AsrTokenizer, plan: RecognitionPlan, alone: bool
     ) -> Runner:
         slots = plan.streams + MAX_FILES
         return Runner(model, slots, plan.pages, alone=alone, tokens=plan.tokens)
 
 
-def _plan(streams: int) -> HearingPlan:
+def _plan(streams: int) -> RecognitionPlan:
     """Returns a plan for so many streams however much memory there is."""
-    return HearingPlan(streams, (streams + MAX_FILES) * PAGES_PER_STREAM + 1, HEARING_TOKENS[0])
+    return RecognitionPlan(streams, (streams + MAX_FILES) * PAGES_PER_STREAM + 1, PREFILL_TOKENS[0])
 
 
 def _same_text(one: AsrTokenizer, other: AsrTokenizer) -> bool:

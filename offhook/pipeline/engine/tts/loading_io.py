@@ -16,9 +16,9 @@ from offhook.pipeline.engine.capacity import (
     CODEC_FRAMES,
     PAGES_PER_VOICE,
     PREFIX_PAGES,
-    SpeakingPlan,
+    SynthesisPlan,
     followed,
-    speaking_plan,
+    synthesis_plan,
 )
 from offhook.pipeline.engine.device_io import (
     choose_device,
@@ -130,17 +130,17 @@ class TtsLoading:
     def _prefix_pages(self) -> int:
         return CPU_PREFIX_PAGES if self.device.type == "cpu" else PREFIX_PAGES
 
-    def _plan(self, codec: Codec) -> SpeakingPlan:
+    def _plan(self, codec: Codec) -> SynthesisPlan:
         """Returns what fits in memory."""
         most = self.models.max_streams
         if self.device.type == "cpu":
             streams = min(most or CPU_STREAMS, CPU_STREAMS)
             pages = streams * PAGES_PER_VOICE + CPU_PREFIX_PAGES + 1
-            return SpeakingPlan(streams, pages, STREAM_LADDER[-1], CODEC_FRAMES[0])
+            return SynthesisPlan(streams, pages, STREAM_LADDER[-1], CODEC_FRAMES[0])
         room = memory_budget(self.device, self.models.memory_share)
         c, state = self.config, codec.new_state(1).bytes_per_slot
         spare = PREFIX_SLOTS + REFERENCES * (c.kind == "base")
-        return speaking_plan(room, c, codec.config, state, STREAM_LADDER, spare, most)
+        return synthesis_plan(room, c, codec.config, state, STREAM_LADDER, spare, most)
 
     def _read(self) -> Codec:
         name = self.models.model

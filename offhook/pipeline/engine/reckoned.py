@@ -1,0 +1,90 @@
+"""Reckons how many streams a GPU follows in real time that was not measured.
+
+From data sheets: launches on an H200 were timed, and another GPU takes as many times longer as it
+reads memory or multiplies slower, whichever is worse. What the host's launches and the grids'
+beginnings take stays as it is. An engine measures for itself when it has loaded.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from offhook.pipeline.engine.capacity import MAX_STREAMS, MAX_VOICES
+
+FRAME_MS, UPDATE_MS = 80.0, 400.0
+VOICES_LOAD, HEARING_LOAD = 0.8, 0.9
+"""As `LOAD` of `tts.loading_io` and `asr.loading_io`."""
+STEP_STREAMS = 512
+"""Streams of the largest step."""
+
+Size = Literal["0.6B", "1.7B"]
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU by its data sheet."""
+
+    name: str
+    """Word by which its driver's name is known."""
+    bandwidth: float
+    """Bytes a second."""
+    operations: float
+    """Dense 16-bit operations a second, summed in fp32."""
+    gigabytes: int
+
+    @property
+    def slowness(self) -> float:
+        """Returns how many times longer than an H200 it takes."""
+        return max(H200.bandwidth / self.bandwidth, H200.operations / self.operations)
+
+
+H200 = Card("H200", 4.8e12, 989e12, 141)
+CARDS = (
+    H200,
+    Card("H100", 3.35e12, 989e12, 80),
+    Card("RTX 4090", 1.008e12, 165e12, 24),
+    Card("A10", 0.6e12, 125e12, 24),
+    Card("L4", 0.3e12, 121e12, 24),
+    Card("T4", 0.32e12, 65e12, 16),
+)
+
+
+@dataclass(frozen=True)
+class Voices:
+    """Durations on an H200 in ms: a step and its codec launch."""
+
+    fixed: float
+    """Whatever the GPU: a thousand small grids one after another."""
+    weights: float
+    """To read the weights once, the lower bound."""
+    each: float
+    """For every voice: keys, values, the codec's state, and its convolutions."""
+
+
+# step of 64 and 512 voices: 5.1 and 11.6 ms (0.6B), 5.2 and 13.0 ms (1.7B); codec 0.4 and 7.6 ms
+VOICES: dict[Size, Voices] = {"0.6B": Voices(3.8, 0.83, 0.0286), "1.7B": Voices(3.2, 1.29, 0.0315)}
+HEARING: dict[Size, float] = {"0.6B": 16.6, "1.7B": 25.3}
+"""A batch of HEARING_BATCH average updates on an H200 in ms, see `asr.loading_io`."""
+HEARING_BATCH = 32
+
+
+def card_of(name: str) -> Card | None:
+    """Returns the card with a driver's name, e.g. "NVIDIA L4"; None: its data sheet is unknown."""
+    return next((c for c in CARDS if re.search(rf"\b{c.name}\b", name)), None)
+
+
+def voices(card: Card, size: Size) -> int:
+    """Returns the voices that can have a frame every 80 ms, memory apart."""
+    v, slow = VOICES[size], card.slowness
+    fixed, each = v.fixed + slow * v.weights, slow * v.each
+    time_ms = VOICES_LOAD * FRAME_MS
+    in_one_step = (time_ms - fixed) / each
+    if in_one_step > STEP_STREAMS:
+        in_one_step = STEP_STREAMS * time_ms / (fixed + STEP_STREAMS * each)
+    return max(0, min(MAX_VOICES, int(in_one_step)))
+
+
+def listeners(card: Card, size: Size) -> int:
+    """Returns the streams that can have an update every 400 ms, memory apart."""
+    ms = HEARING[size] * card.slowness
+    return min(MAX_STREAMS, int(HEARING_LOAD * UPDATE_MS * HEARING_BATCH / ms))
