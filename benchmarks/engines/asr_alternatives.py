@@ -151,8 +151,9 @@ def plain_decoder_layer(
 ) -> Tensor:
     """`DecoderLayer` in plain torch, out of place; the cache and the attention are ours."""
     y = attention.rms_norm_reference(x, layer.attention_norm, layer.eps)
-    split = F.linear(y, layer.qkv.weight).split(layer.widths, -1)
-    q, k, v = (y.view(len(x), -1, layer.head_dim) for y in split)
+    kv_heads, channels = pages[0].shape[2:]
+    qkv = F.linear(y, layer.qkv.weight).unflatten(1, (-1, channels))
+    q, k, v = qkv.tensor_split((-2 * kv_heads, -kv_heads), 1)
     q, k = attention.qk_norm_rope(q, k, layer.q_norm, layer.k_norm, *turn, layer.eps)
     heard = attend_pages(q, k, v, batch, pages, layer.scale)
     x = x + F.linear(heard.flatten(1), layer.out.weight)

@@ -9,6 +9,7 @@ from offhook.pipeline.models.qwen3 import (  # noqa: E402
     attention,
     triton_attention,
     triton_fused,
+    triton_step,
 )
 from offhook.pipeline.models.qwen3.triton_attention import Tile  # noqa: E402
 from tests.pipeline.models.attention_cases import (  # noqa: E402
@@ -143,6 +144,80 @@ def test_qk_norm_rope_write(tokens, q_heads, kv_heads):
     check_norm_rope_write(tokens, 3, q_heads, kv_heads, 16)
 
 
+def check_step(lengths, page_size, kv_heads, group, channels, width, tile=None):
+    """One token each, `lengths` of its sequence with it; what lies behind it is NaN."""
+    rows, heads = len(lengths), (group + 2) * kv_heads
+    qkv = torch.randn(rows, (heads + 1) * channels, device=DEVICE).to(DTYPE)[:, :-channels]
+    q_weight, k_weight = torch.rand(2, channels, device=DEVICE).to(DTYPE)
+    q_weight *= 4  # few keys carry most of the weight
+    angle = 6 * torch.rand(rows, channels, device=DEVICE)
+    before = [n - 1 for n in lengths]
+    case = random_paged(
+        [0] * rows, before, padding=1, page_size=page_size, kv_heads=kv_heads, group=group,
+        channels=channels, dtype=DTYPE, device=DEVICE,
+    )  # fmt: skip
+    pages = 1 + torch.randperm(rows * width, device=DEVICE).view(rows, width)
+    old = [case.page_table[:, :width].long().cpu(), pages.cpu()]
+    caches = torch.full((2, 1 + rows * width, page_size, kv_heads, channels), float("nan"))
+    caches = caches.to(DEVICE, DTYPE)
+    for row, count in enumerate(before):
+        used = -(-count // page_size)
+        for cache, full in zip(caches, (case.k_cache, case.v_cache), strict=True):
+            cache[old[1][row, :used]] = full[old[0][row, :used]]
+    kv_lengths = torch.tensor(lengths, device=DEVICE, dtype=torch.int32)
+    last = torch.tensor(before, device=DEVICE)
+    slots = pages.gather(1, (last // page_size)[:, None])[:, 0] * page_size + last % page_size
+    rest = (q_weight, k_weight, angle.cos(), angle.sin(), EPS)
+    expected = caches.clone()
+    q, k, v = qkv.unflatten(1, (-1, channels)).split((group * kv_heads, kv_heads, kv_heads), 1)
+    q = attention.qk_norm_rope_write_reference(q, k, v, *rest, *expected, slots)
+    exact = [cache.float() for cache in expected]
+    starts = torch.arange(rows + 1, device=DEVICE, dtype=torch.int32)
+    want = attention.paged_attention_reference(
+        q.float(), *exact, pages.int(), starts, kv_lengths, channels**-0.5
+    )
+    poison((rows, group * kv_heads * channels))
+    got = triton_step.step_attention(
+        qkv, *rest, *caches, slots, pages.int(), kv_lengths, channels**-0.5, tile
+    )
+    assert_near(got, want.flatten(1))
+    for ours, theirs in zip(caches, expected, strict=True):
+        assert torch.equal(ours.isnan(), theirs.isnan())
+        assert_near(ours.nan_to_num(), theirs.nan_to_num())
+    assert torch.equal(caches[1].nan_to_num(), expected[1].nan_to_num())
+
+
+@pytest.mark.parametrize(
+    ("lengths", "width", "tile"),
+    [
+        ([1, 7, 16, 3], 1, None),  # all keys in one iteration
+        ([1, 17, 48, 33], 3, None),
+        ([40, 2], 3, triton_step.StepTile(32, 2, 2)),
+    ],
+)
+@pytest.mark.parametrize("group", [1, 3])
+def test_step_attention(lengths, width, tile, group):
+    check_step(lengths, 16 if tile is None else 32, 2, group, 16, width, tile)
+
+
+def test_a_decode_step_equals_its_two_launches():
+    """Row i is the token of sequence i; what is not a step attends by `q_starts`."""
+    case = random_paged([1, 1], [3, 5], page_size=4)
+    qkv = torch.randn(2, 8 * 16)
+    rest = (*torch.rand(2, 16), *torch.rand(2, 2, 16), EPS)
+    slots = torch.tensor([6, 13])
+    want = case.k_cache.clone(), case.v_cache.clone()
+    q, k, v = qkv.unflatten(1, (-1, 16)).split((4, 2, 2), 1)
+    q = attention.qk_norm_rope_write_reference(q, k, v, *rest, *want, slots)
+    of = case.tensors()[3:]
+    heard = attention.paged_attention_reference(q, *want, *of, 0.25)
+    caches = case.k_cache, case.v_cache
+    got = attention.self_attention(qkv, *rest, *caches, slots, *of, 1, 0.25)
+    assert torch.equal(got, heard.flatten(1))
+    for ours, theirs in zip(caches, want, strict=True):
+        assert torch.equal(ours.nan_to_num(), theirs.nan_to_num())
+
+
 @pytest.mark.parametrize("channels", [24, 1500])
 def test_silu_mul(channels):
     gate_up = torch.randn(3, 2 * channels, device=DEVICE).to(DTYPE)
@@ -176,6 +251,13 @@ def test_decode_at_production_size(count, longest):
     for _ in range(200):  # Whichever program arrives last, the parts are added in one order.
         again = triton_attention.paged_attention(*case.tensors(), 1, SCALE)
         assert torch.equal(first, again)
+
+
+@on_gpu
+@pytest.mark.parametrize("count", [1, 2, 16, 64, 128, 512])
+@pytest.mark.parametrize(("page_size", "width"), [(16, 1), (64, 2), (64, 16)])
+def test_steps_at_production_size(count, page_size, width):
+    check_step(lengths_between(1, page_size * width, count), page_size, 8, 2, 128, width)
 
 
 @on_gpu

@@ -228,6 +228,42 @@ def qk_norm_rope_write_reference(
     return q
 
 
+def self_attention(
+    qkv: Tensor,
+    q_weight: Tensor,
+    k_weight: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    eps: float,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    slots: Tensor,
+    page_table: Tensor,
+    q_starts: Tensor,
+    kv_lengths: Tensor,
+    max_q: int,
+    scale: float,
+) -> Tensor:
+    """`qk_norm_rope_write` of a projection and `paged_attention` of its queries: [T, Hq D].
+
+    qkv: [T, (Hq + 2 Hkv) D], the queries first. max_q: 1 says that row i is the last token of
+    sequence i; then a GPU does it all in one launch, unless few rows have a long past.
+    """
+    if qkv.is_cuda and max_q == 1:
+        from offhook.pipeline.models.qwen3 import triton_step
+
+        if triton_step.is_faster(len(qkv), page_table, k_cache.shape[1]):
+            return triton_step.step_attention(
+                *(qkv, q_weight, k_weight, cos, sin, eps, k_cache, v_cache, slots),
+                *(page_table, kv_lengths, scale),
+            )
+    kv_heads, channels = k_cache.shape[2:]
+    q, k, v = qkv.unflatten(1, (-1, channels)).tensor_split((-2 * kv_heads, -kv_heads), 1)
+    q = qk_norm_rope_write(q, k, v, q_weight, k_weight, cos, sin, eps, k_cache, v_cache, slots)
+    of = (page_table, q_starts, kv_lengths)
+    return paged_attention(q, k_cache, v_cache, *of, max_q, scale).flatten(1)
+
+
 def silu_mul(gate_up: Tensor) -> Tensor:
     """silu(gate) * up. gate_up [T, 2F], the gates first: [T, F]."""
     if not gate_up.is_cuda:

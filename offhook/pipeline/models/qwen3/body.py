@@ -94,7 +94,8 @@ class Batch:
     kv_lengths: Tensor
     """int32 [S], cached tokens including those of this forward."""
     max_q: int
-    """Maximum tokens of a sequence in this forward; 1 in a decode step."""
+    """Maximum tokens of a sequence in this forward; 1 in a decode step, where row i is the token of
+    sequence i."""
 
 
 Rotation = tuple[Tensor, Tensor]
@@ -107,7 +108,6 @@ class DecoderLayer(nn.Module):
     def __init__(self, c: DecoderConfig) -> None:
         super().__init__()
         self.widths = [c.heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim]
-        self.head_dim = c.head_dim
         self.scale = c.head_dim**-0.5
         self.eps = c.rms_eps
         self.attention_norm = nn.Parameter(torch.ones(c.hidden_size))
@@ -128,12 +128,9 @@ class DecoderLayer(nn.Module):
 
     def attend(self, x: Tensor, turn: Rotation, batch: Batch, pages: Pages) -> Tensor:
         qkv = linear.norm_linear(x, self.attention_norm, self.eps, self.qkv)
-        q, k, v = (y.view(len(x), -1, self.head_dim) for y in qkv.split(self.widths, -1))
-        q = attention.qk_norm_rope_write(
-            q, k, v, self.q_norm, self.k_norm, *turn, self.eps, *pages, batch.slots
-        )
-        of = (batch.page_table, batch.q_starts, batch.kv_lengths)
-        return attention.paged_attention(q, *pages, *of, batch.max_q, self.scale).flatten(1)
+        norms = (self.q_norm, self.k_norm, *turn, self.eps)
+        of = (batch.slots, batch.page_table, batch.q_starts, batch.kv_lengths)
+        return attention.self_attention(qkv, *norms, *pages, *of, batch.max_q, self.scale)
 
 
 class Body(nn.Module):

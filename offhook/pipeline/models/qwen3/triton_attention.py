@@ -37,8 +37,8 @@ class Tile(NamedTuple):
 
 
 # Programs with the most work first.
-PAGED_TILES = (Tile(128, 64, 8, 2), Tile(64, 64, 4, 3), Tile(16, 64, 4, 5))
-WINDOW_TILES = (Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), Tile(32, 64, 4, 2))
+PAGED_TILES = (Tile(64, 32, 4, 2), Tile(16, 64, 4, 5))
+WINDOW_TILES = (Tile(64, 32, 4, 2), Tile(32, 64, 4, 2))
 ENOUGH_PROGRAMS = 132
 """Multiprocessors of an H200; with fewer programs, smaller ones finish sooner."""
 SPLIT_PROGRAMS = 512
