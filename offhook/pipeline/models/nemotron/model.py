@@ -296,6 +296,17 @@ class _Subsampling(nn.Module):
 
     def forward(self, mel: Tensor, position: Tensor) -> Tensor:
         """[B, MEL_HISTORY + 8 T - 7, bins] -> [B, T, C]; overwrites mel."""
+        out: Tensor = self.linear(self.convolve(mel, position))
+        return out
+
+    def convolve(self, mel: Tensor, position: Tensor) -> Tensor:
+        """[B, MEL_HISTORY + 8 T - 7, bins] -> [B, T, channels * bins]; overwrites mel."""
+        if mel.is_cuda:
+            from offhook.pipeline.models.nemotron import triton_subsampling
+
+            separable = [layer for layer in self.layers if isinstance(layer, _Separable)]
+            layers = [(_weights(x.depthwise_conv), _weights(x.pointwise_conv)) for x in separable]
+            return triton_subsampling.subsample(mel, _weights(self.conv_in), layers, position)
         x = mel[:, None]
         _clear_before(x, position * 8 - HISTORY[0])
         x = F.relu(_halved(self.conv_in(x), x), inplace=True)
@@ -303,8 +314,11 @@ class _Subsampling(nn.Module):
         x = F.relu(self.layers[0](x), inplace=True)
         _clear_before(x, position * 2 - HISTORY[2])
         x = F.relu(self.layers[1](x), inplace=True)
-        out: Tensor = self.linear(x.transpose(1, 2).flatten(2))
-        return out
+        return x.transpose(1, 2).flatten(2)
+
+
+def _weights(conv: nn.Module) -> tuple[Tensor, Tensor]:
+    return conv.get_parameter("weight"), conv.get_parameter("bias")
 
 
 def _halved(y: Tensor, x: Tensor) -> Tensor:
