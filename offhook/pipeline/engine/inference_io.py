@@ -6,7 +6,6 @@ all that are available at that time.
 
 import asyncio
 import queue
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -18,10 +17,6 @@ from loguru import logger
 from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
 
 CLOSE_S = 10.0
-SWITCH_S = 0.0005
-"""Time in s after which a thread that runs Python code lets another one go on. A batch gives up the
-interpreter several times, at each wait for the device; with Python's 5 ms, a busy event loop would
-delay it by 5 ms each time, and the audio of all streams with it."""
 
 Command = Callable[[], None]
 EventT = TypeVar("EventT")
@@ -57,9 +52,7 @@ class Inference(Generic[EventT]):
     # --- on the event loop ---
 
     async def start(self, load: Callable[[], Engine]) -> None:
-        """Starts the thread and waits until `load` has returned the engine. Raises EngineError.
-        From then on, the threads of the process take turns every SWITCH_S."""
-        sys.setswitchinterval(SWITCH_S)
+        """Starts the thread and waits until `load` has returned the engine. Raises EngineError."""
         self._loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(

@@ -1,7 +1,6 @@
 """The stream of an engine that runs in a thread of its own."""
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable
 
@@ -109,15 +108,3 @@ async def test_a_final_under_way_when_the_next_utterance_is_cancelled_comes() ->
     stream.finish()
     assert await read(stream, "2: 2.") == ["2: 2."]
     await recognizer.close()
-
-
-async def test_a_busy_event_loop_gives_the_interpreter_to_the_thread_soon() -> None:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(0.005)  # Python's
-    try:
-        recognizer, _, stream = await opened()
-        assert sys.getswitchinterval() <= 0.001
-        await stream.close()
-        await recognizer.close()
-    finally:
-        sys.setswitchinterval(before)
