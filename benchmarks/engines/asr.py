@@ -21,18 +21,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from offhook.media.pcm import RATE_IN, Pcm
+from benchmarks.engines.asr_passes import MODELS, average_passes, calls, noise
 from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engine.asr.loading_io import measured_cost, measured_streams
-from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
-from offhook.pipeline.engine.asr.runner import WINDOW_TOKENS, Runner
+from offhook.pipeline.engine.asr.passes import Pass
+from offhook.pipeline.engine.asr.runner import WINDOW_TOKENS
 from offhook.pipeline.engine.asr.scheduler import FIRST_UPDATE_MS
 from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
 from offhook.pipeline.engine.graphs import Pending
 from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
-from offhook.pipeline.models.qwen3_asr.model import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, AsrConfig
+from offhook.pipeline.models.qwen3_asr.model import AsrConfig
 
-MODELS = {"0.6B": QWEN3_ASR_0_6B, "1.7B": QWEN3_ASR_1_7B}
 BANDWIDTH = 4.3e12
 """Bytes a second an H200 copies, measured."""
 ARITHMETIC = 790e12
@@ -44,13 +43,6 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
         return {}
     cuts = np.percentile(np.asarray(values), (50, 95, 99, 100))
     return dict(zip(("p50", "p95", "p99", "max"), (round(float(c), 2) for c in cuts), strict=True))
-
-
-def noise(seconds: float, seed: int = 0) -> Pcm:
-    """Sound as loud as speech: what it is does not matter to the cost."""
-    rng = np.random.default_rng(seed)
-    pcm: Pcm = (rng.standard_normal(round(seconds * RATE_IN)) * 3000).astype(np.int16)
-    return pcm
 
 
 def make_runner(
@@ -111,44 +103,6 @@ def floors(
         "encoder": Floor(2 * encoder, 2 * encoder * heard),
         "prefill": Floor(2 * (decoder + head), 2 * decoder * tokens + 2 * head * rows),
         "decode": Floor(2 * (decoder + head), 2 * (decoder + head) * streams),
-    }
-
-
-def average_passes(runner: Runner, streams: int) -> list[Pass]:
-    """Of an average update: half a window heard, a second of it new, a draft of 12 tokens."""
-    rng = np.random.default_rng(0)
-    pages_each = 4
-    passes = []
-    for slot in range(1, streams + 1):
-        first = 1 + (slot - 1) * pages_each
-        runner.assign(slot, range(first, first + pages_each))
-        heard = [Span(0, WINDOW_TOKENS // 2)]
-        passes.append(
-            Pass(
-                slot,
-                seconds=[Second(3, noise(SECOND_SAMPLES / RATE_IN, slot), 100)],
-                stems=[Stem(3, 100, 1.0)],
-                encode=heard,
-                start=9,
-                audio=heard,
-                after=list(range(20, 26)),
-                draft=rng.integers(1000, 9000, 12).tolist(),
-            )
-        )
-    return passes
-
-
-def calls(runner: Runner, passes: list[Pass]) -> dict[str, Callable[[], Any]]:
-    """Every stage by itself."""
-    stems = [Pass(p.slot, stems=p.stems) for p in passes]
-    encode = [Pass(p.slot, encode=p.encode) for p in passes]
-    slots = [p.slot for p in passes]
-    return {
-        "mel": lambda: runner.mel(passes),
-        "stem": lambda: runner.encode(stems),
-        "encoder": lambda: runner.encode(encode),
-        "prefill": lambda: runner.prefill(passes)(),
-        "decode": lambda: runner.decode(slots)(),
     }
 
 

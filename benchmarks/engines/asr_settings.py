@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.engines import asr_alternatives
-from benchmarks.engines.asr import MODELS, calls
+from benchmarks.engines.asr_passes import MODELS, calls
 from benchmarks.engines.asr_timing import Bench, Clock, Row, Skip, capture, rounded, sound, windows
 from offhook.pipeline.engine import affinity_io
 from offhook.pipeline.engine.asr.runner import SECOND_FRAMES, WINDOW_TOKENS, Runner

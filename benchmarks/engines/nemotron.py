@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.engines.asr import Floor, noise, percentiles, say
+from benchmarks.engines.asr import Floor, percentiles, say
+from benchmarks.engines.asr_passes import noise
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.capacity import MAX_FILES
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine

@@ -1,18 +1,16 @@
 """An hour of speech in every voice, as fast as it can be made: what grows, and what is lost."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 from benchmarks.engines.listening import Tally
 from benchmarks.engines.tts_load import Reply, Serving, serve
 from benchmarks.engines.tts_runners import Machine, usual_voices
 from offhook.bench.memory import held
 from offhook.bench.speech.table import Table, progress
-from offhook.bench.speech.texts import FRAMES_PER_TOKEN, even_words, frames_of
+from offhook.bench.speech.texts import FRAMES_PER_TOKEN, Word, even_words, frames_of
 from offhook.pipeline.engine.tts.messages import FRAME_S, FRAME_SAMPLES, Spoken
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
-
-if TYPE_CHECKING:
-    from benchmarks.engines.tts_marks import Marks
 
 SENTENCE, PARAGRAPH = 16, 64
 """Words of a token each. A paragraph is one segment."""
@@ -22,11 +20,19 @@ SETTLED = 0.1
 """Part of the speech after which memory is looked at first."""
 
 
+class Follower(Protocol):
+    """Follows what a narrator writes and hears."""
+
+    def written(self, said: Sequence[Word]) -> None: ...
+
+    def heard(self, frames: int) -> None: ...
+
+
 class Narrator:
     """Reads paragraph after paragraph."""
 
     def __init__(
-        self, serving: Serving, voice: VoicePrompt, tokens: int, marks: "Marks | None" = None
+        self, serving: Serving, voice: VoicePrompt, tokens: int, marks: Follower | None = None
     ) -> None:
         """`tokens`: in all."""
         self.reply = Reply(serving, Tally(), live=False, heard=self._heard)
