@@ -1,6 +1,5 @@
 """SIP signalling of all callers of a process: one socket, one user agent."""
 
-import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -9,6 +8,7 @@ from offhook.bench.phones.rtp import HOST
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.network.timer_io import CoreTimer
 from offhook.telephony.sip.network.udp_io import UdpSocket
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Ended
@@ -47,8 +47,7 @@ class Signalling:
         settings = SipSettings(udp=0, tcp=None, trunks=(self._trunk,), user_agent="offhook bench")
         self._agent = UserAgent(settings, lambda flow: flow.local, self._flow_to)
         self._calls: dict[Session, Happened] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None
+        self._timer = CoreTimer(self._agent.get_timer, self._due)
 
     @property
     def sessions(self) -> int:
@@ -84,8 +83,7 @@ class Signalling:
         self._work()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         self._socket.close()
 
     def _flow_to(self, transport: TransportName, host: str, port: int) -> Flow:
@@ -110,18 +108,8 @@ class Signalling:
                 self._calls.pop(event.session, None)
             if happened is not None:
                 happened(event.event)
-        at = self._agent.get_timer()
-        if at == self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None
-        self._timer_at = at
-        if at is not None:
-            wait = max(0.0, at - monotonic())
-            self._timer = asyncio.get_running_loop().call_later(wait, self._due)
+        self._timer.update()
 
     def _due(self) -> None:
-        self._timer = self._timer_at = None
         self._agent.handle_timer(monotonic())
         self._work()

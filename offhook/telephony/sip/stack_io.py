@@ -4,7 +4,6 @@ Each received message goes to the user agent, and `process` then sends messages 
 at once, on the event loop.
 """
 
-import asyncio
 import ssl
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from time import monotonic
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.network.stream_io import trusting
+from offhook.telephony.sip.network.timer_io import CoreTimer
 from offhook.telephony.sip.network.transport_io import Transports
 from offhook.telephony.sip.network.udp_io import LocalAddresses, listening_hosts
 from offhook.telephony.sip.trace import Trace
@@ -38,8 +38,7 @@ class SipStack:
         self.transports = Transports(self._received, self._failed)
         self.agent = UserAgent(settings, self.address_of, self.transports.flow_to)
         self._local_addresses = LocalAddresses()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: float | None = None
+        self._timer = CoreTimer(self.agent.get_timer, self._due)
         self._working = False
         self._noise_traced_at = 0.0
         self._tls: ssl.SSLContext | None = None
@@ -76,8 +75,7 @@ class SipStack:
         self.agent.use(settings, monotonic())
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         await self.transports.close()
 
     def _received(self, data: bytes, flow: Flow) -> None:
@@ -111,22 +109,9 @@ class SipStack:
             self._working = False
         for flow in self.agent.upkeep.keep_alives_to_send(monotonic()):
             self.transports.send(KEEP_ALIVE, flow)
-        self._set_timer()
-
-    def _set_timer(self) -> None:
-        at = self.agent.get_timer()
-        if at == self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_at = at
-        if at is not None:
-            wait = max(0.0, at - monotonic())
-            self._timer = asyncio.get_running_loop().call_later(wait, self._due)
+        self._timer.update()
 
     def _due(self) -> None:
-        self._timer = self._timer_at = None
         self.agent.handle_timer(monotonic())
         self.process()
 
