@@ -1,4 +1,4 @@
-"""`offhook worker … --device all`: a worker process for each GPU, on a port of its own.
+"""A worker process for each GPU, on a port of its own: `--device all` of `offhook worker`.
 
 Edges know them by one address, http://HOST:PORT/workers, which lists all ports, and choose among
 them by load. One shared port (SO_REUSEPORT) would spread connections blindly.

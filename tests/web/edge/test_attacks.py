@@ -338,7 +338,7 @@ def refusals(pattern: str) -> tuple[int, ...]:
 
 
 async def test_a_name_that_was_rebound_to_this_machine_opens_nothing(target: Target) -> None:
-    probes = ("/healthz", "/readyz")
+    probes = ("/healthz", "/readyz", "/health")
     asked = [(m, p) for m, p in target.routes if p not in probes]
     async with unharmed(target):
         for method, pattern in asked * 2:
