@@ -31,27 +31,27 @@ qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
 # In four parts at once: two compute, the others mostly wait for calls that last as long as they last.
-COMPUTING := tests/media tests/pipeline/engine tests/pipeline/models tests/signaling \
-	tests/telephony/carriers tests/benchmarks tests/support $(wildcard tests/test_*.py)
-SERVING := tests/web/worker tests/web/cli tests/web/wyoming tests/deploy tests/bench tests/fuzz \
-	tests/pipeline/conversation tests/pipeline/speech \
-	$(addprefix tests/web/,config doctor engines http page process)
+COMPUTING := tests/media tests/signaling tests/telephony/carriers tests/benchmarks tests/support \
+	tests/fuzz $(addprefix tests/pipeline/,conversation engine models) $(wildcard tests/test_*.py)
+SERVING := tests/deploy tests/bench tests/pipeline/speech \
+	$(addprefix tests/web/,cli config doctor engines http page process worker wyoming)
 CALLING := tests/browser tests/web/realtime tests/web/speech_api
 PARTS := COMPUTING SERVING CALLING
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
-test: $(VENV)/.test lint audit
-	@$(foreach part,$(PARTS),$(PYTEST) -o cache_dir=$(VENV)/.$(part) $($(part)) \
+test: $(VENV)/.test audit
+	@($(LINT)) >$(VENV)/lint.log 2>&1 & lint=$$!; \
+	$(foreach part,$(PARTS),$(PYTEST) -o cache_dir=$(VENV)/.$(part) $($(part)) \
 		>$(VENV)/$(part).log 2>&1 & $(part)=$$!;) \
 	$(PYTEST) $(foreach part,$(PARTS),$(addprefix --ignore ,$($(part)))) $(ARGS); failed=$$?; \
-	$(foreach part,$(PARTS),wait $$$(part) || failed=1; cat $(VENV)/$(part).log;) exit $$failed
+	$(foreach part,$(PARTS),wait $$$(part) || failed=1; cat $(VENV)/$(part).log;) \
+	wait $$lint || failed=1; cat $(VENV)/lint.log; exit $$failed
 
 test-all: $(VENV)/.test lint
 	$(BIN)/python -m pytest $(ARGS)
 
+LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 lint: $(VENV)/.test
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(LINT)
 
 format: $(VENV)/.test
 	$(BIN)/ruff check --fix .

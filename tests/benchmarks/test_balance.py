@@ -32,6 +32,7 @@ def test_workers_that_vanish_are_left_within_a_second_at_a_bounded_rate() -> Non
     assert max(result.moves) <= 2
 
 
+@pytest.mark.slow
 def test_free_shares_of_those_who_speak_alone_spread_a_loss_less_evenly() -> None:
     """It is why idle streams count, and why a worker says its share to streams too."""
     few = replace(LOSS, calls=4000, edges=160, kill=LOST, event_s=26.0, seconds=28.0)

@@ -63,6 +63,7 @@ def ask(text: str) -> Ask:
     return Ask(text, Listener(tally, 0.0), tally)
 
 
+@pytest.mark.slow
 async def test_a_word_takes_as_long_as_it_is_planned_to() -> None:
     text = "The tree."
     frames = frames_of(3)  # two words and a mark
@@ -93,6 +94,7 @@ async def test_a_word_takes_as_long_as_it_is_planned_to() -> None:
     assert total == pytest.approx(frames * FRAME_SAMPLES, abs=2 * FRAME_SAMPLES)
 
 
+@pytest.mark.slow
 async def test_a_process_says_where_it_listens_and_when_it_is_ready() -> None:
     arguments = ("nemotron", "--model", "tiny", "--listen", "127.0.0.1:0", "--max-streams", "3")
     async with child("benchmarks.engines.random_workers", *arguments) as running:

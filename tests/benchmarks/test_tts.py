@@ -302,6 +302,7 @@ def test_what_breaks_is_raised(tiny: Machine, where: str) -> None:
     serving.close()
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_not_there_says_so() -> None:
     with pytest.raises(PeerFailed, match=r"qwen-tts is not installed|No module"):
         tts_peers.official_frame_ms("tiny", "/nonexistent", 1)

@@ -160,6 +160,7 @@ async def _call_of_firefox(profile: Path, way: str) -> tuple[dict[str, Any], int
     return result, port
 
 
+@pytest.mark.slow
 async def test_firefox_calls_by_tcp(tmp_path: Path) -> None:
     result, port = await _call_of_firefox(tmp_path, "{transport: 'tcp'}")
     check(result, port, "tcp")

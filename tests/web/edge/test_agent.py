@@ -173,7 +173,7 @@ class Punctual(PhoneLeg):
         self.last = moment
 
 
-@pytest.mark.parametrize("tokens", [5_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tokens", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
 async def test_a_long_answer_without_punctuation_stops_nobody_else(edge: Edge, tokens: int) -> None:
     other = Punctual()
     other.call_id = "other"

@@ -198,6 +198,7 @@ async def test_sigterm_says_goodbye_to_a_phone_and_says_why(tmp_path):
             assert "Traceback" not in server.text()
 
 
+@pytest.mark.slow
 async def test_while_it_drains_a_call_goes_on_and_the_second_signal_ends_it(tmp_path):
     async with one(tmp_path, 60) as server:
         port = phone_port(server)

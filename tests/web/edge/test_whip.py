@@ -381,6 +381,7 @@ async def one_port(edge: Edge) -> AsyncIterator[IcePort]:
     edge.ice_port = None
 
 
+@pytest.mark.slow
 async def test_ffmpeg_publishes_on_one_port(
     one_port: IcePort, http: Http, edge: Edge, tmp_path: Path
 ) -> None:

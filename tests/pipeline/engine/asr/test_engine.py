@@ -110,6 +110,7 @@ def test_the_model_listens(runner: Runner) -> None:
     assert len(texts) >= 6
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.floats(0.3, 20.0), st.integers(0, 99), st.lists(st.integers(0, 16000 * 20), max_size=8))
 def test_the_text_does_not_hang_on_the_pieces(
@@ -209,6 +210,7 @@ def test_too_much_sound_at_once_is_refused_and_nobody_else_minds(runner: Runner)
     assert [s.heard.audio_ms for s in heard.said if s.stream == fast and s.final] == [500, 60_000]
 
 
+@pytest.mark.slow
 def test_an_endless_utterance_keeps_its_bounds(runner: Runner) -> None:
     heard = Heard(runner)
     stream = heard.engine.open(update_ms=400)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 from offhook.pipeline.engine.tts.messages import Spoken, Step
 from offhook.pipeline.engine.tts.scheduler import LEAD
@@ -46,6 +47,7 @@ def gaps(stage: Stage, number: int) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_a_thousand_voices_speak_without_a_gap() -> None:
     """1000 frames, 0.05 ms each and 4 ms a launch, and their codec: 80 ms are just enough."""
     cost = replace(COST, steps=[(n, 4 + 0.05 * n) for n in SIZES])

@@ -108,6 +108,7 @@ async def test_twilios_own_library_asks_the_same(fake, rest):
     assert only_theirs(fake.asked) == set()
 
 
+@pytest.mark.slow
 async def test_telnyx_own_library_asks_the_same(fake, rest):
     telnyx = pytest.importorskip("telnyx")
     ours = rest("telnyx")

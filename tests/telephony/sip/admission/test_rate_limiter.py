@@ -99,6 +99,7 @@ def test_trunks_are_never_limited(source, trusted):
     assert (set(spend(sources, source, "invite", 500)) == {PASS}) == trusted
 
 
+@pytest.mark.slow
 def test_a_million_made_up_addresses_take_little_time_and_bounded_memory():
     sources = RateLimiter(SETTINGS)
     for _ in range(module.MAX_FAILURES + 1):
