@@ -30,13 +30,12 @@ ray: .venv-ray/.made
 qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
-# In four parts at once: two compute, the others mostly wait for calls that last as long as they last.
-COMPUTING := tests/media tests/signaling tests/telephony/carriers tests/benchmarks tests/support \
-	tests/fuzz $(addprefix tests/pipeline/,conversation engine models) $(wildcard tests/test_*.py)
-SERVING := tests/deploy tests/bench tests/pipeline/speech \
-	$(addprefix tests/web/,cli config doctor engines http page process worker wyoming)
-CALLING := tests/browser tests/web/realtime tests/web/speech_api
-PARTS := COMPUTING SERVING CALLING
+# In three parts at once: one computes, the others mostly wait for calls that last as long as they last.
+COMPUTING := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/fuzz \
+	tests/deploy tests/bench tests/benchmarks tests/support \
+	$(addprefix tests/web/,config doctor engines http page process) $(wildcard tests/test_*.py)
+CALLING := tests/browser tests/web/cli tests/web/realtime tests/web/speech_api
+PARTS := COMPUTING CALLING
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test audit
 	@($(LINT)) >$(VENV)/lint.log 2>&1 & lint=$$!; \
