@@ -22,6 +22,7 @@ from benchmarks.engines.asr_passes import noise
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.capacity import MAX_FILES
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine
+from offhook.pipeline.engine.nemotron.recognizer_io import measured_streams_of_gpu
 from offhook.pipeline.engine.nemotron.runner import (
     InFlightBatch,
     Label,
@@ -346,6 +347,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for seconds in (5.0, 60.0):
             file(runner, seconds, 10)
     if "streams" in wanted:
+        admitted = measured_streams_of_gpu(runner, min(config.lookaheads))
+        say("admitted", streams=admitted)
         for count, ms in loads:
             for wait in arguments.max_batch_latency_ms.split(","):
                 for files in sorted({0, arguments.files}):

@@ -197,22 +197,17 @@ class Machine:
         return round((total - free) / 2**20, 1)
 
 
-def most_streams(buckets: Sequence[int]) -> int:
-    """That may speak at once: the runner has slots for the largest batch, some of which are for
-    prefixes."""
-    return buckets[-1] - PREFIX_SLOTS
-
-
 def ready(
     model: str,
     buckets: Sequence[int],
+    most: int,
     simulated: bool,
     progress: Callable[[float, str], None],
 ) -> Machine:
-    """`buckets`: sizes of batches, ascending; see `most_streams`. Kernels are compiled for each,
-    which takes seconds."""
+    """`buckets`: sizes of batches, ascending; kernels are compiled for each, which takes seconds.
+    `most`: streams that may speak at once, or as many more as the largest batch has room for."""
     config = MODELS[model]
-    streams = most_streams(buckets)
+    streams = max(most, buckets[-1] - PREFIX_SLOTS)
     pages = PAGES_PER_VOICE * streams + PREFIX_PAGES + 1
     if simulated:
         none_ms, each_ms = SIMULATED_MS[model]

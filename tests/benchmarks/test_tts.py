@@ -48,7 +48,7 @@ def single() -> Iterator[None]:
 
 
 def simulated(buckets: Sequence[int] = (1, 4, 16, 64)) -> Machine:
-    return tts_runners.ready("0.6B", buckets, True, lambda fraction, doing: None)
+    return tts_runners.ready("0.6B", buckets, 1, True, lambda fraction, doing: None)
 
 
 def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
@@ -240,9 +240,12 @@ def test_requests_beyond_the_slots_are_refused() -> None:
     assert [reply.listener.frames for reply in replies] == [14, 14, 0, 0]
 
 
-def test_more_voices_than_slots_is_told_at_once() -> None:
-    with pytest.raises(ValueError, match="60"):
-        tts.main(["--simulated", "--buckets", "1,64", "--points", "61"])
+def test_more_voices_than_the_largest_batch_take_turns(capsys: pytest.CaptureFixture[str]) -> None:
+    tts.main(
+        ["--simulated", "--parts=voices", "--buckets=1,16", "--points=40", "--seconds=2", "--json"]
+    )
+    row = next(r for r in map(json.loads, capsys.readouterr().out.splitlines()) if "held" in r)
+    assert (row["voices"], row["held"]) == (40, "yes")
 
 
 def test_a_table_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,7 +261,7 @@ def test_a_table_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.fixture(scope="module")
 def tiny() -> Machine:
     torch.set_num_threads(1)
-    return tts_runners.ready("tiny", (1, 6), False, lambda fraction, doing: None)
+    return tts_runners.ready("tiny", (1, 6), 1, False, lambda fraction, doing: None)
 
 
 def test_a_reply_in_real_time(tiny: Machine) -> None:
