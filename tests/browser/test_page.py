@@ -4,6 +4,7 @@ import re
 import subprocess
 import wave
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,11 @@ SPANS = {
 }
 
 
-def asks_to_wait(turn: dict[str, Any]) -> bool:
-    """Said to its end or interrupted."""
-    return WAIT.startswith(turn["text"])
+def answers(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The agent's turns without its asking to wait, which a busy machine adds: before an answer or
+    as a turn of its own, said to its end or interrupted."""
+    texts = [(turn, turn["text"].removeprefix(WAIT).strip()) for turn in turns]
+    return [turn | {"text": text} for turn, text in texts if not WAIT.startswith(text)]
 
 
 def words(turns: list[dict[str, Any]]) -> str:
@@ -81,7 +84,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
 
     first, second = server.events("call_ended")
     caller = [turn for turn in seen["turns"] if turn["who"] == "caller"]
-    agent = [t for t in seen["turns"] if t["who"] == "agent" and not asks_to_wait(t)]
+    agent = answers([turn for turn in seen["turns"] if turn["who"] == "agent"])
     heard = [event for event in server.events("caller_turn") if event["call"] == first["call"]]
     said = [event for event in server.events("agent_turn") if event["call"] == first["call"]]
     # Two turns that no answer parted are one on the page.
@@ -89,7 +92,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     assert "[pressed 422#]" in words(caller)
     assert seen["pressed"] == "422#"
     assert len(server.events("dtmf")) == 4  # the log does not say which
-    assert [turn["text"] for turn in agent] == [e["text"] for e in said if not asks_to_wait(e)]
+    assert [turn["text"] for turn in agent] == [turn["text"] for turn in answers(said)]
     assert {"hours", "opening"} & {*caller[0]["text"].split()}  # what a small recogniser may hear
     assert seen["partial"]
 
@@ -103,8 +106,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     latencies = server.events("turn_latency")
     assert len(latencies) >= 4  # more where a busy machine has heard a sentence as two turns
     scale = max(1000, *(latency["total_ms"] for latency in latencies))  # of all bars
-    answers = [turn for turn in agent if turn["total"]]
-    for latency, turn in zip(latencies, answers, strict=True):
+    for latency, turn in zip(latencies, filter(itemgetter("total"), agent), strict=True):
         assert turn["total"] == f"answered in {latency['total_ms'] / 1000:.1f}\u00a0s"
         assert turn["width"] / STRIP_PX == pytest.approx(latency["total_ms"] / scale, abs=0.02)
         shown = [(SPANS[name], ms) for name, ms, _ in turn["spans"]]

@@ -42,8 +42,7 @@ LENGTHS = [
 async def test_packets_are_as_long_as_the_far_end_wants_and_its_own_are_heard(edge):
     async def run(codec, formats, lines, ms, ticks):
         async with in_a_call(edge, formats, *lines, codec=codec, ptime_ms=ms) as call:
-            await call.line.says(0.6)
-            assert hears(call.talk)
+            await call.line.is_heard(call.talk)
             assert call.line.hears()
             packets = call.line.packets()[1:]
             pairs = list(itertools.pairwise(packets))
@@ -51,7 +50,6 @@ async def test_packets_are_as_long_as_the_far_end_wants_and_its_own_are_heard(ed
             assert {b.sequence_number - a.sequence_number for a, b in pairs} == {1}
             if codec != "opus":
                 assert {len(p.payload) for p in packets} == {8 * ms}
-            assert 0.6 < len(packets) * ms / 600 < 1.6  # a busy machine reads late
             assert f"a=ptime:{ms}" in call.answer
 
     await at_once(LENGTHS, run)
@@ -68,8 +66,8 @@ async def test_numbers_wrap_unheard(edge):
     async with in_a_call(edge) as call:
         line = call.line
         line.number, line.timestamp = 0xFFFF - 15, 0xFFFF_FFFF - 160 * 15
-        await line.says(0.8)
-        assert hears(call.talk)
+        await line.says(0.4)
+        await line.is_heard(call.talk)
         assert call.statistics.packets_lost == 0
         assert level(call.talk.sound[-8000:]) > 5000  # half a second without a hole
 
@@ -78,8 +76,7 @@ async def test_a_stream_that_jumps_is_heard_again_at_once(edge):
     async def run(jump):
         async with in_a_call(edge) as call:
             line = call.line
-            await line.says(0.4)
-            assert hears(call.talk)
+            await line.is_heard(call.talk)
             if jump in ("SSRC", "all"):
                 line.ssrc ^= 0x5A5A5A5A
             if jump in ("timestamp", "all"):
@@ -88,8 +85,7 @@ async def test_a_stream_that_jumps_is_heard_again_at_once(edge):
                 line.timestamp -= 100_000
             if jump in ("number", "all"):
                 line.number += 20_000
-            await line.says(0.4, hz=700)
-            assert hears(call.talk, 700)
+            await line.is_heard(call.talk, hz=700)
 
     jumps = "SSRC", "timestamp", "timestamp back", "number", "all"
     await at_once([(jump,) for jump in jumps], run)
@@ -115,7 +111,7 @@ async def test_a_burst_of_loss_is_concealed_counted_and_over(edge):
         sent = packets(line, 40)
         sent[15:20] = [None] * 5
         await line.sends(sent)
-        assert hears(call.talk)
+        await line.is_heard(call.talk)
         assert call.statistics.packets_lost == 5
         assert call.statistics.concealed_ms >= 60
 
@@ -129,8 +125,7 @@ async def test_silence_that_is_not_sent_is_silence_and_no_loss(edge):
         assert len(call.talk.heard) - ticks >= 13  # the clock of the call goes on
         assert level(call.talk.sound[-1600:]) < 300
         line.timestamp += 8 * 300
-        await line.says(0.4, hz=700)
-        assert hears(call.talk, 700)
+        await line.is_heard(call.talk, hz=700)
         assert call.statistics.packets_lost == 0
 
 
@@ -146,8 +141,7 @@ async def test_comfort_noise_stands_for_what_is_not_sent(edge):
         quiet = level(call.talk.sound[-1600:])
         assert 50 < quiet < 1000  # −40 dBov is 328
         line.timestamp += 8 * 300
-        await line.says(0.4)
-        assert hears(call.talk)
+        await line.is_heard(call.talk)
         assert call.statistics.packets_lost == 0
 
 
@@ -158,8 +152,7 @@ async def test_a_private_address_in_sdp_is_answered_where_the_sound_comes_from(e
     async with in_a_call(edge, host="10.20.30.40") as call:
         await asyncio.sleep(0.1)
         assert not call.line.received
-        await call.line.says(0.5)
-        assert hears(call.talk)
+        await call.line.is_heard(call.talk)
         assert call.line.hears()
 
 
@@ -168,7 +161,8 @@ async def test_once_the_far_end_was_heard_nobody_else_is(edge):
         with sound() as stranger:
             stranger.aim(call.answer)
             await asyncio.gather(call.line.says(0.6), stranger.says(0.6, hz=1000))
-            assert hears(call.talk)
+            await call.line.is_heard(call.talk)
+            assert call.talk.hears(THEIR_TONE)
             assert not stranger.received
             assert call.line.hears()
 
