@@ -16,7 +16,8 @@ voice, to a running server.
 holds them.
 
 --kill ends a part of its own servers in the middle of a run and prints what callers noticed beside
-a run without that. `offhook bench failover` is the same with a short run of browsers.
+a run without that; several of them make a run each. `offhook bench failover` is the same with short
+runs of browsers.
 """
 
 import argparse
@@ -191,10 +192,10 @@ async def _servers(a: argparse.Namespace, fault: Fault | None) -> AsyncIterator[
         yield running
 
 
-def faults_of(kill: str | None) -> list[Fault]:
+def faults_of(kill: Sequence[str]) -> list[Fault]:
     """Returns what happens to the servers, one after another."""
-    if kill != ALL:
-        return [fault for fault in FAULTS if fault == kill]
+    if ALL not in kill:
+        return [fault for fault in FAULTS if fault in kill]
     lacking = missing()
     if lacking:
         progress(f"without {', '.join(LINKED)}: {lacking}")
@@ -203,32 +204,45 @@ def faults_of(kill: str | None) -> list[Fault]:
 
 async def _run(a: argparse.Namespace) -> int:
     results: list[Result] = []
-    rows: list[Noticed] = []
     faults = faults_of(a.kill)
     names: list[tuple[str, Fault | None]] = [("control", None), *((one, one) for one in faults)]
     for name, fault in names if a.kill else [("calls", None)]:
         async with _servers(a, fault) as servers:
             progress(f"{name}: {a.calls} calls for {a.minutes:g} minutes")
             results.append(await measure(a, servers, name, a.calls, fault))
-        if not a.json and a.kill != ALL:
+        await _report_on(a, results)
+        if not a.json and len(faults) < 2:
             print(table(results[-1]), flush=True)
     if a.beside:
         results += await _beside(a)
+        await _report_on(a, results)
         if not a.json:
             print(_held(results))
-    if a.kill:
-        usual = percentiles(turn.final_ms for turn in results[0].report.turns).get("p50", 0.0)
-        rows = [noticed(result.name, result.report, usual) for result in results]
-        if not a.json:
-            late = [f"x {one.name}: {why}" for one in results for why in one.limits]
-            print("\n".join([*late, failover_table(rows)]))
+    rows = _rows(a, results)
     if a.json:
         runs = [result.as_dict() for result in results]
         print(json.dumps({"runs": runs, "failover": [asdict(row) for row in rows]}))
+    elif rows:
+        late = [f"x {one.name}: {why}" for one in results for why in one.limits]
+        print("\n".join([*late, failover_table(rows)]))
     if a.report:
-        await asyncio.to_thread(a.report.write_text, page(results, rows))
         progress(f"report: {a.report}")
     return 0
+
+
+def _rows(a: argparse.Namespace, results: Sequence[Result]) -> list[Noticed]:
+    """Returns what callers noticed in each run; nothing without --kill. The first is the control
+    run."""
+    if not a.kill:
+        return []
+    usual = percentiles(turn.final_ms for turn in results[0].report.turns).get("p50", 0.0)
+    return [noticed(result.name, result.report, usual) for result in results]
+
+
+async def _report_on(a: argparse.Namespace, results: Sequence[Result]) -> None:
+    """Writes the report of the runs so far: what they say stays if a later one fails."""
+    if a.report:
+        await asyncio.to_thread(a.report.write_text, page(results, _rows(a, results)))
 
 
 async def _beside(a: argparse.Namespace) -> list[Result]:
@@ -278,8 +292,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     own.add_argument("--edges", type=int, default=1, help="(1)")
     own.add_argument("--workers", type=int, default=1, help="of each kind (1)")
     faults = "; ".join(f"{name}: {what}" for name, what in FAULTS.items())
-    everything = f"{ALL}: each of them in turn, beside one control run"
-    own.add_argument("--kill", choices=(*FAULTS, ALL), help=f"{faults}; {everything}")
+    several = f"{ALL}: each of them. Several happen in turn, beside one control run"
+    kinds = (*FAULTS, ALL)
+    own.add_argument("--kill", nargs="+", choices=kinds, default=[], help=f"{faults}; {several}")
     beside = "the same calls on a stock Pipecat bot, too: from browsers, without keys"
     own.add_argument("--beside", choices=("pipecat",), help=beside)
     own.add_argument("--at", type=seconds, default=None, metavar="60s", help="when (half-time)")
@@ -320,10 +335,11 @@ def _check(parser: argparse.ArgumentParser, a: argparse.Namespace) -> None:
         parser.error(f"--sip: {error}")
     if a.url and "twilio" in kinds and not a.twilio_secret:
         parser.error("Twilio's callers need --twilio-secret")
-    if a.kill == ALL:
+    if len(a.kill) > 1 or ALL in a.kill:
         a.edges, a.workers = max(2, a.edges), max(2, a.workers)
-    if a.kill in LINKED and (lacking := missing()):
-        parser.error(f"--kill {a.kill}: {lacking}; --kill hang needs nothing")
+    linked = [fault for fault in LINKED if fault in a.kill]
+    if linked and (lacking := missing()):
+        parser.error(f"--kill {linked[0]}: {lacking}; --kill hang needs nothing")
     if a.kill and a.at >= 60 * a.minutes:
         parser.error("--at is after the end")
 

@@ -1,4 +1,4 @@
-"""`offhook bench failover --kill FAULT`: what callers notice of a fault, or of "all" of them.
+"""`offhook bench failover --kill FAULT...`: what callers notice of faults, or of "all" of them.
 
 The same as `offhook bench calls --kill`, with browsers only, nobody interrupting, and 40 s a run.
 """
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from offhook.bench import calls
 
 DEFAULTS = {
-    "kill": "worker",
+    "kill": ["worker"],
     "mix": "webrtc",
     "minutes": 2 / 3,
     "at": 15.0,

@@ -315,11 +315,12 @@ def test_all_that_can_happen_happens_beside_one_control_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(calls, "missing", lambda: "")
-    assert calls.faults_of("all") == list(FAULTS)
-    assert calls.faults_of("upgrade") == ["upgrade"]
-    assert calls.faults_of(None) == []
+    assert calls.faults_of(["all"]) == list(FAULTS)
+    assert calls.faults_of(["upgrade"]) == ["upgrade"]
+    assert calls.faults_of(["drain", "hang"]) == ["hang", "drain"]
+    assert calls.faults_of([]) == []
     monkeypatch.setattr(calls, "missing", lambda: "only root makes network namespaces")
-    assert calls.faults_of("all") == [name for name in FAULTS if name not in LINKED]
+    assert calls.faults_of(["all"]) == [name for name in FAULTS if name not in LINKED]
 
 
 @pytest.mark.slow
@@ -387,8 +388,15 @@ def result(name: str, fault_at: float | None = None) -> Result:
     ]
     for turn in turns:
         turn.response_ms, turn.final_ms, turn.spans, turn.holes_ms = 500.0, 400.0, spans, [80.0]
-    usage = [Samples("edge <1>", [11.0, 12.0], [20.0, 30.0], [100.0, 101.0])]
+    usage = [Samples("edge <1>", [11.0, 12.0, 13.0], [20.0, 30.0, 40.0], [99.0, 103.0, 102.0])]
     return Result(name, {"calls": 1}, 9.0, 60.0, Report(made, turns), usage, [], fault_at)
+
+
+def test_memory_is_told_at_the_beginning_at_half_time_and_at_the_end() -> None:
+    one = result("calls")
+    used = one.as_dict()["processes"]["edge <1>"]
+    assert [used[f"mb_{when}"] for when in ("first", "half", "last", "max")] == [99, 103, 102, 103]
+    assert "99 -> 103 -> 102 MB" in table(one)
 
 
 def test_the_report_is_one_page_with_nothing_from_elsewhere() -> None:

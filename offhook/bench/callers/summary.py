@@ -258,6 +258,7 @@ def _used(samples: Samples) -> dict[str, float]:
         "percent_mean": round(float(np.mean(samples.percent)), 1),
         "percent_max": max(samples.percent),
         "mb_first": samples.mb[0],
+        "mb_half": samples.mb[len(samples.mb) // 2],
         "mb_last": samples.mb[-1],
         "mb_max": max(samples.mb),
     }
@@ -296,7 +297,7 @@ def table(result: Result) -> str:
         used = _used(one)
         lines.append(
             f"{one.name:16}{used['percent_mean']:7.1f} % mean{used['percent_max']:7.1f} % max"
-            f"{used['mb_first']:9.0f} -> {used['mb_last']:.0f} MB"
+            f"{used['mb_first']:9.0f} -> {used['mb_half']:.0f} -> {used['mb_last']:.0f} MB"
         )
     for process in result.report.processes:
         lines.append(
