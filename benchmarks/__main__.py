@@ -8,6 +8,7 @@ NAMES = {
     "asr": "engines.asr",
     "asr_call": "calls.asr_call",
     "balance": "scale.balance",
+    "browser_lines": "media.browser_lines",
     "carriers": "carriers.carriers",
     "conversations": "scale.conversations",
     "cpu_calls": "calls.cpu_calls",

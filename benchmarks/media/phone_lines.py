@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from offhook.bench.phones.rtp import HOST, Pace, Payloads, Sound, lines, offer
 from offhook.bench.process import child, say
@@ -27,7 +27,9 @@ from offhook.media import native
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.codecs.resample import Resampler
+from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, Pcm
+from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import MediaSettings
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
@@ -42,7 +44,17 @@ STEPS = ("read", "hear", "say")
 socket."""
 
 
-def _echo(leg: SipLeg) -> None:
+class Caller(Protocol):
+    """The other end of a leg."""
+
+    def tick(self) -> None:
+        """Sends a packet, and reads those that came."""
+
+    def close(self) -> None: ...
+
+
+def echo(leg: Leg) -> None:
+    """Has a leg send back what it hears."""
     resampler = Resampler(RATE_IN, RATE_OUT)
 
     def back(heard: Pcm, said: Pcm | None, now: float) -> None:
@@ -56,7 +68,7 @@ async def _leg(name: str, ports: RtpPorts, remote: int) -> SipLeg:
     await leg.bind()
     leg.answer(offer(remote))
     leg.connect()
-    _echo(leg)
+    echo(leg)
     return leg
 
 
@@ -79,68 +91,79 @@ def _path(compiled: bool) -> Iterator[None]:
 
 
 class Lines:
-    """Legs on one path, and their phones."""
+    """Legs on one path, and those at their other ends."""
 
     def __init__(self, compiled: bool) -> None:
         self.compiled = compiled
         self.spent_ns = [0] * len(STEPS)
         self.ticks = 0
-        self._legs: list[SipLeg] = []
-        self._phones: list[Sound] = []
-        self._said: list[Payloads] = []
+        self.legs: list[RtpLeg] = []
+        self.callers: list[Caller] = []
         self._readers: dict[int, Callable[[], None]] = {}
 
-    async def open(self, calls: int, ports: RtpPorts, said: list[Payloads]) -> None:
+    async def open(self, calls: int) -> None:
         loop: Any = asyncio.get_running_loop()
         loop.add_reader = lambda sock, read: self._readers.update({sock.fileno(): read})
         loop.remove_reader = lambda sock: self._readers.pop(sock.fileno(), None)
-        chance = Random(1)
         with _path(self.compiled):
             for number in range(calls):
-                phone = Sound(said[number % len(said)], chance)
-                leg = await _leg(str(number), ports, phone.port)
-                phone.connect((HOST, _port(leg)))
-                self._legs.append(leg)
-                self._phones.append(phone)
+                await self._add(number)
+
+    async def _add(self, number: int) -> None:
+        """Opens a leg and what calls it."""
+        raise NotImplementedError
 
     def tick(self, counted: bool) -> None:
-        for phone in self._phones:
-            phone.tick()
+        for caller in self.callers:
+            caller.tick()
         with _path(self.compiled):
             at = [time.thread_time_ns()]
             for read in self._readers.values():
                 read()
             at.append(time.thread_time_ns())
             now = time.monotonic()
-            for leg in self._legs:
+            for leg in self.legs:
                 leg.receive_tick(now)
             at.append(time.thread_time_ns())
-            for leg in self._legs:
+            for leg in self.legs:
                 leg.send_tick(now)
             at.append(time.thread_time_ns())
         if counted:
-            self.ticks += len(self._legs)
+            self.ticks += len(self.legs)
             for step in range(len(STEPS)):
                 self.spent_ns[step] += at[step + 1] - at[step]
 
     def as_dict(self) -> dict[str, object]:
         us = [spent / 1000 / self.ticks for spent in self.spent_ns]
         steps = {name: round(each, 2) for name, each in zip(STEPS, us, strict=True)}
-        received = sum(leg.statistics().packets_received for leg in self._legs)
+        received = sum(leg.statistics().packets_received for leg in self.legs)
         path = "compiled" if self.compiled else "python"
         return {"path": path, **steps, "us": round(sum(us), 2), "packets": received}
 
     async def close(self) -> None:
-        await asyncio.gather(*(leg.hang_up("done") for leg in self._legs))
-        for phone in self._phones:
-            phone.close()
+        await asyncio.gather(*(leg.hang_up("done") for leg in self.legs))
+        for caller in self.callers:
+            caller.close()
 
 
-async def compare(calls: int, seconds: float) -> list[dict[str, object]]:
-    said, ports = await lines(0.5), RtpPorts(HOST, *RTP_PORTS)
-    paths = [Lines(compiled) for compiled in (False, True)[: 1 + native.BUILT]]
+class PhoneLines(Lines):
+    def __init__(self, compiled: bool, ports: RtpPorts, said: list[Payloads]) -> None:
+        super().__init__(compiled)
+        self._ports, self._said, self._chance = ports, said, Random(1)
+
+    async def _add(self, number: int) -> None:
+        phone = Sound(self._said[number % len(self._said)], self._chance)
+        leg = await _leg(str(number), self._ports, phone.port)
+        phone.connect((HOST, _port(leg)))
+        self.legs.append(leg)
+        self.callers.append(phone)
+
+
+async def compare(make: Callable[[bool], Lines], calls: int, seconds: float) -> None:
+    """Prints what the steps cost on both paths."""
+    paths = [make(compiled) for compiled in (False, True)[: 1 + native.BUILT]]
     for each in paths:
-        await each.open(calls, ports, said)
+        await each.open(calls)
     freeze_loaded_objects()
     due = time.monotonic()
     for tick in range(round((SETTLE_S + seconds) * 1000 / PACKET_MS)):
@@ -148,10 +171,14 @@ async def compare(calls: int, seconds: float) -> list[dict[str, object]]:
         due += PACKET_MS / 1000
         for each in paths:
             each.tick(tick * PACKET_MS >= SETTLE_S * 1000)
-    found = [each.as_dict() for each in paths]
     for each in paths:
+        print(json.dumps(each.as_dict()))
         await each.close()
-    return found
+
+
+async def _compare(calls: int, seconds: float) -> None:
+    said, ports = await lines(0.5), RtpPorts(HOST, *RTP_PORTS)
+    await compare(lambda compiled: PhoneLines(compiled, ports, said), calls, seconds)
 
 
 # --- a server in a process of its own ---
@@ -222,8 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif a.server:
         print(json.dumps(run(measure(a.calls, a.seconds))))
     else:
-        for path in asyncio.run(compare(a.calls, a.seconds)):
-            print(json.dumps(path))
+        asyncio.run(_compare(a.calls, a.seconds))
     return 0
 
 

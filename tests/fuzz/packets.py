@@ -1,25 +1,28 @@
 """Garbage into the compiled path of packets: `python -m tests.fuzz.packets --packets 100000`.
 
-Every call begins with packets in order, so that the compiled path is taken, and goes on with those
-of every kind: spoiled headers and payloads of any size, numbers and times far away, key presses and
-noise, other streams. Nothing may be raised. Under sanitizers: see `sanitized`.
+Half of the calls are in G.711, half in Opus. Every call begins with packets in order, so that the
+compiled path is taken, and goes on with those of every kind: spoiled headers and payloads of any
+size, numbers and times far away, key presses and noise, other streams. Nothing may be raised. Under
+sanitizers: see `sanitized`.
 """
 
 import argparse
 import random
 import struct
 from collections import Counter
+from functools import cache
 
 import numpy as np
 
 from offhook.media import native
 from offhook.media.codecs.g711 import PcmaDecoder, PcmuDecoder, PcmuEncoder
+from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 
 CALL_PACKETS = 2_000
-TYPES = (0, 0, 0, 8, 13, 101, 77)
+TYPES = (0, 0, 111, 8, 13, 101, 77)
 HEADER = struct.Struct("!BBHII")
-FORMAT = RtpFormat(
+G711 = RtpFormat(
     "pcmu",
     {0: PcmuDecoder, 8: PcmaDecoder},
     PcmuEncoder,
@@ -29,6 +32,25 @@ FORMAT = RtpFormat(
     events_out=(101, 8000),
     comfort_noise=frozenset({13}),
 )
+OPUS = RtpFormat(
+    "opus",
+    {111: OpusDecoder, 0: PcmuDecoder},
+    OpusEncoder,
+    111,
+    True,
+    events_in={101: 48_000},
+    events_out=(101, 48_000),
+)
+OPUS_TICKS = 960
+
+
+@cache
+def opus() -> list[bytes]:
+    """A second of noise that repairs the packet before it, and DTX."""
+    encoder, noise = OpusEncoder(), np.random.default_rng(1)
+    encoder.set_loss(0.2)
+    payloads = [encoder.encode(noise.integers(-9000, 9000, 480).astype("h")) for _ in range(50)]
+    return [*payloads, payloads[0][:1], payloads[0][:2]]
 
 
 class Line(RtpLeg):
@@ -51,19 +73,20 @@ class Line(RtpLeg):
 class FarEnd:
     """Sends what it should most of the time."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, payload_type: int) -> None:
         self._chance = chance
         self._spoiled = chance.choice((0.0, 0.05, 0.3, 0.9))
-        self._type, self._number, self._timestamp, self._ssrc = 0, 0, 0, 1
+        self._type, self._number, self._timestamp, self._ssrc = payload_type, 0, 0, 1
         self._bytes = chance.choice((160, 160, 80, 240, 320, 1))
 
     def packet(self, number: int) -> bytes:
         chance = self._chance
+        opus = self._type == 111
         self._number = self._number + 1 & 0xFFFF
-        self._timestamp = self._timestamp + self._bytes & 0xFFFF_FFFF
+        self._timestamp = self._timestamp + (OPUS_TICKS if opus else self._bytes) & 0xFFFF_FFFF
         spoiled = number > 20 and chance.random() < self._spoiled
         if not spoiled:
-            return self._serialize(0x80, chance.randbytes(self._bytes))
+            return self._serialize(0x80, self._opus() if opus else chance.randbytes(self._bytes))
         match chance.randrange(10):
             case 0:
                 return chance.randbytes(chance.randrange(60))
@@ -83,7 +106,19 @@ class FarEnd:
                 return self._serialize(chance.getrandbits(8), chance.randbytes(100))
             case 8:
                 self._bytes = chance.choice((160, 80, 1, 240, 1400, chance.randrange(1, 1500)))
+            case 9 if opus:
+                return self._serialize(0x80, self._damaged())
         return self._serialize(0x80, chance.randbytes(chance.randrange(1500)))
+
+    def _opus(self) -> bytes:
+        return self._chance.choice(opus())
+
+    def _damaged(self) -> bytes:
+        """A payload of which some bytes are others, or missing."""
+        payload = bytearray(self._opus())
+        for _ in range(self._chance.randrange(4)):
+            payload[self._chance.randrange(len(payload))] = self._chance.getrandbits(8)
+        return bytes(payload[: self._chance.randrange(1, len(payload) + 1)])
 
     def _serialize(self, first: int, payload: bytes) -> bytes:
         head = HEADER.pack(first, self._type, self._number, self._timestamp, self._ssrc)
@@ -91,8 +126,9 @@ class FarEnd:
 
 
 def call(packets: int, chance: random.Random) -> Counter[str]:
-    line, far, now = Line("fuzz"), FarEnd(chance), chance.uniform(0, 1e6)
-    line._open(FORMAT, chance.getrandbits(32), now)
+    line, now, format = Line("fuzz"), chance.uniform(0, 1e6), chance.choice((G711, OPUS))
+    line._open(format, chance.getrandbits(32), now)
+    far, every = FarEnd(chance, format.payload_type), chance.choice((1, 4))
     for number in range(packets):
         now += chance.choice((0.02, 0.02, 0.02, 0.0, 0.001, 0.1, chance.uniform(0, 2)))
         line.receiving = chance.random() > 0.01
@@ -102,11 +138,18 @@ def call(packets: int, chance: random.Random) -> Counter[str]:
         if chance.random() < 0.02 and line.playout.room > 10_000:
             samples = chance.randrange(10_000)
             line.playout.write(np.frombuffer(chance.randbytes(2 * samples), np.int16))
-        if number % 4 == 0:
+        if number % every == 0:
             line.tick(now)
             assert len(line._heard) == 320
     stats = line._receiver.stats
-    return Counter(played=stats.played_packets, late=stats.late, malformed=line.malformed_packets)
+    return Counter(
+        {
+            f"{format.codec} played": stats.played_packets,
+            "late": stats.late,
+            "no audio": stats.malformed,
+            "malformed": line.malformed_packets,
+        }
+    )
 
 
 def run(packets: int, seed: int) -> Counter[str]:

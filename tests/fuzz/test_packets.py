@@ -18,9 +18,10 @@ def test_garbage_comes_to_the_same_on_both_paths() -> None:
     found = []
     for compiled in (False, True):
         with path(compiled):
-            found.append(packets.run(4_000, 3))
+            found.append(packets.run(8_000, 4))
     assert found[0] == found[1]
-    assert min(found[0].values()) > 100
+    assert len(found[0]) == 6
+    assert min(found[0].values()) > 20
 
 
 @pytest.mark.slow

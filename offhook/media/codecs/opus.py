@@ -6,6 +6,7 @@ the wheel has none. ctypes releases the GIL during each call.
 
 import ctypes
 import ctypes.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import av
 import numpy as np
 
+from offhook.media import native
 from offhook.media.codecs.codec import CodecError
 from offhook.media.codecs.downmix import Downmix
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
@@ -69,6 +71,22 @@ def _check(code: int) -> int:
     return code
 
 
+def _address(function: object) -> int:
+    """Where a function of libopus begins, for the compiled path."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+
+
+class _Memory:
+    """What libopus keeps of a stream, until nothing refers to it any more."""
+
+    def __init__(self, address: int, free: Callable[[int], None]) -> None:
+        self.address = address
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free(self.address)
+
+
 class OpusDecoder:
     """Decodes one Opus stream to 16 kHz mono int16."""
 
@@ -85,13 +103,20 @@ class OpusDecoder:
         error = ctypes.c_int()
         self._state = self._lib.opus_decoder_create(RATE_IN, channels, ctypes.byref(error))
         _check(error.value)
+        self._memory = _Memory(self._state, self._lib.opus_decoder_destroy)
+        self.compiled = (
+            native.OpusDecoder(
+                self._memory,
+                _address(self._lib.opus_decode),
+                _address(self._lib.opus_packet_get_nb_samples),
+            )
+            if native.used and channels == 1
+            else None
+        )
+        """Decodes the usual packet of the same stream."""
         self._max_samples = RATE_IN * MAX_FRAME_MS // 1000
         self._pcm = np.empty(channels * self._max_samples, np.int16)
         self._pcm_address = self._pcm.ctypes.data
-
-    def __del__(self) -> None:
-        if state := getattr(self, "_state", None):
-            self._lib.opus_decoder_destroy(state)
 
     def _decode(self, payload: bytes | None, samples: int, fec: int) -> Pcm:
         if samples > self._max_samples:  # libopus would write beyond the buffer
@@ -108,10 +133,10 @@ class OpusDecoder:
         if not payload:
             raise CodecError("opus: empty payload")
         if self._downmix is None and payload[0] & STEREO:
-            mono = self._state
             self._create(2)
-            self._lib.opus_decoder_destroy(mono)
             self._downmix = Downmix(RATE_IN)
+        if self.compiled is not None:
+            _check(self.compiled.take_failure())  # it has tried this payload
         return self._decode(payload, self._max_samples, 0)
 
     def recover(self, following: bytes, samples: int) -> Pcm | None:
@@ -153,6 +178,13 @@ class OpusEncoder:
             RATE_OUT, 1, APPLICATION_VOIP, ctypes.byref(error)
         )
         _check(error.value)
+        self._memory = _Memory(self._state, self._lib.opus_encoder_destroy)
+        self.compiled = (
+            native.OpusEncoder(self._memory, _address(self._lib.opus_encode))
+            if native.used
+            else None
+        )
+        """Encodes the usual packet of the same stream."""
         self._packet = ctypes.create_string_buffer(MAX_PACKET_BYTES)
         self._loss_percent = 0
         self.bitrate = settings.bitrate
@@ -160,10 +192,6 @@ class OpusEncoder:
         self._set(SET_COMPLEXITY, settings.complexity)
         self._set(SET_INBAND_FEC, int(settings.fec))
         self._set(SET_SIGNAL, SIGNAL_VOICE)
-
-    def __del__(self) -> None:
-        if state := getattr(self, "_state", None):
-            self._lib.opus_encoder_destroy(state)
 
     def _set(self, request: int, value: int) -> None:
         _check(self._lib.opus_encoder_ctl(self._state, request, ctypes.c_int32(value)))

@@ -90,6 +90,8 @@ static int add_constants(PyObject *module) {
         {"RATE_IN", RATE_IN},
         {"SAMPLES_IN", SAMPLES_IN},
         {"SAMPLES_OUT", SAMPLES_OUT},
+        {"MAX_PACKET_BYTES", OPUS_BYTES},
+        {"DTX_BYTES", DTX_BYTES},
     };
     PyObject *values = PyDict_New();
     for (size_t i = 0; values != NULL && i < sizeof constants / sizeof constants[0]; i++) {
@@ -119,6 +121,8 @@ PyMODINIT_FUNC PyInit__native(void) {
         add_type(module, &g711_decoder_spec, &g711_decoder_type) < 0 ||
         add_type(module, &g711_encoder_spec, &g711_encoder_type) < 0 ||
         add_type(module, &jitter_spec, &jitter_type) < 0 ||
+        add_type(module, &opus_decoder_spec, &opus_decoder_type) < 0 ||
+        add_type(module, &opus_encoder_spec, &opus_encoder_type) < 0 ||
         add_type(module, &reception_spec, &reception_type) < 0 ||
         add_type(module, &stats_spec, &stats_type) < 0 ||
         add_type(module, &receiver_spec, &receiver_type) < 0 ||

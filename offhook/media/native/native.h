@@ -65,6 +65,37 @@ typedef struct {
 /* Encodes 3 * bytes samples at 24 kHz. False without memory. */
 bool g711_encode(G711Encoder *encoder, const int16_t *pcm, Py_ssize_t bytes, uint8_t *out);
 
+/* opus.py: libopus, whose functions and states are Python's. */
+#define OPUS_RATE 48000
+#define OPUS_BYTES 1275
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *memory; /* what frees `state` */
+    void *state;
+    int (*decode)(void *, const uint8_t *, int32_t, int16_t *, int, int);
+    int (*count)(const uint8_t *, int32_t, int32_t);
+    int failure; /* what libopus said of the payload that Python will decode next; 0: nothing yet */
+} OpusDecoder;
+
+/* The samples at 16 kHz of a payload; 0 of one that is stereo or none. */
+int opus_packet_samples(const OpusDecoder *decoder, const uint8_t *payload, Py_ssize_t bytes);
+/* Decodes that many samples, while other threads run. False, with `failure` set, if libopus does
+   not; then its state has changed, and the payload must not be decoded again. */
+bool decode_opus(OpusDecoder *decoder, const uint8_t *payload, Py_ssize_t bytes, int samples,
+                 int16_t *out);
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *memory;
+    void *state;
+    int32_t (*encode)(void *, const int16_t *, int, uint8_t *, int32_t);
+} OpusEncoder;
+
+/* Encodes a tick of 480 samples into at most OPUS_BYTES, while other threads run. Returns their
+   number, below 1 if libopus fails. */
+int encode_opus(OpusEncoder *encoder, const int16_t *pcm, uint8_t *out);
+
 /* jitter.py */
 #define MIN_DELAY 0.020
 #define MAX_DELAY 0.400
@@ -132,6 +163,9 @@ typedef struct {
 void reception_receive(Reception *reception, uint16_t sequence_number, int64_t timestamp,
                        double now);
 
+/* sender.py */
+#define DTX_BYTES 2
+
 /* receiver.py */
 #define TOLERANCE 0.002
 #define GOOD_FIT 0.9
@@ -154,8 +188,9 @@ void free_object(PyObject *self);
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
 extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec, jitter_spec,
-    port_spec, reception_spec, stats_spec, receiver_spec, sender_spec;
+    opus_decoder_spec, opus_encoder_spec, port_spec, reception_spec, stats_spec, receiver_spec,
+    sender_spec;
 extern PyTypeObject *fir_type, *history_type, *g711_decoder_type, *g711_encoder_type, *jitter_type,
-    *reception_type, *receiver_type, *stats_type;
+    *opus_decoder_type, *opus_encoder_type, *reception_type, *receiver_type, *stats_type;
 
 #endif

@@ -135,6 +135,8 @@ static PyObject *method_accept(PyObject *self, PyObject *const *args, Py_ssize_t
 
 /* --- pull --- */
 
+#define MAX_PACKET (2 * SAMPLES_IN) /* longer ones are Python's */
+
 typedef struct {
     int samples, left_over; /* of the packet due, at 16 kHz; already there before it */
     long long packet_samples, pulls_to_retry;
@@ -147,24 +149,36 @@ static long long floored(long long a, long long b) {
     return rest < 0 ? rest + b : rest;
 }
 
+/* The samples at 16 kHz of the packet due if `steady` decodes it; 0: Python must. */
+static Py_ssize_t steady_samples(const Receiver *r, const JitterBuffer *b, PyObject *payload) {
+    if (r->steady == NULL || !PyBytes_Check(payload))
+        return 0;
+    Py_ssize_t bytes = PyBytes_Size(payload);
+    if (Py_TYPE(r->steady) == opus_decoder_type)
+        return b->clock_rate != OPUS_RATE ? 0
+                                          : opus_packet_samples((OpusDecoder *)r->steady,
+                                                         (uint8_t *)PyBytes_AsString(payload), bytes);
+    if (Py_TYPE(r->steady) != g711_decoder_type || b->clock_rate != G711_RATE ||
+        ((G711Decoder *)r->steady)->history->concealed)
+        return 0;
+    return 2 * bytes;
+}
+
 /* What this pull does if it is the usual one: the packet due is there, and nothing is stretched. */
 static bool plan(Receiver *r, JitterBuffer *b, Py_ssize_t left_over, double now, Plan *p) {
     if (!r->playing || !r->begun || r->spliced || r->concealed || !b->count || !b->begun ||
         b->dropped != r->dropped || left_over >= SAMPLES_IN)
         return false;
     const Queued *head = b->packets;
-    G711Decoder *decoder = (G711Decoder *)r->steady;
-    if (head->payload_type != r->steady_type || head->timestamp != b->position || decoder == NULL ||
-        Py_TYPE(r->steady) != g711_decoder_type || decoder->history->concealed ||
-        b->clock_rate != G711_RATE || !PyBytes_Check(head->payload))
+    if (head->payload_type != r->steady_type || head->timestamp != b->position)
         return false;
-    Py_ssize_t bytes = PyBytes_Size(head->payload);
-    if (bytes < 1 || bytes > SAMPLES_IN || left_over + 2 * bytes < SAMPLES_IN)
+    Py_ssize_t samples = steady_samples(r, b, head->payload);
+    if (samples < 1 || samples > MAX_PACKET || left_over + samples < SAMPLES_IN)
         return false;
-    p->samples = (int)(2 * bytes);
+    p->samples = (int)samples;
     p->left_over = (int)left_over;
     p->packet_samples = p->samples % SAMPLES_10_MS ? r->packet_samples : p->samples;
-    p->position = head->timestamp + bytes;
+    p->position = head->timestamp + samples * b->clock_rate / RATE_IN;
     p->slack = jitter_slack(b, head->timestamp, now);
     p->pulls_to_retry = r->pulls_to_retry;
     p->fit = r->fit;
@@ -192,16 +206,27 @@ static bool plan(Receiver *r, JitterBuffer *b, Py_ssize_t left_over, double now,
     return true;
 }
 
-static bool take(Receiver *r, JitterBuffer *b, Stats *stats, const Plan *p, double now,
-                 int16_t *out) {
-    Queued packet = jitter_take(b);
+/* Decodes the packet due, which stays in the buffer. False if it cannot be; without memory that is
+   an exception. */
+static bool decode(Receiver *r, const JitterBuffer *b, const Plan *p, int16_t *out) {
+    PyObject *payload = b->packets->payload;
+    const uint8_t *data = (const uint8_t *)PyBytes_AsString(payload);
+    if (Py_TYPE(r->steady) == opus_decoder_type)
+        return decode_opus((OpusDecoder *)r->steady, data, PyBytes_Size(payload), p->samples, out);
     G711Decoder *decoder = (G711Decoder *)r->steady;
-    bool decoded = g711_decode(decoder, (const uint8_t *)PyBytes_AsString(packet.payload),
-                               p->samples / 2, out);
-    Py_DECREF(packet.payload);
-    if (!decoded)
+    if (!g711_decode(decoder, data, p->samples / 2, out)) {
+        PyErr_NoMemory();
         return false;
+    }
     history_append(decoder->history, out, p->samples);
+    return true;
+}
+
+/* Takes the packet decoded from the buffer. */
+static void take(Receiver *r, JitterBuffer *b, Stats *stats, const Plan *p, double now,
+                 const int16_t *out) {
+    Queued packet = jitter_take(b);
+    Py_DECREF(packet.payload);
     long long lost = packet.number - r->last_number - 1 - (packet.non_audio - r->last_non_audio);
     stats->lost += lost > 0 ? lost : 0;
     r->last_number = packet.number;
@@ -220,7 +245,6 @@ static bool take(Receiver *r, JitterBuffer *b, Stats *stats, const Plan *p, doub
     r->tail = out[p->samples - 1];
     r->quiet = false;
     b->position = p->position;
-    return true;
 }
 
 static PyObject *method_pull(PyObject *self, PyObject *argument) {
@@ -239,7 +263,7 @@ static PyObject *method_pull(PyObject *self, PyObject *argument) {
     if (!plan(r, buffer, left_over, now, &p))
         Py_RETURN_NONE;
 
-    int16_t sound[3 * SAMPLES_IN], *data, *rest_data;
+    int16_t sound[SAMPLES_IN + MAX_PACKET], *data, *rest_data;
     Py_ssize_t rest = left_over + p.samples - SAMPLES_IN;
     PyObject *out = new_pcm(SAMPLES_IN, &data);
     PyObject *ready = rest || left_over ? new_pcm(rest, &rest_data) : Py_NewRef(r->ready);
@@ -252,10 +276,15 @@ static PyObject *method_pull(PyObject *self, PyObject *argument) {
         memcpy(sound, view.buf, sizeof(int16_t) * left_over);
         PyBuffer_Release(&view);
     }
-    if (!take(r, buffer, stats, &p, now, sound + left_over)) {
-        PyErr_NoMemory();
+    if (!decode(r, buffer, &p, sound + left_over)) {
+        if (!PyErr_Occurred()) { /* Python hears of it when it decodes the packet */
+            Py_DECREF(out);
+            Py_DECREF(ready);
+            Py_RETURN_NONE;
+        }
         goto failed;
     }
+    take(r, buffer, stats, &p, now, sound + left_over);
     memcpy(data, sound, sizeof(int16_t) * SAMPLES_IN);
     if (rest)
         memcpy(rest_data, sound + SAMPLES_IN, sizeof(int16_t) * rest);

@@ -154,7 +154,8 @@ class AudioSender:
         """Send a tick of 480 samples of audio, or of silence."""
         packet = self._steady(pcm, now)
         if packet is not None:
-            self._send(packet)
+            if packet:
+                self._send(packet)
             return
         self._advance_clock(now)
         if self._samples == SAMPLES_OUT:
@@ -207,8 +208,8 @@ class AudioSender:
         self._adapt()
 
     def _steady(self, pcm: Pcm | None, now: float) -> bytes | None:
-        """Return the packet of a tick that has nothing out of the ordinary. None if it has; then
-        nothing has happened."""
+        """Return the packet of a tick that has nothing out of the ordinary, an empty one if none is
+        due. None if it has; then nothing has happened."""
         return None
 
     # packets of other lengths than a tick
@@ -327,7 +328,7 @@ class AudioSender:
 if native.BUILT:
 
     class CompiledSender(native.Sender, AudioSender):
-        """Encodes and builds a packet of G.711 in one step."""
+        """Encodes and builds a packet of G.711 or Opus in one step."""
 
         def _set_codec(self, encoder: Encoder, payload_type: int, ptime_ms: int) -> None:
             super()._set_codec(encoder, payload_type, ptime_ms)

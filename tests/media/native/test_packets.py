@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.media import native, pcm
-from offhook.media.codecs import conceal
+from offhook.media.codecs import conceal, opus
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.g722 import G722Decoder
 from offhook.media.dtmf import DIGITS
-from offhook.media.rtp import jitter, receiver, rtcp, stretch
+from offhook.media.rtp import jitter, receiver, rtcp, sender, stretch
 from offhook.media.rtp.receiver import CompiledReceiver
 from offhook.media.rtp.rtcp import CompiledReception
 from offhook.media.rtp.rtp import RtpPacket
@@ -30,24 +30,27 @@ DECODERS = {PCMU: PcmuDecoder, PCMA: PcmaDecoder, G722: G722Decoder}
 TICK_S = 0.02
 
 
+def g711(dtx: bool, ptime_ms: int) -> RtpFormat:
+    return RtpFormat(
+        "pcmu",
+        DECODERS,
+        PcmuEncoder,
+        PCMU,
+        dtx,
+        ptime_ms,
+        events_in={EVENT: 8000},
+        events_out=(EVENT, 8000),
+        comfort_noise=frozenset({NOISE}),
+    )
+
+
 class Line(RtpLeg):
-    def __init__(self, seed: int, dtx: bool, ptime_ms: int) -> None:
+    def __init__(self, seed: int, format: RtpFormat) -> None:
         super().__init__("line")
         random.seed(seed)
         self.sent: list[bytes] = []
         self.keys = ""
         self.listener = self  # type: ignore[assignment]
-        format = RtpFormat(
-            "pcmu",
-            DECODERS,
-            PcmuEncoder,
-            PCMU,
-            dtx,
-            ptime_ms,
-            events_in={EVENT: 8000},
-            events_out=(EVENT, 8000),
-            comfort_noise=frozenset({NOISE}),
-        )
         self._open(format, 0xCAFE, 0.0)
         self._rtcp._uniform = lambda: 0.5
 
@@ -116,7 +119,7 @@ def same(twins: Twins[Line]) -> None:
 
 
 def twins(seed: int = 1, dtx: bool = False, ptime_ms: int = 20) -> Twins[Line]:
-    return Twins(lambda: Line(seed, dtx, ptime_ms))
+    return Twins(lambda: Line(seed, g711(dtx, ptime_ms)))
 
 
 def tick(pair: Twins[Line], now: float) -> None:
@@ -357,7 +360,7 @@ def test_any_bytes(data: list[bytes]) -> None:
 
 
 def test_constants_are_those_of_python() -> None:
-    rooms = (jitter, receiver, stretch, rtcp, conceal, pcm)
+    rooms = (jitter, receiver, sender, stretch, rtcp, conceal, opus, pcm)
     for name, value in native.CONSTANTS.items():
         found = [getattr(room, name) for room in rooms if hasattr(room, name)]
         assert found, name
