@@ -24,6 +24,7 @@ from offhook.bench.speech.recordings import TICKS, encode, load_speech
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.rtp_leg import RtpFormat
+from offhook.media.rtp.srtp import Protector
 from offhook.signaling.ice.agent_io import IceAgent
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg, use_addresses
@@ -98,7 +99,8 @@ class BrowserLines(Lines):
         self._port.demultiplexer._learn(session, udp.local, browser.address)
         pair = SimpleNamespace(protocol=SimpleNamespace(transport=udp), remote_addr=browser.address)
         agent._nominated[1] = pair  # type: ignore[assignment]
-        leg._srtp_out, _ = _sessions(secrets.token_bytes(KEY_BYTES))
+        out, _ = _sessions(secrets.token_bytes(KEY_BYTES))
+        leg._srtp_out = Protector(out)
         leg._open(FORMAT, secrets.randbits(32), monotonic())
         leg._intercept_datagrams(
             SimpleNamespace(_rx_srtp=browser.far_srtp, transport=SimpleNamespace(_connection=agent))

@@ -36,12 +36,14 @@ from aiortc.rtcrtptransceiver import RTCRtpTransceiver
 from aiortc.sdp import SessionDescription, candidate_from_sdp, candidate_to_sdp
 from loguru import logger
 
+from offhook.media import native
 from offhook.media.codecs.codec import Decoder, Encoder
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
+from offhook.media.rtp.srtp import Protector, compiled
 from offhook.signaling.ice.agent_io import IceAgent, use_agents
 from offhook.signaling.ice.port_io import IcePort
 
@@ -261,7 +263,7 @@ class PeerLeg(RtpLeg):
         self._ping_timeout = ping_timeout
         self._monitor_task: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._srtp_out: pylibsrtp.Session | None = None
+        self._srtp_out: Protector | None = None
         self._datagram_out: Callable[[bytes], None] = lambda data: None
         self._pc.on("datachannel", self._use_channel)
         self._pc.on("connectionstatechange", self._state_changed)
@@ -402,10 +404,10 @@ class PeerLeg(RtpLeg):
         """Start the audio with the negotiated codecs once DTLS is up. aiortc calls this once per
         direction, and again after a renegotiation."""
         dtls = transceiver.receiver.transport
-        self._srtp_out = dtls._tx_srtp
         codecs = [c for c in transceiver._codecs if not _is_event(c)]
         if self._opened or not codecs:
             return
+        self._srtp_out = Protector(dtls._tx_srtp)
         events = {c.payloadType or 0: c.clockRate for c in transceiver._codecs if _is_event(c)}
         name, clock_rate = codecs[0].name.lower(), codecs[0].clockRate
         payload_type = codecs[0].payloadType
@@ -433,21 +435,23 @@ class PeerLeg(RtpLeg):
                 if not 127 < data[0] < 192:  # DTLS (RFC 7983 §7)
                     queue(data, component)
                     return
-                if 192 <= data[1] <= 223:  # RTCP (RFC 5761 §4)
-                    self.receive_rtcp(srtp_in.unprotect_rtcp(data), monotonic())
-                else:
-                    self.receive_rtp(srtp_in.unprotect(data), monotonic())
-            except pylibsrtp.Error:
+                is_rtcp = 192 <= data[1] <= 223  # RFC 5761 §4
+                plain = srtp_in.unprotect_rtcp(data) if is_rtcp else srtp_in.unprotect(data)
+            except (pylibsrtp.Error, ValueError):  # ValueError: over libsrtp's 1500 bytes
                 self.srtp_failures += 1
             except IndexError:  # none or one byte
                 self.malformed_packets += 1
+            else:
+                (self.receive_rtcp if is_rtcp else self.receive_rtp)(plain, monotonic())
 
         def datagram_out(data: bytes) -> None:
             pair = ice._nominated.get(1)
             if pair is not None:
                 pair.protocol.transport.sendto(data, pair.remote_addr)
 
+        srtp = compiled(srtp_in)
         ice.data_received = data_received
+        ice.inbound = None if srtp is None else native.Inbound(self, srtp)
         ice.is_remote_ssrc = self._is_remote_ssrc
         self._datagram_out = datagram_out
 

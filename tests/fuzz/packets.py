@@ -1,24 +1,40 @@
 """Garbage into the compiled path of packets: `python -m tests.fuzz.packets --packets 100000`.
 
-Half of the calls are in G.711, half in Opus. Every call begins with packets in order, so that the
-compiled path is taken, and goes on with those of every kind: spoiled headers and payloads of any
-size, numbers and times far away, key presses and noise, other streams. Nothing may be raised. Under
-sanitizers: see `sanitized`.
+A third of the calls are in G.711, a third in Opus, a third in Opus under SRTP through a port that
+calls share. Every call begins with packets in order, so that the compiled path is taken, and goes
+on with those of every kind: spoiled headers and payloads of any size, numbers and times far away,
+key presses and noise, other streams; on the port also what is not authentic, or no RTP at all.
+Nothing may be raised. Under sanitizers: see `sanitized`.
 """
 
 import argparse
+import asyncio
 import random
+import socket
 import struct
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import numpy as np
+import pylibsrtp
 
 from offhook.media import native
 from offhook.media.codecs.g711 import PcmaDecoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
+from offhook.media.rtp.srtp import Protector
+from offhook.signaling import peer_io
+from offhook.signaling.ice import port_io
+from offhook.signaling.ice.demultiplexer import Demultiplexer
+from offhook.signaling.ice.port_io import UdpSocket
+from offhook.signaling.peer_io import PeerLeg
 
+HOST = "127.0.0.1"
 CALL_PACKETS = 2_000
 TYPES = (0, 0, 111, 8, 13, 101, 77)
 HEADER = struct.Struct("!BBHII")
@@ -54,8 +70,15 @@ def opus() -> list[bytes]:
 
 
 class Line(RtpLeg):
+    _intercept_datagrams: Any = PeerLeg._intercept_datagrams
+    _is_remote_ssrc: Any = PeerLeg._is_remote_ssrc
+
+    protector: Protector | None = None
+
     def _send_rtp(self, packet: bytes) -> None:
         assert len(packet) > 12
+        if self.protector is not None:
+            assert len(self.protector.protect(packet)) > len(packet)
 
     def _send_rtcp(self, packet: bytes) -> None:
         pass
@@ -125,14 +148,116 @@ class FarEnd:
         return head + payload
 
 
-def call(packets: int, chance: random.Random) -> Counter[str]:
-    line, now, format = Line("fuzz"), chance.uniform(0, 1e6), chance.choice((G711, OPUS))
+class Wire:
+    """A port of many calls, one call after another from the same address, and the clock of both."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._demultiplexer = Demultiplexer()
+        self._udp = UdpSocket(HOST, 0, self._demultiplexer)
+        self._address = self._udp._socket.getsockname()
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((HOST, 0))
+
+    def monotonic(self) -> float:
+        return self._now
+
+    @contextmanager
+    def call(self, line: Line, chance: random.Random) -> Iterator[Callable[[bytes, float], None]]:
+        """Connects the line; yields what sends a packet to it."""
+        agent = SimpleNamespace(inbound=None, data_received=lambda data, component: None)
+        peer: Any = SimpleNamespace(
+            agent=agent,
+            receive_data=lambda data: agent.data_received(data, 1),
+            sends=lambda ssrc: agent.is_remote_ssrc(ssrc),
+            check_address=lambda local, remote: None,
+        )
+        ice = self._demultiplexer.register(peer, "ufrag", "password")
+        self._demultiplexer._learn(ice, self._udp.local, self._socket.getsockname())
+        key = chance.randbytes(44)
+        keys, into, out = (_session(key, inbound) for inbound in (False, True, False))
+        line.protector = Protector(out)
+        line._intercept_datagrams(
+            SimpleNamespace(_rx_srtp=into, transport=SimpleNamespace(_connection=agent))
+        )
+        before = b""
+
+        def send(packet: bytes, now: float) -> None:
+            nonlocal before
+            self._now = now
+            try:
+                data = keys.protect(packet)
+            except (pylibsrtp.Error, ValueError):
+                data = packet
+            self._socket.sendto(_spoiled(data, before, chance), self._address)
+            before = data
+            self._udp._drain()
+
+        yield send
+        self._demultiplexer.unregister(ice, self._now)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._udp.close()
+
+
+def _session(key: bytes, inbound: bool) -> pylibsrtp.Session:
+    policy = pylibsrtp.Policy
+    direction = policy.SSRC_ANY_INBOUND if inbound else policy.SSRC_ANY_OUTBOUND
+    profile = policy.SRTP_PROFILE_AEAD_AES_256_GCM
+    return pylibsrtp.Session(policy(key, direction, srtp_profile=profile))
+
+
+def _spoiled(data: bytes, before: bytes, chance: random.Random) -> bytes:
+    """A datagram on the wire, or what comes in its place."""
+    match chance.randrange(40):
+        case 0:
+            return before
+        case 1:
+            return data[: chance.randrange(len(data) + 1)]
+        case 2:
+            return chance.randbytes(chance.choice((0, 1, 2, 20, 2000, 5000)))
+        case 3:
+            at = chance.randrange(len(data) or 1)
+            return data[:at] + chance.randbytes(1) + data[at + 1 :]
+    return data
+
+
+@contextmanager
+def _plainly(line: Line) -> Iterator[Callable[[bytes, float], None]]:
+    yield line.receive_rtp
+
+
+def call(packets: int, chance: random.Random, wire: Wire) -> Counter[str]:
+    kind = chance.choice(("pcmu", "opus", "webrtc"))
+    line, now, format = Line("fuzz"), chance.uniform(0, 1e6), G711 if kind == "pcmu" else OPUS
     line._open(format, chance.getrandbits(32), now)
-    far, every = FarEnd(chance, format.payload_type), chance.choice((1, 4))
+    with wire.call(line, chance) if kind == "webrtc" else _plainly(line) as receive:
+        _talk(line, receive, packets, now, chance)
+    stats = line._receiver.stats
+    return Counter(
+        {
+            f"{kind} played": stats.played_packets,
+            "late": stats.late,
+            "no audio": stats.malformed,
+            "malformed": line.malformed_packets,
+            "not authentic": line.srtp_failures,
+        }
+    )
+
+
+def _talk(
+    line: Line,
+    receive: Callable[[bytes, float], None],
+    packets: int,
+    now: float,
+    chance: random.Random,
+) -> None:
+    far, every = FarEnd(chance, line._format.payload_type), chance.choice((1, 4))
     for number in range(packets):
         now += chance.choice((0.02, 0.02, 0.02, 0.0, 0.001, 0.1, chance.uniform(0, 2)))
         line.receiving = chance.random() > 0.01
-        line.receive_rtp(far.packet(number), now)
+        receive(far.packet(number), now)
         if chance.random() < 0.05:
             line.receive_rtcp(chance.randbytes(chance.randrange(80)), now)
         if chance.random() < 0.02 and line.playout.room > 10_000:
@@ -141,24 +266,24 @@ def call(packets: int, chance: random.Random) -> Counter[str]:
         if number % every == 0:
             line.tick(now)
             assert len(line._heard) == 320
-    stats = line._receiver.stats
-    return Counter(
-        {
-            f"{format.codec} played": stats.played_packets,
-            "late": stats.late,
-            "no audio": stats.malformed,
-            "malformed": line.malformed_packets,
-        }
-    )
 
 
 def run(packets: int, seed: int) -> Counter[str]:
     """Returns what became of them."""
-    chance, found = random.Random(seed), Counter[str]()
-    for done in range(0, packets, CALL_PACKETS):
-        count = min(CALL_PACKETS, packets - done)
-        found += call(count, chance)
-        found["packets"] += count
+    return asyncio.run(_run(packets, seed))
+
+
+async def _run(packets: int, seed: int) -> Counter[str]:
+    chance, found, wire = random.Random(seed), Counter[str](), Wire()
+    with (
+        mock.patch.object(port_io, "monotonic", wire.monotonic),
+        mock.patch.object(peer_io, "monotonic", wire.monotonic),
+    ):
+        for done in range(0, packets, CALL_PACKETS):
+            count = min(CALL_PACKETS, packets - done)
+            found += call(count, chance, wire)
+            found["packets"] += count
+    wire.close()
     return found
 
 

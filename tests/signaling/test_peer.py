@@ -730,7 +730,7 @@ async def test_the_private_names_of_aiortc_and_aioice_are_where_we_lean_on_them(
             connection = dtls.transport._connection
             pair = connection._nominated[1]
             assert dtls._rx_srtp.unprotect
-            assert leg._srtp_out is dtls._tx_srtp
+            assert leg._srtp_out._session is dtls._tx_srtp
             assert pair.remote_addr[0] == "127.0.0.1"
             assert pair.protocol.transport.sendto
             names = {"opus", "g722", "pcmu", "pcma", "telephone-event"}

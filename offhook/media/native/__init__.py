@@ -14,6 +14,7 @@ try:
         G711Decoder,
         G711Encoder,
         History,
+        Inbound,
         JitterBuffer,
         OpusDecoder,
         OpusEncoder,
@@ -22,6 +23,8 @@ try:
         ReceiverStats,
         Reception,
         Sender,
+        SharedPort,
+        Srtp,
         use_types,
     )
 except ImportError:
@@ -53,6 +56,7 @@ __all__ = [
     "G711Decoder",
     "G711Encoder",
     "History",
+    "Inbound",
     "JitterBuffer",
     "OpusDecoder",
     "OpusEncoder",
@@ -61,6 +65,8 @@ __all__ = [
     "ReceiverStats",
     "Reception",
     "Sender",
+    "SharedPort",
+    "Srtp",
     "description",
     "use_types",
     "used",

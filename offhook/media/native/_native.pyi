@@ -1,6 +1,6 @@
 """What module.c and its neighbours offer; the Python classes say what it means."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from offhook.media.pcm import Pcm
 from offhook.media.rtp.jitter import Arrival, Queued
@@ -74,3 +74,19 @@ class Port:
 class Sender:
     _compiled: G711Encoder | OpusEncoder | None
     def _steady(self, pcm: Pcm | None, now: float) -> bytes | None: ...
+
+class Srtp:
+    def __init__(self, session: object, state: int, protect: int, unprotect: int) -> None: ...
+    def protect(self, packet: bytes) -> bytes | None: ...
+
+class Inbound:
+    def __init__(self, leg: object, srtp: Srtp) -> None: ...
+
+class SharedPort:
+    def __init__(
+        self,
+        fd: int,
+        paths: Mapping[tuple[str, int], object],
+        receive: Callable[[bytes, tuple[str, int], float], None],
+    ) -> None: ...
+    def read(self, now: float) -> None: ...

@@ -176,7 +176,7 @@ static void queue(JitterBuffer *b, Queued packet) {
     }
 }
 
-static Arrival accept(JitterBuffer *b, Queued packet) {
+static Arrival take_in(JitterBuffer *b, Queued packet) {
     b->last_arrival = packet.arrived;
     b->restart_at = -1;
     measure(b, packet.number, packet.timestamp, packet.arrived);
@@ -218,13 +218,13 @@ Arrival jitter_insert(JitterBuffer *b, long payload_type, uint16_t sequence_numb
         reset(b, sequence_number, timestamp);
         packet.number = sequence_number;
         packet.timestamp = timestamp;
-        accept(b, packet);
+        take_in(b, packet);
         return RESTARTED;
     }
     int64_t behind = b->highest - packet.number;
     if (behind >= 0 && b->seen >> behind & 1)
         return DUPLICATE;
-    return accept(b, packet);
+    return take_in(b, packet);
 }
 
 /* --- methods --- */

@@ -2,6 +2,8 @@
 
 #include "native.h"
 
+#include <netdb.h>
+
 static PyObject *numpy_empty, *numpy_int16;
 
 PyObject *new_pcm(Py_ssize_t samples, int16_t **data) {
@@ -28,6 +30,29 @@ bool view_pcm(PyObject *object, Py_buffer *view) {
     PyBuffer_Release(view);
     PyErr_SetString(PyExc_TypeError, "not a one-dimensional array of int16");
     return false;
+}
+
+bool attribute_is(PyObject *of, const char *name, PyObject *object) {
+    PyObject *value = PyObject_GetAttrString(of, name);
+    Py_XDECREF(value);
+    return value != NULL && value == object;
+}
+
+void *pointer_of(PyObject *number) {
+    void *pointer = PyLong_AsVoidPtr(number);
+    if (pointer == NULL && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "no address");
+    return pointer;
+}
+
+PyObject *address_of(const struct sockaddr_in6 *source, socklen_t length) {
+    char host[NI_MAXHOST];
+    if (getnameinfo((const struct sockaddr *)source, length, host, sizeof host, NULL, 0,
+                    NI_NUMERICHOST) != 0) {
+        PyErr_SetString(PyExc_OSError, "a source without an address");
+        return NULL;
+    }
+    return Py_BuildValue("(si)", host, ntohs(source->sin6_port));
 }
 
 void replace(PyObject **place, PyObject *object) {
@@ -92,6 +117,8 @@ static int add_constants(PyObject *module) {
         {"SAMPLES_OUT", SAMPLES_OUT},
         {"MAX_PACKET_BYTES", OPUS_BYTES},
         {"DTX_BYTES", DTX_BYTES},
+        {"MAX_DATAGRAM_BYTES", DATAGRAM_BYTES},
+        {"DRAIN_DATAGRAMS", DRAIN_DATAGRAMS},
     };
     PyObject *values = PyDict_New();
     for (size_t i = 0; values != NULL && i < sizeof constants / sizeof constants[0]; i++) {
@@ -126,6 +153,9 @@ PyMODINIT_FUNC PyInit__native(void) {
         add_type(module, &reception_spec, &reception_type) < 0 ||
         add_type(module, &stats_spec, &stats_type) < 0 ||
         add_type(module, &receiver_spec, &receiver_type) < 0 ||
+        add_type(module, &srtp_spec, &srtp_type) < 0 ||
+        add_type(module, &inbound_spec, &inbound_type) < 0 ||
+        add_type(module, &shared_port_spec, NULL) < 0 ||
         add_type(module, &port_spec, NULL) < 0 || add_type(module, &sender_spec, NULL) < 0 ||
         add_constants(module) < 0) {
         Py_XDECREF(module);

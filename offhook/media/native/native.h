@@ -10,9 +10,11 @@
 #include <structmember.h>
 
 #include <math.h>
+#include <netinet/in.h>
 #include <stdint.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define RATE_IN 16000
 #define SAMPLES_IN 320
@@ -173,13 +175,35 @@ void reception_receive(Reception *reception, uint16_t sequence_number, int64_t t
 #define SAMPLES_10_MS 160
 
 /* AudioReceiver.accept: 1, 0, or -1 with an exception set. */
-int receiver_accept(PyObject *receiver, PyObject *data, double now);
+int receiver_accept(PyObject *receiver, const uint8_t *data, Py_ssize_t size, double now);
+
+/* sockets */
+#define DATAGRAM_BYTES 2048 /* longer ones are cut */
+#define DRAIN_DATAGRAMS 64
+
+/* An IP address and a port, as Python has them. NULL with an exception set. */
+PyObject *address_of(const struct sockaddr_in6 *source, socklen_t length);
+
+/* srtp.c */
+#define SRTP_BYTES 1500 /* pylibsrtp takes no longer packets */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *session; /* pylibsrtp's, which frees `srtp` */
+    void *srtp;
+    int (*protect_rtp)(void *, void *, int *);
+    int (*unprotect_rtp)(void *, void *, int *);
+} Srtp;
 
 /* A new numpy array of int16, and its samples. NULL with an exception set. */
 PyObject *new_pcm(Py_ssize_t samples, int16_t **data);
 /* Reads a contiguous array of int16; the caller releases the view. False with an exception set. */
 bool view_pcm(PyObject *object, Py_buffer *view);
 
+/* Whether an attribute is this very object; false with an exception set if there is none. */
+bool attribute_is(PyObject *of, const char *name, PyObject *object);
+/* The address that a number is; NULL with an exception set if it is none. */
+void *pointer_of(PyObject *number);
 /* Puts a reference that the caller owned in place of another. */
 void replace(PyObject **place, PyObject *object);
 /* Frees an object of a heap type. */
@@ -187,10 +211,11 @@ void free_object(PyObject *self);
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
-extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec, jitter_spec,
-    opus_decoder_spec, opus_encoder_spec, port_spec, reception_spec, stats_spec, receiver_spec,
-    sender_spec;
-extern PyTypeObject *fir_type, *history_type, *g711_decoder_type, *g711_encoder_type, *jitter_type,
-    *opus_decoder_type, *opus_encoder_type, *reception_type, *receiver_type, *stats_type;
+extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec, inbound_spec,
+    jitter_spec, opus_decoder_spec, opus_encoder_spec, port_spec, reception_spec, stats_spec,
+    receiver_spec, sender_spec, shared_port_spec, srtp_spec;
+extern PyTypeObject *fir_type, *history_type, *g711_decoder_type, *g711_encoder_type,
+    *inbound_type, *jitter_type, *opus_decoder_type, *opus_encoder_type, *reception_type,
+    *receiver_type, *srtp_type, *stats_type;
 
 #endif

@@ -6,18 +6,10 @@ PyTypeObject *opus_decoder_type, *opus_encoder_type;
 
 #define STEREO 0x04 /* of the first byte, RFC 6716 section 3.1 */
 
-/* The address that an attribute or argument holds; NULL with an exception set if it is none. */
-static void *address_of(PyObject *number) {
-    void *address = PyLong_AsVoidPtr(number);
-    if (address == NULL && !PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "no address");
-    return address;
-}
-
 /* A state of libopus; NULL with an exception set. */
 static void *state_of(PyObject *memory) {
     PyObject *number = PyObject_GetAttrString(memory, "address");
-    void *state = number == NULL ? NULL : address_of(number);
+    void *state = number == NULL ? NULL : pointer_of(number);
     Py_XDECREF(number);
     return state;
 }
@@ -31,10 +23,10 @@ static int decoder_init(PyObject *self, PyObject *args, PyObject *keywords) {
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOO", names, &memory, &decode, &count))
         return -1;
     void *state = state_of(memory);
-    if (state == NULL || address_of(decode) == NULL || address_of(count) == NULL)
+    if (state == NULL || pointer_of(decode) == NULL || pointer_of(count) == NULL)
         return -1;
-    decoder->decode = (int (*)(void *, const uint8_t *, int32_t, int16_t *, int, int))address_of(decode);
-    decoder->count = (int (*)(const uint8_t *, int32_t, int32_t))address_of(count);
+    *(void **)&decoder->decode = pointer_of(decode);
+    *(void **)&decoder->count = pointer_of(count);
     decoder->state = state;
     replace(&decoder->memory, Py_NewRef(memory));
     return 0;
@@ -95,9 +87,9 @@ static int encoder_init(PyObject *self, PyObject *args, PyObject *keywords) {
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO", names, &memory, &encode))
         return -1;
     void *state = state_of(memory);
-    if (state == NULL || address_of(encode) == NULL)
+    if (state == NULL || pointer_of(encode) == NULL)
         return -1;
-    encoder->encode = (int32_t (*)(void *, const int16_t *, int, uint8_t *, int32_t))address_of(encode);
+    *(void **)&encoder->encode = pointer_of(encode);
     encoder->state = state;
     replace(&encoder->memory, Py_NewRef(memory));
     return 0;

@@ -3,12 +3,7 @@
 
 #include "native.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <time.h>
-
-#define DATAGRAM_BYTES 2048
 
 typedef struct {
     PyObject_HEAD
@@ -28,13 +23,6 @@ static bool same_source(const struct sockaddr_in6 *a, const struct sockaddr_in6 
     }
     return a->sin6_port == b->sin6_port && a->sin6_scope_id == b->sin6_scope_id &&
            memcmp(&a->sin6_addr, &b->sin6_addr, sizeof a->sin6_addr) == 0;
-}
-
-/* Whether an attribute is this very object; false with an exception set if there is none. */
-static bool attribute_is(PyObject *of, const char *name, PyObject *object) {
-    PyObject *value = PyObject_GetAttrString(of, name);
-    Py_XDECREF(value);
-    return value != NULL && value == object;
 }
 
 static double monotonic(void) {
@@ -68,21 +56,11 @@ static int take(Port *port, const struct sockaddr_in6 *source, PyObject *data) {
         !attribute_is(port->leg, "receiving", Py_True))
         return PyErr_Occurred() ? -1 : 0;
     double now = monotonic();
-    int accepted = receiver_accept(port->receiver, data, now);
+    int accepted = receiver_accept(port->receiver, (const uint8_t *)PyBytes_AsString(data),
+                                   PyBytes_Size(data), now);
     if (accepted == 1 && note(port, data, now) < 0)
         return -1;
     return accepted;
-}
-
-/* As Python has it. */
-static PyObject *address(const struct sockaddr_in6 *source, socklen_t length) {
-    char host[NI_MAXHOST];
-    if (getnameinfo((const struct sockaddr *)source, length, host, sizeof host, NULL, 0,
-                    NI_NUMERICHOST) != 0) {
-        PyErr_SetString(PyExc_OSError, "a source without an address");
-        return NULL;
-    }
-    return Py_BuildValue("(si)", host, ntohs(source->sin6_port));
 }
 
 /* Whether further packets from this source may be taken without Python. */
@@ -124,7 +102,7 @@ static PyObject *method_read(PyObject *self, PyObject *none) {
     if (taken == 1)
         result = Py_NewRef(Py_None);
     else if (taken == 0) {
-        PyObject *from = address(&source, length);
+        PyObject *from = address_of(&source, length);
         result = from == NULL ? NULL
                               : PyObject_CallFunctionObjArgs(port->receive, data, from, NULL);
         if (result != NULL && trust(port, &source, from) < 0)

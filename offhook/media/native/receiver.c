@@ -83,15 +83,10 @@ static void count(Receiver *r, Stats *stats, Arrival arrival) {
 
 #define HEADER_BYTES 12
 
-int receiver_accept(PyObject *self, PyObject *packet, double now) {
+int receiver_accept(PyObject *self, const uint8_t *data, Py_ssize_t size, double now) {
     Receiver *r = (Receiver *)self;
-    char *text;
-    Py_ssize_t size;
-    if (r->steady_type < 0 || r->ssrc == NULL || r->ssrc == Py_None || !PyBytes_Check(packet))
+    if (r->steady_type < 0 || r->ssrc == NULL || r->ssrc == Py_None)
         return 0;
-    if (PyBytes_AsStringAndSize(packet, &text, &size) < 0)
-        return -1;
-    const uint8_t *data = (const uint8_t *)text;
     /* Version 2, without padding, extension and CSRCs. */
     if (size < HEADER_BYTES || data[0] != 0x80 || (data[1] & 0x7F) != r->steady_type)
         return 0;
@@ -109,7 +104,7 @@ int receiver_accept(PyObject *self, PyObject *packet, double now) {
         return -1;
     if (ours != ssrc)
         return 0;
-    PyObject *payload = PyBytes_FromStringAndSize(text + HEADER_BYTES, size - HEADER_BYTES);
+    PyObject *payload = PyBytes_FromStringAndSize((const char *)data + HEADER_BYTES, size - HEADER_BYTES);
     if (payload == NULL)
         return -1;
     Arrival arrival = jitter_insert(buffer, (long)r->steady_type, number, timestamp, payload, now);
@@ -122,6 +117,8 @@ int receiver_accept(PyObject *self, PyObject *packet, double now) {
 }
 
 static PyObject *method_accept(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    char *data;
+    Py_ssize_t size;
     if (given != 2) {
         PyErr_SetString(PyExc_TypeError, "accept(data, now)");
         return NULL;
@@ -129,7 +126,11 @@ static PyObject *method_accept(PyObject *self, PyObject *const *args, Py_ssize_t
     double now = PyFloat_AsDouble(args[1]);
     if (now == -1 && PyErr_Occurred())
         return NULL;
-    int accepted = receiver_accept(self, args[0], now);
+    if (!PyBytes_Check(args[0]))
+        Py_RETURN_FALSE;
+    if (PyBytes_AsStringAndSize(args[0], &data, &size) < 0)
+        return NULL;
+    int accepted = receiver_accept(self, (const uint8_t *)data, size, now);
     return accepted < 0 ? NULL : PyBool_FromLong(accepted);
 }
 

@@ -20,6 +20,7 @@ from aiortc.rtcdtlstransport import RTCDtlsTransport
 from aiortc.rtcicetransport import RTCIceCandidate, candidate_to_aioice, connection_kwargs
 from loguru import logger
 
+from offhook.media import native
 from offhook.signaling.ice.demultiplexer import (
     PASSWORD_CHARACTERS,
     UFRAG_CHARACTERS,
@@ -190,6 +191,8 @@ class IceAgent:
         self._settings = connection_kwargs(list(servers))
         self.is_remote_ssrc: Callable[[int], bool] = lambda ssrc: False
         """Whether the peer's RTP has this SSRC; set once media is there."""
+        self.inbound: native.Inbound | None = None
+        """Takes RTP in place of `data_received` when it is read on the compiled path."""
         self._current = self._connection(controlling=False)
         self._pending: _AgentConnection | None = None
         """The connection of a restart, until it has a nominated pair."""

@@ -11,6 +11,7 @@ from aioice import Candidate
 from aioice.candidate import candidate_foundation, candidate_priority
 from loguru import logger
 
+from offhook.media import native
 from offhook.signaling.ice.demultiplexer import Address, Demultiplexer
 from offhook.signaling.ice.tcp_io import TcpListener
 
@@ -46,10 +47,19 @@ class UdpSocket:
         self.unsent = 0
         """Datagrams that the kernel did not take."""
         self.local = demultiplexer.open_local(self)
+        self._compiled: native.SharedPort | None = None
+        if native.used:
+            self._compiled = native.SharedPort(
+                self._socket.fileno(), self.local.paths, self.local.receive
+            )
         asyncio.get_running_loop().add_reader(self._socket, self._drain)
 
     def _drain(self) -> None:
-        receive, recvfrom, now = self.local.receive, self._socket.recvfrom, monotonic()
+        now = monotonic()
+        if self._compiled is not None:
+            self._compiled.read(now)
+            return
+        receive, recvfrom = self.local.receive, self._socket.recvfrom
         for _ in range(DRAIN_DATAGRAMS):
             try:
                 data, remote = recvfrom(MAX_DATAGRAM_BYTES)

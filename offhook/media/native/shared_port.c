@@ -1,0 +1,255 @@
+/* The reader of the UDP port that WebRTC calls share: port_io.py's, of demultiplexer.py the way of
+   what is no STUN from an address that an agent has learned, and of peer_io.py RTP. */
+
+#define _GNU_SOURCE /* recvmmsg */
+#include "native.h"
+
+PyTypeObject *inbound_type;
+
+/* --- a leg's RTP --- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *leg;
+    Srtp *srtp;
+} Inbound;
+
+static bool is_rtp(const uint8_t *data, Py_ssize_t size) {
+    return size > 1 && 127 < data[0] && data[0] < 192 && (data[1] < 192 || data[1] > 223);
+}
+
+static int count_failure(PyObject *leg) {
+    PyObject *before = PyObject_GetAttrString(leg, "srtp_failures");
+    PyObject *one = PyLong_FromLong(1), *after = NULL;
+    if (before != NULL && one != NULL)
+        after = PyNumber_Add(before, one);
+    int set = after == NULL ? -1 : PyObject_SetAttrString(leg, "srtp_failures", after);
+    Py_XDECREF(before);
+    Py_XDECREF(one);
+    Py_XDECREF(after);
+    return set;
+}
+
+/* Hands over a packet unprotected. */
+static int receive_rtp(PyObject *leg, const uint8_t *data, int size, PyObject *now, double at) {
+    if (attribute_is(leg, "receiving", Py_True)) {
+        PyObject *receiver = PyObject_GetAttrString(leg, "_receiver");
+        int accepted = 0;
+        if (receiver != NULL && PyObject_TypeCheck(receiver, receiver_type))
+            accepted = receiver_accept(receiver, data, size, at);
+        Py_XDECREF(receiver);
+        if (accepted == 1)
+            return PyObject_SetAttrString(leg, "last_packet_at", now);
+    }
+    if (PyErr_Occurred())
+        return -1;
+    PyObject *packet = PyBytes_FromStringAndSize((const char *)data, size);
+    PyObject *done =
+        packet == NULL ? NULL : PyObject_CallMethod(leg, "receive_rtp", "OO", packet, now);
+    Py_XDECREF(packet);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* 1: done; 0: Python must look at it; -1 with an exception set. */
+static int inbound_receive(Inbound *inbound, uint8_t *data, Py_ssize_t size, PyObject *now,
+                           double at) {
+    Srtp *srtp = inbound->srtp;
+    if (srtp == NULL || srtp->session == NULL || !is_rtp(data, size) || size > SRTP_BYTES)
+        return 0;
+    int length = (int)size;
+    int failed = srtp->unprotect_rtp(srtp->srtp, data, &length)
+                     ? count_failure(inbound->leg)
+                     : receive_rtp(inbound->leg, data, length, now, at);
+    return failed ? -1 : 1;
+}
+
+static int inbound_init(PyObject *self, PyObject *args, PyObject *keywords) {
+    Inbound *inbound = (Inbound *)self;
+    PyObject *leg, *srtp;
+    static char *names[] = {"leg", "srtp", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OO!", names, &leg, srtp_type, &srtp))
+        return -1;
+    replace(&inbound->leg, Py_NewRef(leg));
+    replace((PyObject **)&inbound->srtp, Py_NewRef(srtp));
+    return 0;
+}
+
+static int inbound_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((Inbound *)self)->leg);
+    Py_VISIT((PyObject *)((Inbound *)self)->srtp);
+    return 0;
+}
+
+static int inbound_clear(PyObject *self) {
+    Py_CLEAR(((Inbound *)self)->leg);
+    Py_CLEAR(((Inbound *)self)->srtp);
+    return 0;
+}
+
+static void inbound_dealloc(PyObject *self) {
+    PyObject_GC_UnTrack(self);
+    inbound_clear(self);
+    free_object(self);
+}
+
+static PyType_Slot inbound_slots[] = {
+    {Py_tp_doc, "What a WebRTC leg receives, protected by SRTP."},
+    {Py_tp_init, inbound_init},
+    {Py_tp_dealloc, inbound_dealloc},
+    {Py_tp_traverse, inbound_traverse},
+    {Py_tp_clear, inbound_clear},
+    {0},
+};
+
+PyType_Spec inbound_spec = {"offhook.media.native._native.Inbound", sizeof(Inbound), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, inbound_slots};
+
+/* --- the port --- */
+
+typedef struct {
+    PyObject_HEAD
+    int fd;
+    PyObject *paths, *receive;
+    struct mmsghdr messages[DRAIN_DATAGRAMS];
+    struct iovec places[DRAIN_DATAGRAMS];
+    struct sockaddr_in6 sources[DRAIN_DATAGRAMS]; /* or IPv4 addresses */
+    uint8_t (*datagrams)[DATAGRAM_BYTES];
+} SharedPort;
+
+/* What the agent that has learned an address does with RTP in C; NULL if there is none. */
+static PyObject *inbound_of(PyObject *paths, PyObject *remote) {
+    static const char *const way[] = {"receiver", "agent", "inbound"};
+    PyObject *inbound = PyDict_GetItemWithError(paths, remote);
+    Py_XINCREF(inbound);
+    for (size_t i = 0; inbound != NULL && i < sizeof way / sizeof way[0]; i++)
+        replace(&inbound, PyObject_GetAttrString(inbound, way[i]));
+    if (inbound != NULL && Py_TYPE(inbound) == inbound_type)
+        return inbound;
+    Py_XDECREF(inbound);
+    return NULL;
+}
+
+static int deliver(SharedPort *port, int number, PyObject *now, double at) {
+    struct msghdr *header = &port->messages[number].msg_hdr;
+    uint8_t *data = port->datagrams[number];
+    Py_ssize_t size = port->messages[number].msg_len;
+    PyObject *remote = address_of(header->msg_name, header->msg_namelen);
+    if (remote == NULL)
+        return -1;
+    int taken = 0;
+    if (is_rtp(data, size)) {
+        PyObject *inbound = inbound_of(port->paths, remote);
+        if (inbound != NULL)
+            taken = inbound_receive((Inbound *)inbound, data, size, now, at);
+        else if (PyErr_Occurred())
+            taken = -1;
+        Py_XDECREF(inbound);
+    }
+    if (taken == 0) {
+        PyObject *packet = PyBytes_FromStringAndSize((char *)data, size);
+        PyObject *done = packet == NULL ? NULL
+                                        : PyObject_CallFunctionObjArgs(port->receive, packet,
+                                                                       remote, now, NULL);
+        Py_XDECREF(packet);
+        Py_XDECREF(done);
+        taken = done == NULL ? -1 : 1;
+    }
+    Py_DECREF(remote);
+    return taken;
+}
+
+static PyObject *method_read(PyObject *self, PyObject *now) {
+    SharedPort *port = (SharedPort *)self;
+    double at = PyFloat_AsDouble(now);
+    if (at == -1 && PyErr_Occurred())
+        return NULL;
+    if (port->paths == NULL) {
+        PyErr_SetString(PyExc_ValueError, "not initialised");
+        return NULL;
+    }
+    for (int i = 0; i < DRAIN_DATAGRAMS; i++)
+        port->messages[i].msg_hdr.msg_namelen = sizeof port->sources[i];
+    int count = recvmmsg(port->fd, port->messages, DRAIN_DATAGRAMS, MSG_DONTWAIT, NULL);
+    PyObject *type = NULL, *value = NULL, *trace = NULL;
+    for (int i = 0; i < count; i++) { /* of all: those behind one that fails are others' */
+        if (deliver(port, i, now, at) == 1)
+            continue;
+        if (type == NULL)
+            PyErr_Fetch(&type, &value, &trace);
+        else
+            PyErr_WriteUnraisable(self);
+    }
+    if (type == NULL)
+        Py_RETURN_NONE;
+    PyErr_Restore(type, value, trace);
+    return NULL;
+}
+
+static int port_init(PyObject *self, PyObject *args, PyObject *keywords) {
+    SharedPort *port = (SharedPort *)self;
+    PyObject *paths, *receive;
+    int fd;
+    static char *names[] = {"fd", "paths", "receive", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iO!O", names, &fd, &PyDict_Type, &paths,
+                                     &receive))
+        return -1;
+    if (port->datagrams == NULL) {
+        port->datagrams = PyMem_Malloc(sizeof *port->datagrams * DRAIN_DATAGRAMS);
+        if (port->datagrams == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    for (int i = 0; i < DRAIN_DATAGRAMS; i++) {
+        port->places[i].iov_base = port->datagrams[i];
+        port->places[i].iov_len = DATAGRAM_BYTES;
+        struct msghdr *header = &port->messages[i].msg_hdr;
+        header->msg_name = &port->sources[i];
+        header->msg_iov = &port->places[i];
+        header->msg_iovlen = 1;
+    }
+    port->fd = fd;
+    replace(&port->paths, Py_NewRef(paths));
+    replace(&port->receive, Py_NewRef(receive));
+    return 0;
+}
+
+static int port_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((SharedPort *)self)->paths);
+    Py_VISIT(((SharedPort *)self)->receive);
+    return 0;
+}
+
+static int port_clear(PyObject *self) {
+    Py_CLEAR(((SharedPort *)self)->paths);
+    Py_CLEAR(((SharedPort *)self)->receive);
+    return 0;
+}
+
+static void port_dealloc(PyObject *self) {
+    PyObject_GC_UnTrack(self);
+    port_clear(self);
+    PyMem_Free(((SharedPort *)self)->datagrams);
+    free_object(self);
+}
+
+static PyMethodDef methods[] = {
+    {"read", method_read, METH_O, "Read the datagrams that have arrived, at most DRAIN_DATAGRAMS."},
+    {NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "Reads a port of many calls; what is not RTP of one of them goes to `receive`."},
+    {Py_tp_init, port_init},
+    {Py_tp_dealloc, port_dealloc},
+    {Py_tp_traverse, port_traverse},
+    {Py_tp_clear, port_clear},
+    {Py_tp_methods, methods},
+    {0},
+};
+
+PyType_Spec shared_port_spec = {"offhook.media.native._native.SharedPort", sizeof(SharedPort), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};

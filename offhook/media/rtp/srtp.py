@@ -1,0 +1,56 @@
+"""libsrtp's sessions on the compiled path: the same state, without pylibsrtp's copies."""
+
+from typing import Any
+
+import pylibsrtp
+
+from offhook.media import native
+
+_SIGNATURE = "srtp_err_status_t(*)(struct srtp_ctx_t_ *, void *, int *)"
+"""As libsrtp 2 has it; of another version the functions would take other arguments."""
+
+_ffi: Any = getattr(pylibsrtp, "ffi", None)
+_lib: Any = getattr(pylibsrtp, "lib", None)
+
+
+def _address(name: str) -> int:
+    """Where a function of pylibsrtp's libsrtp begins; 0 if it is not the one known."""
+    try:
+        function = _ffi.addressof(_lib, name)
+    except AttributeError:
+        return 0
+    if _ffi.typeof(function).cname != _SIGNATURE:
+        return 0
+    return int(_ffi.cast("intptr_t", function))
+
+
+_PROTECT, _UNPROTECT = _address("srtp_protect"), _address("srtp_unprotect")
+
+
+def compiled(session: pylibsrtp.Session) -> native.Srtp | None:
+    """Return what does to RTP as the session does, and counts with it; None if that is left to
+    Python."""
+    if not (native.used and _PROTECT and _UNPROTECT):
+        return None
+    state: Any = session
+    return native.Srtp(session, int(_ffi.cast("intptr_t", state._srtp[0])), _PROTECT, _UNPROTECT)
+
+
+class Protector:
+    """Protects the RTP that is sent in a session."""
+
+    def __init__(self, session: pylibsrtp.Session) -> None:
+        self._session = session
+        self._compiled = compiled(session)
+
+    def protect(self, packet: bytes) -> bytes:
+        """Return the packet encrypted. Raises pylibsrtp.Error, and ValueError if it is too long."""
+        if self._compiled is not None:
+            protected = self._compiled.protect(packet)
+            if protected is not None:
+                return protected
+        return self._session.protect(packet)
+
+    def protect_rtcp(self, packet: bytes) -> bytes:
+        """Return an RTCP datagram encrypted. Raises as `protect`."""
+        return self._session.protect_rtcp(packet)
