@@ -27,7 +27,7 @@ def _address(name: str) -> int:
 _PROTECT, _UNPROTECT = _address("srtp_protect"), _address("srtp_unprotect")
 
 
-def compiled(session: pylibsrtp.Session) -> native.Srtp | None:
+def compiled(session: pylibsrtp.Session) -> "native.Srtp | None":
     """Return what does to RTP as the session does, and counts with it; None if that is left to
     Python."""
     if not (native.used and _PROTECT and _UNPROTECT):

@@ -49,3 +49,10 @@ def test_python_can_be_demanded() -> None:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("False in Python")
+
+
+def test_everything_can_be_imported_where_nothing_was_built() -> None:
+    """Names of the compiled module are for those who have it."""
+    absent = "import sys; sys.modules['offhook.media.native._native'] = None"
+    names = "import offhook.bench.calls, offhook.media.native as n; assert not n.BUILT"
+    subprocess.run([sys.executable, "-c", f"{absent}; {names}"], cwd=ROOT, check=True)
