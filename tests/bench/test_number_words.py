@@ -16,6 +16,7 @@ from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
+from offhook.pipeline.conversation.user_turn_io import VOICE_GAP_MS
 from offhook.pipeline.speech.recognizer import Final, StreamOptions
 from offhook.pipeline.speech.vad.vad import SpeechDetector, SpeechStop
 from offhook.pipeline.speech.vad.vad_io import VadBatch
@@ -100,22 +101,37 @@ def test_the_end_of_a_line_repeated_is_said_twice() -> None:
 
 
 @pytest.mark.parametrize("way", [opus, g711])
-async def test_the_voice_activity_detector_takes_all_of_a_line_for_speech(
+async def test_the_voice_activity_detector_takes_all_of_a_call_for_speech(
     way: Callable[[Pcm], Pcm],
 ) -> None:
-    """Else words are lost that no part of the server has lost."""
+    """Else words are lost that no part of the server has lost: what the detector has heard before
+    counts, so that a line is said often, with silence as long as a reply between."""
     vad, chance, detector = VadBatch(), Random(0), SpeechDetector()
     events: list[object] = []
-    stream = vad.open(lambda *window: events.extend(detector.window(*window)))
+    pauses: list[int] = []
+    """ms without voice within lines, at each window."""
+    begins = 0
+
+    def window(probability: float, level: float, end: int) -> None:
+        events.extend(detector.window(probability, level, end))
+        if end > begins + nw.LEAD_MS * RATE_IN // 1000:
+            pauses.append(detector.silence_ms)
+
+    stream, fed = vad.open(window), 0
+    words = [nw.NUMBERS[level] for level in (4, 1, 5, 4, 3, 4, 2, 3, 5, 2)]
+    said = nw.sound(words, lead_ms=nw.LEAD_MS)
     for _ in range(LINES):
-        said = nw.sound(nw.line(chance.randint(6, 13), chance), lead_ms=nw.LEAD_MS)
-        heard = way(np.concatenate((np.tile(QUIET, chance.randint(5, 20)), said)))
+        quiet = np.resize(QUIET, SAMPLES_OUT * chance.randint(110, 196))
+        begins = fed + len(quiet) * RATE_IN // RATE_OUT
+        heard = way(np.concatenate((quiet, said)))
         for start in range(0, len(heard), SAMPLES_IN):
             stream.feed(heard[start : start + SAMPLES_IN])
             vad.run()
             await asyncio.sleep(0)
+        fed += len(heard)
     # Once a line, and the last has not ended.
     assert sum(isinstance(event, SpeechStop) for event in events) == LINES - 1
+    assert max(pauses) <= VOICE_GAP_MS
 
 
 def test_what_was_lost_and_said_twice_is_counted() -> None:

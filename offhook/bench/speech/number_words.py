@@ -1,9 +1,10 @@
 """Speech whose words can be counted exactly, and the engines that hear and speak it.
 
-A word is 200 ms of a synthetic voice at one of six levels, 3.5 dB apart. The voice is a vowel
-that wanders like speech, so a voice activity detector takes it for speech, at a constant level, so
-the level survives resampling, G.711 and Opus. Adjacent words of a line differ; what a recognizer
-lost, repeated or misheard is therefore exactly the difference between two lists of words.
+A word is 200 ms of a synthetic voice at one of six levels, 3.5 dB apart. The voice is vowels that
+change as fast as the sounds of speech, so a voice activity detector takes it for speech, at a
+constant level, so the level survives resampling, G.711 and Opus. Adjacent words of a line differ;
+what a recognizer lost, repeated or misheard is therefore exactly the difference between two lists
+of words.
 
     python -m offhook.bench.speech.number_words asr|tts --listen HOST:PORT
 
@@ -57,6 +58,10 @@ CONFIRMED_BLOCKS = 8
 what a decoder makes of the one after it, neither hide it nor make another."""
 VOICE_S = 10
 """Length of the voice, which then starts again."""
+VOWEL_MS = 60
+"""Length of a vowel, which glides into the next. Speech has about fifteen sounds a second. Silero
+takes up to half of slower vowels for no speech, more the longer a call lasts: the turn then ends
+before the line, and its last words are lost."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,8 +71,7 @@ _FORMANTS = np.array(
 )
 """Formants in Hz of the vowels a, i, e, u, o (Peterson and Barney 1952, rounded)."""
 CALLER_HZ = 113.0
-"""Pitch, which also seeds the voice: chosen because Silero takes all of a line for speech. Others
-have up to half of their windows missed, and words would be lost for want of speech."""
+"""Pitch, which also seeds the voice."""
 AGENT_HZ = 170.0
 """Agents have another voice, lest a caller be taken for the agent's echo."""
 _HIGHEST_HZ = 3700.0
@@ -100,7 +104,7 @@ def voice(rate: int, pitch_hz: float = CALLER_HZ) -> Floats:
     """Returns VOICE_S of a voice at `rate`, each 20 ms at a level of 1."""
     chance = np.random.default_rng(round(pitch_hz))
     samples = VOICE_S * rate
-    places = VOICE_S * 1000 // WORD_MS
+    places = VOICE_S * 1000 // VOWEL_MS
     where = np.linspace(0, places - 1, samples)
     order: list[int] = []
     while len(order) < places:
@@ -109,17 +113,17 @@ def voice(rate: int, pitch_hz: float = CALLER_HZ) -> Floats:
             order.append(vowel)
     vowels = _FORMANTS[order]
     formants = [np.interp(where, np.arange(places), vowels[:, n]) for n in range(3)]
-    bend = np.interp(where, np.arange(places), chance.uniform(-0.1, 0.1, places))
+    bend = np.interp(where, np.arange(places), chance.uniform(-0.15, 0.15, places))
     pitch = pitch_hz * (1 + bend)
     phase = 2 * np.pi * np.cumsum(pitch) / rate
     sound = np.zeros(samples)
-    for harmonic in range(1, int(_HIGHEST_HZ / (0.9 * pitch_hz))):
+    for harmonic in range(1, int(_HIGHEST_HZ / (0.85 * pitch_hz))):
         at = harmonic * pitch
         loudness = sum(
             gain / (1 + ((at - formant) / width) ** 2)
-            for formant, width, gain in zip(formants, (80, 100, 160), (1.0, 0.6, 0.3), strict=True)
+            for formant, width, gain in zip(formants, (60, 80, 120), (1.0, 0.6, 0.3), strict=True)
         )
-        audible = (at < _HIGHEST_HZ) / np.sqrt(harmonic)
+        audible = (at < _HIGHEST_HZ) / harmonic
         sound += loudness * audible * np.sin(harmonic * phase + harmonic**2)
     window = np.hanning(rate // 50)
     level = np.sqrt(np.convolve(sound**2, window / window.sum(), "same"))
