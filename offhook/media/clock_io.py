@@ -29,6 +29,9 @@ STALL_S = 0.060
 READ_ROUNDS = 2
 """Rounds of the event loop in which it is sure to have looked at its sockets: uvloop runs timers,
 and what they call soon, before it does."""
+DRAIN_DATAGRAMS = 64
+"""Datagrams read in one round of a socket that many calls share, before the event loop attends to
+others."""
 LATENESS_WINDOW_TICKS = 10_000 // (PACKET_MS // PHASES)
 LATENESS_MIN_TICKS = 200
 """Ticks needed before lateness percentiles are reported; they cover the last ten seconds."""
@@ -121,10 +124,13 @@ class PacketClock:
         if late_s < STALL_S:
             self._run()
             return
-        for leg in chain(*self._phases):
+        legs = list(chain(*self._phases))
+        for leg in legs:
             leg.unread_since(self._due)
-        # A socket may be read once a round, and may have a packet for each tick.
-        self._read(READ_ROUNDS + ceil(late_s * 1000 / PACKET_MS), now + late_s)
+        # A socket may be read once a round, and may have a packet for each tick: one that many
+        # calls share, of each of them.
+        rounds = ceil(late_s * 1000 / PACKET_MS) * ceil(len(legs) / DRAIN_DATAGRAMS)
+        self._read(READ_ROUNDS + rounds, now + late_s)
 
     def _read(self, rounds: int, until: float) -> None:
         """Run the missed ticks once the event loop has read the packets that came in the meantime,

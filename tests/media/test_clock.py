@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.media.clock_io import CATCH_UP_TICKS, PHASE_S, PHASES, PacketClock
+from offhook.media.clock_io import (
+    CATCH_UP_TICKS,
+    DRAIN_DATAGRAMS,
+    PHASE_S,
+    PHASES,
+    PacketClock,
+)
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import SAMPLES_IN
 from tests.support.listening import Listening
@@ -190,6 +196,24 @@ def test_what_came_in_a_stall_is_read_before_the_ticks_that_were_missed(loop, se
     since, until = leg.unread
     assert since == pytest.approx(1000.5, abs=TICK)
     assert until is None
+
+
+def test_all_of_a_socket_that_many_calls_share_is_read_after_a_stall(loop):
+    _, legs = clocked(loop, 2 * DRAIN_DATAGRAMS + 1)
+    unread = 0
+
+    def read():
+        nonlocal unread
+        unread = max(0, unread - DRAIN_DATAGRAMS)
+
+    loop.read = read
+    loop.run(0.5)
+    unread = len(legs) * round(2.0 / TICK)
+    left = []
+    legs[0].listen(lambda heard, said, now: left.append(unread))
+    loop.stall(2.0)
+    assert left
+    assert not any(left)
 
 
 def test_beyond_the_bound_ticks_are_skipped_and_counted(loop):

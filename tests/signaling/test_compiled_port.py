@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from offhook.media.clock_io import DRAIN_DATAGRAMS
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.rtp import srtp
 from offhook.media.rtp.receiver import AudioReceiver
@@ -22,7 +23,7 @@ from offhook.media.rtp.srtp import Protector
 from offhook.signaling import peer_io
 from offhook.signaling.ice import port_io
 from offhook.signaling.ice.demultiplexer import Demultiplexer, IceSession
-from offhook.signaling.ice.port_io import DRAIN_DATAGRAMS, UdpSocket
+from offhook.signaling.ice.port_io import UdpSocket
 from offhook.signaling.peer_io import PeerLeg
 from tests.media.native import test_packets
 from tests.media.native.paths import Twins, both, needs_compiled

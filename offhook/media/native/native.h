@@ -111,8 +111,8 @@ int encode_opus(OpusEncoder *encoder, const int16_t *pcm, uint8_t *out);
 #define MAX_TIME_OFFSET 2.0
 #define MAX_DROPOUT 3000
 #define MAX_MISORDER 100
-#define MAX_SPAN 1.0
-#define MAX_PACKETS 128
+#define MAX_SPAN 3.2
+#define MAX_PACKETS 320
 
 typedef unsigned __int128 Bits;
 

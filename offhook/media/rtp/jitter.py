@@ -37,10 +37,12 @@ MAX_DROPOUT = 3000
 MAX_MISORDER = 100
 """Largest jump in sequence numbers, forward and back (RFC 3550 appendix A.1)."""
 
-MAX_SPAN = 1.0
-"""Seconds of audio held. Beyond it the oldest packets are dropped and playout jumps forward."""
-MAX_PACKETS = 128
-"""Limit of packets held, whatever their duration; the oldest are dropped."""
+MAX_SPAN = 3.2
+"""Seconds of audio held: what arrives while the process stands still for 3 s. Beyond it the oldest
+packets are dropped and playout jumps forward."""
+MAX_PACKETS = 320
+"""Limit of packets held, whatever their duration: MAX_SPAN of 10 ms each. The oldest are
+dropped."""
 
 _SEEN_MASK = (1 << MAX_MISORDER) - 1
 

@@ -36,7 +36,8 @@ REPAIR_DELAY = 0.040
 """Seconds above the target up to which a repaired packet is played although its time has passed in
 silence: losing words is worse than a delay that time-stretching removes again."""
 BACKLOG = 0.400
-"""Seconds of audio that may queue while nothing is played; older audio is skipped."""
+"""Seconds of audio that may queue before any of a stream is played; older audio is skipped. Later,
+after a pause, all of it is played: losing words is worse than a delay (REPAIR_DELAY)."""
 RETRY_PULLS = 4
 """Pulls between two attempts to stretch by less than one pull; larger ones are tried every pull."""
 FIT_STEP = 0.05
@@ -336,7 +337,7 @@ class AudioReceiver:
     def _start(self, now: float, left_over: int) -> Pcm | None:
         """Return the first audio after a pause, once it has waited for the target delay."""
         buffer = self._buffer
-        while buffer.backlog() > BACKLOG:
+        while not self._begun and buffer.backlog() > BACKLOG:
             buffer.pop()
             self.stats.late += 1
         head = buffer.head

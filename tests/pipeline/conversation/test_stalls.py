@@ -100,18 +100,21 @@ class Complete(SmartTurn):
         return 1.0
 
 
-async def turns(said: list[str], stalls: dict[float, float]) -> list[str]:
+async def turns(said: list[str], stalls: dict[float, float], suppressed: bool) -> list[str]:
     """Returns the turns heard when this line is said and the process stalls, by the seconds of
-    these times."""
+    these times. With `suppressed` nothing is sent between the first silence and the line."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, Loop)
     leg, clock = SocketLeg(loop.now), PacketClock(now=lambda: loop.now)
     start = loop.now
-    payloads = [SILENCE] * round(BEGIN_S / TICK) + list(rtp.encode(sound(said, lead_ms=LEAD_MS)))
+    begin = round(BEGIN_S / TICK)
+    payloads = [SILENCE] * begin + list(rtp.encode(sound(said, lead_ms=LEAD_MS)))
     payloads += [SILENCE] * round(3.0 / TICK)
-    for number, payload in enumerate(payloads):
-        packet = RtpPacket(PCMU, number, number * 160, 7, payload)
-        loop.arriving.append((start + (number + 1) * TICK + 0.003, packet.serialize()))
+    for place, payload in enumerate(payloads):
+        if not suppressed or place < 10 or place >= begin:
+            number = len(loop.arriving)
+            packet = RtpPacket(PCMU, number, place * 160, 7, payload)
+            loop.arriving.append((start + (place + 1) * TICK + 0.003, packet.serialize()))
     loop.receive = leg.receive_rtp
     enhancement = EnhancementSettings("off", automatic_gain=False)
     detection = TurnDetection(VadBatch(), Complete(), enhancement=enhancement)
@@ -134,9 +137,9 @@ async def turns(said: list[str], stalls: dict[float, float]) -> list[str]:
     return [event.text for event in events if isinstance(event, CallerTurn)]
 
 
-def heard(said: list[str], stalls: dict[float, float]) -> list[str]:
+def heard(said: list[str], stalls: dict[float, float], suppressed: bool = False) -> list[str]:
     with asyncio.Runner(loop_factory=Loop) as runner:
-        return runner.run(turns(said, stalls))
+        return runner.run(turns(said, stalls, suppressed))
 
 
 @pytest.mark.parametrize("stall_s", [0.1, 0.25, 0.5, 0.9])
@@ -152,9 +155,21 @@ def test_stalls_one_after_another_change_no_word() -> None:
     assert heard(said, {BEGIN_S + 0.7 * step: 0.4 for step in range(4)}) == [" ".join(said)]
 
 
-def test_after_a_long_stall_the_turn_ends_with_the_line() -> None:
-    """What is older than a second is not played any more (`jitter.MAX_SPAN`)."""
-    said = line(WORDS, Random(2))
-    [turn] = heard(said, {BEGIN_S + 0.5: 1.5})
+@pytest.mark.parametrize("stall_s", [1.4, 2.0, 3.0])
+def test_a_long_stall_delays_words_and_loses_none(stall_s: float) -> None:
+    said = line(WORDS, Random(stall_s))
+    for at in (BEGIN_S - 0.5, BEGIN_S + 0.5, BEGIN_S + 1.7):
+        assert heard(said, {at: stall_s}) == [" ".join(said)], at
+
+
+def test_a_line_that_begins_in_a_long_stall_after_suppressed_silence_is_heard_whole() -> None:
+    said = line(WORDS, Random(3))
+    assert heard(said, {BEGIN_S - 0.2: 2.0}, suppressed=True) == [" ".join(said)]
+
+
+def test_after_a_stall_too_long_the_turn_ends_with_the_line() -> None:
+    """What is older than that is not played any more (`jitter.MAX_SPAN`)."""
+    said = line(2 * WORDS, Random(2))
+    [turn] = heard(said, {BEGIN_S + 0.5: 4.2})
     assert turn.split()[-4:] == said[-4:]
     assert len(turn.split()) < len(said)
