@@ -347,7 +347,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for seconds in (5.0, 60.0):
             file(runner, seconds, 10)
     if "streams" in wanted:
-        admitted = measured_streams_of_gpu(runner, min(config.lookaheads))
+        admitted = measured_streams_of_gpu(runner, SimulatedLabels(), min(config.lookaheads))
         say("admitted", streams=admitted)
         for count, ms in loads:
             for wait in arguments.max_batch_latency_ms.split(","):

@@ -12,7 +12,7 @@ from typing import Literal
 from offhook.pipeline.engine.capacity import MAX_STREAMS, MAX_VOICES
 
 FRAME_MS, UPDATE_MS = 80.0, 400.0
-VOICES_LOAD, HEARING_LOAD = 0.8, 0.9
+VOICES_LOAD, HEARING_LOAD = 0.88, 0.9
 """As `LOAD` of `tts.loading_io` and `asr.loading_io`."""
 STEP_STREAMS = 512
 """Streams of the largest step."""

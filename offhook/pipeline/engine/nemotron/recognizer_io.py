@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from loguru import logger
 
+from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.asr_models import AsrModels, Precision
 from offhook.pipeline.engine.capacity import MAX_FILES, followed, label_streams
 from offhook.pipeline.engine.cpu_streams import COST_STREAMS, measured_streams
@@ -41,8 +42,8 @@ CPU_STREAMS = 64
 CPU_FILES = 4
 GPU_RUNS = 5
 GPU_LOAD = 0.6
-"""Share of the time that batches of a GPU may take when all streams speak; the rest is for the
-texts, which one thread writes."""
+"""Share of the time that batches of a GPU may take, packed and read, when all streams speak: texts
+grow, and sound does not come in full batches."""
 CPU_LOOKAHEAD = 6
 """Least right context in frames on a CPU: each chunk reads all the weights, so chunks of 80 ms cost
 six times as much as chunks of 560 ms."""
@@ -89,7 +90,7 @@ class NemotronRecognizer(EngineRecognizer):
         runner.warm_up(self._bar.warming())
         fit = streams
         if not on_cpu:
-            streams = min(streams, measured_streams_of_gpu(runner, min(lookaheads)))
+            streams = min(streams, measured_streams_of_gpu(runner, tokenizer, min(lookaheads)))
         self.max_streams = streams
         by = f" in int8 by {self._int8.value}" if self._int8 else ""
         logger.info("{}{}: {} streams of {} that fit", self._models.model, by, streams, fit)
@@ -181,16 +182,23 @@ def measured_cpu_streams(runner: NemotronRunner, lookahead: int) -> int:
     return measured_streams(batch_s, (lookahead + 1) * FRAME_MS / 1000, CPU_STREAMS)
 
 
-def measured_streams_of_gpu(runner: NemotronRunner, lookahead: int) -> int:
-    """Returns the live streams that the GPU follows with this right context, the least: with a
-    larger one it follows more."""
-    count, samples = runner.largest[lookahead], chunk_samples(lookahead + 1)
+def measured_streams_of_gpu(runner: NemotronRunner, tokenizer: LabelText, lookahead: int) -> int:
+    """Returns the live streams that the GPU and the thread that packs its batches follow with this
+    right context, the least: with a larger one they follow more. Measured with two full batches,
+    one of which is packed while the other is computed, in an engine whose state is scratch."""
+    frames = lookahead + 1
+    count = min(2 * runner.largest[lookahead], runner.streams)
+    engine = NemotronEngine(runner, tokenizer, count, 0, lambda stream, event: None)
+    streams = [engine.open(lookahead) for _ in range(count)]
+    samples = frames * FRAME_MS * RATE_IN // 1000
     pcm = (np.random.default_rng(0).standard_normal(samples) * 3000).astype(np.int16)
-    parts = [Part(1 + i, 0, pcm) for i in range(min(count, runner.streams))]
     times = []
-    for _ in range(GPU_RUNS + 1):
+    for _ in range(GPU_RUNS + 2):
         began = perf_counter()
-        runner.encode(lookahead, parts).labels()
+        for stream in streams:
+            engine.feed(stream, pcm, began)
+        while engine.turn(perf_counter):
+            pass
         times.append(perf_counter() - began)
-    ms = 1000 * float(np.median(times[1:]))
-    return followed(ms, len(parts), (lookahead + 1) * FRAME_MS, GPU_LOAD)
+    ms = 1000 * float(np.median(times[2:]))  # the first chunk needs more sound than one has
+    return followed(ms, count, frames * FRAME_MS, GPU_LOAD)

@@ -12,6 +12,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
 
 from offhook.media.pcm import RATE_IN, Pcm  # noqa: E402
+from offhook.pipeline.engine.nemotron.recognizer_io import measured_streams_of_gpu  # noqa: E402
 from offhook.pipeline.engine.nemotron.runner import (  # noqa: E402
     Label,
     NemotronRunner,
@@ -20,6 +21,7 @@ from offhook.pipeline.engine.nemotron.runner import (  # noqa: E402
     chunk_end,
     chunk_samples,
 )
+from offhook.pipeline.engine.nemotron.simulated import SimulatedLabels  # noqa: E402
 from offhook.pipeline.models.int8 import instructions  # noqa: E402
 from offhook.pipeline.models.nemotron import checkpoint as nemotron_checkpoint  # noqa: E402
 from offhook.pipeline.models.nemotron.mel import NemotronMel  # noqa: E402
@@ -133,6 +135,15 @@ def test_streams_together_say_what_each_says_alone(checkpoint: Checkpoint) -> No
             together[i] += [Label(positions[i] + label.frame, label.id) for label in new]
             positions[i] += frames
     assert together == alone
+
+
+def test_what_was_measured_before_calls_leaves_nothing_in_them(checkpoint: Checkpoint) -> None:
+    runner = NemotronRunner(checkpoint.model, SLOTS)
+    lookahead = min(checkpoint.model.config.lookaheads)
+    pcm = noise(20, lookahead + 1, 0)
+    before = said(runner, pcm, lookahead, 1, prompt=9)
+    assert measured_streams_of_gpu(runner, SimulatedLabels(), lookahead) >= 1
+    assert said(runner, pcm, lookahead, 1, prompt=9) == before
 
 
 @pytest.mark.parametrize("config", [tiny_nemotron.ENGLISH, tiny_nemotron.MULTILINGUAL])
