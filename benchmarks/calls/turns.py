@@ -25,7 +25,7 @@ from offhook.pipeline.conversation.turn import TurnSettings
 from offhook.pipeline.conversation.user_turn_io import TurnDetection, UserTurnController
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
 from offhook.pipeline.speech.recognizer import Final, Partial
-from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn, log_mel
+from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES, SmartTurn, log_mel
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 PAUSES_MS = (200, 300, 400, 600, 900)
@@ -35,6 +35,10 @@ PARTIAL_LATE_MS = 300
 FINAL_LATE_MS = 80
 """and from the request for the final transcript to it."""
 LEAD_MS, TAIL_MS = 1000, 2000
+BEGINNINGS = (0.4, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Shares of a recording that are compared,"""
+SILENCE_MS = 160
+"""and the silence after them at which the model is asked."""
 LINE_RMS = 4.0
 """Noise of the line itself."""
 MS = RATE_IN // 1000
@@ -230,10 +234,48 @@ def cost(batches: Sequence[int], times: int) -> list[tuple[int, float, float]]:
     return found
 
 
+def compare() -> list[str]:
+    """Returns how far the model of workers with a GPU is from that of edges, here on a CPU, with
+    its roundings to 8 bits and without."""
+    import torch
+
+    from offhook.pipeline.models import onnx_program
+    from offhook.pipeline.models.smart_turn import SmartTurnModel, fill
+
+    silence = np.zeros(SILENCE_MS * MS, np.int16)
+    said = [
+        np.concatenate((speech[: int(len(speech) * part)], silence))
+        for speech in map(read_16k, references(SPEECH))
+        for part in BEGINNINGS
+    ]
+    sounds = np.zeros((len(said), SAMPLES), np.int16)
+    fill(sounds, said)
+    edge = SmartTurn()
+    of_edge = np.array([edge.judge(pcm) for pcm in said])
+    lines = []
+    rounding = onnx_program.rounding
+    for name, rounds in (("with roundings", rounding), ("without", lambda *_: lambda value: value)):
+        onnx_program.rounding = rounds
+        model = SmartTurnModel(torch.device("cpu"))
+        with torch.inference_mode():
+            found = np.array(
+                [float(model.probabilities(row[None])[0]) for row in torch.tensor(sounds)]
+            )
+        off = np.abs(found - of_edge)
+        others = int(((found > 0.5) != (of_edge > 0.5)).sum())
+        lines.append(
+            f"{name}: {others} of {len(said)} decided otherwise, off by {off.mean():.3f} on "
+            f"average, {off.max():.2f} at most"
+        )
+    onnx_program.rounding = rounding
+    return lines
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks turns", description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--cost", action="store_true", help="of a question, alone and in batches")
+    parser.add_argument("--compare", action="store_true", help="a worker's model with an edge's")
     parser.add_argument("--pauses", default=",".join(map(str, PAUSES_MS)), help="ms")
     parser.add_argument("--set", action="append", default=[], help="NAME=MS of [turns]")
     arguments = parser.parse_args(argv)
@@ -242,6 +284,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.cost:
         for size, features_ms, run_ms in cost((1, 2, 4, 8), 20):
             print(f"{size} in a run: features {features_ms:.1f} ms, model {run_ms:.1f} ms each")
+        return 0
+    if arguments.compare:
+        print("\n".join(compare()))
         return 0
     changes = dict(change.split("=") for change in arguments.set)
     settings = replace(TurnSettings(), **{name: int(ms) for name, ms in changes.items()})

@@ -1,4 +1,4 @@
-"""Log-mel frames of 16 kHz audio for Whisper and Qwen3-ASR, one every 10 ms.
+"""Log-mel frames of 16 kHz audio for Whisper, Qwen3-ASR and Smart Turn, one every 10 ms.
 
 Frame t covers samples [160 t - 200, 160 t + 200) of the utterance, whose ends are reflected as in
 `torch.stft(center=True)`. An utterance of n samples has n // 160 frames. A frame within the audio
@@ -35,14 +35,14 @@ MIN_SAMPLES = RATE_IN // 2
 class LogMel:
     """Computes log10 mel power; window and filters are on `device`."""
 
-    def __init__(self, device: torch.device | str = "cpu") -> None:
+    def __init__(self, device: torch.device | str = "cpu", bins: int = BINS) -> None:
         self._window = torch.hann_window(WINDOW, device=device)
-        self._filters = torch.from_numpy(mel_filters()).to(device)
+        self._filters = torch.from_numpy(mel_filters(bins=bins)).to(device)
 
     def __call__(self, pcm: Tensor) -> Tensor:
         """Returns the frames that lie wholly within `pcm`, fp32 [N, samples] in [-1, 1).
 
-        The result is fp32 [N, BINS, (samples - 400) // 160 + 1], at least FLOOR and not yet clamped
+        The result is fp32 [N, bins, (samples - 400) // 160 + 1], at least FLOOR and not yet clamped
         to the maximum; see `scale`.
         """
         spectrum = torch.fft.rfft(pcm.unfold(-1, WINDOW, HOP) * self._window)

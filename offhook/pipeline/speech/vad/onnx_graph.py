@@ -6,7 +6,7 @@ An ONNX file is a ModelProto in protobuf's wire format
 
 import mmap
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,12 @@ NODE, INITIALIZER, OUTPUT = 1, 5, 12
 """Fields of GraphProto."""
 NODE_INPUT, NODE_OUTPUT, NODE_OPERATOR, NODE_ATTRIBUTE = 1, 2, 4, 5
 """Fields of NodeProto."""
-TENSOR, SUBGRAPH = 5, 6
+ATTRIBUTE_NAME, NUMBER, INTEGER, TENSOR, SUBGRAPH, INTEGERS = 1, 2, 3, 5, 6, 8
 """Fields of AttributeProto."""
-DIMENSION, DATA_TYPE, TENSOR_NAME, RAW_DATA, FLOAT = 1, 2, 8, 9, 1
-"""Fields of TensorProto, and a value of TensorProto.DataType."""
+DIMENSION, DATA_TYPE, FLOAT_DATA, INT32_DATA, TENSOR_NAME, RAW_DATA = 1, 2, 4, 5, 8, 9
+"""Fields of TensorProto."""
+DATA_TYPES = {1: "<f4", 2: "u1", 3: "i1", 6: "<i4", 7: "<i8"}
+"""Values of TensorProto.DataType, as numpy has them."""
 NAME, TYPE = 1, 2
 """Fields of ValueInfoProto."""
 TENSOR_TYPE, ELEMENT_TYPE, INT64 = 1, 1, 7
@@ -30,6 +32,15 @@ TENSOR_TYPE, ELEMENT_TYPE, INT64 = 1, 1, 7
 
 
 Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[Any]
+
+
+class Node(NamedTuple):
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+    """Those that are integers, lists of integers or numbers."""
 
 
 class WireField(NamedTuple):
@@ -68,47 +79,102 @@ def wire_text(data: bytes | mmap.mmap, message: WireField, number: int) -> str:
     return ""
 
 
+def nodes(model: bytes) -> list[Node]:
+    """Returns the nodes of a model's graph in order, without those of the branches of an `If`.
+    Raises IndexError if it is not an ONNX model or not all of one."""
+    return [
+        _node(model, item)
+        for graph in wire_fields(model, 0, len(model))
+        if graph.number == GRAPH
+        for item in wire_fields(model, graph.value, graph.end)
+        if item.number == NODE
+    ]
+
+
+def _node(model: bytes, node: WireField) -> Node:
+    operator, inputs, outputs, attributes = "", list[str](), list[str](), dict[str, Any]()
+    for part in wire_fields(model, node.value, node.end):
+        if part.number == NODE_INPUT:
+            inputs.append(model[part.value : part.end].decode())
+        elif part.number == NODE_OUTPUT:
+            outputs.append(model[part.value : part.end].decode())
+        elif part.number == NODE_OPERATOR:
+            operator = model[part.value : part.end].decode()
+        elif part.number == NODE_ATTRIBUTE:
+            name = wire_text(model, part, ATTRIBUTE_NAME)
+            for value in wire_fields(model, part.value, part.end):
+                if value.number == NUMBER:
+                    (attributes[name],) = np.frombuffer(model[value.end - 4 : value.end], "<f4")
+                elif value.number == INTEGER:
+                    attributes[name] = _signed(value.value)
+                elif value.number == INTEGERS:
+                    attributes.setdefault(name, []).append(_signed(value.value))
+    return Node(operator, tuple(inputs), tuple(outputs), attributes)
+
+
 def weights(model: bytes) -> dict[str, Floats]:
-    """Returns the 32-bit float tensors stored in a model, by the names that its nodes know them by:
-    initializers and constants, also of the branches of an `If`.
+    """Returns the 32-bit float tensors among `tensors`."""
+    return {name: found for name, found in tensors(model).items() if found.dtype == np.float32}
+
+
+def tensors(model: bytes) -> dict[str, Numbers]:
+    """Returns the tensors of DATA_TYPES stored in a model, by the names that its nodes know them
+    by: initializers and constants, also of the branches of an `If`.
 
     Raises IndexError if it is not an ONNX model or not all of one.
     """
     return dict(
-        weight
+        tensor
         for graph in wire_fields(model, 0, len(model))
         if graph.number == GRAPH
-        for weight in _weights(model, graph)
+        for tensor in _tensors(model, graph)
     )
 
 
-def _weights(model: bytes, graph: WireField) -> Iterator[tuple[str, Floats]]:
+def _tensors(model: bytes, graph: WireField) -> Iterator[tuple[str, Numbers]]:
     for item in wire_fields(model, graph.value, graph.end):
         if item.number == INITIALIZER:
-            if (floats := _floats(model, item)) is not None:
-                yield wire_text(model, item, TENSOR_NAME), floats
+            if (found := _tensor(model, item)) is not None:
+                yield wire_text(model, item, TENSOR_NAME), found
         elif item.number == NODE:
             for attribute in wire_fields(model, item.value, item.end):
                 if attribute.number == NODE_ATTRIBUTE:
                     for part in wire_fields(model, attribute.value, attribute.end):
                         if part.number == SUBGRAPH:
-                            yield from _weights(model, part)
-                        elif part.number == TENSOR and (found := _floats(model, part)) is not None:
+                            yield from _tensors(model, part)
+                        elif part.number == TENSOR and (found := _tensor(model, part)) is not None:
                             yield wire_text(model, item, NODE_OUTPUT), found
 
 
-def _floats(model: bytes, tensor: WireField) -> Floats | None:
-    """Returns None for a tensor of another type, and one that is not stored as raw data."""
+def _tensor(model: bytes, tensor: WireField) -> Numbers | None:
+    """Returns None for a tensor of another type, and one without numbers."""
     shape: list[int] = []
-    kind, raw = 0, None
+    kind, raw, packed = 0, b"", list[int]()
     for part in wire_fields(model, tensor.value, tensor.end):
         if part.number == DIMENSION:
             shape.append(part.value)
         elif part.number == DATA_TYPE:
             kind = part.value
-        elif part.number == RAW_DATA:
+        elif part.number in (RAW_DATA, FLOAT_DATA):
             raw = model[part.value : part.end]
-    return np.frombuffer(raw, "<f4").reshape(shape) if kind == FLOAT and raw else None
+        elif part.number == INT32_DATA:
+            packed = list(_varints(model, part))
+    if kind not in DATA_TYPES or not (raw or packed):
+        return None
+    found = np.frombuffer(raw, DATA_TYPES[kind]) if raw else np.array(packed, DATA_TYPES[kind])
+    return found.reshape(shape)
+
+
+def _varints(model: bytes, packed: WireField) -> Iterator[int]:
+    at = packed.value
+    while at < packed.end:
+        number, at = _varint(model, at)
+        yield _signed(number)
+
+
+def _signed(number: int) -> int:
+    """Returns the 64 bits of a number as two's complement."""
+    return number - (number >> 63 << 64)
 
 
 def unfused(model: bytes, operator: str) -> bytes:

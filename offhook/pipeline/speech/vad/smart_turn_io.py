@@ -3,33 +3,45 @@ thread.
 
 The model (8.7 MB, inside pipecat-ai) takes the last 8 s of the caller's audio as Whisper log-mel
 features (Radford et al. 2022: 25 ms Hann windows every 10 ms, 80 Slaney mel bands) and needs 24 ms
-of a core with VNNI, several times as much of an older one. A request is useful only while its
-answer still matters, so requests wait in a short queue, the newest of a call replaces the previous
-one, and none waits behind more than MAX_WAITING others.
+of a core with VNNI, several times as much of an older one. A question is useful only while its
+answer still matters, so questions wait in a short queue, and the newest of a call replaces the
+previous one.
 """
 
 import asyncio
-from collections.abc import Hashable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.speech.vad.onnx_io import OnnxModel, cpu_flags
+from offhook.pipeline.speech.vad.onnx_io import OnnxModel, cpu_flags, package_file
 
 SECONDS = 8
+SAMPLES = SECONDS * RATE_IN
 MAX_WAITING = 8
 """Maximum waiting calls. The last one waits 0.2 s with VNNI, up to a second without, by which time
 silence alone has decided."""
 
 Floats = npt.NDArray[np.float32]
 
-_SAMPLES = SECONDS * RATE_IN
 _FRAME = 400
 _HOP = 160
-_FRAMES = _SAMPLES // _HOP
-_MELS = 80
+FRAMES = SAMPLES // _HOP
+MELS = 80
+"""Size of the model's input: mel bands and frames of 10 ms."""
+_FILE = ("pipecat", "audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx")
+"""A Python package and a path in it."""
+
+
+def model_file() -> Path:
+    """Returns the model's ONNX file. Raises OSError if it is missing."""
+    return package_file(*_FILE)
 
 
 def _mel_to_hz(mel: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -41,7 +53,7 @@ def _mel_filters() -> Floats:
     """Returns triangular filters of equal area over the bins of a 400-point transform, [201,
     80]."""
     top = 15 + 27 * np.log(RATE_IN / 2 / 1000) / np.log(6.4)
-    edges = _mel_to_hz(np.linspace(0, top, _MELS + 2))
+    edges = _mel_to_hz(np.linspace(0, top, MELS + 2))
     low, centre, high = edges[:-2], edges[1:-1], edges[2:]
     bins = np.linspace(0, RATE_IN / 2, _FRAME // 2 + 1)[:, None]
     triangles = np.minimum((bins - low) / (centre - low), (high - bins) / (high - centre))
@@ -58,15 +70,15 @@ def log_mel(pcm: Pcm) -> Floats:
 
     It uses single precision: half the time of double, equal to 1e-5.
     """
-    sound = np.zeros(_SAMPLES, np.float32)
-    heard = pcm[-_SAMPLES:]
+    sound = np.zeros(SAMPLES, np.float32)
+    heard = pcm[-SAMPLES:]
     if len(heard):
         sound[-len(heard) :] = heard
     sound *= np.float32(1 / 32768)
     sound -= sound.mean()
     sound /= np.sqrt(sound.var() + np.float32(1e-7))
     padded = np.pad(sound, _FRAME // 2, mode="reflect")
-    frames = np.lib.stride_tricks.sliding_window_view(padded, _FRAME)[::_HOP][:_FRAMES]
+    frames = np.lib.stride_tricks.sliding_window_view(padded, _FRAME)[::_HOP][:FRAMES]
     spectrum = np.fft.rfft(frames * _HANN)
     power = spectrum.real**2 + spectrum.imag**2
     mel = np.log10(np.maximum(power @ _FILTERS, 1e-10))
@@ -74,49 +86,37 @@ def log_mel(pcm: Pcm) -> Floats:
     return np.ascontiguousarray(mel.T[None], np.float32)
 
 
-class SmartTurn:
-    """The model and its queue, shared by all calls. It is first needed seconds into a call, so
-    `load` may wait for the first speech; an idle server then uses 15 MB less. Raises OSError if the
-    model is missing."""
+def _nothing() -> None:
+    pass
 
-    def __init__(self) -> None:
-        # The weights are int8. On x86 without VNNI the default kernels add pairs of products in 16
-        # bits and saturate, which changes results by up to 0.57 compared with the float model; the
-        # precise kernels take a tenth longer and do not. With VNNI both give the same results, and
-        # the precise ones take 40 % longer.
-        vnni = not {"avx512_vnni", "avx_vnni"}.isdisjoint(cpu_flags() or ())
-        # Softmax by a table over 8-bit numbers is ten times as slow as that of floats, a third of
-        # the run, and changed 2 of 88 decisions.
-        self._model = OnnxModel(
-            "pipecat",
-            "audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
-            unfused="Softmax",
-            x64quantprecision="0" if vnni else "1",
-        )
-        self._thread = ThreadPoolExecutor(1, "smart-turn")
+
+class TurnQuestions(ABC):
+    """The questions of many calls whether turns are over, answered in batches by one thread."""
+
+    def __init__(
+        self, max_batch: int, max_waiting: int, begin: Callable[[], None] = _nothing
+    ) -> None:
+        """`begin` runs first in the thread."""
+        self._max_batch, self._max_waiting = max_batch, max_waiting
+        self._thread = ThreadPoolExecutor(1, "smart-turn", begin)
         self._waiting: dict[Hashable, tuple[Pcm, asyncio.Future[float | None]]] = {}
         self._busy = False
 
-    def load(self) -> None:
-        """Starts loading in the thread; does nothing if already loaded."""
-        self._thread.submit(self._model.load)
-
-    def judge(self, pcm: Pcm) -> float:
-        """Returns the probability, 0..1, that the turn ends with this audio (16 kHz, the last 8 s
-        count). Blocks."""
-        (output,) = self._model.run({"input_features": log_mel(pcm)}, ["logits"])
-        return float(output[0, 0])
+    @abstractmethod
+    def judge_all(self, questions: Sequence[Pcm]) -> Sequence[float]:
+        """Returns the probabilities, 0..1, that turns end with this audio (16 kHz, the last 8 s
+        count). Blocks; called in the thread."""
 
     async def probability(self, pcm: Pcm, call: Hashable) -> float | None:
-        """Runs `judge` off the event loop; `pcm` must not change until then.
+        """Returns the probability that a turn ends with `pcm`, which must not change until then.
 
-        Returns None if a newer request of the same call arrived before this one started, or at once
-        if MAX_WAITING others are waiting; then decide by silence. Cancelling the awaiting task
-        withdraws the request.
+        Returns None if a newer question of the same call arrived before this one was taken up, at
+        once if too many others are waiting, or if the model failed; then decide by silence.
+        Cancelling the awaiting task withdraws the question.
         """
         if call in self._waiting:
             self._waiting.pop(call)[1].set_result(None)
-        elif len(self._waiting) >= MAX_WAITING:
+        elif len(self._waiting) >= self._max_waiting:
             return None
         answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
         self._waiting[call] = (pcm, answer)
@@ -128,7 +128,7 @@ class SmartTurn:
                 del self._waiting[call]
 
     async def close(self) -> None:
-        """Stops the thread after the current request; all others get None."""
+        """Stops the thread after the current batch; all others get None."""
         for _, answer in self._waiting.values():
             answer.set_result(None)
         self._waiting.clear()
@@ -137,13 +137,55 @@ class SmartTurn:
     def _start_next(self) -> None:
         if self._busy or not self._waiting:
             return
-        pcm, answer = self._waiting.pop(next(iter(self._waiting)))
+        calls = list(islice(self._waiting, self._max_batch))
+        asked = [self._waiting.pop(call) for call in calls]
         self._busy = True
-        job = asyncio.get_running_loop().run_in_executor(self._thread, self.judge, pcm)
-        job.add_done_callback(lambda done: self._answer(answer, done))
+        sounds = [pcm for pcm, _ in asked]
+        job = asyncio.get_running_loop().run_in_executor(self._thread, self.judge_all, sounds)
+        job.add_done_callback(lambda done: self._answer([answer for _, answer in asked], done))
 
-    def _answer(self, answer: asyncio.Future[float | None], done: asyncio.Future[float]) -> None:
+    def _answer(
+        self,
+        answers: Sequence["asyncio.Future[float | None]"],
+        done: "asyncio.Future[Sequence[float]]",
+    ) -> None:
         self._busy = False
         self._start_next()
-        if not answer.done():
-            answer.set_result(done.result())
+        found: Sequence[float | None] = [None] * len(answers)
+        if (error := done.exception()) is None:
+            found = done.result()
+        else:
+            logger.error("the end-of-turn model failed: {}", error)
+        for answer, probability in zip(answers, found, strict=True):
+            if not answer.done():
+                answer.set_result(probability)
+
+
+class SmartTurn(TurnQuestions):
+    """The model in ONNX Runtime, shared by all calls. It is first needed seconds into a call, so
+    `load` may wait for the first speech; an idle server then uses 15 MB less. Raises OSError if the
+    model is missing."""
+
+    def __init__(self) -> None:
+        super().__init__(max_batch=1, max_waiting=MAX_WAITING)
+        # The weights are int8. On x86 without VNNI the default kernels add pairs of products in 16
+        # bits and saturate, which changes results by up to 0.57 compared with the float model; the
+        # precise kernels take a tenth longer and do not. With VNNI both give the same results, and
+        # the precise ones take 40 % longer.
+        vnni = not {"avx512_vnni", "avx_vnni"}.isdisjoint(cpu_flags() or ())
+        # Softmax by a table over 8-bit numbers is ten times as slow as that of floats, a third of
+        # the run, and changed 2 of 88 decisions.
+        self._model = OnnxModel(*_FILE, unfused="Softmax", x64quantprecision="0" if vnni else "1")
+
+    def load(self) -> None:
+        """Starts loading in the thread; does nothing if already loaded."""
+        self._thread.submit(self._model.load)
+
+    def judge(self, pcm: Pcm) -> float:
+        """Returns the probability that a turn ends with `pcm`. Blocks."""
+        (output,) = self._model.run({"input_features": log_mel(pcm)}, ["logits"])
+        return float(output[0, 0])
+
+    def judge_all(self, questions: Sequence[Pcm]) -> Sequence[float]:
+        # A batch takes as long as its questions one by one.
+        return [self.judge(pcm) for pcm in questions]

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import threading
 import wave
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,7 +13,13 @@ import pytest
 from pipecat.audio.turn.smart_turn._whisper_features import compute_whisper_log_mel_features
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.speech.vad.smart_turn_io import MAX_WAITING, SECONDS, SmartTurn, log_mel
+from offhook.pipeline.speech.vad.smart_turn_io import (
+    MAX_WAITING,
+    SECONDS,
+    SmartTurn,
+    TurnQuestions,
+    log_mel,
+)
 
 SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", Path(__file__).parents[5] / "shared/speech"))
 
@@ -79,6 +86,44 @@ async def test_cancelled_request_leaves_the_queue(turn: SmartTurn) -> None:
     assert not turn._waiting
     assert await running is not None
     assert await turn.probability(sound(2), "b") == turn.judge(sound(2))
+
+
+class Batches(TurnQuestions):
+    """Answers with the first sample once it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(max_batch=3, max_waiting=8)
+        self.asked: list[list[int]] = []
+        self.begun, self.let = threading.Event(), threading.Event()
+
+    def judge_all(self, questions: Sequence[Pcm]) -> Sequence[float]:
+        self.asked.append([int(pcm[0]) for pcm in questions])
+        self.begun.set()
+        assert self.let.wait(60)
+        if self.asked[-1] == [9]:
+            raise RuntimeError("the model failed")
+        return [float(pcm[0]) for pcm in questions]
+
+
+async def test_what_waits_is_asked_together() -> None:
+    model = Batches()
+    asking = [
+        asyncio.create_task(model.probability(np.array([call], np.int16), call))
+        for call in range(5)
+    ]
+    await asyncio.to_thread(model.begun.wait, 60)
+    model.let.set()
+    assert await asyncio.gather(*asking) == [0, 1, 2, 3, 4]
+    assert model.asked == [[0], [1, 2, 3], [4]]
+    await model.close()
+
+
+async def test_a_model_that_fails_leaves_no_question_open() -> None:
+    model = Batches()
+    model.let.set()
+    assert await model.probability(np.array([9], np.int16), "call") is None
+    assert await model.probability(np.array([1], np.int16), "call") == 1
+    await model.close()
 
 
 @pytest.mark.speech
