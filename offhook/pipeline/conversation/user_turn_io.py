@@ -8,9 +8,12 @@ audio. Playout is controlled directly at the leg, not by queued frames.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Literal
 
 import numpy as np
 from loguru import logger
@@ -52,8 +55,9 @@ from offhook.pipeline.speech.enhancement.enhancer import (
     LineNoisy,
 )
 from offhook.pipeline.speech.enhancement.noise import PRIMING_MS
-from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream
-from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
+from offhook.pipeline.speech.recognizer import Final, JudgesTurns, Partial, RecognizerStream
+from offhook.pipeline.speech.streams.recent_audio import RecentAudio
+from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES, SmartTurn
 from offhook.pipeline.speech.vad.vad import (
     SpeechDetector,
     SpeechDismissed,
@@ -63,8 +67,9 @@ from offhook.pipeline.speech.vad.vad import (
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 MS = RATE_IN // 1000
-MEMORY_S = 8
-"""Seconds of audio kept: the input window of the end-of-turn model."""
+ASK_ENGINE_MS = 100
+"""Time in ms for the recognizer's engine to say whether the turn is over, if it says so; then the
+model of this process is asked, which still answers before silence alone decides."""
 PRE_ROLL_MS = 320
 """ms of audio before the detected onset that the recognizer also gets, since detection lags."""
 PRE_ROLL_ECHO_MS = 120
@@ -113,26 +118,9 @@ windows."""
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
 
-class Memory:
-    """Ring buffer of the last MEMORY_S of received audio, addressed by absolute sample position."""
-
-    def __init__(self) -> None:
-        self._ring = np.zeros(MEMORY_S * RATE_IN, np.int16)
-        self.end = 0
-
-    def add(self, pcm: Pcm) -> None:
-        at = self.end % len(self._ring)
-        # the ring is a multiple of the tick: never wraps inside one
-        self._ring[at : at + len(pcm)] = pcm
-        self.end += len(pcm)
-
-    def slice(self, start: int, end: int) -> Pcm:
-        """Return samples [start, end), or as many of them as are still buffered."""
-        start = max(start, self.end - len(self._ring), 0)
-        a, b = start % len(self._ring), end % len(self._ring)
-        if start >= end:
-            return self._ring[:0]
-        return self._ring[a:b].copy() if a < b else np.concatenate((self._ring[a:], self._ring[:b]))
+TurnAnswerer = Literal["engine", "late", "edge"]
+"""Who said whether a turn was over: the recognizer's engine; the model of this process because the
+engine did not, or not in time; or that model because the engine never does."""
 
 
 @dataclass
@@ -143,6 +131,8 @@ class TurnDetection:
     smart_turn: SmartTurn
     settings: TurnSettings = field(default_factory=TurnSettings)
     enhancement: EnhancementSettings = field(default_factory=EnhancementSettings)
+    answers: Counter[TurnAnswerer] = field(default_factory=Counter)
+    """Questions whether turns were over, by who answered."""
 
 
 class UserTurnListener:
@@ -219,7 +209,7 @@ class UserTurnController:
         self._recognizes_suppressed = self._enhancer.suppresses_for(recognizer_name)
         self._fed_gain: float | None = None
         """Gain in dB at the end of the utterance's audio so far; None before any."""
-        self._memory = Memory()
+        self._memory = RecentAudio()
         self._suspected = False
         self._onset = 0
         self._fed_until: int | None = None
@@ -364,7 +354,8 @@ class UserTurnController:
         for event in self._detector.window(probability, level, end_sample):
             match event:
                 case SpeechSuspected(at_sample):
-                    self._turn_detection.smart_turn.load()  # it will run at the first pause
+                    if self._engine_that_judges() is None:
+                        self._turn_detection.smart_turn.load()  # it will run at the first pause
                     self._suspected = True
                     self._onset = at_sample
                     self._facts.speech_ms = 0  # earlier speech does not count
@@ -639,15 +630,35 @@ class UserTurnController:
         self.listener.on_interrupt()
 
     def _check_end_of_turn(self) -> None:
-        sound = self._memory.slice(self._memory.end - MEMORY_S * RATE_IN, self._memory.end)
+        engine = self._engine_that_judges()
+        if engine is not None:
+            self._feed_rest()
+        sound = (self._memory.end - SAMPLES, self._memory.end)
 
         async def ask() -> None:
-            self._facts.end_probability = await self._turn_detection.smart_turn.probability(
-                sound, self._leg.call_id
-            )
+            probability = await self._ask_engine(engine) if engine is not None else None
+            if probability is None:
+                self._turn_detection.answers["edge" if engine is None else "late"] += 1
+                model = self._turn_detection.smart_turn
+                probability = await model.probability(self._memory.slice(*sound), self._leg.call_id)
+            self._facts.end_probability = probability
 
         self._withdraw_question()
         self._end_question = asyncio.create_task(ask(), name=f"end? {self._leg.call_id}")
+
+    async def _ask_engine(self, engine: JudgesTurns) -> float | None:
+        """Returns None if the recognizer's engine cannot say, or not in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ASK_ENGINE_MS / 1000):
+                probability = await engine.turn_probability()
+                if probability is not None:
+                    self._turn_detection.answers["engine"] += 1
+                return probability
+        return None
+
+    def _engine_that_judges(self) -> JudgesTurns | None:
+        stream = self._recognizer
+        return stream if isinstance(stream, JudgesTurns) and stream.judges_turns else None
 
     def _withdraw_question(self) -> None:
         if self._end_question is not None:

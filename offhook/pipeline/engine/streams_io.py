@@ -5,7 +5,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from loguru import logger
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.inference_io import Command, Inference
@@ -19,6 +21,9 @@ from offhook.pipeline.speech.recognizer import (
     StreamOptions,
 )
 from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
+
+if TYPE_CHECKING:
+    from offhook.pipeline.engine.turns_io import TurnJudge
 
 Tell = Callable[[int, Partial | Final], None]
 
@@ -75,6 +80,9 @@ class EngineRecognizer:
         )
         self._streams: dict[int, EngineStream] = {}
         self._opening: set[asyncio.Future[int]] = set()
+        self.turns: TurnJudge | None = None
+        """What answers whether speakers' turns are over, loaded with the engine; None: nothing
+        does."""
         self.engine: StreamingEngine
 
     # --- on the event loop ---
@@ -103,6 +111,8 @@ class EngineRecognizer:
 
     async def close(self) -> None:
         await self.inference.close()
+        if self.turns is not None:
+            await self.turns.close()
 
     def remove(self, number: int) -> None:
         self._streams.pop(number, None)
@@ -127,8 +137,18 @@ class EngineRecognizer:
         def deliver(number: int, event: Partial | Final) -> None:
             self.inference.post((number, event))
 
+        self._load_turns()  # before the engine, which takes the remaining memory
         self.engine = self._load(deliver, self.inference.put)
         return self.engine
+
+    def _load_turns(self) -> None:
+        """Loads what judges turns, or does without: edges have a model of their own."""
+        if self.turns is not None:
+            try:
+                self.turns.load()
+            except (OSError, ValueError, RuntimeError) as error:
+                logger.warning("edges judge by themselves whether turns are over: {}", error)
+                self.turns = None
 
     def _answer(self, future: "asyncio.Future[int]", value: int | EngineError) -> None:
         def answer() -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from annotated_types import Ge
 
@@ -157,6 +157,19 @@ class RecognizerStream(Protocol):
         """Yields the events in order until `close`. Raises EngineError if the engine fails."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class JudgesTurns(Protocol):
+    """A `RecognizerStream` that can also say whether its speaker's turn is over."""
+
+    @property
+    def judges_turns(self) -> bool:
+        """Whether it would answer now: streams come and go between engines that do and do not."""
+
+    async def turn_probability(self) -> float | None:
+        """Returns the probability, 0..1, that the turn ends with the audio fed so far; None if it
+        cannot say. It may take as long as the engine is busy: limit the time and cancel it."""
 
 
 class Recognizer(Protocol):

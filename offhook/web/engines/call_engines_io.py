@@ -63,6 +63,7 @@ class CallEngines:
         for worker in self._auto_workers:
             self._open_auto(worker)
         self._metrics.add_engines(self._in_use)
+        self._metrics.add_turn_answers(turn_detection.answers)
         self._workers = WorkerCollector(recognizer, synthesizer)
         self._metrics.registry.register(self._workers)
         return f"hears with {recognizer.name}, speaks with {synthesizer.name}"

@@ -24,6 +24,7 @@ from offhook.pipeline.conversation.events import (
     TurnLatency,
 )
 from offhook.pipeline.conversation.latency import STAMPS
+from offhook.pipeline.conversation.user_turn_io import TurnAnswerer
 from offhook.pipeline.speech.recognizer import Loss
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import on_malformed_stun
@@ -99,6 +100,23 @@ class LossCollector(Collector):
         family = CounterMetricFamily("offhook_recognizer_losses", text, labels=["how"])
         for how in get_args(Loss):
             family.add_metric([how], sum(losses.get(how, 0) for losses in self.of))
+        yield family
+
+
+class TurnAnswerCollector(Collector):
+    """Who said whether turns were over, collected on each scrape."""
+
+    def __init__(self, answers: Mapping[TurnAnswerer, int]) -> None:
+        self._answers = answers
+
+    def collect(self) -> Iterable[Metric]:
+        text = (
+            "Questions whether a turn was over, by who was asked: the recognizer's engine, the "
+            "edge's model as that was late, or the edge's model alone"
+        )
+        family = CounterMetricFamily("offhook_turn_questions", text, labels=["answered"])
+        for answerer in get_args(TurnAnswerer):
+            family.add_metric([answerer], self._answers.get(answerer, 0))
         yield family
 
 
@@ -311,6 +329,10 @@ class Metrics:
             self._losses = LossCollector()
             self.registry.register(self._losses)
         self._losses.of.append(losses)
+
+    def add_turn_answers(self, answers: Mapping[TurnAnswerer, int]) -> None:
+        """Registers the counters of `TurnDetection.answers`; call it once."""
+        self.registry.register(TurnAnswerCollector(answers))
 
     def add_engines(self, engines: Callable[[], Iterable[EngineInUse]]) -> None:
         """Registers the engines of new calls; call it once."""

@@ -30,6 +30,7 @@ from offhook.pipeline.speech.recognizer import (
     UnsupportedRequest,
 )
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
+from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
 from offhook.web.config.config import Speech
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import admit
@@ -198,6 +199,11 @@ class SpeechServer:
     async def close(self) -> None:
         if self.replies is not None:
             await self.replies.close()
+
+    @property
+    def turns(self) -> TurnQuestions | None:
+        """What answers whether speakers' turns are over; None: nothing does."""
+        return None
 
     def engine_broke(self, error: EngineFailed) -> None:
         """Called when an engine has failed for good."""

@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from loguru import logger
 
 from offhook.pipeline.speech.recognizer import EngineFailed, Progress
+from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
 from offhook.web.config.config import Speech
 from offhook.web.http.access import AccessPolicy, Key, Role
 from offhook.web.http.listening_io import Listen
@@ -182,6 +183,12 @@ class Worker(SpeechServer, Generic[E]):
         used_at = max(self._loaded_at, self.admission.idle_since)
         return 0.0 if self.admission.is_busy else time.monotonic() - used_at
 
+    @property
+    def turns(self) -> TurnQuestions | None:
+        """What answers whether speakers' turns are over; None if nothing does, or not yet."""
+        found: TurnQuestions | None = getattr(self.engine, "turns", None)
+        return found
+
     def engine_broke(self, error: EngineFailed) -> None:
         self.draining = True
         if not self.broken.done():
@@ -198,6 +205,7 @@ class Worker(SpeechServer, Generic[E]):
             "engine": self.of_worker.engine,
             "model": self.of_worker.model,
             "languages": list(getattr(self.engine, "languages", ())),
+            "turns": self.turns is not None,
             "streams": len(self.busy),
             "max_streams": self.max_streams,
             **self.identity(),

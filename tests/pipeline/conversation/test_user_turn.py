@@ -8,12 +8,8 @@ import numpy as np
 from offhook.bench.scripted import ScriptedRecognizer
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
-from offhook.pipeline.conversation.user_turn_io import (
-    MEMORY_S,
-    TurnDetection,
-    UserTurnController,
-)
-from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
+from offhook.pipeline.conversation.user_turn_io import TurnDetection, UserTurnController
+from offhook.pipeline.speech.vad.smart_turn_io import SECONDS, SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 
@@ -52,4 +48,4 @@ async def test_the_sound_of_a_call_that_ended_does_not_wait_for_the_collector() 
         gc.enable()
         await turn_detection.smart_turn.close()
         turn_detection.vad.close()
-    assert in_the_call - after > MEMORY_S * RATE_IN * 2
+    assert in_the_call - after > SECONDS * RATE_IN * 2

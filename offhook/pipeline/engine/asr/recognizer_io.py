@@ -3,6 +3,7 @@
 from offhook.pipeline.engine.asr.loading_io import Loading
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.streams_io import EngineRecognizer
+from offhook.pipeline.engine.turns_io import turn_judge
 from offhook.pipeline.speech.recognizer import Progress
 from offhook.pipeline.speech.streams.languages import NAMES
 
@@ -21,6 +22,7 @@ class Qwen3Recognizer(EngineRecognizer):
         self._loading = self.loading(models, progress)
         names = " + ".join(filter(None, (models.model, models.final_model)))
         super().__init__(f"Qwen3-ASR ({names})", self._loading.load)
+        self.turns = turn_judge(self._loading.device)
 
     @property
     def max_streams(self) -> int | None:

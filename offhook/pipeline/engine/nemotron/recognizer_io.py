@@ -24,6 +24,7 @@ from offhook.pipeline.engine.nemotron.runner import NemotronRunner, Part, chunk_
 from offhook.pipeline.engine.nemotron.utterance import FRAME_MS, LabelText
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.streams_io import EngineOptions, EngineRecognizer, Tell
+from offhook.pipeline.engine.turns_io import turn_judge
 from offhook.pipeline.models import hub_io
 from offhook.pipeline.models.instructions import Instructions
 from offhook.pipeline.models.int8 import instructions
@@ -62,6 +63,7 @@ class NemotronRecognizer(EngineRecognizer):
                 raise EngineError(f"Nemotron has no {name}: leave {value} out")
         self._models = models
         self._device = choose_device(models.device)
+        self.turns = turn_judge(self._device)
         self._int8 = _int8(models.precision, self._device)
         self._bar = Bar(progress, 1)
         self.languages: tuple[str, ...] = ()

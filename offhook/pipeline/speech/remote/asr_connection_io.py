@@ -1,8 +1,11 @@
 """One WebSocket to a recognizer's worker, and the spare ones that are kept at other workers."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
 from typing import Protocol
 
 import aiohttp
@@ -16,6 +19,9 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     RecognitionResult,
     Request,
     ServerMessage,
+    TurnAnswer,
+    TurnQuestion,
+    command_text,
     parse_server,
 )
 from offhook.pipeline.speech.remote.asr_sender import UtteranceSender
@@ -35,9 +41,12 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     message_of,
 )
 from offhook.pipeline.speech.remote.worker_protocol import Draining, Error, ProtocolError
+from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES
 
 SPARES = 2
 """Spare connections, at different workers: one is left whichever worker is lost."""
+MAX_QUESTIONS = 2
+"""Questions about turns that a worker may owe an answer; one that is so late gets no more."""
 REFILL_S = 1.0
 """Pause in s after a spare connection was lost or could not be opened."""
 
@@ -82,6 +91,15 @@ class ConnectionOwner(Protocol):
         """See `pool_io.WorkerStream`."""
 
 
+@dataclass(eq=False)
+class _Question:
+    """Is the turn over at sample `end` of the stream?"""
+
+    number: int
+    end: int
+    answer: "asyncio.Future[float | None]"
+
+
 class AsrConnection:
     """A connection to a loaded worker, until it is lost or closed."""
 
@@ -90,6 +108,7 @@ class AsrConnection:
         workers: Workers,
         client: WorkerClient,
         socket: Socket,
+        ready: Ready,
         options: StreamOptions,
         owner: ConnectionOwner,
         tasks: TaskSet,
@@ -97,7 +116,13 @@ class AsrConnection:
         self.client = client
         self.options = options
         self.owner = owner
+        self.judges_turns = ready.turns
         self.sender = UtteranceSender()
+        self._questions: deque[_Question] = deque()
+        """Those that wait for their audio to be sent."""
+        self._asked: dict[int, _Question] = {}
+        """Those that the worker owes an answer, also for who no longer waits."""
+        self._numbers = count()
         self._workers = workers
         self._socket = socket
         self._news = asyncio.Event()
@@ -116,6 +141,45 @@ class AsrConnection:
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- turns ---
+
+    async def turn_probability(self, end: int) -> float | None:
+        """Returns the probability that the turn is over at sample `end` of the stream; None if the
+        worker cannot say, or the connection ends before it does."""
+        if not self.judges_turns or len(self._asked) >= MAX_QUESTIONS or self._task.done():
+            return None
+        answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
+        question = _Question(next(self._numbers), end, answer)
+        self._questions.append(question)
+        self.wake()
+        try:
+            return await answer
+        finally:
+            if question in self._questions:
+                self._questions.remove(question)
+
+    def _next_question(self) -> str | None:
+        """Returns the next question whose audio has been sent."""
+        while self._questions and self.sender.has_sent(self._questions[0].end):
+            question = self._questions.popleft()
+            at_ms = self.sender.place_ms(question.end, SAMPLES)
+            if at_ms is not None:
+                self._asked[question.number] = question
+                return command_text(TurnQuestion(question.number, at_ms))
+            if not question.answer.done():  # another worker had what was before
+                question.answer.set_result(None)
+        return None
+
+    def _receive_answer(self, message: TurnAnswer) -> None:
+        question = self._asked.pop(message.question, None)
+        if question is not None and not question.answer.done():
+            question.answer.set_result(message.probability)
+
+    def _end_questions(self) -> None:
+        for question in (*self._questions, *self._asked.values()):
+            if not question.answer.done():
+                question.answer.set_result(None)
 
     # --- WorkerStream ---
 
@@ -144,6 +208,7 @@ class AsrConnection:
             self.owner.lose(self, error)
         finally:
             self._workers.leave(self.client, self)
+            self._end_questions()
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             with suppress(*LOST):
@@ -174,6 +239,8 @@ class AsrConnection:
                 message = read(content_of(socket, frame))
                 if isinstance(message, RecognitionResult):
                     self.owner.receive(self, message)
+                elif isinstance(message, TurnAnswer):
+                    self._receive_answer(message)
                 elif isinstance(message, Draining):
                     self._workers.report(self.client, WorkerEvent.DRAINING)
 
@@ -185,7 +252,7 @@ class AsrConnection:
                 if self._to_ping:
                     self._to_ping = False
                     await socket.ping()
-                while (message := self.owner.next_message(self)) is not None:
+                while (message := self._next_message()) is not None:
                     if isinstance(message, bytes):
                         await socket.send_bytes(message)
                     else:
@@ -195,6 +262,10 @@ class AsrConnection:
                         await self._news.wait()
                 except TimeoutError:
                     self._to_ping = True
+
+    def _next_message(self) -> bytes | str | None:
+        message = self.owner.next_message(self)
+        return self._next_question() if message is None else message
 
 
 class AsrConnections:
@@ -226,10 +297,10 @@ class AsrConnections:
                 reached()
             return await ready_of(socket)
 
-        client, socket, _ = await self._connect(options, ready, avoid)
+        connected = await self._connect(options, ready, avoid)
         if options.live and self._workers.several:
             self._keep_spares(options)
-        return self._connection(client, socket, options, owner)
+        return self._connection(*connected, options, owner)
 
     async def test(self, options: StreamOptions) -> str:
         """Opens and closes a connection, and returns the name of the engine. Raises any of
@@ -248,9 +319,14 @@ class AsrConnections:
         return await self._workers.connect(PATH, query, ready, avoid, autoping=False)
 
     def _connection(
-        self, client: WorkerClient, socket: Socket, options: StreamOptions, owner: ConnectionOwner
+        self,
+        client: WorkerClient,
+        socket: Socket,
+        ready: Ready,
+        options: StreamOptions,
+        owner: ConnectionOwner,
     ) -> AsrConnection:
-        return AsrConnection(self._workers, client, socket, options, owner, self._tasks)
+        return AsrConnection(self._workers, client, socket, ready, options, owner, self._tasks)
 
     def acquire(
         self, options: StreamOptions, owner: ConnectionOwner, avoid: Collection[WorkerClient] = ()
@@ -317,12 +393,13 @@ class AsrConnections:
             used = [spare.client for spare in self._spare]
             while len(self._spare) < SPARES and self._workers.has_ready(used):
                 try:
-                    client, socket, _ = await self._connect(options, ready_of, used)
+                    connected = await self._connect(options, ready_of, used)
                 except LOST as error:
                     logger.debug("no spare connection: {}", in_words(error))
                     break
-                used.append(client)
-                self._spare.append(self._connection(client, socket, options, self))
+                spare = self._connection(*connected, options, self)
+                used.append(spare.client)
+                self._spare.append(spare)
             if len(self._spare) < SPARES:
                 self._refill.set()
             await asyncio.sleep(REFILL_S)

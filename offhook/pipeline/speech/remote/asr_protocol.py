@@ -9,6 +9,7 @@
     binary: PCM, 16-bit little-endian mono      {"type": "partial", …}
     {"type": "flush"}                           {"type": "final", …}
     {"type": "cancel"}                          {"type": "draining", "free": 0.0}
+    {"type": "turn", "question": 0, …}          {"type": "turn", "question": 0, …}
     {"type": "close"}                           {"type": "error", "code": …, "message": …}
 
 A stream hears one utterance after another. The first sound begins one; ``flush`` ends it, and its
@@ -18,6 +19,10 @@ of one in progress ends one. Partials and finals carry the number, so an answer 
 when its utterance was cancelled is known as such. ``draining`` says that the server will stop, to
 clients that sent ``Offhook-Accept: draining``: the stream goes on, the next belongs elsewhere. An
 error is the last message of a stream.
+
+A server whose ``ready`` has ``"turns": true`` also answers ``turn``: how likely it is that the
+speaker's turn is over at a place of the stream's audio. Answers come in any order, beside partials
+and finals.
 
 With ``timing``, partials and finals tell how long the newest sound behind them was where, in ms:
 ``"timing": {"buffering_ms": …, "queued_ms": …, "gpu_ms": …, "routed_ms": …, "sent_ms": …}``.
@@ -106,21 +111,38 @@ class Command(Enum):
 
 
 @dataclass(frozen=True)
+class TurnQuestion:
+    """Asks whether the speaker's turn is over."""
+
+    question: Count
+    """A number of the client's choice; the answer has it."""
+    at_ms: Count
+    """The place in ms of the stream's audio, cancelled utterances included; within the last second
+    of what was sent before this."""
+    type: Literal["turn"] = "turn"
+
+
+@dataclass(frozen=True)
 class _Command:
-    type: Command
+    type: Literal["flush", "cancel", "close"]
 
 
-_COMMAND = TypeAdapter(_Command)
+_COMMAND: TypeAdapter[_Command | TurnQuestion] = TypeAdapter(
+    Annotated[_Command | TurnQuestion, Field(discriminator="type")]
+)
 _TO_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
-def command_text(command: Command) -> str:
+def command_text(command: Command | TurnQuestion) -> str:
+    if isinstance(command, TurnQuestion):
+        return json.dumps(vars(command))
     return json.dumps({"type": command.value})
 
 
-def parse_command(text: str) -> Command:
+def parse_command(text: str) -> Command | TurnQuestion:
     """Parses a client's text message. Raises ProtocolError."""
-    return parse_json(_COMMAND, text, "forbid").type
+    message = parse_json(_COMMAND, text, "forbid")
+    return Command(message.type) if isinstance(message, _Command) else message
 
 
 # --- from the server ---
@@ -141,6 +163,8 @@ class Ready:
     version: str = ""
     free: Share = 1.0
     """Free share of the server's streams, 0.0 to 1.0."""
+    turns: bool = False
+    """Whether it answers `TurnQuestion`s."""
     type: Literal["ready"] = "ready"
 
 
@@ -155,12 +179,23 @@ class RecognitionResult:
     stages: Stages | None = None
 
 
-ServerMessage = Ready | RecognitionResult | Draining | Error
+@dataclass(frozen=True)
+class TurnAnswer:
+    """Answers a `TurnQuestion`."""
+
+    question: Count
+    probability: Share | None
+    """Probability that the turn is over; None if the server cannot say: it is too busy, or does not
+    have the audio (any more)."""
+    type: Literal["turn"] = "turn"
+
+
+ServerMessage = Ready | RecognitionResult | TurnAnswer | Draining | Error
 
 
 def server_text(message: ServerMessage) -> str:
     match message:
-        case Ready() | Draining():
+        case Ready() | Draining() | TurnAnswer():
             return json.dumps(vars(message))
         case RecognitionResult(utterance, event):
             kind = type(event).__name__.lower()
@@ -190,8 +225,8 @@ class _Text:
     timing: Stages | None = None
 
 
-_SERVER: TypeAdapter[Ready | _Text | Draining | Error] = TypeAdapter(
-    Annotated[Ready | _Text | Draining | Error, Field(discriminator="type")]
+_SERVER: TypeAdapter[Ready | _Text | TurnAnswer | Draining | Error] = TypeAdapter(
+    Annotated[Ready | _Text | TurnAnswer | Draining | Error, Field(discriminator="type")]
 )
 
 

@@ -34,6 +34,8 @@ class UtteranceSender:
         self._sent: dict[Utterance, SentUtterance] = {}
         """Those without a final."""
         self._count = self._samples = 0
+        self._since = self._until = 0
+        """The newest audio of the stream that was sent without a gap, in samples of the stream."""
         self._to_cancel = False
         """Whether the utterance in progress on the connection must be cancelled."""
 
@@ -67,6 +69,9 @@ class UtteranceSender:
             sent = sent or self._begin(utterance)
             sent.position = position + len(piece) // 2
             self._samples += len(piece) // 2
+            if position != self._until:
+                self._since = position
+            self._until = sent.position
             return piece
         if utterance.state is UtteranceState.FINISHED and not (sent and sent.finish_sent):
             sent = sent or self._begin(utterance)
@@ -80,6 +85,17 @@ class UtteranceSender:
         self._count += 1
         self._by_number[sent.number] = self._sent[utterance] = sent
         return sent
+
+    def place_ms(self, end: int, before: int) -> int | None:
+        """Returns where sample `end` of the stream is in the connection's audio, in ms; None unless
+        so many samples before it were sent, or all that there are, without a gap."""
+        if not self._since <= max(0, end - before) <= end <= self._until:
+            return None
+        return (end + self._samples - self._until) * 1000 // RATE_IN
+
+    def has_sent(self, end: int) -> bool:
+        """Returns whether the stream's audio was sent up to sample `end`."""
+        return self._until >= end
 
     def receive(self, result: RecognitionResult) -> tuple[Utterance, Partial | Final] | None:
         """Returns the utterance and the event with times of the stream; None if it was cancelled in

@@ -136,6 +136,17 @@ class RemoteStream(QueuedStream[Utterance]):
         self._switch_if_idle()
         self.changed()
 
+    @property
+    def judges_turns(self) -> bool:
+        return self._connection is not None and self._connection.judges_turns
+
+    async def turn_probability(self) -> float | None:
+        """Asks the worker whose results are used. None if it changes meanwhile, and until the next
+        one has heard enough itself."""
+        if self._connection is None:
+            return None
+        return await self._connection.turn_probability(self.queue.samples)
+
     def _give_up(self, why: str, lost: Exception, utterances: list[Utterance]) -> None:
         if utterances and not self._options.live:
             words = f"{self._name}: {why}"

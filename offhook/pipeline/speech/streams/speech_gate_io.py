@@ -33,6 +33,7 @@ from offhook.pipeline.speech.streams.utterance_queue import (
     UtteranceQueue,
     UtteranceState,
 )
+from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
 from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
@@ -55,6 +56,12 @@ class GatedRecognizer:
         """Streams that the engine's device follows in real time; None: unknown."""
         most: int | None = getattr(self.engine, "max_streams", None)
         return most
+
+    @property
+    def turns(self) -> TurnQuestions | None:
+        """What answers whether speakers' turns are over; None: nothing does."""
+        found: TurnQuestions | None = getattr(self.engine, "turns", None)
+        return found
 
     async def start(self) -> None:
         await self.engine.start()

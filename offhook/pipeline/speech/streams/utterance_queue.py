@@ -332,6 +332,11 @@ class UtteranceQueue(Generic[U]):
     # --- its state ---
 
     @property
+    def samples(self) -> int:
+        """Samples of the stream so far."""
+        return self._samples
+
+    @property
     def open(self) -> U | None:
         """The utterance to which audio is being added."""
         newest = self._utterances[-1] if self._utterances else None

@@ -4,12 +4,14 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 from aiohttp import web
 
 from offhook.media.pcm import RATE_IN, Pcm
+from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.speech.recognizer import (
     Final,
     Partial,
@@ -23,17 +25,27 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     Ready,
     RecognitionResult,
     Request,
+    TurnAnswer,
+    TurnQuestion,
     parse_command,
     server_text,
 )
-from offhook.pipeline.speech.remote.worker_protocol import ErrorCode, samples_of
+from offhook.pipeline.speech.remote.worker_protocol import ErrorCode, ProtocolError, samples_of
 from offhook.pipeline.speech.streams import utterance_queue
+from offhook.pipeline.speech.streams.recent_audio import RecentAudio
 from offhook.pipeline.speech.streams.utterance_queue import Utterance, UtteranceQueue
 from offhook.pipeline.speech.timing import Stages
+from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES, TurnQuestions
 from offhook.web.speech_api.sockets.engine_use_io import EngineUse
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 from offhook.web.speech_api.sockets.stream_host_io import StreamHost
 from offhook.web.speech_api.sockets.worker_stream_io import Refused, WorkerStream
+
+MAX_QUESTIONS = 4
+"""Questions about turns that a stream may have open: of those that wait the newest replaces the
+others, which are answered at once, so that only a client that reads no answers has more. Nothing
+more is read from it then."""
+MS = RATE_IN // 1000
 
 
 class ClientUtterance(Utterance):
@@ -164,15 +176,30 @@ class AsrStream(LiveStream):
         self._request = request
         self._observe = observe
         self._resampler = InputResampler(request.rate)
+        self._recent = RecentAudio() if request.options.live else None
+        """For questions about turns; None if none will be answered."""
+        self._turns: TurnQuestions | None = None
+        self._questions = TaskSet()
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            await self._questions.close()
 
     async def receive_bytes(self, data: bytes) -> None:
         if len(data) > MAX_AUDIO_BYTES:
             words = f"{len(data)} bytes of audio in one message, not at most {MAX_AUDIO_BYTES}"
             raise Refused(ErrorCode.TOO_LONG, words)
-        self.recognition.feed(self._resampler.process(samples_of(data)))
+        pcm = self._resampler.process(samples_of(data))
+        if self._recent is not None:
+            self._recent.add(pcm)
+        self.recognition.feed(pcm)
 
     def receive_text(self, text: str) -> bool:
         match parse_command(text):
+            case TurnQuestion() as question:
+                self._receive_question(question)
             case Command.FLUSH:
                 self._resampler.reset()
                 self.recognition.flush()
@@ -187,13 +214,45 @@ class AsrStream(LiveStream):
         options = self._request.options
         await self.open(replace(options, timing=options.timing or self._observe is not None))
         host = self.host
+        self._turns = host.turns if self._recent is not None else None
+        if self._turns is None:
+            self._recent = None
         ready = Ready(host.engine, host.model, self._request.rate, **host.identity())
-        await self.send(server_text(ready))
+        await self.send(server_text(replace(ready, turns=self._turns is not None)))
         self._draining_text = host.draining_text
         if host.server.draining:
             self.announce_drain()
         async for number, event in self.recognition.events():
             await self.send(server_text(RecognitionResult(number, event, self._stages(event))))
+
+    # --- turns ---
+
+    async def wait_for_room(self) -> None:
+        await super().wait_for_room()
+        while len(self._questions) >= MAX_QUESTIONS:
+            await asyncio.wait(self._questions, return_when=asyncio.FIRST_COMPLETED)
+
+    def _receive_question(self, question: TurnQuestion) -> None:
+        """Raises ProtocolError."""
+        if self._turns is None:
+            raise ProtocolError("turn is for streams whose ready has turns: true")
+        answering = self._answer(question, self._turns, self._audio_of(question), time.monotonic())
+        self._questions.spawn(answering, "turn?")
+
+    def _audio_of(self, question: TurnQuestion) -> Pcm:
+        """Returns the audio before the place of the question; nothing if that is not near the
+        newest."""
+        assert self._recent is not None
+        at, newest = question.at_ms * MS, self._recent.end
+        return self._recent.slice(at - SAMPLES if newest - RATE_IN <= at <= newest else at, at)
+
+    async def _answer(
+        self, question: TurnQuestion, turns: TurnQuestions, pcm: Pcm, asked_at: float
+    ) -> None:
+        probability = await turns.probability(pcm, self) if len(pcm) else None
+        self.host.turn_judged(time.monotonic() - asked_at, probability is not None)
+        with suppress(ConnectionError):  # the receiving side detects it, too
+            await self.send(server_text(TurnAnswer(question.question, probability)))
 
     def _stages(self, event: Partial | Final) -> Stages | None:
         """Returns the stages of an event sent now; None if the client does not request them."""

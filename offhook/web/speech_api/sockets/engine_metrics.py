@@ -115,6 +115,17 @@ class AsrMetrics(WorkerMetrics):
             buckets=STAGE_BUCKETS,
             registry=self.registry,
         )
+        self.turn = Histogram(
+            "offhook_asr_turn_seconds",
+            "From the question whether a turn is over to its answer",
+            buckets=STAGE_BUCKETS,
+            registry=self.registry,
+        )
+        self.turns_unanswered = Counter(
+            "offhook_asr_turns_unanswered_total",
+            "Questions whether a turn is over that were not answered, for want of audio or of time",
+            registry=self.registry,
+        )
         self._stages = {f"{stage}_ms": stages.labels(stage) for stage in STAGES}
         self._numbers = counter()
 

@@ -16,6 +16,9 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     Ready,
     RecognitionResult,
     Request,
+    ServerMessage,
+    TurnAnswer,
+    TurnQuestion,
     command_text,
     parse_command,
     parse_server,
@@ -60,7 +63,9 @@ SERVER_MESSAGES = st.one_of(
         id=st.text(),
         version=st.text(),
         free=st.floats(0, 1),
+        turns=st.booleans(),
     ),
+    st.builds(TurnAnswer, COUNTS, st.none() | st.floats(0, 1)),
     st.builds(Draining, st.floats(0, 1)),
     st.builds(RecognitionResult, COUNTS, partials(), STAGES),
     st.builds(RecognitionResult, COUNTS, FINALS, STAGES),
@@ -78,14 +83,12 @@ FIELDS = (
 
 
 @given(SERVER_MESSAGES)
-def test_what_a_server_says_is_read_as_it_was_meant(
-    message: Ready | RecognitionResult | Draining | Error,
-) -> None:
+def test_what_a_server_says_is_read_as_it_was_meant(message: ServerMessage) -> None:
     assert parse_server(server_text(message)) == message
 
 
-@pytest.mark.parametrize("command", list(Command))
-def test_what_a_client_says_is_read_as_it_was_meant(command: Command) -> None:
+@pytest.mark.parametrize("command", [*Command, TurnQuestion(3, 2500)])
+def test_what_a_client_says_is_read_as_it_was_meant(command: Command | TurnQuestion) -> None:
     assert parse_command(command_text(command)) == command
 
 
@@ -130,7 +133,8 @@ def test_a_query_that_cannot_be_served_says_why(query: dict[str, str], says: str
     [
         ("flush", "not JSON"),
         ("[]", "is not an object"),
-        ('{"type": "finish"}', "type is 'finish', not one of flush, cancel, close"),
+        ('{"type": "finish"}', "type is 'finish', not one of flush, cancel, close, turn"),
+        ('{"type": "turn", "question": 0, "at_ms": -1}', "at_ms is not greater than or equal to 0"),
         ('{"type": ["flush"]}', "not one of"),
         ('{"type": "flush", "now": 1}', "has no field 'now'"),
         ("[" * 100_000, "not JSON"),
@@ -151,7 +155,7 @@ def test_a_command_that_is_none_says_why(text: str, says: str) -> None:
         ({"utterance": "0"}, "utterance is not a valid integer"),
         ({"words": [1]}, "words.0 is not an object"),
         ({"words": [{"text": "a"}]}, "words.0.start_ms: Field required"),
-        ({"type": "finale"}, "not one of ready, partial, final, draining, error"),
+        ({"type": "finale"}, "not one of ready, partial, final, turn, draining, error"),
         ({"type": "partial", "stable_chars": 3}, "stable_chars is not within the text"),
         ({"type": "error", "code": "bad"}, "code is not 'bad_request', 'too_long'"),
         ({"timing": 5}, "timing is not an object"),

@@ -75,6 +75,36 @@ def test_a_cancelled_utterance_is_cancelled_where_it_is_in_progress() -> None:
     assert first.receive(RecognitionResult(0, Partial("late", 0, 0))) is None
 
 
+def test_a_place_is_where_the_connection_has_it_without_a_gap() -> None:
+    queue, first, second = queue_of(), UtteranceSender(), UtteranceSender()
+    queue.feed(np.zeros(SECOND, np.int16), 0.0)
+    queue.finish(0.0)
+    sent_by(first, queue)
+    assert first.place_ms(SECOND, 8 * SECOND) == 1000
+    assert first.place_ms(SECOND + 1, SECOND) is None
+    (utterance,) = queue
+    queue.receive(utterance, Final("one", 1000))
+    first.complete(utterance)
+    queue.feed(np.zeros(SECOND, np.int16), 0.0)
+    sent_by(first, queue)
+    sent_by(second, queue)
+    assert first.place_ms(2 * SECOND, 8 * SECOND) == 2000
+    assert second.place_ms(2 * SECOND, SECOND) == 1000
+    assert second.place_ms(2 * SECOND, SECOND + 1) is None
+    assert first.has_sent(2 * SECOND)
+    # An utterance that nobody was sent is a gap.
+    cancelled = queue.cancel()
+    assert cancelled is not None
+    first.withdraw(cancelled)
+    queue.feed(np.zeros(SECOND, np.int16), 0.0)
+    queue.cancel()
+    queue.feed(np.zeros(SECOND, np.int16), 0.0)
+    assert not first.has_sent(4 * SECOND)
+    sent_by(first, queue)
+    assert first.place_ms(4 * SECOND, 2 * SECOND) is None
+    assert first.place_ms(4 * SECOND, SECOND) == 3000
+
+
 STEPS = st.one_of(st.integers(1, 3 * SECOND), st.sampled_from(["finish", "cancel", "a", "b"]))
 
 
