@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import chain
 from math import ceil
 from time import monotonic
+from typing import Protocol
 
 import numpy as np
 from loguru import logger
@@ -37,6 +38,18 @@ LATENESS_MIN_TICKS = 200
 """Ticks needed before lateness percentiles are reported; they cover the last ten seconds."""
 
 
+class PacketSource(Protocol):
+    """A socket of many legs, which need not be read before a tick: to wake up for each packet costs
+    more than the packet."""
+
+    def follow(self, clocked: bool) -> None:
+        """From now on `read` is called before each tick; False: no longer, the event loop must read
+        packets as they come."""
+
+    def read(self) -> None:
+        """Hand the packets that have arrived to their legs, with the time at which they did."""
+
+
 class PacketClock:
     """Ticks every leg each 20 ms. `now` returns monotonic seconds. The event loop's time would not
     do: uvloop rounds it to whole milliseconds, too coarse for jitter and for the next tick."""
@@ -54,6 +67,12 @@ class PacketClock:
         self.skipped_ticks = 0
         self.after: Callable[[], None] = lambda: None
         """Called every 20 ms after all legs have ticked, for work batched over many calls."""
+        self._sources: list[PacketSource] = []
+
+    def add_source(self, source: PacketSource) -> None:
+        """Read this source before each tick from now on, while the clock runs."""
+        self._sources.append(source)
+        source.follow(self._handle is not None)
 
     def add(self, leg: Leg) -> None:
         """Tick this leg from the next phase on. The clock runs while it has legs."""
@@ -61,6 +80,8 @@ class PacketClock:
         if self._handle is None:
             self._due = self._now() + PHASE_S
             self._schedule()
+            for source in self._sources:
+                source.follow(True)
 
     def remove(self, leg: Leg) -> None:
         for phase in self._phases:
@@ -71,6 +92,8 @@ class PacketClock:
             self._handle = None
             self._ticks = 0
             self._recent.clear()
+            for source in self._sources:
+                source.follow(False)
 
     def recent_lateness_ms(self) -> float:
         """99th percentile of lateness in ms over the last moments, a stall counted once; 0 until
@@ -105,6 +128,13 @@ class PacketClock:
             except Exception:
                 self._fail(leg)
 
+    def _read_sources(self) -> None:
+        for source in self._sources:
+            try:
+                source.read()
+            except Exception:
+                logger.exception("a packet failed")
+
     def _fail(self, leg: Leg) -> None:
         """Drop a leg that raised, so that its failure does not stop the packets of the others."""
         logger.exception("{}: leg failed", leg.call_id)
@@ -136,6 +166,7 @@ class PacketClock:
         """Run the missed ticks once the event loop has read the packets that came in the meantime,
         after so many rounds or at the time `until`. Without these packets jitter buffers would run
         empty, and a caller's word be cut in two."""
+        self._read_sources()
         if rounds and self._now() < until:
             self._handle = asyncio.get_running_loop().call_soon(self._read, rounds - 1, until)
             return
@@ -152,6 +183,7 @@ class PacketClock:
         while self._due <= now:
             self._lateness[self._ticks % LATENESS_WINDOW_TICKS] = now - self._due
             self._ticks += 1
+            self._read_sources()
             self._tick(self._phases[self._phase], self._due, now)
             self._phase = (self._phase + 1) % PHASES
             if self._phase == 0:

@@ -298,6 +298,78 @@ def test_work_for_many_legs_is_done_once_in_20_ms(loop):
     assert len(runs) == pytest.approx(10, abs=1)
 
 
+class Source:
+    """Writes down what the clock asks of it, and fails while `error` is set."""
+
+    def __init__(self):
+        self.followed, self.reads, self.error = [], 0, None
+
+    def follow(self, clocked):
+        self.followed.append(clocked)
+
+    def read(self):
+        self.reads += 1
+        if self.error is not None:
+            raise self.error
+
+
+def test_a_source_is_read_before_each_tick_while_the_clock_runs(loop):
+    clock, source = PacketClock(now=lambda: loop.now), Source()
+    clock.add_source(source)
+    loop.run(1.0)
+    assert (source.followed, source.reads) == ([False], 0)
+    leg, read = SilentLeg(), []
+    leg.listen(lambda heard, said, now: read.append(source.reads))
+    clock.add(leg)
+    loop.run(1.0)
+    assert source.followed == [False, True]
+    assert source.reads == pytest.approx(1.0 / PHASE_S, abs=1)
+    steps = {later - earlier for earlier, later in pairwise(read)}
+    assert steps == {PHASES}
+    clock.remove(leg)
+    reads = source.reads
+    loop.run(1.0)
+    assert (source.followed, source.reads) == ([False, True, False], reads)
+
+
+def test_what_waits_at_a_source_in_a_stall_is_read_before_the_ticks_that_were_missed(loop):
+    clock, legs = clocked(loop, 100)
+    source, unread = Source(), 0
+
+    def read():
+        nonlocal unread
+        unread = max(0, unread - 16 * DRAIN_DATAGRAMS)
+
+    source.read = read
+    clock.add_source(source)
+    loop.run(0.5)
+    unread = len(legs) * round(3.0 / TICK)
+    left = []
+    legs[0].listen(lambda heard, said, now: left.append(unread))
+    loop.stall(3.0)
+    assert left
+    assert not any(left)
+
+
+def test_a_source_added_while_the_clock_runs_is_read(loop):
+    clock, _ = clocked(loop, 1)
+    source = Source()
+    clock.add_source(source)
+    loop.run(0.1)
+    assert source.followed == [True]
+    assert source.reads in (9, 10)
+
+
+def test_a_source_that_fails_does_not_stop_the_clock(loop, caplog):
+    clock, legs = clocked(loop, 1)
+    source = Source()
+    source.error = ZeroDivisionError("packet")
+    clock.add_source(source)
+    loop.run(0.5)
+    assert legs[0].ticks in (24, 25)
+    assert "packet" in caplog.text
+
+
 async def test_on_a_real_loop_the_ticks_are_on_time():
     clock, legs = filled(PacketClock(), 3)
     start = asyncio.get_running_loop().time()

@@ -3,9 +3,11 @@
 import asyncio
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +31,7 @@ from tests.media.native import test_packets
 from tests.media.native.paths import Twins, both, needs_compiled
 from tests.media.native.test_opus import OPUS, FarEnd, said
 from tests.media.native.test_packets import TICK_S, state
+from tests.support.ice import until
 
 pytestmark = needs_compiled
 
@@ -296,6 +299,53 @@ async def test_a_flood_is_read_in_pieces() -> None:
             assert port.twins.compiled.legs[0]._receiver.stats.received == read
 
 
+async def test_what_waited_for_a_tick_has_arrived_when_it_did() -> None:
+    """RTP and RTCP; and so has what did not wait."""
+    with opened() as port:
+        caller, edge = port.callers[0], port.twins.compiled
+        leg = edge.legs[0]
+        arrived: list[float] = []
+        report = caller.keys.protect_rtcp(SENDER_REPORT)
+        for data in (caller.sound(1), caller.sound(2), report, caller.sound(3)):
+            port.send(caller, data)
+            time.sleep(0.03)  # noqa: ASYNC251 -- for it to wait
+        receive_rtp, receive_rtcp = leg.receive_rtp, leg.receive_rtcp
+        leg.receive_rtp = lambda data, now: (arrived.append(now), receive_rtp(data, now))  # type: ignore[method-assign,assignment]
+        leg.receive_rtcp = lambda data, now: (arrived.append(now), receive_rtcp(data, now))  # type: ignore[method-assign,assignment]
+        edge.udp.read()
+        assert len(arrived) == 4
+        assert arrived[-1] <= port.now - 0.03
+        assert all(later - earlier >= 0.03 for earlier, later in pairwise(arrived))
+        port.send(caller, caller.sound(4))
+        edge.udp._drain()
+        assert arrived[4] == port.now
+
+
+async def test_a_tick_reads_what_is_there_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port_io, "TICK_DRAINS", 2)
+    with opened() as port:
+        caller, edge = port.callers[0], port.twins.compiled
+        for sent, read in ((DRAIN_DATAGRAMS + 5, DRAIN_DATAGRAMS + 5), (200, 2 * DRAIN_DATAGRAMS)):
+            before = edge.legs[0]._receiver.stats.received
+            for i in range(sent):
+                port.send(caller, caller.sound(i))
+            edge.udp.read()
+            assert edge.legs[0]._receiver.stats.received - before == read
+
+
+async def test_the_event_loop_reads_while_no_clock_does() -> None:
+    with opened() as port:
+        caller, edge = port.callers[0], port.twins.compiled
+        edge.udp.follow(True)
+        for i in range(3):
+            port.send(caller, caller.sound(i))
+        await asyncio.sleep(0.05)
+        assert edge.legs[0]._receiver.stats.received == 0
+        assert port.twins.python.legs[0]._receiver.stats.received == 3
+        edge.udp.follow(False)
+        await until(lambda: edge.legs[0]._receiver.stats.received == 3)
+
+
 async def test_who_fails_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first error is raised once all that was read has gone where it belongs."""
     unraisable: list[Any] = []
@@ -349,7 +399,7 @@ def test_packets_are_protected_the_same(packets: list[Any], profile: int) -> Non
 def test_another_libsrtp_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(srtp, "_SIGNATURE", "int(*)(void)")
     assert srtp._address("srtp_protect") == 0
-    monkeypatch.setattr(srtp, "_UNPROTECT", 0)
+    monkeypatch.setattr(srtp, "_FUNCTIONS", (1, 2, 0))
     assert srtp.compiled(session(pylibsrtp.Policy.SSRC_ANY_INBOUND)) is None
     monkeypatch.setattr(srtp, "_ffi", None)
     assert srtp._address("srtp_protect") == 0

@@ -121,6 +121,7 @@ async def calls(
 ) -> AsyncIterator[list[Caller]]:
     """So many connected calls, each with our clock."""
     clock = PacketClock()
+    clock.add_source(port)
     callers = [Caller(PeerLeg(f"callee {n}", ice_port=port)) for n in range(number)]
     try:
         await asyncio.gather(*(caller.call(change) for caller in callers))

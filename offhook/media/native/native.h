@@ -193,6 +193,7 @@ typedef struct {
     void *srtp;
     int (*protect_rtp)(void *, void *, int *);
     int (*unprotect_rtp)(void *, void *, int *);
+    int (*unprotect_rtcp)(void *, void *, int *);
 } Srtp;
 
 /* A new numpy array of int16, and its samples. NULL with an exception set. */

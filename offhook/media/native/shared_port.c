@@ -1,12 +1,16 @@
 /* The reader of the UDP port that WebRTC calls share: port_io.py's, of demultiplexer.py the way of
-   what is no STUN from an address that an agent has learned, and of peer_io.py RTP. */
+   what is no STUN from an address that an agent has learned, and of peer_io.py RTP and RTCP. */
 
 #define _GNU_SOURCE /* recvmmsg */
 #include "native.h"
 
+#include <time.h>
+
+#define MAX_WAIT_S 60.0 /* longer, and the clock was set */
+
 PyTypeObject *inbound_type;
 
-/* --- a leg's RTP --- */
+/* --- a leg's RTP and RTCP --- */
 
 typedef struct {
     PyObject_HEAD
@@ -14,8 +18,12 @@ typedef struct {
     Srtp *srtp;
 } Inbound;
 
-static bool is_rtp(const uint8_t *data, Py_ssize_t size) {
-    return size > 1 && 127 < data[0] && data[0] < 192 && (data[1] < 192 || data[1] > 223);
+static bool is_media(const uint8_t *data, Py_ssize_t size) {
+    return size > 1 && 127 < data[0] && data[0] < 192;
+}
+
+static bool is_rtcp(const uint8_t *data) {
+    return 192 <= data[1] && data[1] <= 223;
 }
 
 static int count_failure(PyObject *leg) {
@@ -30,37 +38,40 @@ static int count_failure(PyObject *leg) {
     return set;
 }
 
-/* Hands over a packet unprotected. */
-static int receive_rtp(PyObject *leg, const uint8_t *data, int size, PyObject *now, double at) {
-    if (attribute_is(leg, "receiving", Py_True)) {
-        PyObject *receiver = PyObject_GetAttrString(leg, "_receiver");
-        int accepted = 0;
-        if (receiver != NULL && PyObject_TypeCheck(receiver, receiver_type))
-            accepted = receiver_accept(receiver, data, size, at);
-        Py_XDECREF(receiver);
-        if (accepted == 1)
-            return PyObject_SetAttrString(leg, "last_packet_at", now);
-    }
-    if (PyErr_Occurred())
-        return -1;
+/* Has Python receive what is unprotected. */
+static int call(PyObject *leg, const char *method, const uint8_t *data, int size, PyObject *now) {
     PyObject *packet = PyBytes_FromStringAndSize((const char *)data, size);
-    PyObject *done =
-        packet == NULL ? NULL : PyObject_CallMethod(leg, "receive_rtp", "OO", packet, now);
+    PyObject *done = packet == NULL ? NULL : PyObject_CallMethod(leg, method, "OO", packet, now);
     Py_XDECREF(packet);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }
 
+static int receive_rtp(PyObject *leg, const uint8_t *data, int size, PyObject *now) {
+    if (attribute_is(leg, "receiving", Py_True)) {
+        PyObject *receiver = PyObject_GetAttrString(leg, "_receiver");
+        int accepted = 0;
+        if (receiver != NULL && PyObject_TypeCheck(receiver, receiver_type))
+            accepted = receiver_accept(receiver, data, size, PyFloat_AsDouble(now));
+        Py_XDECREF(receiver);
+        if (accepted == 1)
+            return PyObject_SetAttrString(leg, "last_packet_at", now);
+    }
+    return PyErr_Occurred() ? -1 : call(leg, "receive_rtp", data, size, now);
+}
+
 /* 1: done; 0: Python must look at it; -1 with an exception set. */
-static int inbound_receive(Inbound *inbound, uint8_t *data, Py_ssize_t size, PyObject *now,
-                           double at) {
+static int inbound_receive(Inbound *inbound, uint8_t *data, Py_ssize_t size, PyObject *now) {
     Srtp *srtp = inbound->srtp;
-    if (srtp == NULL || srtp->session == NULL || !is_rtp(data, size) || size > SRTP_BYTES)
+    if (srtp == NULL || srtp->session == NULL || size > SRTP_BYTES)
         return 0;
-    int length = (int)size;
-    int failed = srtp->unprotect_rtp(srtp->srtp, data, &length)
-                     ? count_failure(inbound->leg)
-                     : receive_rtp(inbound->leg, data, length, now, at);
+    bool rtcp = is_rtcp(data);
+    int length = (int)size, failed;
+    if ((rtcp ? srtp->unprotect_rtcp : srtp->unprotect_rtp)(srtp->srtp, data, &length))
+        failed = count_failure(inbound->leg);
+    else
+        failed = rtcp ? call(inbound->leg, "receive_rtcp", data, length, now)
+                      : receive_rtp(inbound->leg, data, length, now);
     return failed ? -1 : 1;
 }
 
@@ -108,15 +119,37 @@ PyType_Spec inbound_spec = {"offhook.media.native._native.Inbound", sizeof(Inbou
 
 /* --- the port --- */
 
+typedef union {
+    struct cmsghdr header; /* aligns it */
+    char room[CMSG_SPACE(sizeof(struct timespec))];
+} Control;
+
 typedef struct {
     PyObject_HEAD
     int fd;
     PyObject *paths, *receive;
+    Control controls[DRAIN_DATAGRAMS];
     struct mmsghdr messages[DRAIN_DATAGRAMS];
     struct iovec places[DRAIN_DATAGRAMS];
     struct sockaddr_in6 sources[DRAIN_DATAGRAMS]; /* or IPv4 addresses */
     uint8_t (*datagrams)[DATAGRAM_BYTES];
 } SharedPort;
+
+static double seconds(const struct timespec *time) {
+    return (double)time->tv_sec + (double)time->tv_nsec / 1e9;
+}
+
+/* How long a datagram has waited to be read, by the kernel's clock; 0 if that was set meanwhile. */
+static double waited(struct msghdr *header, const struct timespec *now) {
+    struct cmsghdr *control = CMSG_FIRSTHDR(header);
+    struct timespec arrived;
+    if (control == NULL || control->cmsg_level != SOL_SOCKET ||
+        control->cmsg_type != SCM_TIMESTAMPNS || control->cmsg_len < CMSG_LEN(sizeof arrived))
+        return 0;
+    memcpy(&arrived, CMSG_DATA(control), sizeof arrived);
+    double wait = seconds(now) - seconds(&arrived);
+    return 0 < wait && wait < MAX_WAIT_S ? wait : 0;
+}
 
 /* What the agent that has learned an address does with RTP in C; NULL if there is none. */
 static PyObject *inbound_of(PyObject *paths, PyObject *remote) {
@@ -131,7 +164,7 @@ static PyObject *inbound_of(PyObject *paths, PyObject *remote) {
     return NULL;
 }
 
-static int deliver(SharedPort *port, int number, PyObject *now, double at) {
+static int deliver(SharedPort *port, int number, PyObject *now) {
     struct msghdr *header = &port->messages[number].msg_hdr;
     uint8_t *data = port->datagrams[number];
     Py_ssize_t size = port->messages[number].msg_len;
@@ -139,10 +172,10 @@ static int deliver(SharedPort *port, int number, PyObject *now, double at) {
     if (remote == NULL)
         return -1;
     int taken = 0;
-    if (is_rtp(data, size)) {
+    if (is_media(data, size)) {
         PyObject *inbound = inbound_of(port->paths, remote);
         if (inbound != NULL)
-            taken = inbound_receive((Inbound *)inbound, data, size, now, at);
+            taken = inbound_receive((Inbound *)inbound, data, size, now);
         else if (PyErr_Occurred())
             taken = -1;
         Py_XDECREF(inbound);
@@ -160,21 +193,33 @@ static int deliver(SharedPort *port, int number, PyObject *now, double at) {
     return taken;
 }
 
-static PyObject *method_read(PyObject *self, PyObject *now) {
+static PyObject *method_read(PyObject *self, PyObject *const *args, Py_ssize_t given) {
     SharedPort *port = (SharedPort *)self;
-    double at = PyFloat_AsDouble(now);
-    if (at == -1 && PyErr_Occurred())
+    if (given != 2 || !PyFloat_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "read(now, waited)");
         return NULL;
+    }
     if (port->paths == NULL) {
         PyErr_SetString(PyExc_ValueError, "not initialised");
         return NULL;
     }
-    for (int i = 0; i < DRAIN_DATAGRAMS; i++)
+    double now = PyFloat_AsDouble(args[0]);
+    struct timespec clock;
+    clock_gettime(CLOCK_REALTIME, &clock); /* the one of SO_TIMESTAMPNS */
+    for (int i = 0; i < DRAIN_DATAGRAMS; i++) {
         port->messages[i].msg_hdr.msg_namelen = sizeof port->sources[i];
+        port->messages[i].msg_hdr.msg_controllen = sizeof port->controls[i];
+    }
     int count = recvmmsg(port->fd, port->messages, DRAIN_DATAGRAMS, MSG_DONTWAIT, NULL);
     PyObject *type = NULL, *value = NULL, *trace = NULL;
     for (int i = 0; i < count; i++) { /* of all: those behind one that fails are others' */
-        if (deliver(port, i, now, at) == 1)
+        PyObject *arrived =
+            args[1] == Py_True
+                ? PyFloat_FromDouble(now - waited(&port->messages[i].msg_hdr, &clock))
+                : Py_NewRef(args[0]);
+        int done = arrived == NULL ? -1 : deliver(port, i, arrived);
+        Py_XDECREF(arrived);
+        if (done == 1)
             continue;
         if (type == NULL)
             PyErr_Fetch(&type, &value, &trace);
@@ -182,7 +227,7 @@ static PyObject *method_read(PyObject *self, PyObject *now) {
             PyErr_WriteUnraisable(self);
     }
     if (type == NULL)
-        Py_RETURN_NONE;
+        return PyLong_FromLong(count > 0 ? count : 0);
     PyErr_Restore(type, value, trace);
     return NULL;
 }
@@ -209,7 +254,10 @@ static int port_init(PyObject *self, PyObject *args, PyObject *keywords) {
         header->msg_name = &port->sources[i];
         header->msg_iov = &port->places[i];
         header->msg_iovlen = 1;
+        header->msg_control = &port->controls[i];
     }
+    int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
     port->fd = fd;
     replace(&port->paths, Py_NewRef(paths));
     replace(&port->receive, Py_NewRef(receive));
@@ -237,7 +285,8 @@ static void port_dealloc(PyObject *self) {
 }
 
 static PyMethodDef methods[] = {
-    {"read", method_read, METH_O, "Read the datagrams that have arrived, at most DRAIN_DATAGRAMS."},
+    {"read", METHOD(method_read), METH_FASTCALL,
+     "Read what has arrived, at most DRAIN_DATAGRAMS; returns how many."},
     {NULL},
 };
 

@@ -8,17 +8,19 @@ PyTypeObject *srtp_type;
 
 static int srtp_init(PyObject *self, PyObject *args, PyObject *keywords) {
     Srtp *srtp = (Srtp *)self;
-    PyObject *session, *state, *protect, *unprotect;
-    static char *names[] = {"session", "state", "protect", "unprotect", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOO", names, &session, &state, &protect,
-                                     &unprotect))
+    PyObject *session, *state, *protect, *unprotect, *unprotect_rtcp;
+    static char *names[] = {"session", "state", "protect", "unprotect", "unprotect_rtcp", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOOOO", names, &session, &state, &protect,
+                                     &unprotect, &unprotect_rtcp))
         return -1;
-    void *pointers[] = {pointer_of(state), pointer_of(protect), pointer_of(unprotect)};
+    void *pointers[] = {pointer_of(state), pointer_of(protect), pointer_of(unprotect),
+                        pointer_of(unprotect_rtcp)};
     if (PyErr_Occurred())
         return -1;
     srtp->srtp = pointers[0];
     *(void **)&srtp->protect_rtp = pointers[1];
     *(void **)&srtp->unprotect_rtp = pointers[2];
+    *(void **)&srtp->unprotect_rtcp = pointers[3];
     replace(&srtp->session, Py_NewRef(session));
     return 0;
 }

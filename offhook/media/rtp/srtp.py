@@ -24,16 +24,15 @@ def _address(name: str) -> int:
     return int(_ffi.cast("intptr_t", function))
 
 
-_PROTECT, _UNPROTECT = _address("srtp_protect"), _address("srtp_unprotect")
+_FUNCTIONS = tuple(map(_address, ("srtp_protect", "srtp_unprotect", "srtp_unprotect_rtcp")))
 
 
 def compiled(session: pylibsrtp.Session) -> "native.Srtp | None":
-    """Return what does to RTP as the session does, and counts with it; None if that is left to
-    Python."""
-    if not (native.used and _PROTECT and _UNPROTECT):
+    """Return what does as the session does, and counts with it; None if that is left to Python."""
+    if not (native.used and all(_FUNCTIONS)):
         return None
     state: Any = session
-    return native.Srtp(session, int(_ffi.cast("intptr_t", state._srtp[0])), _PROTECT, _UNPROTECT)
+    return native.Srtp(session, int(_ffi.cast("intptr_t", state._srtp[0])), *_FUNCTIONS)
 
 
 class Protector:

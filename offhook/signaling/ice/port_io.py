@@ -22,6 +22,9 @@ grants twice as much, for its own accounting, of which a packet takes 0.8 to 1.3
 most net.core.rmem_max."""
 MAX_DATAGRAM_BYTES = 2048
 """Longer ones are cut, and then fail authentication. Paths carry at most 1500."""
+TICK_DRAINS = 16
+"""As many times that are read at a tick: 1024 datagrams, the packets of 2000 calls. What a flood
+sends beyond that waits in the kernel, which drops what it has no room for."""
 _TCP_PRIORITY = (90 << 24) + (((4 << 13) + (1 << 13) - 1) << 8) + 255
 """Below every UDP candidate that we offer; 4 is the direction preference of passive host candidates
 (RFC 6544 §4.2)."""
@@ -54,10 +57,30 @@ class UdpSocket:
             )
         asyncio.get_running_loop().add_reader(self._socket, self._drain)
 
+    def follow(self, clocked: bool) -> None:
+        """As `PacketSource` has it. In Python the event loop always reads: it does not know when a
+        datagram has arrived."""
+        if self._compiled is None:
+            return
+        loop = asyncio.get_running_loop()
+        if clocked:
+            loop.remove_reader(self._socket)
+        else:
+            loop.add_reader(self._socket, self._drain)
+
+    def read(self) -> None:
+        """As `PacketSource` has it."""
+        if self._compiled is None:
+            return
+        now = monotonic()
+        for _ in range(TICK_DRAINS):
+            if self._compiled.read(now, True) < DRAIN_DATAGRAMS:
+                break
+
     def _drain(self) -> None:
         now = monotonic()
         if self._compiled is not None:
-            self._compiled.read(now)
+            self._compiled.read(now, False)
             return
         receive, recvfrom = self.local.receive, self._socket.recvfrom
         for _ in range(DRAIN_DATAGRAMS):
@@ -118,6 +141,16 @@ class IcePort:
             if error.errno == errno.EADDRINUSE:
                 raise OSError(error.errno, f"{address} port {self.port}/tcp is in use") from error
             logger.info("no ICE-TCP on {}: {}", address, error.strerror)
+
+    def follow(self, clocked: bool) -> None:
+        """As `PacketSource` has it."""
+        for udp in self.sockets.values():
+            udp.follow(clocked)
+
+    def read(self) -> None:
+        """As `PacketSource` has it."""
+        for udp in self.sockets.values():
+            udp.read()
 
     def candidates(self) -> list[tuple[UdpSocket, Candidate]]:
         """Returns the UDP sockets and how each is offered, IPv4 first."""

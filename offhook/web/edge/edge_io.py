@@ -190,6 +190,7 @@ class Edge:
             use_addresses(["127.0.0.1", "::1", *get_host_addresses(True, True)])
         if config.webrtc.port:
             self.ice_port = await self._open_ice_port(config.webrtc)
+            self.clock.add_source(self.ice_port)
         started = time.perf_counter()
         if self.resumption is not None:
             self.resumption.start()
