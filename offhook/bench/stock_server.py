@@ -182,7 +182,7 @@ class Stock:
             instructions = {"role": "system", "content": "You are on a phone call."}
             aggregators = LLMContextAggregatorPair(
                 LLMContext([instructions]),  # type: ignore[list-item]
-                # Smart Turn, the default, would wait for three seconds: it takes a line of number
+                # Smart Turn, the default, waits for three seconds where it takes a line of number
                 # words for unfinished. Ours answers such lines after half a second.
                 user_params=LLMUserAggregatorParams(
                     user_turn_strategies=UserTurnStrategies(
