@@ -17,7 +17,8 @@ from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass
 from offhook.pipeline.engine.asr.runner import Runner
 from offhook.pipeline.engine.graphs import WARM_UP_RUNS, Size
 from offhook.pipeline.engine.pages import PAGE_SIZE
-from offhook.pipeline.models.qwen3.body import Batch, DecoderConfig, KVCache
+from offhook.pipeline.models.qwen3.body import Batch, KVCache
+from offhook.pipeline.models.qwen3.config import DecoderConfig
 from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
 from offhook.pipeline.models.qwen3_asr.model import AsrConfig, Qwen3Asr
 

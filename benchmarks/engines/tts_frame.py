@@ -26,9 +26,9 @@ from offhook.pipeline.engine.tts.messages import (
 )
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
 from offhook.pipeline.engine.tts.runner import MAX_CODEC_FRAMES, TtsRunner
-from offhook.pipeline.models.qwen3.body import DecoderConfig
+from offhook.pipeline.models.qwen3.config import DecoderConfig
 from offhook.pipeline.models.qwen3_tts.codec import DILATIONS, TAPS, WIDENING, CodecConfig
-from offhook.pipeline.models.qwen3_tts.model import TtsConfig
+from offhook.pipeline.models.qwen3_tts.config import TtsConfig
 
 BANDWIDTH = 4.3e12
 """Bytes a second an H200 copies, measured."""

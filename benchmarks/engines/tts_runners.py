@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import tokenizers
 import torch
 from tokenizers import normalizers, pre_tokenizers
 
 from offhook.bench.speech.texts import LONG_WORD, frames_of, token_id
+from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.capacity import (
     ALONE,
     CODEC_FRAMES,
@@ -28,9 +30,11 @@ from offhook.pipeline.engine.device_io import (
 from offhook.pipeline.engine.tts.engine import TtsEngine
 from offhook.pipeline.engine.tts.loading_io import measured_cost, voices_followed
 from offhook.pipeline.engine.tts.messages import (
+    FRAME_SAMPLES,
     MIN_FRAMES,
     EngineEvent,
     Launched,
+    Piece,
     Prompt,
     RunnerProtocol,
     Sampling,
@@ -41,13 +45,13 @@ from offhook.pipeline.engine.tts.prompts import VoicePrompt, follows_instruction
 from offhook.pipeline.engine.tts.runner import TtsRunner
 from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS
 from offhook.pipeline.engine.tts.simulated import Simulated, SimulatedRunner
-from offhook.pipeline.models.qwen3.body import DecoderConfig
+from offhook.pipeline.models.qwen3.config import DecoderConfig
 from offhook.pipeline.models.qwen3.token_stream import Vocabulary
 from offhook.pipeline.models.qwen3.tokenizer import SPLIT, TextTokenizer
 from offhook.pipeline.models.qwen3_tts.checkpoint import random_model
 from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC, CodecConfig
 from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec
-from offhook.pipeline.models.qwen3_tts.model import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
+from offhook.pipeline.models.qwen3_tts.config import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
 
 _TINY = DecoderConfig(32, 48, layers=2, heads=4, kv_heads=2, head_dim=16)
 TINY = replace(
@@ -81,6 +85,8 @@ SIMULATED_MS = {"0.6B": (3.0, 0.02), "1.7B": (4.0, 0.03), "tiny": (1.0, 0.01)}
 PROMPT_ROWS = (16, 64, 256, 512)
 """Sizes of prefills that are captured; the engine asks for no more at once."""
 NEVER = 1 << 30
+NOISE: Pcm = np.random.default_rng(0).normal(0, 3000, 8 * FRAME_SAMPLES).astype(np.int16)
+"""Sound of the largest piece: what is done with it takes as long as with speech."""
 
 
 def codec_config(model: str) -> CodecConfig:
@@ -152,6 +158,10 @@ class Rehearsing(SimulatedRunner):
         for record in (self.segments, self.batches, self.pieces, self.prefills):
             record.clear()
         return super().step(steps)
+
+    def _sound(self, piece: Piece) -> Pcm:
+        super()._sound(piece)
+        return NOISE[: piece.count * FRAME_SAMPLES].copy()
 
 
 @dataclass

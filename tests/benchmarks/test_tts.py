@@ -35,7 +35,7 @@ from offhook.pipeline.engine.tts.messages import (  # noqa: E402
 )
 from offhook.pipeline.engine.tts.simulated import Ends  # noqa: E402
 from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC  # noqa: E402
-from offhook.pipeline.models.qwen3_tts.model import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B  # noqa: E402
+from offhook.pipeline.models.qwen3_tts.config import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B  # noqa: E402
 from tests.pipeline.engine.tts.stage import CONFIG, COST, Stage  # noqa: E402
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from offhook.pipeline.engine.tts.messages import Break
 
 if TYPE_CHECKING:
-    from offhook.pipeline.models.qwen3_tts.model import TtsConfig
+    from offhook.pipeline.models.qwen3_tts.config import TtsConfig
 
 FRAMES_PER_TOKEN = 3.5
 LONG_WORD = 8

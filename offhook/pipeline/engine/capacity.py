@@ -13,10 +13,10 @@ from offhook.pipeline.speech.recognizer import EngineError
 
 if TYPE_CHECKING:
     from offhook.pipeline.models.nemotron.model import NemotronConfig
-    from offhook.pipeline.models.qwen3.body import DecoderConfig
+    from offhook.pipeline.models.qwen3.config import DecoderConfig
     from offhook.pipeline.models.qwen3_asr.model import AsrConfig
     from offhook.pipeline.models.qwen3_tts.codec import CodecConfig
-    from offhook.pipeline.models.qwen3_tts.model import TtsConfig
+    from offhook.pipeline.models.qwen3_tts.config import TtsConfig
 
 MIB = 1 << 20
 SHARED = 0.5

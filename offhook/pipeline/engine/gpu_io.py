@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from offhook.pipeline.models.nemotron.model import NemotronConfig
     from offhook.pipeline.models.qwen3_asr.model import AsrConfig
-    from offhook.pipeline.models.qwen3_tts.model import TtsConfig
+    from offhook.pipeline.models.qwen3_tts.config import TtsConfig
 
 
 SIZE_BY_WIDTH: dict[int, Size] = {1024: "0.6B", 2048: "1.7B"}
@@ -149,7 +149,7 @@ def _config(model: str) -> "AsrConfig | NemotronConfig | TtsConfig":
     """Reads the model's configuration. Raises EngineError."""
     from offhook.pipeline.models.nemotron import checkpoint as nemotron
     from offhook.pipeline.models.qwen3_asr.model import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, AsrConfig
-    from offhook.pipeline.models.qwen3_tts.model import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
+    from offhook.pipeline.models.qwen3_tts.config import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
 
     file = Path(model).expanduser() / "config.json"
     if file.is_file():

@@ -37,7 +37,7 @@ from offhook.pipeline.models.qwen3_asr.model import (  # noqa: E402
     QWEN3_ASR_1_7B,
 )
 from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC, Codec  # noqa: E402
-from offhook.pipeline.models.qwen3_tts.model import (  # noqa: E402
+from offhook.pipeline.models.qwen3_tts.config import (  # noqa: E402
     QWEN3_TTS_0_6B,
     QWEN3_TTS_1_7B,
     TtsConfig,

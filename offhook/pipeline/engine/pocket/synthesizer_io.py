@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from offhook.pipeline.engine.pocket.engine import PocketEngine, Speaking
 from offhook.pipeline.engine.pocket.loading_io import PocketLoading
 from offhook.pipeline.engine.pocket.messages import Clause, PocketEvent
 from offhook.pipeline.engine.pocket.reply import PocketReply
 from offhook.pipeline.engine.replies_io import EngineSpeech, EngineSynthesizer, seed_of
+from offhook.pipeline.engine.reply_streams_io import ThreadStreams
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models.pocket.licences import LICENCES
 from offhook.pipeline.models.pocket.voices import VoiceState
@@ -20,6 +22,17 @@ FLUSH_S = 0.3
 same."""
 
 
+class Opening(NamedTuple):
+    """How a stream is to speak, see `Speaking`."""
+
+    voice: str
+    seed: int
+    speed: float
+    gain: float
+    live: bool
+    exact: bool
+
+
 class PocketSynthesizer(EngineSynthesizer[Clause, PocketEvent]):
     """Pocket TTS on this machine's CPU, shared by all replies of the process. Raises EngineError if
     a setting is not supported or the shared cache cannot be used."""
@@ -27,7 +40,9 @@ class PocketSynthesizer(EngineSynthesizer[Clause, PocketEvent]):
     def __init__(
         self, models: TtsModels, progress: Progress = lambda fraction, doing: None
     ) -> None:
-        super().__init__(f"Pocket TTS ({models.model})", models.audio_cache)
+        name = f"Pocket TTS ({models.model})"
+        self._thread: ThreadStreams[Clause, PocketEvent] = ThreadStreams(name, self._open_stream)
+        super().__init__(name, models.audio_cache, self._thread)
         self._precision = models.precision
         self._loading = PocketLoading(models, progress)
         self._voices: list[str] = []
@@ -38,7 +53,7 @@ class PocketSynthesizer(EngineSynthesizer[Clause, PocketEvent]):
 
     async def start(self) -> None:
         """Loads and warms up the model in the inference thread. Raises EngineError."""
-        await self.load(self._load)
+        await self._thread.load(self._load)
         self._voices = list(self._loading.model.voices)
 
     @property
@@ -74,28 +89,32 @@ class PocketSynthesizer(EngineSynthesizer[Clause, PocketEvent]):
         reply = PocketReply(model.tokenizer, config.max_tokens, config.language, options, profile)
         key = self.cache_key(f"{self.name} {self._precision} {name}", options)
         speech = PocketSpeech(self, reply, key, exact=options.seed is not None)
-        seed, gain = seed_of(options), profile.gain
-
-        def open_stream() -> int:
-            how = Speaking(
-                model.voice(name),
-                seed,
-                config.temperature,
-                options.speed,
-                gain,
-                options.live,
-                exact=options.seed is not None,
-            )
-            return self._engine.open(how)
-
-        self.begin(speech, open_stream)
+        seed, exact = seed_of(options), options.seed is not None
+        speech.begin(Opening(name, seed, options.speed, profile.gain, options.live, exact))
         return speech
+
+    async def close(self) -> None:
+        await super().close()
+        await self._thread.close()
 
     # --- in the inference thread ---
 
     def _load(self) -> PocketEngine[VoiceState]:
-        self._engine = self._loading.load(self.deliver, self.fail_stream)
+        self._engine = self._loading.load(self._thread.deliver, self._thread.fail_stream)
         return self._engine
+
+    def _open_stream(self, opening: Opening) -> int:
+        model = self._loading.model
+        how = Speaking(
+            model.voice(opening.voice),
+            opening.seed,
+            model.config.temperature,
+            opening.speed,
+            opening.gain,
+            opening.live,
+            exact=opening.exact,
+        )
+        return self._engine.open(how)
 
 
 class PocketSpeech(EngineSpeech[Clause, PocketEvent]):

@@ -57,7 +57,7 @@ from offhook.pipeline.engine.tts.streams import (
 from offhook.pipeline.speech.recognizer import EngineOverloaded
 
 if TYPE_CHECKING:
-    from offhook.pipeline.models.qwen3_tts.model import TtsConfig
+    from offhook.pipeline.models.qwen3_tts.config import TtsConfig
 
 PAUSE_LEAD = 0.2
 PAUSE_GRACE = 0.12

@@ -51,7 +51,8 @@ from offhook.pipeline.models.qwen3.tokenizer import TextTokenizer
 from offhook.pipeline.models.qwen3_tts import checkpoint as tts_checkpoint
 from offhook.pipeline.models.qwen3_tts.codec import Codec, CodecConfig
 from offhook.pipeline.models.qwen3_tts.codec_weights import PREFIX, load_codec
-from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts, TtsConfig
+from offhook.pipeline.models.qwen3_tts.config import TtsConfig
+from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts
 from offhook.pipeline.speech.recognizer import EngineError, Progress
 
 CODEC = "speech_tokenizer"

@@ -182,8 +182,7 @@ class Reason(IntEnum):
     """The model repeatedly stopped before the end of the text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spoken:
+class Spoken(NamedTuple):
     """The stream's next samples, 24 kHz."""
 
     number: int
@@ -195,16 +194,14 @@ class Spoken:
     per token."""
 
 
-@dataclass(frozen=True, slots=True)
-class Starved:
+class Starved(NamedTuple):
     """The model has consumed all text so far and the stream has not ended. The stream is suspended
     until the next `write` or `end`; audio of earlier text may still follow."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """The last event of a stream; not sent for a cancelled one."""
 
     number: int

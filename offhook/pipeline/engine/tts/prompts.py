@@ -27,7 +27,7 @@ from offhook.pipeline.engine.tts.messages import PromptPosition
 from offhook.pipeline.speech.synthesizer import UnknownVoice
 
 if TYPE_CHECKING:
-    from offhook.pipeline.models.qwen3_tts.model import TtsConfig
+    from offhook.pipeline.models.qwen3_tts.config import TtsConfig
 
 LANGUAGES = {
     "zh": "chinese",

@@ -1,51 +1,58 @@
-"""Qwen3-TTS as a `Synthesizer`."""
+"""Qwen3-TTS as a `Synthesizer`, with its engine in this process."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 
-from offhook.pipeline.engine.replies_io import EngineSpeech, EngineSynthesizer, seed_of
+import torch
+
+from offhook.pipeline.engine.reply_streams_io import ThreadStreams
 from offhook.pipeline.engine.tts.engine import TtsEngine
 from offhook.pipeline.engine.tts.loading_io import TtsLoading
-from offhook.pipeline.engine.tts.messages import EngineEvent, Sampling
-from offhook.pipeline.engine.tts.prompt_cache_io import (
-    ClonesOnDevice,
-    request_voice,
-    voice_store,
+from offhook.pipeline.engine.tts.messages import EngineEvent
+from offhook.pipeline.engine.tts.prompts import LANGUAGES, VoicePrompt
+from offhook.pipeline.engine.tts.replies_io import (
+    Opening,
+    Qwen3Replies,
+    Qwen3Speech,
+    ReplySettings,
+    VoiceRequest,
+    name_of,
 )
-from offhook.pipeline.engine.tts.prompts import LANGUAGES
-from offhook.pipeline.engine.tts.reply import Reply, WordTokens
-from offhook.pipeline.engine.tts.voices import Clone, Reference, Voice, VoiceStore
+from offhook.pipeline.engine.tts.reply import WordTokens
+from offhook.pipeline.engine.tts.voices import Clone, Reference, Voice
 from offhook.pipeline.engine.tts.voices_io import Cloning
 from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts
 from offhook.pipeline.speech.recognizer import Progress
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, VoiceOptions
-from offhook.pipeline.speech.text.text_language import language_of
+from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
 
-Qwen3Speech = EngineSpeech[WordTokens, EngineEvent]
-"""One reply."""
+MAX_CLONES = 64
+"""Clones on the device, at most 1.5 MB each; the least recently used is evicted."""
 
 
-class Qwen3Synthesizer(EngineSynthesizer[WordTokens, EngineEvent]):
+class Qwen3Synthesizer(Qwen3Replies):
     """Qwen3-TTS on one device, shared by all replies of the process. Raises EngineError if the
     device does not exist or the shared cache cannot be used."""
 
-    store: VoiceStore | None = None
-    """The voices and their clones; None until `start` has finished."""
     cloning: Cloning | None = None
+    """None until `start` has finished."""
     loading: type[TtsLoading] = TtsLoading
 
     def __init__(
         self, models: TtsModels, progress: Progress = lambda fraction, doing: None
     ) -> None:
-        super().__init__(f"Qwen3-TTS ({models.model})", models.audio_cache)
+        self._thread: ThreadStreams[WordTokens, EngineEvent] = ThreadStreams(
+            name_of(models), self._open_stream
+        )
+        super().__init__(models, self._thread)
         self._models = models
         self._loading = self.loading(models, progress)
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="voice encoder")
-        self._sampling = Sampling()
         # Owned by the inference thread:
         self._engine: TtsEngine
         self._clones: ClonesOnDevice
@@ -54,40 +61,16 @@ class Qwen3Synthesizer(EngineSynthesizer[WordTokens, EngineEvent]):
 
     async def start(self) -> None:
         """Loads and warms up the model in the inference thread. Raises EngineError."""
-        await self.load(self._load)
-        self.store = voice_store(self._models, self._loading.config)
+        await self._thread.load(self._load)
+        of = self._loading
+        await self.begin(ReplySettings(self._models, of.config, of.tokenizer, of.sampling()))
+        assert self.store is not None
         self.cloning = Cloning(self.store, self._encode)
-        self._sampling = self._loading.sampling()
-        await asyncio.to_thread(language_of, "two words", LANGUAGES)  # loads its model
 
     @property
     def max_streams(self) -> int | None:
         """Voices that the GPU follows in real time; None: it is not known."""
         return self._loading.streams
-
-    def voices(self) -> list[str]:
-        return [voice.name for voice in self.store.voices()] if self.store else []
-
-    def open(self, options: VoiceOptions = DEFAULT_VOICE) -> Qwen3Speech:
-        """Opens a reply. Raises EngineFailed, and VoiceError for a damaged clone."""
-        return self._open(options)
-
-    def _open(self, options: VoiceOptions, voice: Voice | None = None) -> Qwen3Speech:
-        """Opens a reply; `voice` overrides the one that the options name."""
-        loaded = self._loading
-        assert self.store is not None
-        asked = request_voice(self.store, loaded.config, loaded.tokenizer, options, voice)
-        seed, key = seed_of(options), asked.prompt.key
-        profile = self.profile(key, options)
-        reply = Reply(loaded.tokenizer.vocabulary, asked.language, options, profile)
-        speech = Qwen3Speech(self, reply, self.cache_key(f"{self.name} {key!r}", options))
-
-        def open_stream() -> int:
-            prompt = self._clones.complete(asked)
-            return self._engine.open(prompt, self._sampling, seed, options.live)
-
-        self.begin(speech, open_stream)
-        return speech
 
     # --- voices; see VoiceCloner ---
 
@@ -106,7 +89,7 @@ class Qwen3Synthesizer(EngineSynthesizer[WordTokens, EngineEvent]):
 
     async def open_clone(self, sample: Sample, options: VoiceOptions) -> Qwen3Speech:
         voice = await self._started_cloning().nameless(sample)
-        return self._open(replace(options, cache=False), voice)
+        return self.open_with(replace(options, cache=False), voice)
 
     def _started_cloning(self) -> Cloning:
         assert self.cloning is not None
@@ -114,6 +97,7 @@ class Qwen3Synthesizer(EngineSynthesizer[WordTokens, EngineEvent]):
 
     async def close(self) -> None:
         await super().close()
+        await self._thread.close()
         self._encoder.shutdown(wait=False, cancel_futures=True)
 
     async def _encode(self, reference: Reference) -> Clone:
@@ -124,9 +108,13 @@ class Qwen3Synthesizer(EngineSynthesizer[WordTokens, EngineEvent]):
     # --- in the inference thread ---
 
     def _load(self) -> "_Streams":
-        self._engine = self._loading.load(self.deliver)
+        self._engine = self._loading.load(self._thread.deliver)
         self._clones = ClonesOnDevice(self._loading.model)
         return _Streams(self._engine)
+
+    def _open_stream(self, opening: Opening) -> int:
+        prompt = self._clones.complete(opening.voice)
+        return self._engine.open(prompt, opening.sampling, opening.seed, opening.live)
 
 
 def _known(voice: Voice) -> KnownVoice:
@@ -149,3 +137,34 @@ class _Streams:
 
     def turn(self, clock: Callable[[], float]) -> bool:
         return self._engine.turn(clock())
+
+
+class ClonesOnDevice:
+    """Uploads clones to the device; used by the inference thread."""
+
+    def __init__(self, model: Qwen3Tts) -> None:
+        self._model = model
+        self._known: OrderedDict[str, tuple[torch.Tensor, torch.Tensor | None]] = OrderedDict()
+
+    def complete(self, asked: VoiceRequest) -> VoicePrompt:
+        clone = asked.clone
+        if clone is None:
+            return asked.prompt
+        known = self._known.pop(asked.digest, None) or self._upload(clone)
+        self._known[asked.digest] = known
+        if len(self._known) > MAX_CLONES:
+            self._known.popitem(last=False)
+        vectors, codes = known
+        return replace(asked.prompt, vectors=vectors, reference=codes)
+
+    @torch.inference_mode()
+    def _upload(self, clone: Clone) -> tuple[torch.Tensor, torch.Tensor | None]:
+        weight = self._model.text
+        vectors = torch.from_numpy(clone.embedding).to(weight)[None]
+        codes = None
+        if clone.codes is not None:
+            codes = torch.from_numpy(clone.codes).long().to(weight.device)
+            vectors = torch.cat((vectors, self._model.embed_frames(codes)))
+        if weight.is_cuda:
+            torch.cuda.current_stream().synchronize()  # the runner has streams of its own
+        return vectors, codes

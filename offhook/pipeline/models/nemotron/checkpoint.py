@@ -20,7 +20,7 @@ from offhook.pipeline.models.instructions import Instructions
 from offhook.pipeline.models.int8 import quantize
 from offhook.pipeline.models.nemotron.mel import FFT, HOP, PREEMPHASIS, WINDOW
 from offhook.pipeline.models.nemotron.model import EncoderConfig, Nemotron, NemotronConfig
-from offhook.pipeline.models.qwen3.body import require
+from offhook.pipeline.models.qwen3.config import require
 from offhook.pipeline.speech.recognizer import EngineError
 
 NEMOTRON_0_6B = NemotronConfig()

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from offhook.pipeline.models.qwen3.config import CODEBOOKS
+
 MIN_FRAMES = 2
 """Number of frames before which a stream cannot end."""
 RESERVED = 1024
 """Codes at the end of the talker's vocabulary that are inputs only, except for the end-of-stream
 code."""
-CODEBOOKS = 16
-"""Codebooks of a frame; the random number counter reserves as many."""
 
 # SplitMix64 (Steele, Lea, Flood 2014) derives a draw's key: the step of its counter and the two
 # factors of its mixing. A two-round 32-bit mix ("lowbias32", Wellons 2018) derives the numbers of a

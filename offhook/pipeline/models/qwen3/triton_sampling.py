@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from offhook.pipeline.models.qwen3 import sampling
+from offhook.pipeline.models.qwen3 import config, sampling
 from offhook.pipeline.models.qwen3.sampling import Draw
 
 WARPS = 4
@@ -79,7 +79,7 @@ FACTOR_1 = tl.constexpr(sampling.FACTORS[0])
 FACTOR_2 = tl.constexpr(sampling.FACTORS[1])
 ROOT_HALF_BITS = tl.constexpr(sampling.ROOT_HALF_BITS)
 LN_2 = tl.constexpr(sampling.LN_2)
-CODEBOOKS = tl.constexpr(sampling.CODEBOOKS)
+CODEBOOKS = tl.constexpr(config.CODEBOOKS)
 MIN_FRAMES = tl.constexpr(sampling.MIN_FRAMES)
 RESERVED = tl.constexpr(sampling.RESERVED)
 

@@ -20,7 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from offhook.pipeline.models.qwen3 import attention, linear
-from offhook.pipeline.models.qwen3.body import Body, DecoderConfig, require
+from offhook.pipeline.models.qwen3.body import Body
+from offhook.pipeline.models.qwen3.config import DecoderConfig, require
 from offhook.pipeline.models.qwen3.linear import Linear
 from offhook.pipeline.models.qwen3_asr import convolution
 from offhook.pipeline.speech.recognizer import EngineError

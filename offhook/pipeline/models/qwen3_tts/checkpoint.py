@@ -15,7 +15,8 @@ from offhook.pipeline.models import checkpoint
 from offhook.pipeline.models.hub_io import Progress
 from offhook.pipeline.models.qwen3.body import Body
 from offhook.pipeline.models.qwen3.linear import Linear
-from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts, TtsConfig
+from offhook.pipeline.models.qwen3_tts.config import TtsConfig
+from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts
 from offhook.pipeline.speech.recognizer import EngineError
 
 PREFIX = "talker."

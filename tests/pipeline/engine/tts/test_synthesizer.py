@@ -171,7 +171,7 @@ async def test_what_the_voice_of_a_recording_says_is_not_kept(
 
     opened: list[VoiceOptions] = []
     monkeypatch.setattr(synthesizer, "cloning", Nameless())
-    monkeypatch.setattr(synthesizer, "_open", lambda options, voice: opened.append(options))
+    monkeypatch.setattr(synthesizer, "open_with", lambda options, voice: opened.append(options))
     await synthesizer.open_clone(Sample(b"", "", True), SEEDED)
     assert opened == [replace(SEEDED, cache=False)]
 
@@ -214,7 +214,7 @@ async def test_what_another_worker_said_is_not_made_again(
     assert np.array_equal(sound(again), sound(first))
     assert time.monotonic() - began < 0.5  # far less than the frames take
     assert other.cache.shared_hits == 1
-    assert not other._replies
+    assert not other._thread._listeners
     await say(other)
     assert other.cache.shared_hits == 1  # now its own
     await other.close()

@@ -12,7 +12,8 @@ from torch import Tensor
 from offhook.pipeline.models.qwen3_tts import checkpoint as tts_checkpoint
 from offhook.pipeline.models.qwen3_tts.codec import Codec, CodecConfig
 from offhook.pipeline.models.qwen3_tts.codec_weights import PREFIX, load_codec, tensor_shapes
-from offhook.pipeline.models.qwen3_tts.model import Generation, Qwen3Tts, TtsConfig
+from offhook.pipeline.models.qwen3_tts.config import Generation, TtsConfig
+from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts
 from tests.pipeline.models import tiny
 from tests.pipeline.models.qwen3_tts import tiny_tts
 

@@ -8,7 +8,8 @@ from offhook.pipeline.models.qwen3 import (  # noqa: E402
     cuda_step,
     sampling,
 )
-from offhook.pipeline.models.qwen3.body import Batch, Body, DecoderConfig, KVCache  # noqa: E402
+from offhook.pipeline.models.qwen3.body import Batch, Body, KVCache  # noqa: E402
+from offhook.pipeline.models.qwen3.config import DecoderConfig  # noqa: E402
 from offhook.pipeline.models.qwen3.sampling import Draw  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

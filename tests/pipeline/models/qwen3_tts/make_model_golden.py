@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from offhook.pipeline.models.qwen3 import sampling
-from offhook.pipeline.models.qwen3_tts.model import TtsConfig
+from offhook.pipeline.models.qwen3_tts.config import TtsConfig
 from tests.pipeline.models.qwen3_tts import tiny_tts
 
 GOLDEN = Path(__file__).parent / "data" / "qwen3_tts.npz"

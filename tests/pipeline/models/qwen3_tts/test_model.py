@@ -19,12 +19,12 @@ from offhook.pipeline.models.qwen3 import sampler  # noqa: E402
 from offhook.pipeline.models.qwen3.body import Batch, KVCache  # noqa: E402
 from offhook.pipeline.models.qwen3.sampling import Draw  # noqa: E402
 from offhook.pipeline.models.qwen3_tts import checkpoint as tts_checkpoint  # noqa: E402
-from offhook.pipeline.models.qwen3_tts.model import (  # noqa: E402
+from offhook.pipeline.models.qwen3_tts.config import (  # noqa: E402
     QWEN3_TTS_0_6B,
     QWEN3_TTS_1_7B,
-    Qwen3Tts,
     TtsConfig,
 )
+from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts  # noqa: E402
 from tests.pipeline.models.qwen3_tts import tiny_tts  # noqa: E402
 from tests.pipeline.models.qwen3_tts.make_model_golden import (  # noqa: E402
     CASES,

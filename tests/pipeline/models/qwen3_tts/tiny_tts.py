@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from offhook.pipeline.models.qwen3.body import DecoderConfig
-from offhook.pipeline.models.qwen3_tts.model import Generation, TtsConfig
+from offhook.pipeline.models.qwen3.config import DecoderConfig
+from offhook.pipeline.models.qwen3_tts.config import Generation, TtsConfig
 
 CODES = 64
 TALKER = DecoderConfig(32, 48, layers=2, heads=4, kv_heads=2, head_dim=16)

@@ -9,17 +9,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from offhook.pipeline.engine.tts import prompts  # noqa: E402
-from offhook.pipeline.engine.tts.prompt_cache_io import (  # noqa: E402
-    MAX_CLONES,
-    ClonesOnDevice,
+from offhook.pipeline.engine.tts.replies_io import (  # noqa: E402
     VoiceRequest,
     request_voice,
     voice_store,
 )
+from offhook.pipeline.engine.tts.synthesizer_io import MAX_CLONES, ClonesOnDevice  # noqa: E402
 from offhook.pipeline.engine.tts.voices import Clone, Voice, VoiceStore  # noqa: E402
 from offhook.pipeline.engine.tts_models import TtsModels  # noqa: E402
 from offhook.pipeline.models.qwen3.tokenizer import TextTokenizer  # noqa: E402
-from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts, TtsConfig  # noqa: E402
+from offhook.pipeline.models.qwen3_tts.config import TtsConfig  # noqa: E402
+from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts  # noqa: E402
 from offhook.pipeline.speech.synthesizer import UnknownVoice, VoiceOptions  # noqa: E402
 from tests.pipeline.engine.tts import tiny_tts  # noqa: E402
 from tests.pipeline.models import tiny  # noqa: E402
@@ -99,7 +99,7 @@ def test_clones_on_the_device_are_bounded(tmp_path: Path) -> None:
     on_device = ClonesOnDevice(model)
     bare = prompts.Clone("key", None)
     prompt = prompts.cloned_voice(BASE, TOKENIZER, bare)
-    all_asked = [VoiceRequest(prompt, "", clone(seed)) for seed in range(MAX_CLONES + 1)]
+    all_asked = [VoiceRequest(prompt, "", clone(seed), str(seed)) for seed in range(MAX_CLONES + 1)]
     first = [on_device.complete(one) for one in all_asked]
     assert len(on_device._known) == MAX_CLONES
     assert on_device.complete(all_asked[-1]).vectors is first[-1].vectors
