@@ -10,13 +10,15 @@ nemotron    Nemotron, in 0.6B or tiny; its labels are scripted (see engine/nemot
 
 Everything else is `offhook worker`: routes, admission, engines, CUDA graphs. A JSON line on
 standard output gives the address when the worker listens, and another says when it has loaded. The
-model tiny is as large as a test needs, and runs on a CPU.
+model tiny is as large as a test needs, and runs on a CPU. A simulated voice has noise for sound
+and takes as long as a cost model says, without a GPU: for what Python takes around it.
 """
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
     from offhook.pipeline.models.qwen3_asr.model import AsrConfig
 
 ENGINES = {"asr": "qwen3-asr", "tts": "qwen3-tts", "nemotron": "nemotron"}
-MODELS = ("0.6B", "1.7B", "tiny")
+SIMULATED_BUCKETS = (64, 256, 512, 1024)
+"""Sizes of a simulated voice's steps."""
+MODELS = ("0.6B", "1.7B", "tiny", "simulated")
 
 
 def asr_config(model: str) -> "AsrConfig":
@@ -126,14 +130,29 @@ def nemotron_config(model: str) -> "NemotronConfig":
 def qwen3_tts(models: TtsModels, size: str, progress: Progress) -> Synthesizer:
     import torch
 
-    from benchmarks.engines.tts_runners import MODELS, Planned, WordTokenizer, codec_config
+    from benchmarks.engines.tts_runners import (
+        MODELS,
+        Planned,
+        WordTokenizer,
+        codec_config,
+        ready,
+    )
+    from offhook.pipeline.engine.tts.engine import TtsEngine
     from offhook.pipeline.engine.tts.loading_io import TtsLoading
-    from offhook.pipeline.engine.tts.messages import RunnerProtocol
+    from offhook.pipeline.engine.tts.messages import EngineEvent, RunnerProtocol
     from offhook.pipeline.engine.tts.runner import TtsRunner
     from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Synthesizer
     from offhook.pipeline.models.qwen3_tts.checkpoint import random_model
     from offhook.pipeline.models.qwen3_tts.codec import Codec
     from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec
+
+    class SimulatedLoading(TtsLoading):
+        def load(self, tell: Callable[[EngineEvent], None]) -> TtsEngine:
+            machine = ready("0.6B", SIMULATED_BUCKETS, 0, True, progress)
+            self.config, self.encode = machine.config, None
+            self.tokenizer = WordTokenizer(self.config)
+            self.model = None  # type: ignore[assignment]  # for clones only
+            return machine.engine(tell, monotonic)
 
     class RandomLoading(TtsLoading):
         def _read(self) -> Codec:
@@ -148,7 +167,7 @@ def qwen3_tts(models: TtsModels, size: str, progress: Progress) -> Synthesizer:
             return Planned(runner, self.config)
 
     class RandomQwen3(Qwen3Synthesizer):
-        loading = RandomLoading
+        loading = SimulatedLoading if size == "simulated" else RandomLoading
 
     return RandomQwen3(models, progress)
 
@@ -183,6 +202,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", choices=MODELS, default="0.6B")
     parser.add_argument("--listen", default="127.0.0.1:7870", metavar="HOST:PORT")
     parser.add_argument("--max-streams", type=int, default=0, metavar="N")
+    parser.add_argument("--fronts", type=int, metavar="N", help="by the streams and cores")
     parser.add_argument("--memory-share", type=float, default=SHARED, metavar="SHARE")
     parser.add_argument("--drain-seconds", type=float, default=0.0)
     parser.add_argument("--log-level", default="INFO")
@@ -196,6 +216,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         drain_seconds=a.drain_seconds,
         local=address.local,
         audio_cache=NO_CACHE,
+        fronts=a.fronts,
     )
 
     async def work() -> None:

@@ -1,6 +1,6 @@
 """Child of `conversations`: workers with random weights on one device, in one process.
 
-    python -m benchmarks.scale.card --memory-share SHARE KIND:MODEL:STREAMS=HOST:PORT…
+    python -m benchmarks.scale.card --memory-share SHARE [--fronts N] KIND:MODEL:STREAMS=HOST:PORT…
 
 KIND and MODEL are those of engines/random_workers.py; a recognizer needs a stream for each
 conversation, also while nobody speaks, a voice one for each reply. The process says a line when it
@@ -43,18 +43,20 @@ class Part:
         kind, model, streams = what.split(":")
         return cls(kind, model, int(streams), listen)
 
-    def settings(self) -> WorkerSettings:
-        return WorkerSettings(self.kind, self.model, self.streams, audio_cache=NO_CACHE)
+    def settings(self, fronts: int | None) -> WorkerSettings:
+        return WorkerSettings(
+            self.kind, self.model, self.streams, audio_cache=NO_CACHE, fronts=fronts
+        )
 
 
-async def card(parts: Sequence[Part], memory_share: float) -> None:
+async def card(parts: Sequence[Part], memory_share: float, fronts: int | None) -> None:
     """Loads one worker after another: nothing may be captured while another works."""
     capacity.PAGES_PER_STREAM = STREAM_PAGES
     say({"listen": [part.listen for part in parts]})
     async with asyncio.TaskGroup() as tasks:
         serving = []
         for part in parts:
-            one = worker(part.kind, part.model, part.settings(), memory_share)
+            one = worker(part.kind, part.model, part.settings(fronts), memory_share)
             listen = listener(Address.parse(part.listen))
             serving.append(tasks.create_task(serve(one, listen, Stop())))
             await asyncio.shield(one.loading)
@@ -67,10 +69,11 @@ async def card(parts: Sequence[Part], memory_share: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory-share", type=float, default=capacity.SHARED, help="of each")
+    parser.add_argument("--fronts", type=int, metavar="N", help="of a voice")
     parser.add_argument("parts", nargs="+", type=Part.parse, metavar="KIND:MODEL:STREAMS=HOST:PORT")
     arguments = parser.parse_args()
     set_up(Log(level="INFO"))
-    run(card(arguments.parts, arguments.memory_share))
+    run(card(arguments.parts, arguments.memory_share, arguments.fronts))
 
 
 if __name__ == "__main__":

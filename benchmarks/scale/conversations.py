@@ -14,8 +14,9 @@ share of a turn is at most 120 ms in 95 % of them; turns counted; ms from the en
 its final words, from the first token of the reply to its first sound, and both together (share);
 partials more than an update late; frames of silence in the voice, as played with a buffer of 80 ms;
 turns that failed or were refused; the share of the time in which a caller and the agent speak; the
-GPU's use and memory; cores of each worker, of that the event loop, and of all callers; ms that a
-caller's own audio was late; the price of an hour of one conversation.
+GPU's use and memory; cores of each worker, of that the event loop of the process with the engine,
+and its fronts, the processes with its sockets; cores of all callers; ms that a caller's own audio
+was late; the price of an hour of one conversation.
 """
 
 import argparse
@@ -60,8 +61,8 @@ MOST_SHARE_MS = 120
 COLUMNS = (
     "conversations held turns final_p50 final_p95 final_p99 first_p50 first_p95 first_p99 "
     "share_p50 share_p95 share_p99 update_p95 updates_late_% frames frames_late failed "
-    "caller_% agent_% interrupted gpu_% gpu_gib asr_core asr_loop tts_core tts_loop card_core "
-    "card_loop callers_core caller_late_p99 conversation_hour"
+    "caller_% agent_% interrupted gpu_% gpu_gib asr_core asr_loop tts_core tts_loop "
+    "tts_fronts card_core card_loop card_fronts callers_core caller_late_p99 conversation_hour"
 )
 
 
@@ -101,7 +102,9 @@ async def started(options: argparse.Namespace) -> AsyncIterator[Workers]:
     async with AsyncExitStack() as stack:
         began = time.monotonic()
         for name, line in lines:
-            one = child(CARD, "--memory-share", str(SHARED / options.workers), *line)
+            how = ["--memory-share", str(SHARED / options.workers)]
+            how += [] if options.fronts is None else ["--fronts", str(options.fronts)]
+            one = child(CARD, *how, *line)
             process = await stack.enter_async_context(one)
             workers.processes.setdefault(name, []).append(process)
         every = [one for processes in workers.processes.values() for one in processes]
@@ -115,7 +118,16 @@ async def started(options: argparse.Namespace) -> AsyncIterator[Workers]:
 
 def thread_s(pid: int) -> float:
     """Returns the CPU time in s of a process's first thread, on which its event loop runs."""
-    fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+    return _stat_s(Path(f"/proc/{pid}/task/{pid}/stat"))
+
+
+def own_s(pid: int) -> float:
+    """Returns the CPU time in s of a process without its children."""
+    return _stat_s(Path(f"/proc/{pid}/stat"))
+
+
+def _stat_s(path: Path) -> float:
+    fields = path.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -132,6 +144,8 @@ class Usage:
         for name, processes in self._workers.items():
             spent[f"{name}_core"] = sum(cpu_s(one.pid) for one in processes)
             spent[f"{name}_loop"] = sum(thread_s(one.pid) for one in processes)
+            own = sum(own_s(one.pid) for one in processes)
+            spent[f"{name}_fronts"] = spent[f"{name}_core"] - own
         return spent
 
     def cores(self) -> dict[str, float]:
@@ -311,11 +325,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("--asr", choices=("0.6B", "1.7B", "tiny", "nemotron"), default="0.6B")
-    add("--tts", choices=("0.6B", "1.7B", "tiny"), default="0.6B")
+    add("--tts", choices=("0.6B", "1.7B", "tiny", "simulated"), default="0.6B")
     add("--asr-url", default="", help="of workers that run already, with --tts-url")
     add("--tts-url", default="")
     add("--together", action="store_true", help="a recognizer and a voice share a process")
     add("--workers", type=int, default=1, metavar="N", help="recognizers, and voices (1)")
+    add("--fronts", type=int, metavar="N", help="processes with the sockets of each voice")
     add("--conversations", type=_numbers, default="200,400,800,1200,1600", metavar="N,…")
     add("--seconds", type=float, default=20.0, help="of each count (20)")
     add("--settle", type=float, default=SETTLE_S, help="before it, in s (13)")

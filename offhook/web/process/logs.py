@@ -221,8 +221,18 @@ class _Lines:
             self._put(at, "WARNING", text, {}, "")
 
 
+class _Configured:
+    log = Log()
+
+
+def configured() -> Log:
+    """Returns what `set_up` got last."""
+    return _Configured.log
+
+
 def set_up(log: Log) -> None:
     """Sends all logs to standard error, as configured."""
+    _Configured.log = log
     # Pipecat's messages contain both sides of the conversation
     chatter = log.detailed and log.has_words
 

@@ -26,6 +26,9 @@ class ApiError(Exception):
         self.code = code
         self.retry_after_s = retry_after_s
 
+    def __reduce__(self) -> tuple[type["ApiError"], tuple[Any, ...]]:
+        return ApiError, (self.status, str(self), self.param, self.code, self.retry_after_s)
+
     @property
     def kind(self) -> Kind:
         if self.status == 401:

@@ -105,17 +105,17 @@ class HttpContext(RequestContext):
 
     def __init__(self, request: web.Request) -> None:
         super().__init__(request.headers.get("X-Request-Id", ""))
+        self.request = request
         self.has_begun = False
         """Whether the head of its response has been sent."""
-        self._request = request
         self._continued = False
 
     async def proceed(self) -> None:
         """Sends 100 Continue if the client waits for it (RFC 9110 §10.1.1)."""
-        expects = self._request.headers.get("Expect", "").lower() == "100-continue"
-        if expects and not self._continued and self._request.version >= (1, 1):
+        expects = self.request.headers.get("Expect", "").lower() == "100-continue"
+        if expects and not self._continued and self.request.version >= (1, 1):
             self._continued = True
-            writer = self._request.writer
+            writer = self.request.writer
             await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             writer.output_size = 0  # the response has not started
 
@@ -203,6 +203,11 @@ class SpeechServer:
     @property
     def turns(self) -> TurnQuestions | None:
         """What answers whether speakers' turns are over; None: nothing does."""
+        return None
+
+    async def handed_over(self, request: web.Request) -> web.StreamResponse | None:
+        """Leaves a WebSocket to another process until it closes, and returns its response; None if
+        this process serves it."""
         return None
 
     def engine_broke(self, error: EngineFailed) -> None:
@@ -347,18 +352,25 @@ class SpeechServer:
         finally:
             self.admission.release(ticket, time.monotonic())
 
-    @contextmanager
-    def in_use(self, ticket: Ticket) -> Iterator[None]:
+    @asynccontextmanager
+    async def in_use(self, ticket: Ticket) -> AsyncIterator[None]:
         """Marks a stream as using the engine. Raises ApiError 503."""
         if ticket.lane == "stream":  # in use as long as it is open
             yield
             return
-        self._check_open()
-        self.admission.use(ticket)
+        self.use(ticket)
         try:
             yield
         finally:
-            self.admission.rest(ticket, time.monotonic())
+            self.rest(ticket)
+
+    def use(self, ticket: Ticket) -> None:
+        """Marks an idle stream as using the engine. Raises ApiError 503."""
+        self._check_open()
+        self.admission.use(ticket)
+
+    def rest(self, ticket: Ticket) -> None:
+        self.admission.rest(ticket, time.monotonic())
 
     def _check_open(self) -> None:
         if self.draining:
@@ -370,6 +382,25 @@ class SpeechServer:
         if context.kind is not None:
             context.audio_s += seconds
             self.metrics.audio[context.kind].inc(seconds)
+
+    def count_stream_audio(self, seconds: float) -> None:
+        """Adds seconds of audio of a worker's stream."""
+        if self.engine_metrics is not None:
+            self.engine_metrics.audio.inc(seconds)
+
+    def reply_began(self, seconds: float) -> None:
+        """Counts a reply whose first audio took so long."""
+        if isinstance(self.engine_metrics, TtsMetrics):
+            self.engine_metrics.first_sound.observe(seconds)
+
+    def reply_ended(self, reason: str) -> None:
+        if isinstance(self.engine_metrics, TtsMetrics):
+            self.engine_metrics.replies.labels(reason).inc()
+
+    def stream_ended(self, code: str) -> None:
+        """Counts a stream that has ended with this error code, or `none`."""
+        if self.engine_metrics is not None:
+            self.engine_metrics.ended.labels(code).inc()
 
     # --- records ---
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from aiohttp import web
 from loguru import logger
 
 from offhook.pipeline.speech.recognizer import EngineFailed, Progress
@@ -25,6 +26,7 @@ from offhook.web.routes_io import listening
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer, limits_of
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
+from offhook.web.worker.fronts_io import Fronts, SpeaksFar, fronts_for
 
 USUAL_STREAMS = 64
 """Maximum streams in use where neither the settings nor the engine say."""
@@ -63,6 +65,8 @@ class WorkerSettings:
     """URL of a Redis cache; "off": replies are not cached."""
     metrics: Literal["open", "key"] = "open"
     """Who may read /metrics, as in [server]."""
+    fronts: int | None = None
+    """Processes with its WebSockets; None: by its streams and the cores of the machine."""
     ports: Sequence[int] = ()
     """Ports of this worker and its neighbours on other GPUs, listed at /workers."""
 
@@ -100,6 +104,8 @@ class Worker(SpeechServer, Generic[E]):
         """None until it is loaded."""
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Completed with an EngineFailed, it ends the worker."""
+        self.fronts: Fronts | None = None
+        """Those that take its WebSockets, once it has loaded; None: it takes them itself."""
         self.doing = "starting"
         self.fraction = 0.0
         self._make = make
@@ -139,12 +145,21 @@ class Worker(SpeechServer, Generic[E]):
         engine = await asyncio.to_thread(self._make, self.progress)
         await engine.start()
         self._admit(getattr(engine, "max_streams", None))
+        await self._start_fronts(engine)
         self.engine = engine
         self.engine_metrics.loaded.set(1)
         self.engine_metrics.of_engine.engine = engine
         self._loaded_at = time.monotonic()
         logger.info("{} loaded in {:.1f} s", self.of_worker.engine, self._loaded_at - began)
         return engine
+
+    async def _start_fronts(self, engine: E) -> None:
+        number = self.of_worker.fronts
+        if number is None:
+            number = fronts_for(self.max_streams)
+        if number and isinstance(engine, SpeaksFar):
+            self.fronts = Fronts(self, engine, self.of_worker)
+            await self.fronts.start(number)
 
     def _admit(self, followed: int | None) -> None:
         """Limits the streams to those that the engine follows; None: it does not know."""
@@ -164,6 +179,8 @@ class Worker(SpeechServer, Generic[E]):
         self.loading.cancel()
         await asyncio.gather(self.loading, return_exceptions=True)
         await super().close()
+        if self.fronts is not None:
+            await self.fronts.close()
         if self.engine is not None:
             await self.engine.close()
 
@@ -188,6 +205,19 @@ class Worker(SpeechServer, Generic[E]):
         """What answers whether speakers' turns are over; None if nothing does, or not yet."""
         found: TurnQuestions | None = getattr(self.engine, "turns", None)
         return found
+
+    async def handed_over(self, request: web.Request) -> web.StreamResponse | None:
+        return None if self.fronts is None else await self.fronts.serve(request)
+
+    def begin_drain(self) -> None:
+        super().begin_drain()
+        if self.fronts is not None:
+            self.fronts.drain()
+
+    def stop_streams(self) -> None:
+        super().stop_streams()
+        if self.fronts is not None:
+            self.fronts.stop()
 
     def engine_broke(self, error: EngineFailed) -> None:
         self.draining = True

@@ -140,7 +140,7 @@ class LiveStream(WorkerStream):
         self.recognition = RecognitionSession(host)
 
     async def run(self) -> None:
-        with self.host.in_use():
+        async with self.host.in_use():
             try:
                 await self.run_both(self.receive_all(), self.send_results())
             finally:

@@ -10,7 +10,7 @@ from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
 from offhook.web.speech_api.admission import Kind
 from offhook.web.speech_api.server_io import RequestContext, SpeechServer, fault_of
-from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 
 
 class EngineUse:
@@ -64,8 +64,7 @@ class EngineUse:
 
     def count_audio(self, seconds: float) -> None:
         self.server.count_audio(self._context, seconds)
-        if (metrics := self.server.engine_metrics) is not None:
-            metrics.audio.inc(seconds)
+        self.server.count_stream_audio(seconds)
 
     def final_sent(self, seconds: float) -> None:
         """Records the time from a flush to its final."""
@@ -88,10 +87,8 @@ class EngineUse:
     def reply_began(self, seconds: float) -> None:
         """Records the time from a reply's start to its first audio."""
         self._context.stages.mark("first")
-        if isinstance(metrics := self.server.engine_metrics, TtsMetrics):
-            metrics.first_sound.observe(seconds)
+        self.server.reply_began(seconds)
 
     def reply_ended(self, reason: str) -> None:
         self._context.stages.mark("inferred")
-        if isinstance(metrics := self.server.engine_metrics, TtsMetrics):
-            metrics.replies.labels(reason).inc()
+        self.server.reply_ended(reason)

@@ -87,7 +87,7 @@ class LiveSpeechStream(WorkerStream):
         synthesizer = await self.loaded(self._host.synthesizer())
         await self.send(live_speech.created())
         reply = await self._reply
-        with self._host.in_use():
+        async with self._host.in_use():
             try:
                 await self._speak(synthesizer, reply)
             except TextTooLong as error:

@@ -27,6 +27,8 @@ async def speech_socket(request: web.Request) -> web.StreamResponse:
     """Serves /ws/speak, which only accepts the worker protocol, so that `url` of [tts] may name any
     of our servers. Raises ApiError 400, 404, 426, 429, 503."""
     host = StreamHost(request, "speech")
+    if (response := await host.server.handed_over(request)) is not None:
+        return response
     server, query = host.server, dict(request.query)
     model = query.pop("model", "")
     internal = request.path != PATH

@@ -1,8 +1,8 @@
 """The WebSockets of a speech server, from upgrade to close, and their use of the server's engine,
 admission and metrics."""
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
 
 from aiohttp import web
 
@@ -102,11 +102,12 @@ class StreamHost(EngineUse):
         finally:
             self.server.streams.discard(stream)
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def in_use(self) -> AsyncIterator[None]:
         """Marks the stream as using the engine. Raises Refused if there is no capacity."""
-        with refusing(), self.server.in_use(self._ticket):
-            yield
+        with refusing():
+            async with self.server.in_use(self._ticket):
+                yield
 
     @property
     def draining_text(self) -> str:
@@ -115,5 +116,4 @@ class StreamHost(EngineUse):
         return Draining().to_text() if accepts else ""
 
     def _ended(self, code: str) -> None:
-        if (metrics := self.server.engine_metrics) is not None:
-            metrics.ended.labels(code).inc()
+        self.server.stream_ended(code)

@@ -226,7 +226,7 @@ class TtsStream(WorkerStream):
 
     async def _try(self, reply: Reply) -> None:
         """Speaks the reply; an error ends the stream, or only this reply."""
-        with self._host.in_use():
+        async with self._host.in_use():
             try:
                 await self._speak(reply)
             except EngineFailed:

@@ -1,0 +1,245 @@
+"""A front: a process with WebSockets of a worker, beside the one with its engine.
+
+It reads text, levels sound and finds where words end, for the replies of its connections, which the
+worker hands over; the engine gives it frames. Admission, metrics, health and everything but the
+WebSockets stay with the worker. It ends when the worker does.
+
+    python -m offhook.web.worker.front_io LINK HANDOVER
+
+are the numbers of its two inherited sockets, see `fronts_io`.
+"""
+
+import asyncio
+import os
+import pickle
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from offhook.media.tasks_io import TaskSet
+from offhook.pipeline.engine.far_streams_io import Failed, FarStreams, Reported
+from offhook.pipeline.engine.process_link_io import ProcessLink
+from offhook.pipeline.engine.tts_models import NO_CACHE
+from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.web.config.config import Speech
+from offhook.web.http.listening_io import Runner
+from offhook.web.process.logs import set_up
+from offhook.web.process.loop_io import freeze_loaded_objects, run
+from offhook.web.routes_io import LINGER_S, application
+from offhook.web.speech_api.admission import Kind, Ticket
+from offhook.web.speech_api.server_io import (
+    EngineHandle,
+    HttpContext,
+    RequestContext,
+    SpeechServer,
+)
+from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
+from offhook.web.speech_api.sockets.worker_stream_io import CLOSE_S
+from offhook.web.worker.front_protocol import (
+    MAX_CONNECTION_BYTES,
+    Begun,
+    Closed,
+    Connection,
+    Counted,
+    Drain,
+    Granted,
+    Rest,
+    Setup,
+    Stop,
+    ToFront,
+    ToWorker,
+    Use,
+)
+
+
+class FrontServer(SpeechServer):
+    """The speech server of a front. It admits what the worker has admitted, and what it counts goes
+    there."""
+
+    loading_s = None
+
+    def __init__(self, setup: Setup, synthesizer: Synthesizer, link: ProcessLink) -> None:
+        async def loaded() -> Synthesizer:
+            return synthesizer
+
+        of = setup.worker
+        self.engine_metrics = metrics = TtsMetrics()
+        handle: EngineHandle[Any] = EngineHandle(loaded, lambda: of.engine, lambda: of.model)
+        super().__init__(Speech(), None, handle, metrics.registry, NO_CACHE)
+        self.id = setup.server_id
+        self.connections: dict[RequestHandler, Connection] = {}
+        self._link = link
+        self._asked: dict[int, asyncio.Future[None]] = {}
+        """For the use of the engine, by connection."""
+        self._audio_s = 0.0
+        """Audio sent and not told."""
+        self._free = 1.0
+
+    def send(self, message: ToWorker) -> None:
+        self._link.send(message)
+
+    # --- admission ---
+
+    @contextmanager
+    def stream(self, kind: Kind, context: RequestContext) -> Iterator[Ticket]:
+        assert isinstance(context, HttpContext)
+        connection = self.connections.get(context.request.protocol)
+        if connection is None:
+            raise ConnectionResetError("the client has gone")
+        self._free = connection.free
+        if connection.refused is not None:
+            raise connection.refused
+        context.kind = kind
+        yield FrontTicket(connection.number)
+
+    @asynccontextmanager
+    async def in_use(self, ticket: Ticket) -> AsyncIterator[None]:
+        assert isinstance(ticket, FrontTicket)
+        granted = self._asked[ticket.number] = asyncio.get_running_loop().create_future()
+        self.send(Use(ticket.number))
+        try:
+            await granted
+            yield
+        finally:
+            del self._asked[ticket.number]
+            self.send(Rest(ticket.number))
+
+    def granted(self, answer: Granted) -> None:
+        asked = self._asked.get(answer.number)
+        if asked is None or asked.done():
+            return
+        if answer.refused is not None:
+            asked.set_exception(answer.refused)
+        else:
+            asked.set_result(None)
+
+    def free(self, kind: Kind) -> float:
+        return 0.0 if self.draining else self._free
+
+    # --- what is counted ---
+
+    def count_stream_audio(self, seconds: float) -> None:
+        self._audio_s += seconds
+
+    def reply_began(self, seconds: float) -> None:
+        self.send(Counted(self._uncounted_audio_s(), first_s=seconds))
+
+    def reply_ended(self, reason: str) -> None:
+        self.send(Counted(self._uncounted_audio_s(), reply=reason))
+
+    def stream_ended(self, code: str) -> None:
+        self.send(Counted(self._uncounted_audio_s(), stream=code))
+
+    def _uncounted_audio_s(self) -> float:
+        seconds, self._audio_s = self._audio_s, 0.0
+        return seconds
+
+
+class FrontTicket(Ticket):
+    """That of a connection, which the worker has."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("speech", "", "idle", lambda: None)
+        self.number = number
+
+
+class Front:
+    """The process: a server without a listener."""
+
+    def __init__(self, handover: socket.socket) -> None:
+        self.ended = asyncio.Event()
+        self._handover = handover
+        self._tasks = TaskSet()
+        self._streams: FarStreams[Any, Any]
+        self._link: ProcessLink
+        self._server: FrontServer
+        self._runner: Runner
+
+    async def begin(self, link: socket.socket) -> None:
+        self._link = await ProcessLink.over(link, self._receive, self.ended.set)
+        self._streams = FarStreams(self._link.send)
+
+    def _receive(self, message: ToFront) -> None:
+        match message:
+            case Reported() | Failed():
+                self._streams.receive(message)
+            case Granted():
+                self._server.granted(message)
+            case Drain():
+                self._server.begin_drain()
+            case Stop():
+                self._server.stop_streams()
+            case Setup():
+                self._tasks.spawn(self._serve(message), "begin")
+
+    async def _serve(self, setup: Setup) -> None:
+        set_up(setup.log)
+        synthesizer = await setup.replies.replies(self._streams)
+        self._server = FrontServer(setup, synthesizer, self._link)
+        access = setup.worker.access()
+        app = application(self._server, lambda: access)
+        app.on_response_prepare.append(_close_after)
+        self._runner = Runner(app, shutdown_timeout=CLOSE_S, lingering_time=LINGER_S)
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
+        connection_lost = server.connection_lost
+
+        def note_end(handler: RequestHandler, error: BaseException | None = None) -> None:
+            connection_lost(handler, error)
+            if (connection := self._server.connections.pop(handler, None)) is not None:
+                self._link.send(Closed(connection.number))
+
+        setattr(server, "connection_lost", note_end)  # noqa: B010 - see Runner.setup
+        freeze_loaded_objects()
+        self._handover.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._handover.fileno(), self._accept)
+        self._link.send(Begun())
+
+    def _accept(self) -> None:
+        """Takes connections that the worker hands over."""
+        while True:
+            try:
+                data, files, _, _ = socket.recv_fds(self._handover, MAX_CONNECTION_BYTES, 1)
+            except BlockingIOError:
+                return
+            if not data:
+                asyncio.get_running_loop().remove_reader(self._handover.fileno())
+                return
+            self._tasks.spawn(self._open(pickle.loads(data), files[0]), "connection")
+
+    async def _open(self, connection: Connection, file: int) -> None:
+        """Serves the connection as if its request came here."""
+        server = self._runner.server
+        assert server is not None
+        loop, handler = asyncio.get_running_loop(), server()
+        self._server.connections[handler] = connection
+        try:
+            await loop.connect_accepted_socket(lambda: handler, socket.socket(fileno=file))
+        except OSError:
+            server.connection_lost(handler)
+            return
+        handler.data_received(connection.head)
+
+
+async def _close_after(request: web.Request, response: web.StreamResponse) -> None:
+    """A further request is the worker's."""
+    if response.status != 101:
+        response.force_close()
+        response.headers["Connection"] = "close"
+
+
+async def _main(link: int, handover: int) -> None:
+    front = Front(socket.socket(fileno=handover))
+    await front.begin(socket.socket(fileno=link))
+    await front.ended.wait()
+    os._exit(0)  # the streams go with the worker that had the engine
+
+
+if __name__ == "__main__":
+    run(_main(*map(int, sys.argv[1:])))

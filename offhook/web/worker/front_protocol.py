@@ -1,0 +1,95 @@
+"""Messages between a worker and its fronts, the processes with its WebSockets.
+
+Beside these, what `engine.far_streams_io` has goes both ways. A `Connection` comes by a socket of
+its own, for it has the connection's file descriptor with it.
+"""
+
+from typing import Any, NamedTuple
+
+from offhook.pipeline.engine.far_streams_io import FromEngine, ToEngine
+from offhook.web.process.logs import Log
+from offhook.web.speech_api.errors import ApiError
+
+MAX_CONNECTION_BYTES = 1 << 18
+"""Maximum size of a packed `Connection`."""
+
+# --- to a front ---
+
+
+class Setup(NamedTuple):
+    """The first message."""
+
+    worker: Any
+    """The `WorkerSettings`."""
+    replies: Any
+    """What opens replies here, with `replies(streams)`, see tts.replies_io.ReplySettings."""
+    server_id: str
+    log: Log
+
+
+class Connection(NamedTuple):
+    """A connection whose request for a WebSocket the worker has read, and admitted or not."""
+
+    number: int
+    head: bytes
+    """The request as it came."""
+    free: float
+    """Free share of the worker's streams."""
+    refused: ApiError | None
+
+
+class Granted(NamedTuple):
+    """Answers a `Use`."""
+
+    number: int
+    refused: ApiError | None
+
+
+class Drain(NamedTuple):
+    """The worker will stop."""
+
+
+class Stop(NamedTuple):
+    """The worker stops: streams end."""
+
+
+# --- to the worker ---
+
+
+class Begun(NamedTuple):
+    """The front takes connections."""
+
+
+class Use(NamedTuple):
+    """A connection begins to use the engine, if it may."""
+
+    number: int
+
+
+class Rest(NamedTuple):
+    """It has stopped using it."""
+
+    number: int
+
+
+class Counted(NamedTuple):
+    """What happened, for the worker's metrics."""
+
+    audio_s: float
+    """Seconds of audio sent since the last one."""
+    first_s: float = -1.0
+    """Time in s to the first audio of a reply that has begun; negative: none has."""
+    reply: str = ""
+    """How a reply ended; empty: none has."""
+    stream: str = ""
+    """The error's code, or `none`, with which a stream ended; empty: none has."""
+
+
+class Closed(NamedTuple):
+    """A connection has closed."""
+
+    number: int
+
+
+ToFront = Setup | Granted | Drain | Stop | FromEngine
+ToWorker = Begun | Use | Rest | Counted | Closed | ToEngine

@@ -1,0 +1,317 @@
+"""Fronts of a worker: processes with its WebSockets, before the one with the engine.
+
+A process runs one thread of Python at a time, and what a voice costs between the engine and the
+socket is several times what its frames cost. So a worker with many streams leaves its WebSockets to
+others: it reads each request and admits it, then hands the connection over to the front that has
+the fewest, and keeps its place in the admission until the front says that it has closed. A front
+that ends is started again; its connections are lost, the streams of their replies are freed, and
+all others go on.
+"""
+
+import asyncio
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Protocol, runtime_checkable
+
+from aiohttp import web
+from loguru import logger
+
+from offhook.pipeline.engine.far_streams_io import (
+    Cancelled,
+    Failed,
+    FromEngine,
+    Opened,
+    StreamsDoor,
+    Written,
+)
+from offhook.pipeline.engine.process_link_io import ProcessLink
+from offhook.pipeline.engine.reply_streams_io import ReplyStreams
+from offhook.pipeline.speech.recognizer import EngineFailed
+from offhook.pipeline.speech.streams.retry import RetryPolicy
+from offhook.web.process.logs import configured
+from offhook.web.speech_api.admission import Ticket
+from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.server_io import CONTEXT, SpeechServer
+from offhook.web.worker.front_protocol import (
+    Begun,
+    Closed,
+    Connection,
+    Counted,
+    Drain,
+    Granted,
+    Rest,
+    Setup,
+    Stop,
+    ToFront,
+    ToWorker,
+    Use,
+)
+
+COMMAND: Sequence[str] = (sys.executable, "-m", "offhook.web.worker.front_io")
+STREAMS_PER_FRONT = 128
+"""Streams of a worker for each front; with fewer it has none."""
+CORES_PER_FRONT = 4
+"""Cores of the machine for each: the engine, recognizers and edges need some, too."""
+BEGIN_S = 60.0
+"""Time limit in s for a front to begin."""
+AGAIN_S = 0.5
+"""First pause in s before a front that has ended is started again; it doubles each time."""
+END_S = 5.0
+REQUEST_ID = b"x-request-id"
+
+
+def fronts_for(streams: int) -> int:
+    """Returns how many fronts a worker with so many streams has on this machine."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 0
+    return min(streams // STREAMS_PER_FRONT, cores // CORES_PER_FRONT)
+
+
+@runtime_checkable
+class SpeaksFar(Protocol):
+    """An engine whose replies may be in other processes."""
+
+    streams: ReplyStreams[Any, Any]
+    reply_settings: Any
+    """What opens them there, see tts.replies_io.ReplySettings."""
+
+
+class HandedOver(web.StreamResponse):
+    """The response to a request that a front has answered."""
+
+    def __init__(self) -> None:
+        super().__init__(status=101)
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        pass
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        pass
+
+
+@dataclass(eq=False)
+class HandedOverConnection:
+    ticket: Ticket | None
+    """None: refused."""
+    closed: "asyncio.Future[None]"
+
+
+class RunningFront:
+    """One front, from its start to its end."""
+
+    def __init__(self, server: SpeechServer, engine: SpeaksFar) -> None:
+        self.connections: dict[int, HandedOverConnection] = {}
+        self.begun = asyncio.Event()
+        self.ended = asyncio.Event()
+        self._server = server
+        self._numbers = count()
+        self._door = StreamsDoor(engine.streams, self._report)
+        self._engine = engine
+        self._process: asyncio.subprocess.Process | None = None
+        self._link: ProcessLink | None = None
+        self._handover, self._far_handover = socket.socketpair(
+            socket.AF_UNIX, socket.SOCK_SEQPACKET
+        )
+
+    async def start(self, settings: Any) -> None:
+        """Starts the process and waits until it takes connections. Raises OSError."""
+        ours, its = socket.socketpair()
+        self._handover.setblocking(False)
+        with its, self._far_handover as far:
+            files = its.fileno(), far.fileno()
+            self._process = await asyncio.create_subprocess_exec(
+                *(*COMMAND, *map(str, files)),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=2,  # that of the worker may be read by somebody
+                pass_fds=files,
+                start_new_session=True,  # Ctrl-C only reaches the worker, which then stops it
+            )
+        logger.bind(pid=self._process.pid).info("front started (pid {})", self._process.pid)
+        self._link = await ProcessLink.over(ours, self._receive, self._lost)
+        self.send(Setup(settings, self._engine.reply_settings, self._server.id, configured()))
+        beginning = asyncio.create_task(self.begun.wait())
+        ending = asyncio.create_task(self.ended.wait())
+        waits = (beginning, ending)
+        await asyncio.wait(waits, timeout=BEGIN_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in waits:
+            task.cancel()
+        if not self.begun.is_set() or self.ended.is_set():
+            raise OSError("a front does not begin")
+
+    def send(self, message: ToFront) -> None:
+        if self._link is not None:
+            self._link.send(message)
+
+    def _report(self, said: FromEngine) -> None:
+        if isinstance(said, Failed) and isinstance(said.error, EngineFailed):
+            self._server.engine_broke(said.error)
+        self.send(said)
+
+    async def serve(self, request: web.Request) -> web.StreamResponse | None:
+        """Hands the connection over and returns when it has closed; None if it cannot."""
+        transport, context = request.transport, request[CONTEXT]
+        if transport is None:
+            raise ConnectionResetError("the client has gone")
+        number, refused, ticket = next(self._numbers), None, None
+        with ExitStack() as admitted:
+            try:
+                ticket = admitted.enter_context(self._server.stream("speech", context))
+            except ApiError as error:
+                refused = error  # the front answers, on the socket if that is the protocol
+            free = self._server.free("speech")
+            transport.pause_reading()
+            if not self._pass(transport, Connection(number, _head(request), free, refused)):
+                transport.resume_reading()
+                return None
+            closed = asyncio.get_running_loop().create_future()
+            self.connections[number] = HandedOverConnection(ticket, closed)
+            try:
+                await closed
+            finally:
+                del self.connections[number]
+                transport.abort()
+        return HandedOver()
+
+    def _pass(self, transport: asyncio.Transport, connection: Connection) -> bool:
+        file = transport.get_extra_info("socket").fileno()
+        try:
+            socket.send_fds(self._handover, [pickle.dumps(connection)], [file])
+        except OSError as error:  # it hangs, or has ended
+            logger.warning("x a front takes no connection: {}", error)
+            return False
+        return True
+
+    # --- what it says ---
+
+    def _receive(self, message: ToWorker) -> None:
+        match message:
+            case Opened() | Written() | Cancelled():
+                self._door.receive(message)
+            case Counted():
+                self._count(message)
+            case Use(number) if number in self.connections:
+                self.send(Granted(number, self._use(self.connections[number])))
+            case Rest(number) if number in self.connections:
+                self._rest(self.connections[number])
+            case Closed(number) if number in self.connections:
+                closed = self.connections[number].closed
+                if not closed.done():
+                    closed.set_result(None)
+            case Begun():
+                self.begun.set()
+
+    def _use(self, connection: HandedOverConnection) -> ApiError | None:
+        """Returns why it may not."""
+        assert connection.ticket is not None
+        try:
+            self._server.use(connection.ticket)
+        except ApiError as error:
+            return error
+        return None
+
+    def _rest(self, connection: HandedOverConnection) -> None:
+        if connection.ticket is not None and connection.ticket.lane == "stream":
+            self._server.rest(connection.ticket)
+
+    def _count(self, counted: Counted) -> None:
+        server = self._server
+        server.metrics.audio["speech"].inc(counted.audio_s)
+        server.count_stream_audio(counted.audio_s)
+        if counted.first_s >= 0:
+            server.reply_began(counted.first_s)
+        if counted.reply:
+            server.reply_ended(counted.reply)
+        if counted.stream:
+            server.stream_ended(counted.stream)
+
+    # --- its end ---
+
+    def _lost(self) -> None:
+        self._door.close()
+        for connection in self.connections.values():
+            if not connection.closed.done():
+                connection.closed.set_exception(ConnectionResetError("its front has ended"))
+        self.ended.set()
+
+    async def close(self) -> None:
+        """Ends the process, which ends when the link does."""
+        self._handover.close()
+        self._far_handover.close()
+        if self._link is not None:
+            self._link.close()
+        if self._process is None:
+            return
+        try:
+            await asyncio.wait_for(self._process.wait(), END_S)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+
+class Fronts:
+    """The fronts of a worker; those that end are started again."""
+
+    def __init__(self, server: SpeechServer, engine: SpeaksFar, settings: Any) -> None:
+        self._server, self._engine, self._settings = server, engine, settings
+        self.running: list[RunningFront] = []
+        self._keeping: list[asyncio.Task[None]] = []
+
+    async def start(self, number: int) -> None:
+        """Starts so many; one that does not begin now does so later."""
+        first = [asyncio.Event() for _ in range(number)]
+        self._keeping = [asyncio.create_task(self._keep(tried), name="front") for tried in first]
+        for tried in first:
+            await tried.wait()
+
+    async def _keep(self, tried: asyncio.Event) -> None:
+        retry = RetryPolicy(first_s=AGAIN_S)
+        while True:
+            front = RunningFront(self._server, self._engine)
+            try:
+                await front.start(self._settings)
+                self.running.append(front)
+                tried.set()
+                await front.ended.wait()
+                logger.error("x a front has ended, with {} connections", len(front.connections))
+            except OSError as error:
+                logger.error("x {}", error)
+            finally:
+                tried.set()
+                if front in self.running:
+                    self.running.remove(front)
+                await front.close()
+            await asyncio.sleep(retry.next_s())
+
+    async def serve(self, request: web.Request) -> web.StreamResponse | None:
+        """Leaves the connection to a front; None if none takes it."""
+        for front in sorted(self.running, key=lambda one: len(one.connections)):
+            if (response := await front.serve(request)) is not None:
+                return response
+        return None
+
+    def drain(self) -> None:
+        for front in self.running:
+            front.send(Drain())
+
+    def stop(self) -> None:
+        for front in self.running:
+            front.send(Stop())
+
+    async def close(self) -> None:
+        for task in self._keeping:
+            task.cancel()
+        await asyncio.gather(*self._keeping, return_exceptions=True)
+
+
+def _head(request: web.Request) -> bytes:
+    """Returns the request's head as it came, with the id under which the worker logs it."""
+    request_id = request[CONTEXT].id.encode()
+    lines = [f"{request.method} {request.raw_path} HTTP/1.1".encode()]
+    lines += [b": ".join(pair) for pair in request.raw_headers if pair[0].lower() != REQUEST_ID]
+    return b"\r\n".join((*lines, b"X-Request-Id: " + request_id, b"", b""))

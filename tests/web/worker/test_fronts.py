@@ -1,0 +1,252 @@
+"""A worker whose WebSockets are in other processes is one worker to its clients."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from aiohttp import WSMsgType
+
+torch = pytest.importorskip("torch")
+
+from benchmarks.engines.random_workers import worker  # noqa: E402
+from offhook.bench.speech.texts import frames_of  # noqa: E402
+from offhook.pipeline.engine.tts.messages import FRAME_SAMPLES  # noqa: E402
+from offhook.pipeline.engine.tts_models import NO_CACHE  # noqa: E402
+from offhook.pipeline.speech.recognizer import EngineFailed  # noqa: E402
+from offhook.pipeline.speech.remote.worker_protocol import (  # noqa: E402
+    ACCEPT_HEADER,
+    DRAINING,
+)
+from offhook.web.worker import fronts_io  # noqa: E402
+from offhook.web.worker.worker_io import Worker, WorkerSettings  # noqa: E402
+from tests.web.worker.workers import (  # noqa: E402
+    SOON,
+    Client,
+    Socket,
+    children_started,
+    gone,
+    open_stream,
+    served,
+    told,
+    until,
+)
+
+TEXT = "The tree."
+FRAMES = frames_of(3)  # two words and a mark
+
+
+@asynccontextmanager
+async def fronted(streams: int = 8, fronts: int = 2) -> AsyncIterator[tuple[Client, Worker[Any]]]:
+    settings = WorkerSettings("qwen3-tts", "random", streams, audio_cache=NO_CACHE, fronts=fronts)
+    async with served(worker("tts", "simulated", settings)) as (client, one):
+        async with asyncio.timeout(SOON):
+            await one.loading
+        assert one.fronts is not None
+        await until(lambda: len(one.fronts.running) == fronts)
+        yield client, one
+
+
+async def begin(socket: Socket, text: str) -> None:
+    await socket.send_json({"type": "text", "text": text})
+
+
+async def rest_of_reply(
+    socket: Socket, between: list[str] | None = None
+) -> tuple[int, str, dict[str, Any]]:
+    """Returns the samples, the text of the marks and the last message of a reply, and adds the
+    types of messages `between` that are not of the reply. Raises ConnectionError."""
+    samples, marked = 0, ""
+    while True:
+        message = await socket.receive(SOON)
+        if message.type not in (WSMsgType.BINARY, WSMsgType.TEXT):
+            raise ConnectionError("lost")
+        if isinstance(message.data, bytes):
+            samples += len(message.data) // 2
+            continue
+        said = message.json()
+        if said["type"] == "draining" and between is not None:
+            between.append(said["type"])
+            continue
+        if said["type"] != "mark":
+            return samples, marked, said
+        assert said["samples"] == samples
+        marked += said["text"]
+
+
+async def spoken(socket: Socket, text: str = TEXT) -> int:
+    """Speaks a reply and returns its samples."""
+    await begin(socket, text)
+    await socket.send_json({"type": "end"})
+    samples, marked, last = await rest_of_reply(socket)
+    assert (marked, last["type"], last["reason"]) == (text, "done", "end")
+    return samples
+
+
+async def metrics(client: Client) -> dict[str, float]:
+    text = await (await client.get("/metrics")).text()
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in lines}
+
+
+def held(one: Worker[Any]) -> list[int]:
+    """The connections of each front."""
+    assert one.fronts is not None
+    return sorted(len(front.connections) for front in one.fronts.running)
+
+
+async def test_replies_sound_and_are_counted_as_those_of_one_worker() -> None:
+    async with fronted() as (client, one):
+        async with open_stream(client, "/ws/speak") as a, open_stream(client, "/ws/speak") as b:
+            ready = await told(a, "ready")
+            assert ready["id"] == one.id
+            assert ready["voices"] == one.engine.voices()
+            await told(b, "ready")
+            assert held(one) == [1, 1]
+            for socket in (a, b, a):
+                samples = await spoken(socket)
+                assert samples == pytest.approx(FRAMES * FRAME_SAMPLES, abs=2 * FRAME_SAMPLES)
+            await begin(a, "One")
+            await until(lambda: len(one.busy) == 1)
+            state = await (await client.get("/readyz")).json()
+            assert (state["ready"], state["streams"], state["max_streams"]) == (True, 1, 8)
+            await a.send_json({"type": "cancel"})
+            assert (await rest_of_reply(a))[2]["reason"] == "cancel"
+            await until(lambda: not one.busy)
+        await until(lambda: held(one) == [0, 0])
+        counted = await metrics(client)
+        assert counted['offhook_tts_replies_total{reason="end"}'] == 3
+        assert counted['offhook_tts_replies_total{reason="cancel"}'] == 1
+        assert counted["offhook_tts_first_sound_seconds_count"] >= 3
+        assert counted["offhook_tts_audio_seconds_total"] > 3 * (FRAMES - 2) * 0.08
+
+
+async def test_admission_is_that_of_the_worker() -> None:
+    async with fronted(streams=1) as (client, one):
+        async with open_stream(client, "/ws/speak") as a, open_stream(client, "/ws/speak") as b:
+            await told(a, "ready")
+            await told(b, "ready")
+            await begin(a, "One")
+            await until(lambda: len(one.busy) == 1)
+            await begin(b, "Two")
+            refused = await b.receive_json(timeout=SOON)
+            assert (refused["type"], refused["code"]) == ("error", "full")
+        with pytest.raises(Exception, match="400"):  # before the upgrade, as without fronts
+            async with open_stream(client, "/v1/audio/speech/ws", speed="9"):
+                pass
+        answer = await client.get("/v1/models")
+        assert answer.status == 200
+
+
+async def test_a_front_that_dies_loses_its_streams_and_no_others() -> None:
+    with children_started() as pids:
+        async with fronted() as (client, one):
+            async with open_stream(client, "/ws/speak") as a, open_stream(client, "/ws/speak") as b:
+                for socket in (a, b):
+                    await told(socket, "ready")
+                    await begin(socket, "One two")
+                await until(lambda: len(one.busy) == 2)
+                await until(lambda: engine_streams(one) == 2)
+                os.kill(pids[0], signal.SIGKILL)
+                await until(lambda: len(one.busy) == 1)
+                await until(lambda: engine_streams(one) == 1)
+                found = []
+                for socket in (a, b):
+                    with suppress(ConnectionError):
+                        await socket.send_json({"type": "end"})
+                        found.append(await rest_of_reply(socket))
+                (samples, marked, last) = found[0]
+                assert len(found) == 1
+                assert (marked, last["type"]) == ("One two", "done")
+                assert samples
+            await until(lambda: len(pids) == 3)  # another has begun
+            assert one.fronts is not None
+            await until(lambda: len(one.fronts.running) == 2)
+            async with open_stream(client, "/ws/speak") as c, open_stream(client, "/ws/speak") as d:
+                for socket in (c, d):
+                    await told(socket, "ready")
+                    await spoken(socket)
+    await until(lambda: all(map(gone, pids)))
+
+
+async def test_a_draining_worker_tells_the_clients_of_its_fronts_and_stops_them() -> None:
+    headers = {ACCEPT_HEADER: DRAINING}
+    async with (
+        fronted(fronts=1) as (client, one),
+        client.ws_connect("/ws/speak", headers=headers) as socket,
+    ):
+        await told(socket, "ready")
+        await begin(socket, "One two")
+        await until(lambda: one.busy)
+        draining = asyncio.create_task(one.drain(SOON))
+        await until(lambda: one.draining)
+        await socket.send_json({"type": "end"})
+        between: list[str] = []
+        assert (await rest_of_reply(socket, between))[1] == "One two"
+        assert between == ["draining"]
+        await draining
+        await begin(socket, "Three")
+        assert (await socket.receive_json(timeout=SOON))["code"] == "stopping"
+        async with open_stream(client, "/ws/speak") as late:
+            assert (await late.receive_json(timeout=SOON))["code"] == "stopping"
+
+
+async def test_streams_end_when_the_worker_stops() -> None:
+    async with fronted(fronts=1) as (client, one), open_stream(client, "/ws/speak") as socket:
+        await told(socket, "ready")
+        await begin(socket, "One two")
+        await until(lambda: one.busy)
+        one.stop_streams()
+        assert (await last_words(socket))["code"] == "stopping"
+
+
+async def test_an_engine_that_breaks_ends_the_worker_and_its_clients_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(now: float) -> bool:
+        raise RuntimeError("CUDA error")
+
+    async with fronted(fronts=1) as (client, one), open_stream(client, "/ws/speak") as socket:
+        await told(socket, "ready")
+        monkeypatch.setattr(one.engine._engine, "turn", broken)
+        await begin(socket, "One two")
+        with pytest.raises(EngineFailed, match="CUDA error"):
+            async with asyncio.timeout(SOON):
+                await one.broken
+        assert (await last_words(socket))["code"] == "stopping"
+
+
+@pytest.mark.parametrize(
+    ("streams", "cores", "fronts"), [(127, 64, 0), (128, 64, 1), (900, 16, 4), (900, 3, 0)]
+)
+def test_fronts_follow_from_streams_and_cores(
+    monkeypatch: pytest.MonkeyPatch, streams: int, cores: int, fronts: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    assert fronts_io.fronts_for(streams) == fronts
+
+
+def test_a_front_needs_no_torch() -> None:
+    asks = (
+        "import sys, offhook.web.worker.front_io, offhook.pipeline.engine.tts.replies_io; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", asks], check=True)
+
+
+async def last_words(socket: Socket) -> dict[str, Any]:
+    """Returns the last text message before the connection closes."""
+    said: dict[str, Any] = {}
+    while (message := await socket.receive(SOON)).type in (WSMsgType.BINARY, WSMsgType.TEXT):
+        if message.type is WSMsgType.TEXT:
+            said = message.json()
+    return said
+
+
+def engine_streams(one: Worker[Any]) -> int:
+    return int(one.engine._engine.streams)
