@@ -28,6 +28,7 @@ NAMES = {
     "understood": "calls.understood",
     "vad": "media.vad",
     "voice_failover": "calls.voice_failover",
+    "voice_fronts": "scale.voice_fronts",
     "words": "calls.words",
 }
 
