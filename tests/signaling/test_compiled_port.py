@@ -28,7 +28,7 @@ from offhook.signaling.ice.demultiplexer import Demultiplexer, IceSession
 from offhook.signaling.ice.port_io import UdpSocket
 from offhook.signaling.peer_io import PeerLeg
 from tests.media.native import test_packets
-from tests.media.native.paths import Twins, both, needs_compiled
+from tests.media.native.paths import Twins, both, needs_compiled, path
 from tests.media.native.test_opus import OPUS, FarEnd, said
 from tests.media.native.test_packets import TICK_S, state
 from tests.support.ice import until
@@ -274,7 +274,7 @@ def test_whatever_arrives(script: list[Any]) -> None:
 
 
 async def test_the_usual_packet_is_taken_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened() as port:
+    with opened() as port, path(True):
         caller = port.callers[0]
         for i in range(40):
             port.send(caller, caller.sound(i))
