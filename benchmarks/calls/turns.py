@@ -9,24 +9,38 @@ its models.
 import argparse
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from pocketsphinx import Decoder
 
 from benchmarks.calls.noisy_words import RecordedLeg, _asks, last_loud
 from benchmarks.calls.words import SPEECH, read_16k, references
+from offhook.bench.scripted import ScriptedRecognizer
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
+from offhook.pipeline.conversation import user_turn_io
 from offhook.pipeline.conversation.events import CallerTurn, Event
 from offhook.pipeline.conversation.turn import TurnSettings
-from offhook.pipeline.conversation.user_turn_io import TurnDetection, UserTurnController
+from offhook.pipeline.conversation.user_turn_io import (
+    FEED_MS,
+    TurnDetection,
+    UserTurnController,
+)
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
 from offhook.pipeline.speech.recognizer import Final, Partial
-from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES, SmartTurn, log_mel
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.pipeline.speech.streams.recent_audio import RecentAudio
+from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES, SmartTurn, TurnQuestions, log_mel
 from offhook.pipeline.speech.vad.vad_io import VadBatch
+from offhook.web.http.listening_io import Address, listener
+from offhook.web.routes_io import listening
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
+from offhook.web.worker.worker_io import Worker, WorkerSettings
 
 PAUSES_MS = (200, 300, 400, 600, 900)
 """Of a caller who thinks; longer ones are answered by most people, too."""
@@ -35,6 +49,10 @@ PARTIAL_LATE_MS = 300
 FINAL_LATE_MS = 80
 """and from the request for the final transcript to it."""
 LEAD_MS, TAIL_MS = 1000, 2000
+BEFORE_S = 3
+"""Length in s of an earlier turn, if there is one."""
+PATIENCE_MS = 60_000
+"""Nobody waits, so that the recognizer has time."""
 BEGINNINGS = (0.4, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Shares of a recording that are compared,"""
 SILENCE_MS = 160
@@ -70,8 +88,11 @@ def align(pcm: Pcm, text: str) -> list[Word]:
 class KnownWords:
     """A recognizer's stream that knows what is said on a leg."""
 
-    def __init__(self, leg: RecordedLeg, words: list[Word]) -> None:
+    def __init__(self, leg: RecordedLeg, words: list[Word], model: SmartTurn | None = None) -> None:
+        """`model` judges turns by what the stream was fed, as workers do."""
         self._leg, self._words = leg, words
+        self._model = model
+        self._fed = RecentAudio()
         self._events: asyncio.Queue[Partial | Final | None] = asyncio.Queue()
         self._told = 0
         """Words of finished utterances."""
@@ -86,7 +107,17 @@ class KnownWords:
         ended = sum(word.end <= position for word in self._words)
         return " ".join(word.text for word in self._words[self._told : ended])
 
+    @property
+    def judges_turns(self) -> bool:
+        return self._model is not None
+
+    async def turn_probability(self) -> float | None:
+        assert self._model is not None
+        end = self._fed.end
+        return await self._model.probability(self._fed.slice(end - SAMPLES, end), self)
+
     def feed(self, pcm: Pcm) -> None:
+        self._fed.add(pcm)
         text = self._until(self._now - PARTIAL_LATE_MS * MS)
         if text != self._text:
             self._text = text
@@ -154,12 +185,12 @@ class Row:
 
 
 async def call(
-    pcm: Pcm, words: list[Word], turns: TurnDetection, settings: TurnSettings
+    pcm: Pcm, words: list[Word], turns: TurnDetection, settings: TurnSettings, by_engine: bool
 ) -> list[int]:
-    """Returns when turns ended, in ms."""
+    """Returns when turns ended, in ms. `by_engine`: as the recognizer judges."""
     events: list[Event] = []
     leg = RecordedLeg(pcm)
-    stream = KnownWords(leg, words)
+    stream = KnownWords(leg, words, turns.smart_turn if by_engine else None)
     turns.settings = settings
     turns.enhancement = EnhancementSettings("off", automatic_gain=False)
     hearing = UserTurnController(leg, turns, stream, events.append, lambda _: None)
@@ -175,19 +206,24 @@ async def call(
     return [event.at_ms for event in events if isinstance(event, CallerTurn)]
 
 
-async def measure(settings: TurnSettings, pauses_ms: Sequence[int]) -> list[Row]:
+async def measure(
+    settings: TurnSettings, pauses_ms: Sequence[int], by_engine: bool, after: bool
+) -> list[Row]:
+    """`after`: each call begins with another turn."""
+    user_turn_io.ASK_ENGINE_MS = PATIENCE_MS
     model = CountedModel()
     turns = TurnDetection(VadBatch(), model)
     rows = [Row(0), *(Row(ms) for ms in pauses_ms)]
     rng = np.random.default_rng(1)
+    before = read_16k(next(iter(references(SPEECH))))[-BEFORE_S * RATE_IN :] if after else None
     for path, text in references(SPEECH).items():
         speech = read_16k(path)
         words = align(speech, text)
         for row in rows:
             for at in range(1, len(words) - 1, 2) if row.pause_ms else (len(words),):
-                pcm, shifted, end = _line(speech, words, at, row.pause_ms, rng)
+                pcm, shifted, end = _line(speech, words, at, row.pause_ms, rng, before)
                 asked, cpu_s = model.asked, model.cpu_s
-                ended = await call(pcm, shifted, turns, settings)
+                ended = await call(pcm, shifted, turns, settings, by_engine)
                 row.calls += 1
                 row.questions += model.asked - asked
                 row.cpu_s += model.cpu_s - cpu_s
@@ -200,11 +236,19 @@ async def measure(settings: TurnSettings, pauses_ms: Sequence[int]) -> list[Row]
 
 
 def _line(
-    speech: Pcm, words: list[Word], at: int, pause_ms: int, rng: np.random.Generator
+    speech: Pcm,
+    words: list[Word],
+    at: int,
+    pause_ms: int,
+    rng: np.random.Generator,
+    before: Pcm | None,
 ) -> tuple[Pcm, list[Word], int]:
-    """Returns a call with a pause before word number `at`, its words, and the end of speech."""
+    """Returns a call with a pause before word number `at`, its words, and the end of speech.
+    `before` is a turn at its beginning, whose words nobody knows."""
     cut = words[at - 1].end if at < len(words) else len(speech)
     lead, pause, tail = (np.zeros(ms * MS, np.int16) for ms in (LEAD_MS, pause_ms, TAIL_MS))
+    if before is not None:
+        lead = np.concatenate((lead, before, lead, lead))
     sound = np.concatenate((lead, speech[:cut], pause, speech[cut:], tail)).astype(float)
     sound += rng.normal(0, LINE_RMS, len(sound))
     shifted = [
@@ -271,11 +315,65 @@ def compare() -> list[str]:
     return lines
 
 
+class Hears(ScriptedRecognizer):
+    """Recognizes nothing, and says at once that turns are over."""
+
+    def __init__(self) -> None:
+        self.turns = Over(max_batch=64, max_waiting=64)
+
+
+class Over(TurnQuestions):
+    def judge_all(self, questions: Sequence[Pcm]) -> Sequence[float]:
+        return [1.0] * len(questions)
+
+
+def serve_worker(path: str, ready: threading.Event) -> None:
+    """Runs a worker on a Unix socket, in a thread of its own."""
+
+    async def serve() -> None:
+        worker = Worker(WorkerSettings("scripted", ""), lambda _: Hears(), AsrMetrics())
+        access = worker.of_worker.access()
+        async with listening(worker, lambda: access, [listener(Address.parse(f"unix:{path}"))]):
+            ready.set()
+            await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+async def asking(times: int) -> float:
+    """Returns the CPU time in ms that a question to a worker takes in an edge, with the audio that
+    goes ahead of it."""
+    with TemporaryDirectory() as folder:
+        path, ready = f"{folder}/worker", threading.Event()
+        threading.Thread(target=serve_worker, args=(path, ready), daemon=True).start()
+        await asyncio.to_thread(ready.wait)
+        recognizer = RemoteRecognizer(f"unix:{path}")
+        await recognizer.start()
+        stream, pcm = await recognizer.open(), np.zeros(FEED_MS * MS, np.int16)
+        while not stream.judges_turns:
+            await asyncio.sleep(0.01)
+        spent = []
+        for _ in range(times):
+            began = time.thread_time()
+            stream.feed(pcm)
+            if await stream.turn_probability() != 1.0:
+                raise RuntimeError("the worker did not answer")
+            spent.append(time.thread_time() - began)
+            stream.cancel()
+        await stream.close()
+        await recognizer.close()
+        return float(np.median(spent)) * 1e3
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks turns", description=__doc__)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--cost", action="store_true", help="of a question, alone and in batches")
+    parser.add_argument(
+        "--cost", action="store_true", help="of a question: alone, in batches, to a worker"
+    )
     parser.add_argument("--compare", action="store_true", help="a worker's model with an edge's")
+    parser.add_argument("--engine", action="store_true", help="ask the recognizer, as with a GPU")
+    parser.add_argument("--after", action="store_true", help="begin calls with another turn")
     parser.add_argument("--pauses", default=",".join(map(str, PAUSES_MS)), help="ms")
     parser.add_argument("--set", action="append", default=[], help="NAME=MS of [turns]")
     arguments = parser.parse_args(argv)
@@ -284,6 +382,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.cost:
         for size, features_ms, run_ms in cost((1, 2, 4, 8), 20):
             print(f"{size} in a run: features {features_ms:.1f} ms, model {run_ms:.1f} ms each")
+        print(f"asking a worker: {asyncio.run(asking(300)):.2f} ms")
         return 0
     if arguments.compare:
         print("\n".join(compare()))
@@ -291,7 +390,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     changes = dict(change.split("=") for change in arguments.set)
     settings = replace(TurnSettings(), **{name: int(ms) for name, ms in changes.items()})
     pauses = [int(ms) for ms in arguments.pauses.split(",") if ms]
-    rows = asyncio.run(measure(settings, pauses))
+    rows = asyncio.run(measure(settings, pauses, arguments.engine, arguments.after))
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return 0
