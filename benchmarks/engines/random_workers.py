@@ -130,13 +130,8 @@ def nemotron_config(model: str) -> "NemotronConfig":
 def qwen3_tts(models: TtsModels, size: str, progress: Progress) -> Synthesizer:
     import torch
 
-    from benchmarks.engines.tts_runners import (
-        MODELS,
-        Planned,
-        WordTokenizer,
-        codec_config,
-        ready,
-    )
+    from benchmarks.engines.tts_runners import MODELS, Planned, codec_config, ready
+    from offhook.bench.speech.word_tokenizer import WordTokenizer
     from offhook.pipeline.engine.tts.engine import TtsEngine
     from offhook.pipeline.engine.tts.loading_io import TtsLoading
     from offhook.pipeline.engine.tts.messages import EngineEvent, RunnerProtocol

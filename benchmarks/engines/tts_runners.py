@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import tokenizers
 import torch
-from tokenizers import normalizers, pre_tokenizers
 
-from offhook.bench.speech.texts import LONG_WORD, frames_of, token_id
+from offhook.bench.speech.texts import frames_of
+from offhook.bench.speech.word_tokenizer import WordTokenizer
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.capacity import (
     ALONE,
@@ -46,8 +45,6 @@ from offhook.pipeline.engine.tts.runner import TtsRunner
 from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS
 from offhook.pipeline.engine.tts.simulated import Simulated, SimulatedRunner
 from offhook.pipeline.models.qwen3.config import DecoderConfig
-from offhook.pipeline.models.qwen3.token_stream import Vocabulary
-from offhook.pipeline.models.qwen3.tokenizer import SPLIT, TextTokenizer
 from offhook.pipeline.models.qwen3_tts.checkpoint import random_model
 from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC, CodecConfig
 from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec
@@ -77,8 +74,6 @@ TINY_CODEC = CodecConfig(
     latent_dim=16,
     decoder_dim=32,
 )
-SPACE = "Ġ"
-"""A space, in the letters of a byte-level BPE."""
 MODELS = {"0.6B": QWEN3_TTS_0_6B, "1.7B": QWEN3_TTS_1_7B, "tiny": TINY}
 SIMULATED_MS = {"0.6B": (3.0, 0.02), "1.7B": (4.0, 0.03), "tiny": (1.0, 0.01)}
 """Of a simulated step: for none, and for each stream in it. Nothing measured."""
@@ -250,39 +245,6 @@ def ready(
 
 
 # --- voices ---
-
-
-class _WordVocabulary(Vocabulary):
-    """A token a word or punctuation mark, and two for a long word; ids are without meaning."""
-
-    def __init__(self, config: TtsConfig) -> None:
-        self.bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
-        self.bpe.normalizer = normalizers.NFC()
-        cut = pre_tokenizers.Split(tokenizers.Regex(SPLIT), behavior="isolated")
-        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        self.bpe.pre_tokenizer = pre_tokenizers.Sequence([cut, to_bytes])
-        self._config = config
-
-    def merge(self, letters: str) -> list[tuple[int, str]]:
-        at = len(letters) // 2 if len(letters.lstrip(SPACE)) >= LONG_WORD else len(letters)
-        parts = filter(None, (letters[:at], letters[at:]))
-        return [(token_id(part, self._config), part) for part in parts]
-
-    def certain(self, letters: str) -> list[tuple[int, str]]:
-        return []  # the word may be long
-
-
-class WordTokenizer(TextTokenizer):
-    """In place of the model's tokenizer, which is of the checkpoint."""
-
-    im_start, im_end = 1, 2
-
-    def __init__(self, config: TtsConfig) -> None:
-        self.vocabulary = _WordVocabulary(config)
-
-    def encode(self, text: str) -> list[int]:
-        pieces = self.vocabulary.bpe.pre_tokenizer.pre_tokenize_str(text)
-        return [id for letters, _ in pieces for id, _ in self.vocabulary.merge(letters)]
 
 
 def usual_voices(config: TtsConfig) -> list[VoicePrompt]:

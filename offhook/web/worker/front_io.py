@@ -41,7 +41,9 @@ from offhook.web.speech_api.server_io import (
 from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 from offhook.web.speech_api.sockets.worker_stream_io import CLOSE_S
 from offhook.web.worker.front_protocol import (
+    BEAT_S,
     MAX_CONNECTION_BYTES,
+    Beat,
     Begun,
     Closed,
     Connection,
@@ -175,7 +177,7 @@ class Front:
             case Stop():
                 self._server.stop_streams()
             case Setup():
-                self._tasks.spawn(self._serve(message), "begin")
+                self._tasks.spawn(self._serve(message), "serve")
 
     async def _serve(self, setup: Setup) -> None:
         set_up(setup.log)
@@ -200,6 +202,9 @@ class Front:
         self._handover.setblocking(False)
         asyncio.get_running_loop().add_reader(self._handover.fileno(), self._accept)
         self._link.send(Begun())
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self._link.send(Beat())
 
     def _accept(self) -> None:
         """Takes connections that the worker hands over."""

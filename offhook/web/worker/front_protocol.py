@@ -10,6 +10,8 @@ from offhook.pipeline.engine.far_streams_io import FromEngine, ToEngine
 from offhook.web.process.logs import Log
 from offhook.web.speech_api.errors import ApiError
 
+BEAT_S = 1.0
+"""Interval in s at which a front sends a `Beat`."""
 MAX_CONNECTION_BYTES = 1 << 18
 """Maximum size of a packed `Connection`."""
 
@@ -60,6 +62,10 @@ class Begun(NamedTuple):
     """The front takes connections."""
 
 
+class Beat(NamedTuple):
+    """Its event loop runs."""
+
+
 class Use(NamedTuple):
     """A connection begins to use the engine, if it may."""
 
@@ -92,4 +98,4 @@ class Closed(NamedTuple):
 
 
 ToFront = Setup | Granted | Drain | Stop | FromEngine
-ToWorker = Begun | Use | Rest | Counted | Closed | ToEngine
+ToWorker = Begun | Beat | Use | Rest | Counted | Closed | ToEngine

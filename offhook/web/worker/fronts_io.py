@@ -39,6 +39,8 @@ from offhook.web.speech_api.admission import Ticket
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import CONTEXT, SpeechServer
 from offhook.web.worker.front_protocol import (
+    BEAT_S,
+    Beat,
     Begun,
     Closed,
     Connection,
@@ -63,6 +65,8 @@ BEGIN_S = 60.0
 AGAIN_S = 0.5
 """First pause in s before a front that has ended is started again; it doubles each time."""
 END_S = 5.0
+MAX_MISSED_BEATS = 10
+"""Beats that may be missed before a front counts as hung and is killed."""
 REQUEST_ID = b"x-request-id"
 
 
@@ -114,6 +118,8 @@ class RunningFront:
         self._engine = engine
         self._process: asyncio.subprocess.Process | None = None
         self._link: ProcessLink | None = None
+        self._missed = 0
+        """Intervals without a beat."""
         self._handover, self._far_handover = socket.socketpair(
             socket.AF_UNIX, socket.SOCK_SEQPACKET
         )
@@ -204,6 +210,8 @@ class RunningFront:
                     closed.set_result(None)
             case Begun():
                 self.begun.set()
+            case Beat():
+                self._missed = 0
 
     def _use(self, connection: HandedOverConnection) -> ApiError | None:
         """Returns why it may not."""
@@ -230,6 +238,18 @@ class RunningFront:
             server.stream_ended(counted.stream)
 
     # --- its end ---
+
+    async def watch(self) -> None:
+        """Waits until it has ended, and kills it if it hangs. Intervals are counted rather than
+        timed, so a stall of this process does not count."""
+        while not self.ended.is_set():
+            self._missed += 1
+            if self._missed > MAX_MISSED_BEATS and self._process is not None:
+                logger.error("x a front hangs: it is killed")
+                with suppress(ProcessLookupError):
+                    self._process.kill()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.ended.wait(), BEAT_S)
 
     def _lost(self) -> None:
         self._door.close()
@@ -277,7 +297,7 @@ class Fronts:
                 await front.start(self._settings)
                 self.running.append(front)
                 tried.set()
-                await front.ended.wait()
+                await front.watch()
                 logger.error("x a front has ended, with {} connections", len(front.connections))
             except OSError as error:
                 logger.error("x {}", error)

@@ -174,6 +174,23 @@ async def test_a_front_that_dies_loses_its_streams_and_no_others() -> None:
     await until(lambda: all(map(gone, pids)))
 
 
+@pytest.mark.slow
+async def test_a_front_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    with children_started() as pids:
+        async with fronted(fronts=1) as (client, one):
+            async with open_stream(client, "/ws/speak") as socket:
+                await told(socket, "ready")
+                os.kill(pids[0], signal.SIGSTOP)
+                monkeypatch.setattr(fronts_io, "BEAT_S", 0.1)
+                with pytest.raises(ConnectionError):
+                    await rest_of_reply(socket)
+            monkeypatch.undo()
+            await until(lambda: gone(pids[0]))
+            await until(lambda: len(pids) == 2)
+            assert one.fronts is not None
+            await until(lambda: one.fronts.running)
+
+
 async def test_a_draining_worker_tells_the_clients_of_its_fronts_and_stops_them() -> None:
     headers = {ACCEPT_HEADER: DRAINING}
     async with (
