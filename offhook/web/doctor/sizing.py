@@ -105,17 +105,17 @@ SOCKETS = 500
 VNNI = Instructions.VNNI
 ENGINES: dict[Kind, tuple[EngineCost, ...]] = {
     "asr": (
-        EngineCost("qwen3-asr", "1.7B", "GPU", 400, H200, 0, GPU_MB),
-        EngineCost("qwen3-asr", "", "GPU", 800, H200, 0, GPU_MB),
-        EngineCost(NEMOTRON_GPU, "", "GPU", 3000, H200, SOCKETS, GPU_MB),
+        EngineCost("qwen3-asr", "1.7B", "GPU", 450, H200, 0, GPU_MB),
+        EngineCost("qwen3-asr", "", "GPU", 700, H200, 0, GPU_MB),
+        EngineCost(NEMOTRON_GPU, "", "GPU", 2000, H200, SOCKETS, GPU_MB),
         EngineCost("nemotron", "", "core", 1 / 0.15, CALLS, 0, 1440, VNNI),
         EngineCost("nemotron", "", "core", 1 / 0.36, SLOW, 0, 1440),
         EngineCost("sherpa", "", "core", 1 / 0.047, EPYC, 0, 300),
         EngineCost("pocketsphinx", "", "core", 1 / 0.25, EPYC, 0, 100),
     ),
     "tts": (
-        EngineCost("qwen3-tts", "1.7B", "GPU", 608, H200, SOCKETS, GPU_MB),
-        EngineCost("qwen3-tts", "", "GPU", 1000, H200, SOCKETS, GPU_MB),
+        EngineCost("qwen3-tts", "1.7B", "GPU", 1440, H200, SOCKETS, GPU_MB),
+        EngineCost("qwen3-tts", "", "GPU", 1500, H200, SOCKETS, GPU_MB),
         EngineCost("pocket", "_24l", "core", 1 / 0.35, EPYC, 0, 2000),
         EngineCost("pocket", "_18m", "core", 1 / 0.09, EPYC, 0, 600),
         EngineCost("pocket", "_7m", "core", 1 / 0.07, EPYC, 0, 600),

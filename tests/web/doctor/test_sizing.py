@@ -57,8 +57,8 @@ def test_two_hundred_calls_on_gpus_need_one_of_each_kind_and_spares():
 def test_100_000_calls_are_those_of_the_sheet_in_the_docs():
     sizing = size(100_000, REFERENCE, LARGE, engines("qwen3-asr", "qwen3-tts"), A)
     found = needs(sizing)
-    assert (found["recognition"].gpus, found["voices"].gpus) == (72, 65)
-    assert found["voices"].processes == 130
+    assert (found["recognition"].gpus, found["voices"].gpus) == (82, 43)
+    assert found["voices"].processes == 129
     assert sizing.cells == 8
     assert any("cells" in note for note in sizing.notes)
 

@@ -42,9 +42,10 @@ CPU_STREAMS = 64
 """Maximum live streams on a CPU."""
 CPU_FILES = 4
 GPU_RUNS = 5
-GPU_LOAD = 0.6
-"""Share of the time that batches of a GPU may take, packed and read, when all streams speak: texts
-grow, and sound does not come in full batches."""
+GPU_LOAD = 0.45
+"""Share of the time that full batches of a GPU may take, packed and read, when all streams speak:
+texts grow, and sound does not come in full batches. On an H100 2154 streams of 80 ms follow from
+it: 2000 were held, and 2600 were not."""
 CPU_LOOKAHEAD = 6
 """Least right context in frames on a CPU: each chunk reads all the weights, so chunks of 80 ms cost
 six times as much as chunks of 560 ms."""
