@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class CountingEngine:
         return None
 
 
-async def opened() -> tuple[EngineRecognizer, CountingEngine, EngineStream]:
+async def opened(turns: Any = None) -> tuple[EngineRecognizer, CountingEngine, EngineStream]:
     engines: list[CountingEngine] = []
 
     def load(tell: Tell, order: object) -> CountingEngine:
@@ -58,8 +59,23 @@ async def opened() -> tuple[EngineRecognizer, CountingEngine, EngineStream]:
         return engines[0]
 
     recognizer = EngineRecognizer("counting", load)
+    recognizer.turns = turns
     await recognizer.start()
     return recognizer, engines[0], await recognizer.open()
+
+
+class Unloadable:
+    """What judges turns, of another network."""
+
+    def load(self) -> None:
+        raise ValueError("its graph is another one")
+
+
+async def test_an_engine_does_without_what_judges_turns() -> None:
+    recognizer, _, stream = await opened(Unloadable())
+    assert recognizer.turns is None
+    await stream.close()
+    await recognizer.close()
 
 
 async def read(stream: EngineStream, last: str) -> list[str]:
