@@ -93,7 +93,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     assert seen["pressed"] == "422#"
     assert len(server.events("dtmf")) == 4  # the log does not say which
     assert [turn["text"] for turn in agent] == [turn["text"] for turn in answers(said)]
-    assert {"hours", "opening"} & {*caller[0]["text"].split()}  # what a small recogniser may hear
+    assert {"hours", "opening"} & {*words(caller).split()}  # what a small recogniser may hear
     assert seen["partial"]
 
     interrupted = server.events("interrupted")[0]
