@@ -60,6 +60,12 @@ class Session:
             await self.session.send_audio(pcm[at : at + 2400].tobytes())
             await asyncio.sleep(0.05)
 
+    async def asks_until_it_interrupts(self, pcm: Pcm) -> None:
+        """Again, should a busy machine hear the words so late that it takes them for a cough."""
+        while not self.of("audio_interrupted"):
+            await self.speak(pcm)
+            await asyncio.sleep(2)
+
     def check(self) -> None:
         assert self.of("error") == []
         raw = [event.data for event in self.of("raw_model_event")]
@@ -113,8 +119,9 @@ async def test_an_interruption_keeps_the_words_that_were_played(question: Pcm) -
         await talk.session.send_message("Count.")
         await talk.until(lambda: talk.sound_s() > 8)  # more than is played before the question ends
         await asyncio.sleep(1)  # of it is played
-        await talk.speak(question)
+        asking = asyncio.create_task(talk.asks_until_it_interrupts(question))
         await talk.until_events("audio_interrupted")
+        await asking
         await talk.until(lambda: "From nine to six." in talk.said())
         talk.check()
         counted = talk.said()[0]
