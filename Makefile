@@ -6,6 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
+# Servers and tests start processes by the hundred: each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run cpu qwen sherpa ray qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
 
 run: $(VENV)/.runtime

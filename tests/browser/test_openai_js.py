@@ -66,6 +66,7 @@ async def test_the_stock_client_hears_and_speaks(packages: Path, tmp_path: Path)
     assert (language["status"], language["param"]) == (400, "language")
 
 
+@pytest.mark.slow
 async def test_the_stock_client_in_a_page_of_another_site(
     drive: Callable[..., Any], packages: Path, tmp_path: Path
 ) -> None:

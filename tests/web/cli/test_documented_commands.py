@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def arguments(command: str) -> list[str]:
     return ["bench", BENCHMARKS[0]] if words == ["bench", "NAME"] else words
 
 
+@cache
 def named() -> list[tuple[str, str]]:
     said = [(path.name, one) for path in documents() for one in commands(path.read_text())]
     modules = [path for room in ("offhook", "benchmarks") for path in (ROOT / room).rglob("*.py")]

@@ -319,7 +319,7 @@ def test_one_scrape_has_the_series_of_every_process() -> None:
     assert {"process": "2", "reason": REASON} in [sample.labels for sample in ended]
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
 async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, processes: str) -> None:
     file = tmp_path / "offhook.toml"
     file.write_text('[server]\napi_key = "old"\n[agent]\nkind = "silent"\n')

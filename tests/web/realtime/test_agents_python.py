@@ -112,6 +112,7 @@ async def test_a_session_calls_a_tool_and_hears(question: Pcm) -> None:
     assert there.requests[0]["messages"][0]["content"] == "Sell."
 
 
+@pytest.mark.slow
 async def test_an_interruption_keeps_the_words_that_were_played(question: Pcm) -> None:
     long = " ".join([COUNT] * 3)  # a busy machine interrupts late
     answers = [says(long)], [says("From nine to six.")]

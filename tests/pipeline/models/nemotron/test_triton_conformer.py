@@ -372,6 +372,7 @@ kernels.add_norm_norm(half(2, 1024), half(2, 1024), 0.5, one, one, one, one, 1e-
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(GPU, reason="the other tests compile them")
 def test_the_kernels_compile_for_an_h200(tmp_path):
     """At the model's size, without the GPU."""

@@ -246,7 +246,9 @@ pocketsphinx_worker.main()
 """
 
 
-@pytest.mark.parametrize(("busy_s", "hung"), [("1.5", 0), ("inf", 1)])
+@pytest.mark.parametrize(
+    ("busy_s", "hung"), [("1.5", 0), pytest.param("inf", 1, marks=pytest.mark.slow)]
+)
 async def test_a_worker_that_is_only_slow_is_left_alone_and_an_endless_loop_is_ended(
     phrase: Pcm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, busy_s: str, hung: int
 ) -> None:
