@@ -2,9 +2,10 @@
 
     python -m benchmarks.scale.card --memory-share SHARE [--fronts N] KIND:MODEL:STREAMS=HOST:PORT…
 
-KIND and MODEL are those of engines/random_workers.py; a recognizer needs a stream for each
-conversation, also while nobody speaks, a voice one for each reply. The process says a line when it
-has begun, another when all have loaded, and ends when its input closes.
+KIND and MODEL are those of engines/random_workers.py, STREAMS the most, 0: as many as the worker
+finds. A recognizer needs a stream for each conversation, in use while its caller speaks, a voice
+one for each reply. The process says a line when it has begun, another when all have loaded, and
+ends when its input closes.
 """
 
 import argparse
@@ -22,10 +23,6 @@ from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run
 from offhook.web.process.stop_io import Stop
 from offhook.web.worker.worker_io import WorkerSettings, serve
-
-STREAM_PAGES = 2
-"""KV pages of a recognizer's stream on average: an utterance of six seconds needs three, silence
-one."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,6 @@ class Part:
 
 async def card(parts: Sequence[Part], memory_share: float, fronts: int | None) -> None:
     """Loads one worker after another: nothing may be captured while another works."""
-    capacity.PAGES_PER_STREAM = STREAM_PAGES
     say({"listen": [part.listen for part in parts]})
     async with asyncio.TaskGroup() as tasks:
         serving = []

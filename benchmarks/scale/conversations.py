@@ -94,7 +94,7 @@ async def started(options: argparse.Namespace) -> AsyncIterator[Workers]:
         hears, speaks = (f"127.0.0.1:{free_port()}" for _ in range(2))
         workers.asr.append(f"http://{hears}")
         workers.tts.append(f"http://{speaks}")
-        parts = f"{kind}:{model}:{each}={hears}", f"tts:{options.tts}:{voices}={speaks}"
+        parts = f"{kind}:{model}:0={hears}", f"tts:{options.tts}:{voices}={speaks}"
         if options.together:
             lines.append(("card", parts))
         else:

@@ -14,6 +14,7 @@ from random import Random
 from typing import Literal
 
 from offhook.media.clock_io import PacketClock
+from offhook.pipeline.engine.capacity import open_streams
 from offhook.pipeline.speech.remote import pool as pools
 from offhook.pipeline.speech.remote.pool import (
     LOOK_S,
@@ -28,7 +29,6 @@ from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.refusals import Busy
 from offhook.web.speech_api.admission import Admission, Limits, Ticket
 from offhook.web.speech_api.errors import ApiError
-from offhook.web.worker.worker_io import STREAMS_PER_USE
 
 CALL_S = 180.0
 SPEAKS_S, LISTENS_S = 3.2, 4.8
@@ -114,7 +114,7 @@ class SimulatedWorker:
     def __init__(self, number: int, max_streams: int) -> None:
         self.address = WorkerAddress(f"http://10.{number >> 8}.{number & 255}.1:7861")
         self.max_streams = max_streams
-        limits = Limits({}, 0, max_streams, (STREAMS_PER_USE - 1) * max_streams)
+        limits = Limits({}, 0, max_streams, open_streams(max_streams) - max_streams)
         self.admission = Admission(limits, {})
         self._lane = self.admission.lanes["transcription"]
         self.lives = self.is_connected = True
@@ -327,10 +327,7 @@ class Simulation:
         if call.worker is None:
             self.result.waited += 1
         elif call.worker.lives and call.ticket is not None:
-            try:
-                call.worker.admission.use(call.ticket)
-            except ApiError:
-                self._leave_full(call, call.worker)
+            call.worker.admission.use(call.ticket, always=True)
         self._after(self._exponential(SPEAKS_S), partial(self._rest, call))
 
     def _rest(self, call: SimulatedCall) -> None:
@@ -338,13 +335,6 @@ class Simulation:
         if call.worker is not None and call.ticket is not None and call.ticket.lane == "stream":
             call.worker.admission.rest(call.ticket, self._now)
         self._after(self._exponential(LISTENS_S), partial(self._speak, call))
-
-    def _leave_full(self, call: SimulatedCall, worker: SimulatedWorker) -> None:
-        self.result.refusals += 1
-        call.edge.pool.receive(worker.address, WorkerEvent.FULL, self._now)
-        self._leave(call)
-        self._count_move(call)
-        self._connect(call, {worker.address})
 
     def _leave_lost(self, call: SimulatedCall) -> None:
         """Leaves a worker that is lost, unless it has done so."""

@@ -31,6 +31,7 @@ class AsrModels:
     """Download source: the URL of a Hugging Face hub mirror or "modelscope"; empty: the hub
     itself."""
     max_streams: int = 0
-    """Live streams that will be open at most, for which memory is taken; 0: as many as fit."""
+    """Live streams that will be open at most, for which memory is taken; 0: as many as are of
+    use and fit."""
     memory_share: float = SHARED
     """Share of the GPU's memory that may be taken, weights included."""

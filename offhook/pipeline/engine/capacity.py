@@ -6,6 +6,7 @@ for all the workspace of the largest launches. Nothing here asks a device.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import TYPE_CHECKING
 
 from offhook.pipeline.engine.pages import PAGE_SIZE
@@ -36,8 +37,14 @@ WORKSPACE_SHARE = 0.25
 MAX_STREAMS = 2048
 """Upper limit of live recognition streams."""
 MAX_FILES = 16
-PAGES_PER_STREAM = 8
-"""Average KV pages of a recognition stream: half a minute of audio; most utterances need three."""
+PAGES_PER_STREAM = 4
+"""Average KV pages of an open recognition stream: eight, half a minute of audio, of each second
+one, whose caller speaks (most utterances need three), and one of those who listen."""
+SPEAKS = 0.4
+"""Share of the time in which callers speak,"""
+DEVIATIONS = 1.0
+"""and by how many standard deviations more of them may do so at once. When still more do, updates
+come late or are merged; when as many do as the device follows, nobody else is admitted."""
 RING_S, RING_WINDOWS, WINDOW_TOKENS, SECOND_TOKENS = 24, 8, 104, 13
 """What a recognition stream keeps on the device; see `asr.runner`."""
 
@@ -230,6 +237,14 @@ def _below(batches: Sequence[int], batch: int) -> int:
 
 
 # --- in real time ---
+
+
+def open_streams(followed: int) -> int:
+    """Returns how many recognition streams may be open of which at most `followed` are in use: each
+    by a caller who speaks SPEAKS of the time, whenever chance has it."""
+    spread = DEVIATIONS * sqrt(SPEAKS * (1 - SPEAKS))
+    root = (sqrt(spread**2 + 4 * SPEAKS * followed) - spread) / (2 * SPEAKS)
+    return max(followed, int(root**2))
 
 
 def followed(work_ms: float, streams: int, period_ms: float, load: float) -> int:

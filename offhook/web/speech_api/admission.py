@@ -39,6 +39,11 @@ class Limits:
     streams_setting: str = "streams of [speech]"
     """Name of the setting for `streams`, for messages."""
 
+    @property
+    def open(self) -> int:
+        """Maximum streams, in use or idle."""
+        return self.streams + self.idle_streams
+
 
 @dataclass(frozen=True)
 class KeyLimits:
@@ -102,6 +107,11 @@ class Admission:
         """Replaces the limits; requests and streams in progress stay."""
         self._limits = limits
 
+    @property
+    def max_open(self) -> int:
+        """Returns how many streams may be open, in use or idle."""
+        return self._limits.open
+
     def use_keys(self, keys: Mapping[str, KeyLimits]) -> None:
         """Replaces the keys and their limits; requests in progress stay counted."""
         known, self._keys = self._keys, {}
@@ -145,8 +155,8 @@ class Admission:
     def open(self, kind: Kind, key: str, now: float, *, idle: bool = False) -> Ticket:
         """Admits a stream, in use unless `idle`. Raises ApiError 429, 503."""
         lane = self.lanes[kind]
-        most = self._limits.streams + self._limits.idle_streams
-        self._check_streams(kind, len(lane.idle) + len(lane.streams) < most)
+        has_room = len(lane.idle) + len(lane.streams) < self._limits.open
+        self._check_streams(kind, has_room)
         self._count(key, now)
         ticket = Ticket(kind, key, "idle", _nothing, now)
         lane.idle.add(ticket)
@@ -154,10 +164,12 @@ class Admission:
             self.use(ticket)
         return ticket
 
-    def use(self, ticket: Ticket) -> None:
-        """Marks an idle stream as in use. Raises ApiError 503."""
+    def use(self, ticket: Ticket, *, always: bool = False) -> None:
+        """Marks an idle stream as in use. Raises ApiError 503, but not if it is to be used
+        `always`: a caller who begins to speak is heard, however many others speak."""
         lane = self.lanes[ticket.kind]
-        self._check_streams(ticket.kind)
+        if not always:
+            self._check_streams(ticket.kind)
         lane.idle.remove(ticket)
         lane.streams.add(ticket)
         ticket.lane = "stream"
@@ -178,19 +190,21 @@ class Admission:
         """
         lane, limits = self.lanes[kind], self._limits
         in_use, held = len(lane.streams), len(lane.streams) + len(lane.idle)
-        most = limits.streams + limits.idle_streams
-        if in_use >= limits.streams or held >= most:
+        if in_use >= limits.streams or held >= limits.open:
             return 0.0
-        return 1 - (in_use + held) / (limits.streams + most)
+        return 1 - (in_use + held) / (limits.streams + limits.open)
 
     def _check_streams(self, kind: Kind, has_room: bool = True) -> None:
         """Raises ApiError 503."""
         lane, most = self.lanes[kind], self._limits.streams
-        if len(lane.streams) >= most or not has_room:
+        in_use = len(lane.streams) >= most
+        if in_use or not has_room:
+            which = (
+                f"{most} streams are in use" if in_use else f"{self._limits.open} streams are open"
+            )
             raise ApiError(
                 503,
-                f"all {most} streams are in use: try again later, or raise "
-                f"{self._limits.streams_setting}",
+                f"all {which}: try again later, or raise {self._limits.streams_setting}",
                 code="streams_full",
                 retry_after_s=_retry(lane.mean_s()),
             )

@@ -364,10 +364,12 @@ class SpeechServer:
         finally:
             self.rest(ticket)
 
-    def use(self, ticket: Ticket) -> None:
-        """Marks an idle stream as using the engine. Raises ApiError 503."""
-        self._check_open()
-        self.admission.use(ticket)
+    def use(self, ticket: Ticket, *, always: bool = False) -> None:
+        """Marks an idle stream as using the engine. Raises ApiError 503, but not if it is to be
+        used `always`."""
+        if not always:
+            self._check_open()
+        self.admission.use(ticket, always=always)
 
     def rest(self, ticket: Ticket) -> None:
         self.admission.rest(ticket, time.monotonic())

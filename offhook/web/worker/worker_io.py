@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from aiohttp import web
 from loguru import logger
 
+from offhook.pipeline.engine.capacity import open_streams
 from offhook.pipeline.speech.recognizer import EngineFailed, Progress
 from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
 from offhook.web.config.config import Speech
@@ -34,7 +35,7 @@ LOADING_STEP = 0.1
 """Interval of progress log lines while loading."""
 IDLE_CHECK_S = 3600.0
 STREAMS_PER_USE = 4
-"""Connections accepted per stream in use, since clients keep idle ones."""
+"""Connections accepted per voice in use, since clients keep idle ones."""
 BROKEN = 2
 """Exit status if the engine fails after it has loaded; a new process may succeed."""
 
@@ -125,7 +126,7 @@ class Worker(SpeechServer, Generic[E]):
             settings.audio_cache,
             replace(
                 limits_of(speech),
-                idle_streams=(STREAMS_PER_USE - 1) * most,
+                idle_streams=self._open_for(most) - most,
                 streams_setting="--max-streams",
             ),
         )
@@ -144,7 +145,7 @@ class Worker(SpeechServer, Generic[E]):
         began = time.monotonic()
         engine = await asyncio.to_thread(self._make, self.progress)
         await engine.start()
-        self._admit(getattr(engine, "max_streams", None))
+        self._admit(engine)
         await self._start_fronts(engine)
         self.engine = engine
         self.engine_metrics.loaded.set(1)
@@ -161,19 +162,28 @@ class Worker(SpeechServer, Generic[E]):
             self.fronts = Fronts(self, engine, self.of_worker)
             await self.fronts.start(number)
 
-    def _admit(self, followed: int | None) -> None:
-        """Limits the streams to those that the engine follows; None: it does not know."""
-        wanted = self.of_worker.max_streams
-        if followed is None or 0 < wanted <= followed:
+    def _admit(self, engine: E) -> None:
+        """Limits the streams in use to those that the engine follows, and the open ones to those
+        that it has memory for, as far as it knows."""
+        followed: int | None = getattr(engine, "max_streams", None)
+        if followed is None:
             return
-        self.max_streams = followed
+        wanted = self.of_worker.max_streams
+        as_wanted = 0 < wanted <= followed
+        self.max_streams = most = wanted if as_wanted else followed
+        fit: int = getattr(engine, "max_open_streams", None) or self._open_for(most)
         self.admission.limit(
             replace(
-                limits_of(Speech(streams=followed, speeches=followed)),
-                idle_streams=(STREAMS_PER_USE - 1) * followed,
-                streams_setting="the number of workers",
+                limits_of(Speech(streams=most, speeches=most)),
+                idle_streams=max(0, fit - most),
+                streams_setting="--max-streams" if as_wanted else "the number of workers",
             )
         )
+
+    def _open_for(self, in_use: int) -> int:
+        """Returns how many streams may be open of which so many are in use at once."""
+        callers = self.kind == "transcription"
+        return open_streams(in_use) if callers else STREAMS_PER_USE * in_use
 
     async def close(self) -> None:
         self.loading.cancel()
@@ -197,8 +207,14 @@ class Worker(SpeechServer, Generic[E]):
             await asyncio.sleep(min(limit - unused, IDLE_CHECK_S))
 
     def _unused_s(self) -> float:
-        used_at = max(self._loaded_at, self.admission.idle_since)
-        return 0.0 if self.admission.is_busy else time.monotonic() - used_at
+        if self.admission.is_busy or (self.kind == "transcription" and self._open_streams):
+            return 0.0  # a caller who is silent has a stream, a voice that is not to be does not
+        return time.monotonic() - max(self._loaded_at, self.admission.idle_since)
+
+    @property
+    def _open_streams(self) -> int:
+        lane = self.admission.lanes[self.kind]
+        return len(lane.streams) + len(lane.idle)
 
     @property
     def turns(self) -> TurnQuestions | None:
@@ -238,6 +254,8 @@ class Worker(SpeechServer, Generic[E]):
             "turns": self.turns is not None,
             "streams": len(self.busy),
             "max_streams": self.max_streams,
+            "open_streams": self._open_streams,
+            "max_open_streams": self.admission.max_open,
             **self.identity(),
         }
 

@@ -1,14 +1,18 @@
 """How the memory of a GPU is divided, and how many streams it is said to follow."""
 
 from itertools import pairwise
+from math import sqrt
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
 from offhook.pipeline.engine.capacity import (  # noqa: E402
     ALONE,
     CODEC_FRAMES,
+    DEVIATIONS,
     MAX_FILES,
     MAX_STREAMS,
     MAX_VOICES,
@@ -18,9 +22,11 @@ from offhook.pipeline.engine.capacity import (  # noqa: E402
     PREFIX_PAGES,
     RESERVE,
     SHARED,
+    SPEAKS,
     SynthesisPlan,
     budget,
     followed,
+    open_streams,
     page_bytes,
     recognition_plan,
     recognition_workspace,
@@ -106,7 +112,8 @@ def test_recognition_fits(gib: int, c: "object") -> None:
     used = cache.k.nbytes + cache.v.nbytes + (plan.streams + MAX_FILES) * stream_bytes(c)
     used += recognition_workspace(c, plan.tokens)
     one_more = PAGES_PER_STREAM * page_bytes(c.decoder) + stream_bytes(c)
-    assert gib * GIB - 2 * one_more < used <= gib * GIB + page_bytes(c.decoder)
+    assert used <= gib * GIB + page_bytes(c.decoder)
+    assert gib * GIB - 2 * one_more < used or plan.streams == MAX_STREAMS
 
 
 def test_small_gpus_have_smaller_prefills_and_huge_ones_no_more_than_the_most() -> None:
@@ -118,7 +125,7 @@ def test_small_gpus_have_smaller_prefills_and_huge_ones_no_more_than_the_most() 
 def test_what_is_lacking_is_told() -> None:
     with pytest.raises(EngineError, match=r"0\.5 GiB of GPU memory are to be had beside the w"):
         speaking(GIB // 2)
-    with pytest.raises(EngineError, match=r"1\.0 GiB of GPU memory .*, [3-5]\.\d GiB are needed"):
+    with pytest.raises(EngineError, match=r"1\.0 GiB of GPU memory .*, [2-5]\.\d GiB are needed"):
         recognition_plan(GIB, QWEN3_ASR_0_6B)
 
 
@@ -142,6 +149,15 @@ def test_a_worker_alone_takes_what_is_free_but_a_reserve() -> None:
     assert budget(70 * GIB, 80 * GIB, 5 * GIB, ALONE) == 69 * GIB
     assert budget(70 * GIB, 80 * GIB, 5 * GIB, SHARED) == 34 * GIB
     assert budget(GIB // 2, 80 * GIB, 0, ALONE) == 0
+
+
+@given(st.integers(1, MAX_STREAMS))
+def test_of_open_streams_seldom_more_are_in_use_than_the_gpu_follows(in_use: int) -> None:
+    callers = open_streams(in_use)
+    assert in_use <= callers <= in_use / SPEAKS
+    spread = sqrt(callers * SPEAKS * (1 - SPEAKS))
+    assert callers == in_use or callers * SPEAKS + DEVIATIONS * spread <= in_use + 1e-6
+    assert open_streams(in_use + 1) >= callers
 
 
 def test_streams_follow_from_what_a_batch_of_them_takes() -> None:

@@ -240,6 +240,21 @@ def test_the_free_share_counts_idle_streams_and_is_0_only_when_full():
     assert door.free_share("speech") == 0.0
 
 
+def test_a_stream_that_is_open_may_be_used_however_many_are():
+    door = Admission(Limits({}, 0, streams=1, idle_streams=2), {})
+    one, two, three = (door.open("transcription", "", 0.0, idle=True) for _ in range(3))
+    with pytest.raises(ApiError, match="all 3 streams are open"):
+        door.open("transcription", "", 0.0, idle=True)
+    for ticket in (one, two):
+        door.use(ticket, always=True)
+    with pytest.raises(ApiError, match="all 1 streams are in use"):
+        door.use(three)
+    door.rest(one, 0.0)
+    door.release(three, 0.0)
+    with pytest.raises(ApiError, match="all 1 streams are in use"):
+        door.open("transcription", "", 0.0, idle=True)
+
+
 def test_the_free_share_of_a_server_without_idle_streams_is_that_of_streams():
     door = admission(streams=4)
     door.open("speech", "", 0.0)

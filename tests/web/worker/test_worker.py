@@ -365,7 +365,7 @@ async def test_loading_is_told_and_a_stream_waits_for_it(
         async with talking(client) as refused:
             error = await refused.receive_json()
             assert (error["code"], refused.closed) == ("full", False)
-            assert "all 1 streams are in use" in error["message"]
+            assert "all 1 streams are open" in error["message"]
             await refused.receive()
             assert refused.close_code == aiohttp.WSCloseCode.TRY_AGAIN_LATER
         scrape = await (await client.get("/metrics")).text()
@@ -392,8 +392,42 @@ async def test_no_more_streams_than_the_engine_follows(
             error = await refused.receive_json()
             assert error["code"] == "full"
             what = "the number of workers" if most < (wanted or 2) else "--max-streams"
-            assert f"all {most} streams are in use" in error["message"]
+            assert f"all {most} streams are open" in error["message"]
             assert f"raise {what}" in error["message"]
+
+
+@module_loop
+async def test_a_stream_is_in_use_while_its_caller_speaks(
+    engine: PocketSphinxRecognizer, phrase: Pcm
+) -> None:
+    def make(progress: Progress) -> Recognizer:
+        recognizer = Kept(engine)
+        recognizer.max_streams, recognizer.max_open_streams = 1, 3  # type: ignore[attr-defined]
+        return recognizer
+
+    async with serving(make) as (client, worker), talking(client) as one, talking(client) as other:
+        for socket in (one, other):
+            await told(socket, "ready")
+        state = await (await client.get("/readyz")).json()
+        assert (state["streams"], state["open_streams"]) == (0, 2)
+        assert (state["max_streams"], state["max_open_streams"]) == (1, 3)
+        for at in range(0, len(phrase), 1600):  # both speak, though the engine follows one
+            for socket in (one, other):
+                await socket.send_bytes(phrase[at : at + 1600].tobytes())
+        await until(lambda: len(worker.busy) == 2)
+        async with talking(client) as refused:
+            error = await refused.receive_json()
+            assert (error["code"], "all 1 streams are in use" in error["message"]) == ("full", True)
+        for socket in (one, other):
+            await socket.send_json({"type": "flush"})
+            assert (await told(socket, "final"))["text"]
+        await until(lambda: not worker.busy)
+        async with talking(client) as third:
+            await told(third, "ready")
+            await third.send_bytes(phrase.tobytes())
+            await until(lambda: len(worker.busy) == 1)
+            await third.send_json({"type": "cancel"})
+            await until(lambda: not worker.busy)
 
 
 @module_loop

@@ -22,6 +22,7 @@ from offhook.pipeline.engine.capacity import (
     PREFILL_TOKENS,
     RecognitionPlan,
     followed,
+    open_streams,
     recognition_plan,
 )
 from offhook.pipeline.engine.device_io import (
@@ -73,7 +74,9 @@ class Loading:
         self.word_times: WordTimes | None = None
         """The caller closes it."""
         self.streams: int | None = None
-        """Live streams that this GPU follows, once measured."""
+        """Live streams that this GPU follows at once, once measured,"""
+        self.open_streams: int | None = None
+        """and those that may be open."""
         self._dtype = dtype_of(self.device, models.precision)
         wanted = (models.model, models.final_model, models.aligner)
         self._bar = Bar(progress, sum(map(bool, wanted)))
@@ -147,10 +150,12 @@ class Loading:
         cost = measured_cost(runner)
         streams = plan.streams
         if alone and self.device.type == "cuda":
-            self.streams = streams = min(streams, measured_streams(runner))
+            self.streams = min(streams, measured_streams(runner))
+            self.open_streams = streams = min(streams, open_streams(self.streams))
         logger.info(
-            "{}: {} streams of {} that fit in memory, {} pages, {:.1f} ms a batch",
-            *(name, streams, plan.streams, plan.pages, cost.batch_ms),
+            "{}: {} streams, {} of them in use at once, of {} that fit in memory, {} pages, "
+            "{:.1f} ms a batch",
+            *(name, streams, self.streams or streams, plan.streams, plan.pages, cost.batch_ms),
         )
         most = (streams, MAX_FILES, runner.max_batch, runner.max_tokens)
         return lambda tell: AsrEngine(runner, tokenizer, plan.pages, cost, *most, tell)

@@ -29,6 +29,11 @@ class Qwen3Recognizer(EngineRecognizer):
         """Live streams that the GPU follows in real time; None: it is not known."""
         return self._loading.streams
 
+    @property
+    def max_open_streams(self) -> int | None:
+        """Live streams that may be open; None: it is not known."""
+        return self._loading.open_streams
+
     async def close(self) -> None:
         await super().close()
         if self._loading.word_times is not None:

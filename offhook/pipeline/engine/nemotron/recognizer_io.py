@@ -10,7 +10,12 @@ from loguru import logger
 
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.asr_models import AsrModels, Precision
-from offhook.pipeline.engine.capacity import MAX_FILES, followed, label_streams
+from offhook.pipeline.engine.capacity import (
+    MAX_FILES,
+    followed,
+    label_streams,
+    open_streams,
+)
 from offhook.pipeline.engine.cpu_streams import COST_STREAMS, measured_streams
 from offhook.pipeline.engine.device_io import (
     choose_device,
@@ -70,7 +75,9 @@ class NemotronRecognizer(EngineRecognizer):
         self.languages: tuple[str, ...] = ()
         """BCP 47 tags of the model's languages, once it has loaded."""
         self.max_streams: int | None = None
-        """Live streams that the device follows, once it has loaded."""
+        """Live streams that the device follows at once, once it has loaded,"""
+        self.max_open_streams: int | None = None
+        """and those that may be open."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "NemotronOptions":
         """Loads and warms up the model. All memory is allocated before the first call and garbage
@@ -91,12 +98,17 @@ class NemotronRecognizer(EngineRecognizer):
             streams = label_streams(room, model.config, self._models.max_streams)
         runner = self._runner(model, streams + files)
         runner.warm_up(self._bar.warming())
-        fit = streams
+        fit = self.max_streams = streams
         if not on_cpu:
-            streams = min(streams, measured_streams_of_gpu(runner, tokenizer, min(lookaheads)))
-        self.max_streams = streams
+            of_gpu = measured_streams_of_gpu(runner, tokenizer, min(lookaheads))
+            self.max_streams = min(fit, of_gpu)
+            streams = min(fit, open_streams(self.max_streams))
+        self.max_open_streams = streams
         by = f" in int8 by {self._int8.value}" if self._int8 else ""
-        logger.info("{}{}: {} streams of {} that fit", self._models.model, by, streams, fit)
+        logger.info(
+            "{}{}: {} streams, {} of them in use at once, of {} that fit",
+            *(self._models.model, by, streams, self.max_streams, fit),
+        )
         wait = self._models.max_batch_latency_ms / 1000
         engine = NemotronEngine(runner, tokenizer, streams, files, tell, wait)
         gc.collect()

@@ -14,6 +14,7 @@ from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.capacity import open_streams
 from offhook.pipeline.engine.cpu_streams import measured_streams
 from offhook.pipeline.engine.inference_io import Command
 from offhook.pipeline.engine.progress import Bar
@@ -54,7 +55,9 @@ class SherpaRecognizer(EngineRecognizer):
         self.languages: tuple[str, ...] = ()
         """BCP 47 tags of the model's languages, once it has loaded; empty: unknown."""
         self.max_streams: int | None = None
-        """Live streams that the CPU follows, once it has loaded."""
+        """Live streams that the CPU follows at once, once it has loaded,"""
+        self.max_open_streams: int | None = None
+        """and those that may be open."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "SherpaOptions":
         """Downloads, loads and warms up the model. Raises EngineError."""
@@ -71,14 +74,19 @@ class SherpaRecognizer(EngineRecognizer):
             lambda count: _decode_s(streams, count, batch), model.chunk_ms / 1000, MAX_STREAMS
         )
         self.max_streams = most
+        self.max_open_streams = open_streams(most)
         logger.info(
-            "{}: {}, {} threads, {} streams{}",
-            *(name, model.describe(), threads, most),
+            "{}: {}, {} threads, {} streams, {} of them in use at once{}",
+            *(name, model.describe(), threads, self.max_open_streams, most),
             "" if batch > 1 else ", one after the other: this export has no batches",
         )
         warming(1.0, model.family)
         engine = SherpaEngine(
-            streams, model.chunk_ms, model.tail_ms, model.frame_ms, most, MAX_FILES, tell, batch
+            streams,
+            *(model.chunk_ms, model.tail_ms, model.frame_ms),
+            *(self.max_open_streams, MAX_FILES),
+            tell,
+            batch,
         )
         gc.collect()
         gc.freeze()  # the model is never garbage: exclude it from collection

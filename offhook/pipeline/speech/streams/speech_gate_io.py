@@ -58,6 +58,12 @@ class GatedRecognizer:
         return most
 
     @property
+    def max_open_streams(self) -> int | None:
+        """Streams for which the engine has memory; None: unknown."""
+        most: int | None = getattr(self.engine, "max_open_streams", None)
+        return most
+
+    @property
     def turns(self) -> TurnQuestions | None:
         """What answers whether speakers' turns are over; None: nothing does."""
         found: TurnQuestions | None = getattr(self.engine, "turns", None)

@@ -55,13 +55,15 @@ class ClientUtterance(Utterance):
 
 
 class RecognitionSession:
-    """The engine's side of a live stream; buffers audio until the engine is available."""
+    """The engine's side of a live stream; buffers audio until the engine is available. It uses the
+    engine from the first audio of an utterance to its final."""
 
     def __init__(self, engine: EngineUse) -> None:
         self._engine = engine
         self._queue = UtteranceQueue(ClientUtterance, bounded=False)
         self._hears: RecognizerStream | None = None
         self._told = asyncio.Event()
+        self._in_use = False
 
     async def open(self, recognizer: Recognizer, options: StreamOptions) -> None:
         """Opens the stream. Raises EngineError."""
@@ -82,10 +84,12 @@ class RecognitionSession:
         else:  # which has all that came before
             self._queue.count(len(pcm), time.monotonic())
             self._hears.feed(pcm)
+        self._count_use()
 
     def flush(self) -> None:
         self._queue.finish(time.monotonic())
         self._forward()
+        self._count_use()
 
     def cancel(self) -> None:
         """Cancels the utterance in progress, if any."""
@@ -93,6 +97,13 @@ class RecognitionSession:
             self._queue.cancel()
             if self._hears is not None:
                 self._hears.cancel()
+            self._count_use()
+
+    def _count_use(self) -> None:
+        in_use = self._queue.oldest is not None
+        if in_use != self._in_use:
+            self._in_use = in_use
+            (self._engine.begin_use if in_use else self._engine.end_use)()
 
     def _forward(self) -> None:
         """Passes buffered audio to the engine."""
@@ -123,6 +134,7 @@ class RecognitionSession:
                 continue  # of a cancelled utterance
             told = self._queue.receive(utterance, event)
             self._told.set()
+            self._count_use()
             for each in told:
                 if isinstance(each, Final) and not each.continues:
                     self._engine.final_sent(time.monotonic() - utterance.finished_at)
@@ -140,11 +152,10 @@ class LiveStream(WorkerStream):
         self.recognition = RecognitionSession(host)
 
     async def run(self) -> None:
-        async with self.host.in_use():
-            try:
-                await self.run_both(self.receive_all(), self.send_results())
-            finally:
-                await self.recognition.close()
+        try:
+            await self.run_both(self.receive_all(), self.send_results())
+        finally:
+            await self.recognition.close()
 
     async def open(self, options: StreamOptions) -> None:
         """Opens the recognizer. Raises EngineError, and what ends this stream meanwhile."""
@@ -160,7 +171,7 @@ class LiveStream(WorkerStream):
 
 
 class AsrStream(LiveStream):
-    """One stream from `ready` to its close, always in use.
+    """One stream from `ready` to its close.
 
     `observe` gets the stages of each text, whether or not the client requests them.
     """

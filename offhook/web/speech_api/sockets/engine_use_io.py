@@ -46,6 +46,12 @@ class EngineUse:
     def model(self) -> str:
         return self.server.model(self._kind)
 
+    def begin_use(self) -> None:
+        """Marks the stream as using the engine: somebody speaks."""
+
+    def end_use(self) -> None:
+        """Marks the stream as idle."""
+
     async def recognizer(self) -> Recognizer:
         """Returns the recognizer. Raises EngineError."""
         recognizer = await self.server.recognizer()

@@ -109,6 +109,14 @@ class StreamHost(EngineUse):
             async with self.server.in_use(self._ticket):
                 yield
 
+    def begin_use(self) -> None:
+        if self._ticket.lane == "idle":
+            self.server.use(self._ticket, always=True)
+
+    def end_use(self) -> None:
+        if self.server.engine_metrics is not None:  # elsewhere it is in use as long as it is open
+            self.server.rest(self._ticket)
+
     @property
     def draining_text(self) -> str:
         """Returns what tells the client that the server drains; empty if it does not understand."""
