@@ -87,12 +87,21 @@ export async function loudness(page, stream) {
     const context = new AudioContext();
     const analyser = new AnalyserNode(context, { fftSize: 32768 });
     context.createMediaStreamSource(stream).connect(analyser);
+    await context.resume(); // on a busy machine it takes longer than that to begin
     await new Promise((resolve) => setTimeout(resolve, 500));
     const samples = new Float32Array(analyser.fftSize);
     analyser.getFloatTimeDomainData(samples);
     await context.close();
     return samples.reduce((loudest, sample) => Math.max(loudest, Math.abs(sample)), 0);
   });
+}
+
+/** Listens to such a stream until it is as loud as speech, for half a minute at most; gives how loud it was. */
+export async function heard(page, stream) {
+  const until = Date.now() + 30000;
+  let loudest = 0;
+  while (loudest < 0.05 && Date.now() < until) loudest = Math.max(loudest, await loudness(page, stream));
+  return loudest;
 }
 
 /** A page on a desk by day and on a phone by night. */

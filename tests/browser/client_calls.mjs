@@ -1,7 +1,7 @@
 // Two calls with Pipecat's client: node client_calls.mjs {chromium, url, microphone, server, key}.
 // The page at `url` is of another site than the server.
 
-import { loudness, open } from "./browser.mjs";
+import { heard, open } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
 const SOON_MS = 60000;
@@ -37,7 +37,7 @@ async function call(withCamera, connect, converse) {
   const seen = { ready: await page.evaluate(connect, options) };
   seen.states = [await page.evaluate(() => window.client.state)];
   await told("botStartedSpeaking");
-  seen.loudness = await loudness(page, () => window.speaker.srcObject);
+  seen.loudness = await heard(page, () => window.speaker.srcObject);
   await converse(seen);
   await page.evaluate(() => window.client.disconnect());
   seen.states.push(await page.evaluate(() => window.client.state));

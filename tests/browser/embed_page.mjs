@@ -1,6 +1,6 @@
 // A call by the button that embed.js puts on a page: node embed_page.mjs {chromium, url, line}
 
-import { loudness, open, say } from "./browser.mjs";
+import { heard, open, say } from "./browser.mjs";
 
 const { line, ...options } = JSON.parse(process.argv[2]);
 const { browser, page, troubles } = await open({ ...options, lines: [line] });
@@ -15,9 +15,7 @@ try {
   await page.locator("offhook-call button[data-state=talking]").waitFor({ timeout: CALL_MS });
   const speaker = () =>
     document.querySelector("offhook-call").shadowRoot.querySelector("audio").srcObject;
-  seen.loudness = 0;
-  for (let look = 0; look < 20 && seen.loudness < 0.02; look++) // for the greeting
-    seen.loudness = await loudness(page, speaker);
+  seen.loudness = await heard(page, speaker); // the greeting
   await page.waitForTimeout(3000); // to its end
   await say(page, line);
   await page.evaluate(() => fetch("/heard"));

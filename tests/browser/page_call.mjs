@@ -3,7 +3,7 @@
 // second is hung up.
 
 import fs from "node:fs";
-import { findings, loudness, open, say } from "./browser.mjs";
+import { findings, heard, open, say } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
 const SIZES = { desk: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
@@ -63,6 +63,9 @@ async function saved(button) {
   return path;
 }
 
+/** How many of the agent's replies the page shows the times of. */
+const replies = () => page.locator("#log .waterfall").count();
+
 const status = () => page.locator("#status").textContent();
 const seen = { troubles };
 
@@ -73,21 +76,24 @@ await picture("idle");
 await page.click("#call");
 await page.waitForSelector("[data-state=talking]", { timeout: SOON_MS });
 await page.waitForSelector(".turn.agent .word", { timeout: SOON_MS });
-seen.loudness = await loudness(page, () => document.getElementById("speaker").srcObject);
+seen.loudness = await heard(page, () => document.getElementById("speaker").srcObject);
 await picture("greeting");
 await answered(0);
-const partial = page.waitForSelector(".turn.caller .partial:not(:empty)", { timeout: REPLY_MS });
+const partial = page.waitForFunction(
+  () => document.querySelector(".turn.caller .partial:not(:empty)")?.textContent, null, { timeout: REPLY_MS });
 await say(page, options.lines[0]);
-seen.partial = await (await partial).textContent();
+seen.partial = await (await partial).jsonValue();
 await answered(1);
+const before = await replies();
 await say(page, options.lines[1]);
-await page.waitForFunction(() => document.querySelectorAll("#log .waterfall").length === 2, null, { timeout: REPLY_MS });
+await page.waitForFunction(
+  (before) => document.querySelectorAll("#log .waterfall").length > before, before, { timeout: REPLY_MS });
 await page.waitForFunction(
   () => document.querySelectorAll(".turn.agent.speaking .word").length > 5, null, { timeout: REPLY_MS });
 await say(page, options.lines[2]);
 await page.waitForSelector(".turn.cut del:not(:empty)", { timeout: REPLY_MS });
 await picture("interrupted");
-await answered(3);
+await answered(before + 2);
 await page.keyboard.press("m");
 seen.muted = await page.locator("#phase").textContent();
 await page.keyboard.press("m");
@@ -98,6 +104,7 @@ seen.findings = await findings(page, "in the call");
 seen.quality = await page.locator("#quality-word").textContent();
 await page.keyboard.press("Escape"); // closes the panel, not the call
 seen.title = await page.title();
+const told = await replies();
 await page.click("#keypad-button");
 for (const key of ["4", "2", "2"]) await page.click(`#keypad button:text-is("${key}")`);
 await page.keyboard.press("#");
@@ -116,7 +123,7 @@ const warned = page.waitForEvent("dialog").then(async (dialog) => {
 });
 await page.evaluate(() => void setTimeout(() => location.reload()));
 seen.warned = await warned;
-await answered(4);
+await answered(told + 1);
 await page.fill("#text", "Goodbye");
 await page.keyboard.press("Enter");
 await page.waitForSelector("[data-state=ended]", { timeout: REPLY_MS });
@@ -132,6 +139,7 @@ await page.focus("#call");
 await page.keyboard.press("Enter");
 await page.waitForSelector(".turn.agent .word", { timeout: SOON_MS });
 await page.keyboard.press("Escape");
+await page.waitForSelector("[data-state=ended]", { timeout: SOON_MS });
 seen.secondEnd = await status();
 
 await browser.close();

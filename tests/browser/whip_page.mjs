@@ -1,7 +1,7 @@
 // A call by WHIP and WHEP: node whip_page.mjs {chromium, url, server, key, room, client, line, restart}
 // Reports how loud greeting and answer are, the connections' states and the server's responses.
 
-import { loudness, open, say } from "./browser.mjs";
+import { heard, loudness, open, say } from "./browser.mjs";
 
 const { server, key, room, client, line, restart, ...options } = JSON.parse(process.argv[2]);
 const LIMIT_MS = 60000;
@@ -17,8 +17,7 @@ const url = `${server}/PROTOCOL/${room}`;
 /** Until the agent speaks, and then until it is silent. */
 async function spoken() {
   const until = Date.now() + LIMIT_MS;
-  let loudest = 0;
-  while (loudest < 0.05 && Date.now() < until) loudest = await loudness(page, () => window.played);
+  const loudest = await heard(page, () => window.played);
   let now = loudest;
   while (now > 0.01 && Date.now() < until) now = await loudness(page, () => window.played);
   return loudest;

@@ -10,11 +10,10 @@ import pytest
 from openai import AsyncOpenAI
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.web.cli.caller_io import ScriptedCall
 from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
 from tests.web.edge.test_call_control import KEY, Program
 from tests.web.realtime.test_openai_python import SOON_S, question
-from tests.web.realtime.test_phone import LINES, edge_of_program, lines_of
+from tests.web.realtime.test_phone import LINES, PatientCall, edge_of_program, lines_of
 from tests.web.realtime.test_webrtc import edge_for
 
 agents: Any = pytest.importorskip("agents")
@@ -148,7 +147,7 @@ async def test_a_session_beside_a_phone_call() -> None:
         edge_of_program(there, program.url) as (url, phone),
         AsyncOpenAI(base_url=url, api_key=KEY) as openai,
     ):
-        calling = asyncio.create_task(ScriptedCall(phone, await lines_of(LINES[0])).run())
+        calling = asyncio.create_task(PatientCall(phone, await lines_of(LINES[0])).run())
         call_id = (await program.event()).data.call_id
         named = {"model_name": "model"}
         payload = await beside.build_initial_session_payload(agent, overrides=named)

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from offhook.web.cli.caller_io import ScriptedCall
 from offhook.web.config.config import Config, ConfigError, Realtime, Server
 from offhook.web.edge import reload_io
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.web.edge.test_call_control import KEY, Program
 from tests.web.realtime.test_openai_python import SOON_S, Conversation, conversation
-from tests.web.realtime.test_phone import edge_of_program, lines_of
+from tests.web.realtime.test_phone import PatientCall, edge_of_program, lines_of
 
 mcp_io = pytest.importorskip("offhook.web.realtime.mcp_io", reason="needs the mcp package")
 
@@ -205,7 +204,7 @@ async def test_tools_of_a_phone_call_are_those_that_it_was_accepted_with(origin:
         edge_of_program(there, program.url, realtime=realtime) as (url, phone),
         AsyncOpenAI(base_url=url, api_key=KEY) as client,
     ):
-        calling = asyncio.create_task(ScriptedCall(phone, lines).run())
+        calling = asyncio.create_task(PatientCall(phone, lines).run())
         call_id = (await program.event()).data.call_id
         shop = {"type": "mcp", "server_label": "shop", "server_url": f"{origin}/mcp"}
         by_client: Any = {"input": {"turn_detection": None}}

@@ -77,6 +77,18 @@ async def edge_of_program(there: Model, hook: str, **more: Any) -> AsyncIterator
         await edge.close()
 
 
+class PatientCall(ScriptedCall):
+    """A call of one who waits however late a busy machine answers, and leaves the hanging up to the
+    other end."""
+
+    async def _within(self, event: asyncio.Event, seconds: float) -> bool:
+        return await super()._within(event, max(seconds, SOON_S))
+
+    async def _converse(self) -> None:
+        await super()._converse()
+        await self.leg.until_closed()
+
+
 async def lines_of(*texts: str) -> list[ScriptLine]:
     voice = open_synthesizer()
     await voice.start()
@@ -139,7 +151,7 @@ async def test_a_program_talks_calls_a_tool_is_interrupted_and_hangs_up(
         edge_of_program(there, program.url) as (url, phone),
         AsyncOpenAI(base_url=url, api_key=KEY) as openai,
     ):
-        call = ScriptedCall(phone, lines, interrupt_after=2.5)
+        call = PatientCall(phone, lines, interrupt_after=2.5)
         calling = asyncio.create_task(call.run())
         call_id = (await program.event()).data.call_id
         accepted = {"type": "realtime", "model": "model", "instructions": "You sell bells."}
