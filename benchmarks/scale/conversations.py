@@ -12,11 +12,12 @@ recognizers and two voices, of which the edges choose one for each conversation 
 Columns: conversations at once; held, when no frame of the agent's voice came late and the server's
 share of a turn is at most 120 ms in 95 % of them; turns counted; ms from the end of an utterance to
 its final words, from the first token of the reply to its first sound, and both together (share);
-partials more than an update late; frames of silence in the voice, as played with a buffer of 80 ms;
-turns that failed or were refused; the share of the time in which a caller and the agent speak; the
-GPU's use and memory; cores of each worker, of that the event loop of the process with the engine,
-and its fronts, the processes with its sockets; cores of all callers; ms that a caller's own audio
-was late; the price of an hour of one conversation.
+partials more than an update late; frames of silence in the voice, as played with a buffer of 80 ms,
+and the longest silence in ms; turns that failed or were refused; the share of the time in which a
+caller and the agent speak; the GPU's use and memory; cores of each worker, of that the event loop
+of the process with the engine, and its fronts, the processes with its sockets; cores of all
+callers; ms that a caller's own audio was late, p99 and at most; the price of an hour of one
+conversation.
 """
 
 import argparse
@@ -60,9 +61,10 @@ MOST_SHARE_MS = 120
 """p95 of the server's share of a turn with which conversations are held."""
 COLUMNS = (
     "conversations held turns final_p50 final_p95 final_p99 first_p50 first_p95 first_p99 "
-    "share_p50 share_p95 share_p99 update_p95 updates_late_% frames frames_late failed "
+    "share_p50 share_p95 share_p99 update_p95 updates_late_% frames frames_late gap_max failed "
     "caller_% agent_% interrupted gpu_% gpu_gib asr_core asr_loop tts_core tts_loop "
-    "tts_fronts card_core card_loop card_fronts callers_core caller_late_p99 conversation_hour"
+    "tts_fronts card_core card_loop card_fronts callers_core caller_late_p99 caller_late_max "
+    "conversation_hour"
 )
 
 
@@ -256,11 +258,13 @@ def row(
         "updates_late_%": 100 * total(reports, "updates_late") / due if due else float("nan"),
         "frames": int(total(reports, "frames")),
         "frames_late": late,
+        "gap_max": 1000 * max(together(reports, "gaps"), default=0.0),
         "failed": failed,
         "caller_%": 100 * total(reports, "uttered_s") / count / seconds,
         "agent_%": 100 * total(reports, "frames") * FRAME_S / count / seconds,
         "interrupted": int(total(reports, "interruptions")),
         "caller_late_p99": percentile(together(reports, "caller_late"), 99),
+        "caller_late_max": max(together(reports, "caller_late"), default=0.0),
         "conversation_hour": price / count,
     }
 
