@@ -125,7 +125,7 @@ class StreamsDoor(Generic[P, E]):
             self._replies.pop(said.number, None)
         self._send(said)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Frees all streams: the other process has ended."""
         for reply in self._replies.values():
             self._streams.cancel(reply)

@@ -2,14 +2,14 @@
 loop."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from time import monotonic
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from loguru import logger
 
 from offhook.media.pcm import Pcm
+from offhook.pipeline.engine.engine_stream_io import EngineStream, StreamListener
+from offhook.pipeline.engine.far_recognizer_io import RecognizerDoor, RecognizerSettings, SendFrom
 from offhook.pipeline.engine.inference_io import Command, Inference
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
@@ -20,7 +20,6 @@ from offhook.pipeline.speech.recognizer import (
     Partial,
     StreamOptions,
 )
-from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
 
 if TYPE_CHECKING:
     from offhook.pipeline.engine.turns_io import TurnJudge
@@ -78,7 +77,8 @@ class EngineRecognizer:
         self.inference: Inference[tuple[int, Partial | Final | None]] = Inference(
             name, self._deliver, self._break
         )
-        self._streams: dict[int, EngineStream] = {}
+        self.commands = InferenceCommands(self)
+        self._listeners: dict[int, StreamListener] = {}
         self._opening: set[asyncio.Future[int]] = set()
         self.turns: TurnJudge | None = None
         """What answers whether speakers' turns are over, loaded with the engine; None: nothing
@@ -92,6 +92,14 @@ class EngineRecognizer:
         await self.inference.start(self._begin)
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "EngineStream":
+        number = await self.open_stream(options)
+        stream = EngineStream(self.commands, number)
+        self.listen(number, stream)
+        return stream
+
+    async def open_stream(self, options: StreamOptions) -> int:
+        """Opens a stream for `listen` and `commands`, and returns its number. Raises
+        EngineError."""
         opened: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def command() -> None:
@@ -103,11 +111,23 @@ class EngineRecognizer:
         self.inference.submit(command)
         self._opening.add(opened)
         try:
-            number = await opened
+            return await opened
         finally:
             self._opening.discard(opened)
-        stream = self._streams[number] = EngineStream(self, number)
-        return stream
+
+    @property
+    def far_settings(self) -> RecognizerSettings:
+        """What another process needs to know of the loaded engine."""
+        languages = tuple(getattr(self, "languages", ()))
+        return RecognizerSettings(self.name, languages, self.turns is not None)
+
+    def door(self, send: SendFrom) -> RecognizerDoor:
+        """Returns the streams for the sockets of another process."""
+        return RecognizerDoor(self, send)
+
+    def listen(self, number: int, listener: "StreamListener") -> None:
+        """Reports what happens to a stream that has just been opened, until it is closed."""
+        self._listeners[number] = listener
 
     async def close(self) -> None:
         await self.inference.close()
@@ -115,21 +135,26 @@ class EngineRecognizer:
             await self.turns.close()
 
     def remove(self, number: int) -> None:
-        self._streams.pop(number, None)
+        self._listeners.pop(number, None)
+
+    def fail(self, number: int, error: EngineError) -> None:
+        """Tells a stream that it has failed."""
+        if (listener := self._listeners.get(number)) is not None:
+            listener.fail(error)
 
     def _deliver(self, item: tuple[int, Partial | Final | None]) -> None:
         number, event = item
-        stream = self._streams.get(number)
-        if stream is not None:
-            stream.receive(event)
+        listener = self._listeners.get(number)
+        if listener is not None:
+            listener.receive(event)
 
     def _break(self, error: EngineFailed) -> None:
         """Fails every stream after the inference thread has failed."""
         for opening in self._opening:
             if not opening.done():
                 opening.set_exception(error)
-        for stream in self._streams.values():
-            stream.mailbox.fail(error)
+        for listener in self._listeners.values():
+            listener.fail(error)
 
     # --- in the inference thread ---
 
@@ -163,69 +188,34 @@ class EngineRecognizer:
         self.inference.call_soon(answer)
 
 
-class EngineStream:
-    """One stream of an `EngineRecognizer`; implements `RecognizerStream`."""
+class InferenceCommands:
+    """`StreamCommands` for an engine in this process."""
 
-    def __init__(self, recognizer: EngineRecognizer, number: int) -> None:
-        self.mailbox = EventMailbox()
+    def __init__(self, recognizer: EngineRecognizer) -> None:
         self._recognizer = recognizer
-        self._number = number
-        self._ends: deque[bool] = deque()
-        """Of the utterances that are over for the speaker and not for the engine, oldest first:
-        True has its final to come; False was cancelled, and what comes of it was under way."""
+        self._inference = recognizer.inference
 
-    def receive(self, event: Partial | Final | None) -> None:
-        """The engine's next event, which is of the oldest utterance; None: one was cancelled."""
-        if event is None:
-            self._ends.remove(False)
-        elif not self._ends or self._ends[0]:
-            if self._ends and isinstance(event, Final) and not event.continues:
-                self._ends.popleft()
-            self.mailbox.put(event)
-
-    def feed(self, pcm: Pcm) -> None:
-        samples = pcm.copy()  # the caller may use its buffer again
-        arrived_at = monotonic()
-
+    def feed(self, number: int, pcm: Pcm, arrived_at: float) -> None:
         def command() -> None:
             try:
-                self._engine.feed(self._number, samples, arrived_at)
+                self._recognizer.engine.feed(number, pcm, arrived_at)
             except AudioOverrun as error:
                 reason = EngineError(f"audio arrived faster than real time: {error}")
-                self._recognizer.inference.call_soon(lambda: self.mailbox.fail(reason))
+                self._inference.call_soon(lambda: self._recognizer.fail(number, reason))
 
-        self._submit(command)
+        self._inference.submit(command)
 
-    def finish(self) -> None:
-        arrived_at = monotonic()
-        self._ends.append(True)
-        self._submit(lambda: self._engine.finish(self._number, arrived_at))
+    def finish(self, number: int, arrived_at: float) -> None:
+        self._inference.submit(lambda: self._recognizer.engine.finish(number, arrived_at))
 
-    def cancel(self) -> None:
-        self.mailbox.drop_partial()
-        self._ends.append(False)
-
+    def cancel(self, number: int) -> None:
         def command() -> None:
-            self._engine.cancel(self._number)
-            self._recognizer.inference.post((self._number, None))
+            self._recognizer.engine.cancel(number)
+            self._inference.post((number, None))
 
-        self._submit(command)
+        self._inference.submit(command)
 
-    def _submit(self, command: Command) -> None:
-        if not self.mailbox.closed:
-            self._recognizer.inference.submit(command)
-
-    @property
-    def _engine(self) -> StreamingEngine:
-        return self._recognizer.engine
-
-    def events(self) -> AsyncIterator[Partial | Final]:
-        """Yields the stream's events. Raises EngineFailed if the engine fails."""
-        return self.mailbox.events()
-
-    async def close(self) -> None:
-        if not self.mailbox.closed:
-            if self._recognizer.inference.failed is None:
-                self._submit(lambda: self._engine.close(self._number))
-            self.mailbox.close()
-            self._recognizer.remove(self._number)
+    def close(self, number: int) -> None:
+        if self._inference.failed is None:
+            self._inference.submit(lambda: self._recognizer.engine.close(number))
+        self._recognizer.remove(number)

@@ -30,7 +30,7 @@ from offhook.pipeline.speech.recognizer import (
     UnsupportedRequest,
 )
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
-from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
+from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.config.config import Speech
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import admit
@@ -201,7 +201,7 @@ class SpeechServer:
             await self.replies.close()
 
     @property
-    def turns(self) -> TurnQuestions | None:
+    def turns(self) -> TurnAnswers | None:
         """What answers whether speakers' turns are over; None: nothing does."""
         return None
 
@@ -398,6 +398,19 @@ class SpeechServer:
     def reply_ended(self, reason: str) -> None:
         if isinstance(self.engine_metrics, TtsMetrics):
             self.engine_metrics.replies.labels(reason).inc()
+
+    def final_sent(self, seconds: float) -> None:
+        """Counts a final that came so long after the end of its utterance."""
+        if isinstance(self.engine_metrics, AsrMetrics):
+            self.engine_metrics.final.observe(seconds)
+
+    def turn_judged(self, seconds: float, answered: bool) -> None:
+        """Counts a question whether a turn is over, which took so long."""
+        if isinstance(self.engine_metrics, AsrMetrics):
+            if answered:
+                self.engine_metrics.turn.observe(seconds)
+            else:
+                self.engine_metrics.turns_unanswered.inc()
 
     def stream_ended(self, code: str) -> None:
         """Counts a stream that has ended with this error code, or `none`."""

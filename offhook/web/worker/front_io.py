@@ -1,7 +1,8 @@
 """A front: a process with WebSockets of a worker, beside the one with its engine.
 
-It reads text, levels sound and finds where words end, for the replies of its connections, which the
-worker hands over; the engine gives it frames. Admission, metrics, health and everything but the
+For replies it reads text, levels sound and finds where words end, and the engine gives it frames;
+for callers it reads sound, which the engine gets, and writes the words. The worker hands the
+connections over. Admission, metrics, health and everything but the
 WebSockets stay with the worker. It ends when the worker does.
 
     python -m offhook.web.worker.front_io LINK HANDOVER
@@ -14,7 +15,7 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -22,10 +23,11 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from offhook.media.tasks_io import TaskSet
-from offhook.pipeline.engine.far_streams_io import Failed, FarStreams, Reported
 from offhook.pipeline.engine.process_link_io import ProcessLink
 from offhook.pipeline.engine.tts_models import NO_CACHE
-from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
+from offhook.pipeline.speech.timing import Stages
+from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.config.config import Speech
 from offhook.web.http.listening_io import Runner
 from offhook.web.process.logs import set_up
@@ -38,7 +40,7 @@ from offhook.web.speech_api.server_io import (
     RequestContext,
     SpeechServer,
 )
-from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.speech_api.sockets.worker_stream_io import CLOSE_S
 from offhook.web.worker.front_protocol import (
     BEAT_S,
@@ -65,14 +67,17 @@ class FrontServer(SpeechServer):
 
     loading_s = None
 
-    def __init__(self, setup: Setup, synthesizer: Synthesizer, link: ProcessLink) -> None:
-        async def loaded() -> Synthesizer:
-            return synthesizer
+    def __init__(self, setup: Setup, engine: Any, link: ProcessLink) -> None:
+        async def loaded() -> Any:
+            return engine
 
         of = setup.worker
-        self.engine_metrics = metrics = TtsMetrics()
         handle: EngineHandle[Any] = EngineHandle(loaded, lambda: of.engine, lambda: of.model)
-        super().__init__(Speech(), None, handle, metrics.registry, NO_CACHE)
+        hears = setup.kind == "transcription"
+        self.engine_metrics = metrics = ForwardedMetrics(self) if hears else TtsMetrics()
+        hearing, speaking = (handle, None) if hears else (None, handle)
+        super().__init__(Speech(), hearing, speaking, metrics.registry, NO_CACHE)
+        self._turns: TurnAnswers | None = getattr(engine, "turns", None)
         self.id = setup.server_id
         self.connections: dict[RequestHandler, Connection] = {}
         self._link = link
@@ -97,7 +102,7 @@ class FrontServer(SpeechServer):
         if connection.refused is not None:
             raise connection.refused
         context.kind = kind
-        yield FrontTicket(connection.number)
+        yield FrontTicket(kind, connection.number)
 
     @asynccontextmanager
     async def in_use(self, ticket: Ticket) -> AsyncIterator[None]:
@@ -111,6 +116,18 @@ class FrontServer(SpeechServer):
             del self._asked[ticket.number]
             self.send(Rest(ticket.number))
 
+    def use(self, ticket: Ticket, *, always: bool = False) -> None:
+        """Marks a stream as using the engine, which is always granted."""
+        assert always
+        assert isinstance(ticket, FrontTicket)
+        ticket.lane = "stream"
+        self.send(Use(ticket.number, always=True))
+
+    def rest(self, ticket: Ticket) -> None:
+        assert isinstance(ticket, FrontTicket)
+        ticket.lane = "idle"
+        self.send(Rest(ticket.number))
+
     def granted(self, answer: Granted) -> None:
         asked = self._asked.get(answer.number)
         if asked is None or asked.done():
@@ -123,6 +140,10 @@ class FrontServer(SpeechServer):
     def free(self, kind: Kind) -> float:
         return 0.0 if self.draining else self._free
 
+    @property
+    def turns(self) -> TurnAnswers | None:
+        return self._turns
+
     # --- what is counted ---
 
     def count_stream_audio(self, seconds: float) -> None:
@@ -134,6 +155,15 @@ class FrontServer(SpeechServer):
     def reply_ended(self, reason: str) -> None:
         self.send(Counted(self._uncounted_audio_s(), reply=reason))
 
+    def final_sent(self, seconds: float) -> None:
+        self.send(Counted(self._uncounted_audio_s(), final_s=seconds))
+
+    def turn_judged(self, seconds: float, answered: bool) -> None:
+        self.send(Counted(self._uncounted_audio_s(), turn_s=seconds, turn_answered=answered))
+
+    def text_sent(self, stages: Stages) -> None:
+        self.send(Counted(self._uncounted_audio_s(), stages=stages))
+
     def stream_ended(self, code: str) -> None:
         self.send(Counted(self._uncounted_audio_s(), stream=code))
 
@@ -142,11 +172,22 @@ class FrontServer(SpeechServer):
         return seconds
 
 
+class ForwardedMetrics(AsrMetrics):
+    """Metrics of recognition, which the worker has."""
+
+    def __init__(self, server: FrontServer) -> None:
+        super().__init__()
+        self._server = server
+
+    def observe(self, stages: Stages) -> None:
+        self._server.text_sent(stages)
+
+
 class FrontTicket(Ticket):
     """That of a connection, which the worker has."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__("speech", "", "idle", lambda: None)
+    def __init__(self, kind: Kind, number: int) -> None:
+        super().__init__(kind, "", "idle", lambda: None)
         self.number = number
 
 
@@ -157,19 +198,17 @@ class Front:
         self.ended = asyncio.Event()
         self._handover = handover
         self._tasks = TaskSet()
-        self._streams: FarStreams[Any, Any]
+        self._receive_engine: Callable[[Any], None]
+        """For messages of the engine."""
         self._link: ProcessLink
         self._server: FrontServer
         self._runner: Runner
 
     async def begin(self, link: socket.socket) -> None:
         self._link = await ProcessLink.over(link, self._receive, self.ended.set)
-        self._streams = FarStreams(self._link.send)
 
     def _receive(self, message: ToFront) -> None:
         match message:
-            case Reported() | Failed():
-                self._streams.receive(message)
             case Granted():
                 self._server.granted(message)
             case Drain():
@@ -178,11 +217,15 @@ class Front:
                 self._server.stop_streams()
             case Setup():
                 self._tasks.spawn(self._serve(message), "serve")
+            case _:
+                self._receive_engine(message)
 
     async def _serve(self, setup: Setup) -> None:
         set_up(setup.log)
-        synthesizer = await setup.replies.replies(self._streams)
-        self._server = FrontServer(setup, synthesizer, self._link)
+        engine, self._receive_engine = await setup.engine.connect(self._link.send)
+        if setup.kind == "transcription":
+            engine = GatedRecognizer(engine)
+        self._server = FrontServer(setup, engine, self._link)
         access = setup.worker.access()
         app = application(self._server, lambda: access)
         app.on_response_prepare.append(_close_after)

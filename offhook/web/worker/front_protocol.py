@@ -1,13 +1,16 @@
 """Messages between a worker and its fronts, the processes with its WebSockets.
 
-Beside these, what `engine.far_streams_io` has goes both ways. A `Connection` comes by a socket of
-its own, for it has the connection's file descriptor with it.
+Beside these, those of `engine.far_streams_io` or `engine.far_recognizer_io` go both ways. A
+`Connection` comes by a socket of its own, for it has the connection's file descriptor with it.
 """
 
 from typing import Any, NamedTuple
 
+from offhook.pipeline.engine.far_recognizer_io import FromRecognizer, ToRecognizer
 from offhook.pipeline.engine.far_streams_io import FromEngine, ToEngine
+from offhook.pipeline.speech.timing import Stages
 from offhook.web.process.logs import Log
+from offhook.web.speech_api.admission import Kind
 from offhook.web.speech_api.errors import ApiError
 
 BEAT_S = 1.0
@@ -23,8 +26,9 @@ class Setup(NamedTuple):
 
     worker: Any
     """The `WorkerSettings`."""
-    replies: Any
-    """What opens replies here, with `replies(streams)`, see tts.replies_io.ReplySettings."""
+    engine: Any
+    """The engine's `far_settings`; see `fronts_io.ServesFar`."""
+    kind: Kind
     server_id: str
     log: Log
 
@@ -41,7 +45,7 @@ class Connection(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """Answers a `Use`."""
+    """Answers a `Use`, but not one that is always granted."""
 
     number: int
     refused: ApiError | None
@@ -70,6 +74,7 @@ class Use(NamedTuple):
     """A connection begins to use the engine, if it may."""
 
     number: int
+    always: bool = False
 
 
 class Rest(NamedTuple):
@@ -87,6 +92,13 @@ class Counted(NamedTuple):
     """Time in s to the first audio of a reply that has begun; negative: none has."""
     reply: str = ""
     """How a reply ended; empty: none has."""
+    final_s: float = -1.0
+    """Time in s from the end of an utterance to its final; negative: there was none."""
+    turn_s: float = -1.0
+    """Time in s from a question whether a turn is over to its answer; negative: there was none."""
+    turn_answered: bool = True
+    stages: Stages | None = None
+    """Of a text of a sampled stream."""
     stream: str = ""
     """The error's code, or `none`, with which a stream ended; empty: none has."""
 
@@ -97,5 +109,5 @@ class Closed(NamedTuple):
     number: int
 
 
-ToFront = Setup | Granted | Drain | Stop | FromEngine
-ToWorker = Begun | Beat | Use | Rest | Counted | Closed | ToEngine
+ToFront = Setup | Granted | Drain | Stop | FromEngine | FromRecognizer
+ToWorker = Begun | Beat | Use | Rest | Counted | Closed | ToEngine | ToRecognizer

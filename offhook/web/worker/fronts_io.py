@@ -1,7 +1,8 @@
 """Fronts of a worker: processes with its WebSockets, before the one with the engine.
 
 A process runs one thread of Python at a time, and what a voice costs between the engine and the
-socket is several times what its frames cost. So a worker with many streams leaves its WebSockets to
+socket is several times what its frames cost; a recognizer's sockets take half as much of it as
+its inference. So a worker with many streams leaves its WebSockets to
 others: it reads each request and admits it, then hands the connection over to the front that has
 the fewest, and keeps its place in the admission until the front says that it has closed. A front
 that ends is started again; its connections are lost, the streams of their replies are freed, and
@@ -13,7 +14,7 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -22,22 +23,16 @@ from typing import Any, Protocol, runtime_checkable
 from aiohttp import web
 from loguru import logger
 
-from offhook.pipeline.engine.far_streams_io import (
-    Cancelled,
-    Failed,
-    FromEngine,
-    Opened,
-    StreamsDoor,
-    Written,
-)
+from offhook.pipeline.engine.far_recognizer_io import FromRecognizer, StreamFailed
+from offhook.pipeline.engine.far_streams_io import Failed, FromEngine
 from offhook.pipeline.engine.process_link_io import ProcessLink
-from offhook.pipeline.engine.reply_streams_io import ReplyStreams
 from offhook.pipeline.speech.recognizer import EngineFailed
 from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.web.process.logs import configured
-from offhook.web.speech_api.admission import Ticket
+from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import CONTEXT, SpeechServer
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker.front_protocol import (
     BEAT_S,
     Beat,
@@ -56,8 +51,9 @@ from offhook.web.worker.front_protocol import (
 )
 
 COMMAND: Sequence[str] = (sys.executable, "-m", "offhook.web.worker.front_io")
-STREAMS_PER_FRONT = 128
-"""Streams of a worker for each front; with fewer it has none."""
+STREAMS_PER_FRONT: Mapping[Kind, int] = {"speech": 128, "transcription": 256}
+"""Streams in use of a worker for each front; with fewer it has none. Sound that comes costs less
+than sound that leaves."""
 CORES_PER_FRONT = 4
 """Cores of the machine for each: the engine, recognizers and edges need some, too."""
 BEGIN_S = 60.0
@@ -70,19 +66,31 @@ MAX_MISSED_BEATS = 10
 REQUEST_ID = b"x-request-id"
 
 
-def fronts_for(streams: int) -> int:
+def fronts_for(kind: Kind, streams: int) -> int:
     """Returns how many fronts a worker with so many streams has on this machine."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 0
-    return min(streams // STREAMS_PER_FRONT, cores // CORES_PER_FRONT)
+    return min(streams // STREAMS_PER_FRONT[kind], cores // CORES_PER_FRONT)
 
 
 @runtime_checkable
-class SpeaksFar(Protocol):
-    """An engine whose replies may be in other processes."""
+class ServesFar(Protocol):
+    """An engine whose streams may be used in other processes."""
 
-    streams: ReplyStreams[Any, Any]
-    reply_settings: Any
-    """What opens them there, see tts.replies_io.ReplySettings."""
+    @property
+    def far_settings(self) -> Any:
+        """What its `connect(send)` returns there is the engine as it is there, and what receives
+        the messages for it."""
+
+    def door(self, send: Callable[[Any], None]) -> "Door": ...
+
+
+class Door(Protocol):
+    """An engine's streams for one other process."""
+
+    def receive(self, said: Any) -> None: ...
+
+    async def close(self) -> None:
+        """Frees them: the other process has ended."""
 
 
 class HandedOver(web.StreamResponse):
@@ -108,13 +116,13 @@ class HandedOverConnection:
 class RunningFront:
     """One front, from its start to its end."""
 
-    def __init__(self, server: SpeechServer, engine: SpeaksFar) -> None:
+    def __init__(self, server: SpeechServer, kind: Kind, engine: ServesFar) -> None:
         self.connections: dict[int, HandedOverConnection] = {}
         self.begun = asyncio.Event()
         self.ended = asyncio.Event()
-        self._server = server
+        self._server, self._kind = server, kind
         self._numbers = count()
-        self._door = StreamsDoor(engine.streams, self._report)
+        self._door = engine.door(self._report)
         self._engine = engine
         self._process: asyncio.subprocess.Process | None = None
         self._link: ProcessLink | None = None
@@ -139,7 +147,8 @@ class RunningFront:
             )
         logger.bind(pid=self._process.pid).info("front started (pid {})", self._process.pid)
         self._link = await ProcessLink.over(ours, self._receive, self._lost)
-        self.send(Setup(settings, self._engine.reply_settings, self._server.id, configured()))
+        far = self._engine.far_settings
+        self.send(Setup(settings, far, self._kind, self._server.id, configured()))
         beginning = asyncio.create_task(self.begun.wait())
         ending = asyncio.create_task(self.ended.wait())
         waits = (beginning, ending)
@@ -153,8 +162,8 @@ class RunningFront:
         if self._link is not None:
             self._link.send(message)
 
-    def _report(self, said: FromEngine) -> None:
-        if isinstance(said, Failed) and isinstance(said.error, EngineFailed):
+    def _report(self, said: FromEngine | FromRecognizer) -> None:
+        if isinstance(said, Failed | StreamFailed) and isinstance(said.error, EngineFailed):
             self._server.engine_broke(said.error)
         self.send(said)
 
@@ -166,10 +175,10 @@ class RunningFront:
         number, refused, ticket = next(self._numbers), None, None
         with ExitStack() as admitted:
             try:
-                ticket = admitted.enter_context(self._server.stream("speech", context))
+                ticket = admitted.enter_context(self._server.stream(self._kind, context))
             except ApiError as error:
                 refused = error  # the front answers, on the socket if that is the protocol
-            free = self._server.free("speech")
+            free = self._server.free(self._kind)
             transport.pause_reading()
             if not self._pass(transport, Connection(number, _head(request), free, refused)):
                 transport.resume_reading()
@@ -196,44 +205,57 @@ class RunningFront:
 
     def _receive(self, message: ToWorker) -> None:
         match message:
-            case Opened() | Written() | Cancelled():
-                self._door.receive(message)
             case Counted():
                 self._count(message)
-            case Use(number) if number in self.connections:
-                self.send(Granted(number, self._use(self.connections[number])))
-            case Rest(number) if number in self.connections:
-                self._rest(self.connections[number])
-            case Closed(number) if number in self.connections:
-                closed = self.connections[number].closed
-                if not closed.done():
-                    closed.set_result(None)
+            case Use(number, always):
+                self._use(number, always=always)
+            case Rest(number):
+                self._rest(number)
+            case Closed(number):
+                self._connection_closed(number)
             case Begun():
                 self.begun.set()
             case Beat():
                 self._missed = 0
+            case _:
+                self._door.receive(message)
 
-    def _use(self, connection: HandedOverConnection) -> ApiError | None:
-        """Returns why it may not."""
+    def _use(self, number: int, *, always: bool) -> None:
+        if (connection := self.connections.get(number)) is None:
+            return
         assert connection.ticket is not None
+        refused = None
         try:
-            self._server.use(connection.ticket)
+            self._server.use(connection.ticket, always=always)
         except ApiError as error:
-            return error
-        return None
+            refused = error
+        if not always:
+            self.send(Granted(number, refused))
 
-    def _rest(self, connection: HandedOverConnection) -> None:
-        if connection.ticket is not None and connection.ticket.lane == "stream":
+    def _rest(self, number: int) -> None:
+        connection = self.connections.get(number)
+        if connection is not None and connection.ticket and connection.ticket.lane == "stream":
             self._server.rest(connection.ticket)
+
+    def _connection_closed(self, number: int) -> None:
+        connection = self.connections.get(number)
+        if connection is not None and not connection.closed.done():
+            connection.closed.set_result(None)
 
     def _count(self, counted: Counted) -> None:
         server = self._server
-        server.metrics.audio["speech"].inc(counted.audio_s)
+        server.metrics.audio[self._kind].inc(counted.audio_s)
         server.count_stream_audio(counted.audio_s)
         if counted.first_s >= 0:
             server.reply_began(counted.first_s)
         if counted.reply:
             server.reply_ended(counted.reply)
+        if counted.final_s >= 0:
+            server.final_sent(counted.final_s)
+        if counted.turn_s >= 0:
+            server.turn_judged(counted.turn_s, counted.turn_answered)
+        if counted.stages is not None and isinstance(server.engine_metrics, AsrMetrics):
+            server.engine_metrics.observe(counted.stages)
         if counted.stream:
             server.stream_ended(counted.stream)
 
@@ -252,7 +274,6 @@ class RunningFront:
                 await asyncio.wait_for(self.ended.wait(), BEAT_S)
 
     def _lost(self) -> None:
-        self._door.close()
         for connection in self.connections.values():
             if not connection.closed.done():
                 connection.closed.set_exception(ConnectionResetError("its front has ended"))
@@ -260,6 +281,7 @@ class RunningFront:
 
     async def close(self) -> None:
         """Ends the process, which ends when the link does."""
+        await self._door.close()
         self._handover.close()
         self._far_handover.close()
         if self._link is not None:
@@ -277,8 +299,9 @@ class RunningFront:
 class Fronts:
     """The fronts of a worker; those that end are started again."""
 
-    def __init__(self, server: SpeechServer, engine: SpeaksFar, settings: Any) -> None:
-        self._server, self._engine, self._settings = server, engine, settings
+    def __init__(self, server: SpeechServer, kind: Kind, engine: ServesFar, settings: Any) -> None:
+        self._server, self._kind = server, kind
+        self._engine, self._settings = engine, settings
         self.running: list[RunningFront] = []
         self._keeping: list[asyncio.Task[None]] = []
 
@@ -292,7 +315,7 @@ class Fronts:
     async def _keep(self, tried: asyncio.Event) -> None:
         retry = RetryPolicy(first_s=AGAIN_S)
         while True:
-            front = RunningFront(self._server, self._engine)
+            front = RunningFront(self._server, self._kind, self._engine)
             try:
                 await front.start(self._settings)
                 self.running.append(front)

@@ -17,7 +17,8 @@ from loguru import logger
 
 from offhook.pipeline.engine.capacity import open_streams
 from offhook.pipeline.speech.recognizer import EngineFailed, Progress
-from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
+from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
+from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.config.config import Speech
 from offhook.web.http.access import AccessPolicy, Key, Role
 from offhook.web.http.listening_io import Listen
@@ -27,7 +28,7 @@ from offhook.web.routes_io import listening
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer, limits_of
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
-from offhook.web.worker.fronts_io import Fronts, SpeaksFar, fronts_for
+from offhook.web.worker.fronts_io import Fronts, ServesFar, fronts_for
 
 USUAL_STREAMS = 64
 """Maximum streams in use where neither the settings nor the engine say."""
@@ -157,9 +158,10 @@ class Worker(SpeechServer, Generic[E]):
     async def _start_fronts(self, engine: E) -> None:
         number = self.of_worker.fronts
         if number is None:
-            number = fronts_for(self.max_streams)
-        if number and isinstance(engine, SpeaksFar):
-            self.fronts = Fronts(self, engine, self.of_worker)
+            number = fronts_for(self.kind, self.max_streams)
+        inner = engine.engine if isinstance(engine, GatedRecognizer) else engine
+        if number and isinstance(inner, ServesFar):
+            self.fronts = Fronts(self, self.kind, inner, self.of_worker)
             await self.fronts.start(number)
 
     def _admit(self, engine: E) -> None:
@@ -217,9 +219,9 @@ class Worker(SpeechServer, Generic[E]):
         return len(lane.streams) + len(lane.idle)
 
     @property
-    def turns(self) -> TurnQuestions | None:
+    def turns(self) -> TurnAnswers | None:
         """What answers whether speakers' turns are over; None if nothing does, or not yet."""
-        found: TurnQuestions | None = getattr(self.engine, "turns", None)
+        found: TurnAnswers | None = getattr(self.engine, "turns", None)
         return found
 
     async def handed_over(self, request: web.Request) -> web.StreamResponse | None:

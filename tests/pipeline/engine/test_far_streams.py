@@ -101,13 +101,13 @@ def test_a_stream_that_fails_is_one_and_an_engine_that_fails_is_all(
         far.open(Reply(), "third")
 
 
-def test_streams_of_a_process_that_has_ended_are_freed(streams: Streams) -> None:
+async def test_streams_of_a_process_that_has_ended_are_freed(streams: Streams) -> None:
     door: StreamsDoor[str, EngineEvent] = StreamsDoor(streams, lambda said: None)
     far: FarStreams[str, EngineEvent] = FarStreams(door.receive)
     for name in ("one", "two"):
         far.open(Reply(), name)
     streams.listeners[0].receive(Ended(1, Reason.SPOKEN))
-    door.close()
+    await door.close()
     assert streams.calls[2:] == [("cancel", 1)]
 
 

@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
+import numpy as np
 import pytest
 from aiohttp import WSMsgType
 
@@ -23,6 +24,7 @@ from offhook.pipeline.speech.remote.worker_protocol import (  # noqa: E402
     ACCEPT_HEADER,
     DRAINING,
 )
+from offhook.web.speech_api.admission import Kind  # noqa: E402
 from offhook.web.worker import fronts_io  # noqa: E402
 from offhook.web.worker.worker_io import Worker, WorkerSettings  # noqa: E402
 from tests.web.worker.workers import (  # noqa: E402
@@ -37,6 +39,9 @@ from tests.web.worker.workers import (  # noqa: E402
     until,
 )
 
+TRANSCRIBE = "/ws/transcribe"
+NOISE = (np.random.default_rng(1).standard_normal(1280) * 3000).astype(np.int16)
+"""80 ms of a caller."""
 TEXT = "The tree."
 FRAMES = frames_of(3)  # two words and a mark
 
@@ -111,6 +116,7 @@ async def test_replies_sound_and_are_counted_as_those_of_one_worker() -> None:
             for socket in (a, b, a):
                 samples = await spoken(socket)
                 assert samples == pytest.approx(FRAMES * FRAME_SAMPLES, abs=2 * FRAME_SAMPLES)
+            await until(lambda: not one.busy)  # of the last reply
             await begin(a, "One")
             await until(lambda: len(one.busy) == 1)
             state = await (await client.get("/readyz")).json()
@@ -238,19 +244,124 @@ async def test_an_engine_that_breaks_ends_the_worker_and_its_clients_know(
         assert (await last_words(socket))["code"] == "stopping"
 
 
+# --- of a recognizer ---
+
+
+@asynccontextmanager
+async def hearing(fronts: int = 2) -> AsyncIterator[tuple[Client, Worker[Any]]]:
+    settings = WorkerSettings("qwen3-asr", "random", 0, fronts=fronts)
+    async with served(worker("asr", "tiny", settings)) as (client, one):
+        async with asyncio.timeout(SOON):
+            await one.loading
+        yield client, one
+
+
+async def say(socket: Socket, seconds: float = 2.0) -> None:
+    for _ in range(round(seconds / 0.08)):
+        await socket.send_bytes(NOISE.tobytes())
+
+
+async def heard(socket: Socket) -> str:
+    """Returns the words of an utterance."""
+    while (message := await socket.receive_json(timeout=SOON))["type"] != "final":
+        assert message["type"] == "partial"
+    return str(message["text"])
+
+
+async def utterance(socket: Socket) -> str:
+    await say(socket)
+    await socket.send_json({"type": "flush"})
+    return await heard(socket)
+
+
+async def test_words_are_heard_and_counted_as_by_one_worker() -> None:
+    async with hearing(fronts=0) as (client, _), open_stream(client, TRANSCRIBE) as socket:
+        await told(socket, "ready")
+        alone = [await utterance(socket), await utterance(socket)]
+    async with (
+        hearing() as (client, one),
+        open_stream(client, TRANSCRIBE) as a,
+        open_stream(client, TRANSCRIBE, timing="true") as b,
+    ):
+        for socket in (a, b):
+            assert (await told(socket, "ready"))["id"] == one.id
+        assert held(one) == [1, 1]
+        state = await (await client.get("/readyz")).json()
+        assert (state["streams"], state["open_streams"]) == (0, 2)
+        for socket in (a, b):
+            assert [await utterance(socket), await utterance(socket)] == alone
+        await say(a)
+        await until(lambda: len(one.busy) == 1)
+        await a.send_json({"type": "cancel"})
+        await until(lambda: not one.busy)
+        assert (await utterance(a)).split() == alone[0].split()
+        for socket in (a, b):
+            await socket.send_json({"type": "close"})
+        await until(lambda: held(one) == [0, 0])
+        counted = await metrics(client)
+        assert counted["offhook_asr_final_seconds_count"] == 5
+        assert counted["offhook_asr_audio_seconds_total"] == pytest.approx(12)
+        assert counted['offhook_asr_stage_seconds_count{stage="gpu"}'] >= 2
+        assert counted['offhook_asr_streams_ended_total{code="none"}'] == 2
+
+
+async def test_what_a_recognizer_refuses_is_told_by_its_front() -> None:
+    async with hearing(fronts=1) as (client, _):
+        async with open_stream(client, TRANSCRIBE, language="xx") as socket:
+            assert (await socket.receive_json(timeout=SOON))["code"] == "bad_request"
+        async with AsyncExitStack() as stack:
+            for _ in range(8):  # of a tiny model on a CPU
+                socket = await stack.enter_async_context(open_stream(client, TRANSCRIBE))
+                await told(socket, "ready")
+            ninth = await stack.enter_async_context(open_stream(client, TRANSCRIBE))
+            assert (await ninth.receive_json(timeout=SOON))["code"] == "full"
+
+
+async def test_callers_of_a_front_that_dies_leave_nothing_in_the_engine() -> None:
+    with children_started() as pids:
+        async with hearing() as (client, one):
+            async with open_stream(client, TRANSCRIBE) as a, open_stream(client, TRANSCRIBE) as b:
+                for socket in (a, b):
+                    await told(socket, "ready")
+                    await say(socket)
+                await until(lambda: len(one.busy) == 2)
+                os.kill(pids[0], signal.SIGKILL)
+                await until(lambda: len(one.busy) == 1)
+                found = []
+                for socket in (a, b):
+                    with suppress(ConnectionError, TypeError):  # it has closed
+                        await socket.send_json({"type": "flush"})
+                        found.append(await heard(socket))
+                assert len(found) == 1
+                assert found[0]
+            async with AsyncExitStack() as stack:
+                for _ in range(8):  # all that there are
+                    socket = await stack.enter_async_context(open_stream(client, TRANSCRIBE))
+                    await told(socket, "ready")
+
+
 @pytest.mark.parametrize(
-    ("streams", "cores", "fronts"), [(127, 64, 0), (128, 64, 1), (900, 16, 4), (900, 3, 0)]
+    ("kind", "streams", "cores", "fronts"),
+    [
+        ("speech", 127, 64, 0),
+        ("speech", 128, 64, 1),
+        ("speech", 900, 16, 4),
+        ("speech", 900, 3, 0),
+        ("transcription", 255, 64, 0),
+        ("transcription", 777, 64, 3),
+    ],
 )
 def test_fronts_follow_from_streams_and_cores(
-    monkeypatch: pytest.MonkeyPatch, streams: int, cores: int, fronts: int
+    monkeypatch: pytest.MonkeyPatch, kind: Kind, streams: int, cores: int, fronts: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
-    assert fronts_io.fronts_for(streams) == fronts
+    assert fronts_io.fronts_for(kind, streams) == fronts
 
 
 def test_a_front_needs_no_torch() -> None:
     asks = (
-        "import sys, offhook.web.worker.front_io, offhook.pipeline.engine.tts.replies_io; "
+        "import sys, offhook.web.worker.front_io, offhook.pipeline.engine.tts.replies_io, "
+        "offhook.pipeline.engine.far_recognizer_io; "
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", asks], check=True)

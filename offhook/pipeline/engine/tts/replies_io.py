@@ -1,9 +1,11 @@
 """Replies of Qwen3-TTS, over the streams of its engine, which may be in another process."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from offhook.pipeline.engine.far_streams_io import FarStreams, FromEngine, StreamsDoor, ToEngine
 from offhook.pipeline.engine.replies_io import EngineSpeech, EngineSynthesizer, seed_of
 from offhook.pipeline.engine.reply_streams_io import ReplyStreams
 from offhook.pipeline.engine.tts import prompts
@@ -128,6 +130,14 @@ class ReplySettings:
     tokenizer: SpeechTokenizer
     sampling: Sampling
 
+    async def connect(
+        self, send: Callable[[ToEngine], None]
+    ) -> "tuple[Qwen3Replies, Callable[[FromEngine], None]]":
+        """Returns the replies in another process than the engine, and what receives for them.
+        Raises EngineError."""
+        streams: FarStreams[WordTokens, EngineEvent] = FarStreams(send)
+        return await self.replies(streams), streams.receive
+
     async def replies(self, streams: ReplyStreams[WordTokens, EngineEvent]) -> "Qwen3Replies":
         """Returns what opens replies over streams of the model, in whatever process. Raises
         EngineError."""
@@ -142,16 +152,20 @@ class Qwen3Replies(EngineSynthesizer[WordTokens, EngineEvent]):
 
     def __init__(self, models: TtsModels, streams: ReplyStreams[WordTokens, EngineEvent]) -> None:
         super().__init__(name_of(models), models.audio_cache, streams)
-        self.reply_settings: ReplySettings
-        """Set by `begin`."""
+        self.far_settings: ReplySettings
+        """What opens replies, in this process or another; set by `begin`."""
         self.store: VoiceStore | None = None
         """The voices and their clones; None until `begin`."""
 
     async def begin(self, settings: ReplySettings) -> None:
         """Makes replies possible, once the model has loaded."""
-        self.reply_settings = settings
+        self.far_settings = settings
         self.store = voice_store(settings.models, settings.config)
         await asyncio.to_thread(language_of, "two words", LANGUAGES)  # loads its model
+
+    def door(self, send: Callable[[FromEngine], None]) -> StreamsDoor[WordTokens, EngineEvent]:
+        """Returns the streams for the replies of another process."""
+        return StreamsDoor(self.streams, send)
 
     def voices(self) -> list[str]:
         return [voice.name for voice in self.store.voices()] if self.store else []
@@ -162,7 +176,7 @@ class Qwen3Replies(EngineSynthesizer[WordTokens, EngineEvent]):
 
     def open_with(self, options: VoiceOptions, voice: Voice | None = None) -> Qwen3Speech:
         """Opens a reply; `voice` overrides the one that the options name."""
-        of = self.reply_settings
+        of = self.far_settings
         assert self.store is not None
         asked = request_voice(self.store, of.config, of.tokenizer, options, voice)
         key = asked.prompt.key

@@ -33,7 +33,7 @@ from offhook.pipeline.speech.streams.utterance_queue import (
     UtteranceQueue,
     UtteranceState,
 )
-from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
+from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
@@ -64,9 +64,9 @@ class GatedRecognizer:
         return most
 
     @property
-    def turns(self) -> TurnQuestions | None:
+    def turns(self) -> TurnAnswers | None:
         """What answers whether speakers' turns are over; None: nothing does."""
-        found: TurnQuestions | None = getattr(self.engine, "turns", None)
+        found: TurnAnswers | None = getattr(self.engine, "turns", None)
         return found
 
     async def start(self) -> None:

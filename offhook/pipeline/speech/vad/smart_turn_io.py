@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +89,14 @@ def log_mel(pcm: Pcm) -> Floats:
 
 def _nothing() -> None:
     pass
+
+
+class TurnAnswers(Protocol):
+    """What answers whether speakers' turns are over, wherever the model is."""
+
+    async def probability(self, pcm: Pcm, call: Hashable) -> float | None:
+        """Returns the probability that a turn of the call ends with `pcm`; None: decide by
+        silence."""
 
 
 class TurnQuestions(ABC):

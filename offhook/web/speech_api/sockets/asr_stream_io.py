@@ -35,7 +35,7 @@ from offhook.pipeline.speech.streams import utterance_queue
 from offhook.pipeline.speech.streams.recent_audio import RecentAudio
 from offhook.pipeline.speech.streams.utterance_queue import Utterance, UtteranceQueue
 from offhook.pipeline.speech.timing import Stages
-from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES, TurnQuestions
+from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES, TurnAnswers
 from offhook.web.speech_api.sockets.engine_use_io import EngineUse
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 from offhook.web.speech_api.sockets.stream_host_io import StreamHost
@@ -189,7 +189,7 @@ class AsrStream(LiveStream):
         self._resampler = InputResampler(request.rate)
         self._recent = RecentAudio() if request.options.live else None
         """For questions about turns; None if none will be answered."""
-        self._turns: TurnQuestions | None = None
+        self._turns: TurnAnswers | None = None
         self._questions = TaskSet()
 
     async def run(self) -> None:
@@ -258,7 +258,7 @@ class AsrStream(LiveStream):
         return self._recent.slice(at - SAMPLES if newest - RATE_IN <= at <= newest else at, at)
 
     async def _answer(
-        self, question: TurnQuestion, turns: TurnQuestions, pcm: Pcm, asked_at: float
+        self, question: TurnQuestion, turns: TurnAnswers, pcm: Pcm, asked_at: float
     ) -> None:
         probability = await turns.probability(pcm, self) if len(pcm) else None
         self.host.turn_judged(time.monotonic() - asked_at, probability is not None)

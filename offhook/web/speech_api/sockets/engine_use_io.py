@@ -7,10 +7,9 @@ from loguru import logger
 from offhook import __version__
 from offhook.pipeline.speech.recognizer import EngineError, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
-from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
+from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.speech_api.admission import Kind
 from offhook.web.speech_api.server_io import RequestContext, SpeechServer, fault_of
-from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 
 
 class EngineUse:
@@ -74,21 +73,16 @@ class EngineUse:
 
     def final_sent(self, seconds: float) -> None:
         """Records the time from a flush to its final."""
-        if isinstance(metrics := self.server.engine_metrics, AsrMetrics):
-            metrics.final.observe(seconds)
+        self.server.final_sent(seconds)
 
     @property
-    def turns(self) -> TurnQuestions | None:
+    def turns(self) -> TurnAnswers | None:
         """What answers whether turns are over; None if nothing does."""
         return self.server.turns
 
     def turn_judged(self, seconds: float, answered: bool) -> None:
         """Records the time from a question whether a turn is over to its answer."""
-        if isinstance(metrics := self.server.engine_metrics, AsrMetrics):
-            if answered:
-                metrics.turn.observe(seconds)
-            else:
-                metrics.turns_unanswered.inc()
+        self.server.turn_judged(seconds, answered)
 
     def reply_began(self, seconds: float) -> None:
         """Records the time from a reply's start to its first audio."""

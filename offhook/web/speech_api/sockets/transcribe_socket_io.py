@@ -13,6 +13,8 @@ from offhook.web.speech_api.sockets.stream_host_io import MakeStream, StreamHost
 async def transcribe_socket(request: web.Request) -> web.StreamResponse:
     """GET /ws/transcribe. Raises ApiError 400, 426, 429, 503."""
     host = StreamHost(request, "transcription")
+    if (response := await host.server.handed_over(request)) is not None:
+        return response
 
     def prepare() -> MakeStream:
         wanted = stream_request(dict(request.query))
