@@ -6,14 +6,15 @@ synchronize through a counter in memory between products (a grid barrier) and pr
 weights while they wait. NVRTC, which comes with torch, compiles the kernels for a model's sizes.
 
 Supported are bodies of 16 heads and 8 kv heads of 128 channels with bf16 weights, on GPUs with at
-least 64 multiprocessors (sm_80 and later); see `fits`. No two of them may run at once in a process,
-since each occupies its multiprocessors until all of its blocks are resident; for the same reason
-they cannot be used under CUDA MPS.
+least 64 multiprocessors (sm_80 and later); see `fits`. No two of them may run at once on a GPU,
+since each occupies its multiprocessors until all of its blocks are resident: two that each have
+some would wait for ever. So a process uses one at a time, and none under CUDA MPS.
 
 Prefetching a whole layer's weights into shared memory was no faster (517 us versus 510 for a body
 of 28 layers): what remains is the latency between products, five per layer.
 """
 
+import ctypes
 import functools
 from importlib.resources import files
 from typing import Any
@@ -27,6 +28,20 @@ from offhook.pipeline.models.qwen3.sampling import Draw
 THREADS = 256
 WARPS = 8
 LEAST_PROGRAMS, MOST_PROGRAMS = 64, 128
+
+
+MPS_ENABLED = 133
+"""CU_DEVICE_ATTRIBUTE_MPS_ENABLED in cuda.h."""
+
+
+def is_shared(device: torch.device) -> bool:
+    """Returns whether kernels of other processes may run at the same time as ours, under CUDA MPS;
+    True if the driver does not tell."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    enabled = ctypes.c_int(0)
+    driver = ctypes.CDLL("libcuda.so.1")
+    failed = driver.cuDeviceGetAttribute(ctypes.byref(enabled), MPS_ENABLED, index)
+    return bool(failed or enabled.value)
 
 
 def programs(device: torch.device) -> int:
@@ -48,6 +63,7 @@ def fits(body: Body) -> bool:
         hasattr(torch.cuda, "_compile_kernel")
         and torch.cuda.get_device_capability(weight.device) >= (8, 0)
         and blocks >= LEAST_PROGRAMS
+        and not is_shared(weight.device)
         and (c.heads, c.kv_heads, c.head_dim) == (16, 8, 128)
         and c.hidden_size in (1024, 2048)
         and c.ffn % (blocks * WARPS) == 0
