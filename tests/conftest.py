@@ -7,9 +7,21 @@ from collections.abc import AsyncIterator, Iterator
 
 import aioice.ice
 import pytest
+from hypothesis import settings
 from loguru import logger
 
 from offhook.signaling.peer_io import use_addresses
+
+EXAMPLES, FEW_EXAMPLES = 200, 30
+"""What hypothesis makes for a test that names no number of its own: where slow tests run too, and
+where they are left out."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    quick = "not slow" in config.option.markexpr
+    examples = FEW_EXAMPLES if quick else EXAMPLES
+    settings.register_profile("offhook", max_examples=examples, deadline=None)
+    settings.load_profile("offhook")
 
 
 @pytest.fixture

@@ -312,7 +312,6 @@ def takes_what_is_due(playout, log, due, marks):
 
 
 @given(st.lists(COMMANDS, max_size=60))
-@settings(max_examples=150, deadline=None)
 def test_any_order_of_events_is_accounted_for(commands):
     playout = Playout(limit_ms=1000)
     log = Log(playout)
@@ -352,7 +351,7 @@ def test_any_order_of_events_is_accounted_for(commands):
     st.lists(st.sampled_from(["take", "pause", "resume", "write"]), max_size=40),
     st.integers(20, 2000),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_no_order_of_cuts_clicks(commands, block):
     """A full-scale tone, whatever happens to it, never steps further than the tone does in its
     fade; only the beginning and the end of an utterance are the writer's own."""
@@ -384,7 +383,6 @@ def test_no_order_of_cuts_clicks(commands, block):
         max_size=40,
     )
 )
-@settings(max_examples=150, deadline=None)
 def test_a_packet_within_a_chunk_is_like_any_other(script):
     """The short way of the usual packet leaves all as the long one does."""
     short, long = Playout(), Playout()

@@ -175,7 +175,7 @@ def test_a_stalled_disk_costs_sound_but_neither_memory_nor_alignment(tmp_path: P
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 700)), max_size=12))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_the_queue_is_bounded_and_every_tick_comes_out_once(steps: list[tuple[bool, int]]) -> None:
     recorder = Recorder("bound", STARTED_AT)
     heard, said = noise(SAMPLES_IN, 100, 1), noise(SAMPLES_OUT, 100, 2)

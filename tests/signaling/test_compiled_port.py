@@ -267,7 +267,7 @@ def act(port: Port, caller: Caller, what: str, detail: Any) -> None:
 
 
 @given(script=st.lists(steps, max_size=20))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @example([("rtp", 0, b""), ("raw", 0, b""), ("raw", 1, b"\x80"), ("long", 0, 1501)])
 def test_whatever_arrives(script: list[Any]) -> None:
     asyncio.run(play(script))
@@ -373,7 +373,7 @@ async def test_who_fails_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ),
     profile=st.sampled_from(sorted(PROFILES)),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_packets_are_protected_the_same(packets: list[Any], profile: int) -> None:
     """A tuple is a packet with this sequence number."""
 

@@ -496,7 +496,7 @@ class OpenLeg(PeerLeg):
 
 
 @given(st.lists(st.one_of(st.binary(max_size=300), rtp_header), max_size=20))
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 async def test_no_packet_raises(packets):
     leg = OpenLeg()
     sound = RtpPacket(96, 1, 960, 7, b"\xf8\xff\xfe")
@@ -563,7 +563,6 @@ def mutate(sdp, changes):
 @given(changes=mutations())
 @settings(
     max_examples=80,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 async def test_a_broken_offer_is_answered_or_refused(real_offer, changes):
@@ -676,7 +675,6 @@ async def test_a_broken_answer_is_refused():
 )
 @settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 async def test_any_candidate_is_taken_or_refused(real_offer, candidate, mid, index):

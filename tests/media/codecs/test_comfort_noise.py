@@ -99,7 +99,7 @@ def test_the_level_follows_at_once_and_the_spectrum_in_its_time():
 
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.sampled_from([8000, 16000])), max_size=8))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_payload_is_some_noise(payloads):
     source = ComfortNoise()
     for payload, sound_rate in payloads:

@@ -122,7 +122,7 @@ def test_loss_before_any_sound_is_silence():
     st.lists(st.tuples(st.booleans(), st.integers(0, 1000)), max_size=30),
     st.sampled_from([32767, 8000, 1]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_blocks_any_losses(blocks, level):
     concealer = Concealer()
     random = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 from av.audio.frame import AudioFrame
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.codecs.codec import CodecError
@@ -151,7 +151,6 @@ def test_an_empty_payload_is_an_error():
 
 
 @given(st.lists(st.binary(max_size=200), max_size=8))
-@settings(max_examples=200, deadline=None)
 def test_any_bytes_are_sound_or_a_codec_error(payloads):
     decoder = OpusDecoder()
     for payload in payloads:

@@ -75,7 +75,7 @@ def test_full_scale_saturates_and_does_not_wrap(rate_in, rate_out):
 
 @every_ratio
 @given(blocks=st.lists(st.integers(0, 200), min_size=1, max_size=8), seed=st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_blocks_of_any_size_make_the_same_sound(rate_in, rate_out, blocks, seed):
     down = 3 if rate_in == 24_000 else 1
     sizes = [down * block for block in blocks]

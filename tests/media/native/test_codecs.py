@@ -46,7 +46,7 @@ def sound(kind: str, samples: int, seed: int) -> np.ndarray:
         max_size=8,
     )
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4)
 def test_resampling_is_the_same(rate_in, rate_out, blocks):
     """Sums of floats in another order may round another way where they are half an integer."""
     python, compiled = both(lambda: Resampler(rate_in, rate_out))
@@ -86,7 +86,7 @@ def test_only_pcm_is_resampled():
         max_size=25,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_g711_decodes_and_conceals_the_same(make, packets):
     """A number is that many samples lost."""
     python, compiled = both(make)
@@ -107,7 +107,7 @@ def test_g711_decodes_and_conceals_the_same(make, packets):
         max_size=20,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_g711_encodes_the_same(make, packets):
     python, compiled = both(make)
     for ms, kind, seed in packets:
@@ -120,7 +120,7 @@ def test_g711_encodes_the_same(make, packets):
         st.tuples(st.booleans(), st.integers(1, 1000), st.sampled_from(SOUNDS)), max_size=25
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_losses_are_concealed_the_same(blocks):
     python, compiled = both(new_concealer)
     for number, (lost, samples, kind) in enumerate(blocks):

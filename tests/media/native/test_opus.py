@@ -220,7 +220,7 @@ steps = st.one_of(
     dtx=st.booleans(),
     ptime=st.sampled_from([20, 20, 20, 10, 60]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whatever_happens(script: list[Any], seed: int, dtx: bool, ptime: int) -> None:
     pair, far, now = twins(dtx, ptime, seed), FarEnd(), 0.0
     for i in range(5):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media import native, pcm
@@ -250,7 +250,6 @@ steps = st.one_of(
     dtx=st.booleans(),
     ptime=st.sampled_from([20, 20, 10, 30]),
 )
-@settings(max_examples=150, deadline=None)
 def test_whatever_happens(script: list[Any], seed: int, dtx: bool, ptime: int) -> None:
     pair, far, now, seen = twins(seed, dtx, ptime), Sender(), 0.0, [b""]
 
@@ -343,7 +342,6 @@ def test_silence_after_silence_suppression_is_given_up() -> None:
 
 
 @given(data=st.lists(st.binary(max_size=300), max_size=60))
-@settings(max_examples=100, deadline=None)
 def test_any_bytes(data: list[bytes]) -> None:
     """Behind a header that fits, so that they come as far as can be."""
     pair, far = twins(), Sender()

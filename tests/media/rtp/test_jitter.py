@@ -1,7 +1,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.rtp.jitter import (
@@ -181,7 +181,6 @@ packets = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(packets, st.floats(0, 2)), max_size=200))
 def test_any_packets_leave_it_bounded_and_in_order(arrivals: list[tuple[RtpPacket, float]]) -> None:
     buffer = JitterBuffer(RATE)

@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.media.loss import (
@@ -226,7 +226,6 @@ rtp_packets = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(rtp_packets, st.floats(0, 0.5)), max_size=150), st.randoms())
 def test_whatever_comes_320_samples_go_out(events: list[RtpPacket | float], random: Random) -> None:
     receiver = AudioReceiver({OPUS: OpusDecoder, 0: Counting})

@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
@@ -326,7 +326,6 @@ packets = st.tuples(
 steps = st.one_of(packets, st.floats(0, 0.5), st.sampled_from([(CN,), (CN, EVENT), (PCMA,)]))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(steps, max_size=120), st.randoms())
 @example([(8, 0, 0, 7, b""), (8,), (8,)], Random(0))
 def test_whatever_comes_in_whatever_format_320_samples_go_out(events, random: Random):

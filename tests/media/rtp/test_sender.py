@@ -78,7 +78,7 @@ def test_speech_is_a_packet_every_tick():
     st.sampled_from([OpusEncoder, PcmuEncoder]),
     st.booleans(),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings.default.max_examples // 5)
 def test_numbers_follow_packets_and_timestamps_follow_time(spurts, encoder, dtx):
     line = Line(encoder(), dtx=dtx)
     line.sender.sequence_number, line.sender.timestamp = 65_530, (1 << 32) - 5000

@@ -66,7 +66,7 @@ def test_no_more_is_removed_than_allowed() -> None:
     assert accelerate(vowel(120), MIN_PERIOD - 1)[1] == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(arrays(np.int16, st.integers(0, 700)), st.integers(0, 700), st.floats(0, 1))
 def test_any_sound_is_lengthened_and_shortened_by_what_is_said(
     pcm: Pcm, samples: int, fit: float

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.dtmf import DIGIT_TICKS, DIGITS, DtmfQueue
@@ -93,7 +93,6 @@ def journeys(draw):
 
 
 @given(journeys())
-@settings(max_examples=100, deadline=None)
 def test_any_digits_arrive_exactly_if_one_packet_of_each_does(journey):
     digits, packets = journey
     assert heard(packets) == digits

@@ -81,7 +81,7 @@ def test_silence_is_the_floor() -> None:
     assert (whole(np.zeros(16_000, np.int16)) == mel.FLOOR).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(samples=st.integers(8000, 60_000), seed=st.integers(0, 9), data=st.data())
 def test_any_frames_are_those_of_the_whole(samples: int, seed: int, data: st.DataObject) -> None:
     pcm = sound(samples, seed)
@@ -102,7 +102,7 @@ def final_seconds(samples: int) -> int:
     return max(0, samples - 40) // 16_000
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(samples=st.integers(8000, 60_000), more=st.integers(1, 20_000))
 def test_a_final_second_never_changes(samples: int, more: int) -> None:
     pcm = sound(samples + more)

@@ -82,7 +82,6 @@ def heard(far_end: FarEnd) -> Pcm:
 # --- the player ---
 
 
-@settings(max_examples=100)
 @given(st.lists(st.integers(1, 500), max_size=30), st.integers(0, 100), st.data())
 def test_all_that_is_written_is_played_once_and_in_order(
     pieces: list[int], jitter_ms: int, data: st.DataObject
@@ -163,7 +162,7 @@ def test_sound_beyond_the_room_is_dropped() -> None:
 
 @pytest.mark.parametrize("kind", FAR_ENDS.values(), ids=FAR_ENDS)
 def test_whatever_an_application_sends_does_not_raise(kind: type[FarEnd]) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.lists(st.one_of(st.text(), st.binary(), _hostile()), max_size=6))
     def send(messages: list[Message]) -> None:
         clock = Clock(kind())

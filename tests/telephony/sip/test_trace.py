@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.sip import trace as module
@@ -191,7 +191,6 @@ def test_large_messages_are_cut_and_all_together_stay_within_bounds(monkeypatch)
 
 
 @given(st.binary(max_size=400), st.booleans())
-@settings(max_examples=200)
 def test_whatever_comes_is_taken(data, sent):
     trace = Trace(2)
     for whole in (data, message() + data, b"Authorization: " + data):

@@ -516,7 +516,7 @@ body = st.dictionaries(
 
 
 @given(st.sampled_from([*POSTS, "PATCH"]), body)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 async def test_no_json_is_a_500(client, path, fields):
     if path == "PATCH":
         response = await client.patch("/api/offer", json=fields)

@@ -3,7 +3,7 @@
 from collections import deque
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.web.speech_api.admission import (
@@ -148,7 +148,6 @@ def test_a_key_asks_so_often_a_minute():
     assert door.headers("other", 0.0) == {}
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     running=st.integers(1, 3),
     queue=st.integers(0, 3),

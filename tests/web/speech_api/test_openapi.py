@@ -86,7 +86,6 @@ def test_what_the_description_allows_is_answered_as_it_says(address: str) -> Non
 
             @settings(
                 max_examples=EXAMPLES,
-                deadline=None,
                 database=None,
                 phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck),

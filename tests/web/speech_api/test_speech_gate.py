@@ -354,7 +354,7 @@ async def test_a_long_utterance_in_several_finals_counts_all_its_sound() -> None
     await recognizer.close()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.sampled_from(["word", "gap", "finish", "cancel"]), max_size=8))
 def test_whatever_is_said_every_utterance_has_its_final(steps: list[str]) -> None:
     word = spoken("hours")

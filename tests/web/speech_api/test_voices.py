@@ -18,7 +18,7 @@ import numpy as np
 import openai
 import pytest
 from aiohttp import web
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT, Pcm
@@ -638,7 +638,6 @@ def test_the_engines_that_clone_are_known_as_such(tmp_path: Path) -> None:
 SEED = ANNA[:4000]
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.one_of(
         st.binary(max_size=400),

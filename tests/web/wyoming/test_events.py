@@ -104,7 +104,6 @@ JUNK = st.binary(max_size=60) | st.sampled_from(
 )
 
 
-@settings(max_examples=100)
 @given(st.lists(JUNK, max_size=8))
 def test_junk_is_refused_and_never_kept(blocks: list[bytes]) -> None:
     reader = EventReader()

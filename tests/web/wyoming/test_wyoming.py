@@ -527,7 +527,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(REQUESTS, st.booleans())
 def test_whatever_comes_is_answered_or_refused_and_frees_the_engine(
     events: list[Event], leaves: bool

@@ -396,7 +396,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(STEP, max_size=25), st.sampled_from(["", "+49305551234"]))
 def test_any_call_gets_short_new_answers(steps: list[tuple[str, str]], caller: str) -> None:
     desk = FrontDesk(caller=caller)

@@ -111,7 +111,7 @@ def test_the_model_listens(runner: Runner) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.floats(0.3, 20.0), st.integers(0, 99), st.lists(st.integers(0, 16000 * 20), max_size=8))
 def test_the_text_does_not_hang_on_the_pieces(
     runner: Runner, seconds: float, seed: int, cuts: list[int]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.pipeline.engine.asr.hypothesis import (
@@ -154,7 +154,6 @@ updates = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(updates, st.sampled_from(["", "German"]))
 def test_stable_text_is_never_unsaid(
     steps: list[tuple[int, list[int], int, int]], lang: str
@@ -183,7 +182,6 @@ def test_stable_text_is_never_unsaid(
     assert heard.stable_chars == len(heard.text)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(80, 3000))
 def test_nothing_is_lost_on_the_way(growth: list[int], pace: int) -> None:
     """A model that never changes its mind is quoted in full, whatever left the prompt."""

@@ -482,7 +482,7 @@ def test_the_table_is_complete() -> None:
     assert reached == set(StreamState) == set(TRANSITIONS)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(1, 60),
     st.lists(st.sampled_from([80, 160, 320, 400]), min_size=1, max_size=4),
@@ -507,7 +507,7 @@ def test_within_its_means_the_machine_is_never_late(
     assert all(file in machine.finals for file in mine)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=settings.default.max_examples // 15)
 @given(st.integers(0, 1000), st.integers(1, 8))
 def test_nobody_starves_when_there_is_too_much(seed: int, batch: int) -> None:
     """Three to twenty times more callers than can be served, and always somebody ends a turn: each
@@ -545,7 +545,7 @@ def test_a_thousand_callers_cost_microseconds() -> None:
     assert took / packets < 50e-6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3)), max_size=80))
 def test_any_order_of_events(steps: list[tuple[int, int]]) -> None:
     """Callers come, speak, cancel, hang up and are evicted in any order: nothing is left behind."""

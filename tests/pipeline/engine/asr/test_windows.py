@@ -65,7 +65,7 @@ def test_encoder_tokens(frames: int, tokens: int) -> None:
 cuts = st.lists(st.integers(1, 60_000), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cuts, st.lists(st.booleans(), min_size=8, max_size=8))
 def test_any_pieces_make_the_same_frames(pieces: list[int], update: list[bool]) -> None:
     """Frame for frame, what the updates give is what the whole clip gives."""
@@ -97,7 +97,7 @@ def test_any_pieces_make_the_same_frames(pieces: list[int], update: list[bool]) 
     assert all(np.array_equal(heard[i][1:], frame[1:]) for i, frame in enumerate(whole))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cuts)
 def test_memory_is_one_window_and_a_half_frame(pieces: list[int]) -> None:
     windows = Windows()

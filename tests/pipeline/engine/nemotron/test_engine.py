@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("torch")
@@ -435,7 +435,6 @@ def test_more_sound_than_may_wait_is_refused_and_none_of_it_taken() -> None:
     pieces=st.lists(st.integers(1, 9000), max_size=20),
     size=st.sampled_from([1, 2, 7, 14]),
 )
-@settings(max_examples=100, deadline=None)
 def test_sound_comes_out_as_it_went_in(pieces: list[int], size: int) -> None:
     whole = np.arange(sum(pieces)).astype(np.int16)
     sound, position, at = UtteranceAudio(), 0, 0
@@ -457,7 +456,6 @@ def test_sound_comes_out_as_it_went_in(pieces: list[int], size: int) -> None:
         max_size=60,
     )
 )
-@settings(max_examples=150, deadline=None)
 def test_every_finished_utterance_has_one_final_with_all_its_words(
     acts: list[tuple[int, str]],
 ) -> None:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.pipeline.engine.pocket.messages import Clause, ClauseSound
@@ -78,7 +78,6 @@ def heard(made: PocketReply, clauses: list[Clause]) -> list[Speech]:
     return pieces
 
 
-@settings(deadline=None)
 @given(texts, st.lists(st.integers(0, 100), max_size=20), st.booleans())
 def test_every_text_is_told_whole_and_in_order(
     text: str, places: list[int], normalise: bool
@@ -90,13 +89,11 @@ def test_every_text_is_told_whole_and_in_order(
     assert made.over
 
 
-@settings(deadline=None)
 @given(texts, st.lists(st.integers(0, 100), max_size=20))
 def test_clauses_do_not_depend_on_how_the_text_came(text: str, places: list[int]) -> None:
     assert written(reply(Letters()), text, places) == written(reply(Letters()), text, [])
 
 
-@settings(deadline=None)
 @given(texts)
 def test_all_words_are_spoken(text: str) -> None:
     tokenizer = Letters()

@@ -327,7 +327,7 @@ ACTS = st.lists(
 
 
 @given(acts=ACTS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_finished_utterance_has_one_final_with_all_its_words(
     zipformer: SherpaStreams, acts: list[tuple[int, str]]
 ) -> None:

@@ -547,7 +547,7 @@ class Play:
         assert stage.all_free()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples // 6)
 @given(st.integers(0, 2**32), st.sampled_from((9 + 16, 9 + 40, 600)), st.booleans())
 def test_any_streams_say_all_their_text_in_order(seed: int, pages: int, wild: bool) -> None:
     """Pages and codes are watched by the simulated runner."""

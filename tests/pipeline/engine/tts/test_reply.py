@@ -46,7 +46,6 @@ def tokens(given: list[WordTokens]) -> list[int]:
     return [token for one in given for token in one.tokens]
 
 
-@settings(deadline=None)
 @given(texts, st.lists(st.integers(0, 100), max_size=20), languages, st.booleans())
 def test_the_engine_gets_the_tokens_of_the_whole_text(
     text: str, places: list[int], language: str, normalise: bool
@@ -110,7 +109,7 @@ def taken(made: Reply) -> list[Speech]:
     return pieces
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.sampled_from(TEXTS), st.floats(0.1, 6.0), st.integers(1, 8), st.sampled_from([1.0, 1.5]))
 def test_the_pieces_join_to_what_was_written(
     text: str, seconds: float, frames: int, speed: float

@@ -171,7 +171,7 @@ def test_people_are_not_refused() -> None:
             prepare(louder(pcm, 4), rate)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 60_000), st.integers(0, 32_767)), max_size=8),
     st.sampled_from([8_000, 24_000, 192_000]),

@@ -330,7 +330,7 @@ def test_a_broken_voice_is_removed(folder: VoiceFolder, warnings: list[str], tex
     assert "anna.json is broken and is removed" in warnings[0]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_broken_clone_is_never_used(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

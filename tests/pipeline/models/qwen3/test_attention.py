@@ -25,7 +25,7 @@ def softmax_mean(query, keys, values):
 sequences = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 20)), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sequences=sequences,
     padding=st.integers(0, 3),
@@ -70,7 +70,7 @@ def test_a_query_without_a_cache_gets_zeros():
     assert out[1].all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     lengths=st.lists(st.integers(0, 9), max_size=4),
     padding=st.integers(0, 3),

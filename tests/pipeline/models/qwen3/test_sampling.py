@@ -68,7 +68,7 @@ def test_the_numbers_of_a_draw_never_change():
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 5000)), min_size=2))
 def test_numbers_do_not_depend_on_the_batch(streams):
     seeds, frames = (ints(*column) for column in zip(*streams, strict=True))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -103,14 +103,12 @@ def prepare(processor: Any, said: AlignmentInput) -> tuple[Any, list[str]]:
     return inputs, words
 
 
-@settings(max_examples=300, deadline=None)
 @given(text=TEXTS, language=st.sampled_from(sorted(LANGUAGES - {"ja", "ko"})))
 def test_words_equal_the_reference(text: str, language: str) -> None:
     theirs = transformers.Qwen3ASRProcessor.split_words_for_alignment(None, text, language)
     assert [unit.spoken for unit in split(text, language)] == theirs
 
 
-@settings(max_examples=300, deadline=None)
 @given(times=TIMES.filter(bool))
 def test_repair_equals_the_reference(times: list[int]) -> None:
     """But for a ms that the reference loses in rounding at times."""

@@ -115,7 +115,7 @@ def test_an_earlier_window_does_not_hear_a_later_one(model: Qwen3Asr) -> None:
     assert not torch.allclose(a[WINDOW:], b[WINDOW:])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(samples=st.integers(8000, 60_000), data=st.data())
 def test_any_split_gives_the_same_mel_and_stem(
     model: Qwen3Asr, samples: int, data: st.DataObject

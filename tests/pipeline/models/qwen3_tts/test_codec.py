@@ -100,7 +100,7 @@ def calls(draw):
     return found
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=settings.default.max_examples // 6)
 @given(calls(), st.integers(0, 2**30))
 def test_cut_anyhow_the_sound_is_that_of_the_whole(calls, seed):
     generator = torch.Generator().manual_seed(seed)

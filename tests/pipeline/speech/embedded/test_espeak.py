@@ -123,7 +123,7 @@ async def test_loud_enough_not_clipped_and_at_once() -> None:
     assert [len(piece.pcm) for piece in pieces if not piece.text] == [2880, 6000]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings.default.max_examples // 6)
 @given(st.lists(st.sampled_from(WORDS), max_size=12), st.sampled_from(["", ".", ", ", "\n"]))
 def test_the_pieces_are_the_text(words: list[str], end: str) -> None:
     text = " ".join(words) + end

@@ -123,7 +123,7 @@ async def test_no_click_where_sound_meets_silence() -> None:
         assert abs(int(clause[-1])) < 200
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.lists(st.sampled_from(WORDS + SIGNS), max_size=8), st.sampled_from(["", ".", ", ", "\n"]))
 def test_the_pieces_are_the_text(words: list[str], end: str) -> None:
     text = "  " + " ".join(words) + end

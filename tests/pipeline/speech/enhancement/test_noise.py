@@ -179,7 +179,7 @@ def test_the_loudest_sounds_stay_in_range(pcm: Pcm) -> None:
         assert np.dot(late, pcm[RATE_IN : RATE_IN + len(late)].astype(float)) > 0
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 15), min_size=1, max_size=20))
 def test_the_length_of_what_it_has_heard_before_does_not_matter(frames: list[int]) -> None:
     """WebRTC's frames are 10 ms: any number of them at a time gives the same sound."""

@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_IN
@@ -79,7 +79,6 @@ def test_when_a_server_wants_to_be_asked_again(headers: dict[str, str], seconds:
     assert answers.retry_after_s(headers, NOW) == seconds
 
 
-@settings(max_examples=200)
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_an_answer_or_a_failure(data: bytes) -> None:
     for read in (
@@ -96,7 +95,6 @@ def test_any_bytes_are_an_answer_or_a_failure(data: bytes) -> None:
 NUMBER = st.floats() | st.integers() | st.booleans() | st.text(max_size=3) | st.none()
 
 
-@settings(max_examples=200)
 @given(
     st.lists(st.fixed_dictionaries({"word": st.text(max_size=4), "start": NUMBER, "end": NUMBER}))
 )
@@ -129,7 +127,6 @@ def test_openais_own_realtime_is_not_taken_for_vllms() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200)
 def test_headers_are_taken_out_wherever_the_pieces_end(data: st.DataObject) -> None:
     texts = data.draw(st.lists(st.sampled_from(["all", "a language lesson", "l", "你好", "<b>"])))
     begins = [data.draw(st.sampled_from([HEADER, "<non_speech>", "<|im_end|>"])) for _ in texts]
@@ -142,7 +139,6 @@ def test_headers_are_taken_out_wherever_the_pieces_end(data: st.DataObject) -> N
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.sampled_from([8000, 16000, 24000, 44100]))
-@settings(max_examples=100)
 def test_sound_is_the_same_however_its_bytes_come(pieces: list[bytes], rate: int) -> None:
     def pcm(parts: list[bytes]) -> list[int]:
         sound = RawSound(rate)
@@ -175,7 +171,6 @@ WORDS = st.lists(st.sampled_from(["a", "b", "ab", "你好", ""]), max_size=5).ma
 
 
 @given(WORDS, WORDS)
-@settings(max_examples=200)
 def test_stable_text_is_kept_and_agreed_text_ends_with_a_word(one: str, other: str) -> None:
     assert with_stable_prefix(one, other).startswith(one)
     same = agreement(one, other)
@@ -185,7 +180,6 @@ def test_stable_text_is_kept_and_agreed_text_ends_with_a_word(one: str, other: s
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "c"]), max_size=6).map(" ".join), max_size=8))
-@settings(max_examples=200)
 def test_stable_text_is_never_taken_back(texts: list[str]) -> None:
     rolling = RollingText()
     stable = ""

@@ -725,7 +725,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ACTIONS)
 def test_every_text_is_marked_once_whatever_is_lost_when(actions: list[tuple[str, object]]) -> None:
     asyncio.run(_every_text_once(actions))

@@ -16,7 +16,7 @@ def noise(seconds: float, seed: int = 0) -> np.ndarray[tuple[int], np.dtype[np.i
     return np.random.default_rng(seed).integers(-9000, 9000, int(seconds * RATE), dtype=np.int16)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.floats(0, 30),
     st.sampled_from([0.5, 1.0, 2.5, 7.0, 12.0]),
@@ -42,7 +42,7 @@ def test_chunks_are_the_recording(seconds: float, most: float, kind: str) -> Non
         assert not piece[end - start :].any()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.floats(0.3, 3.3), min_size=1, max_size=4), st.integers(0, 99))
 def test_cuts_lie_in_the_pauses(offsets: list[float], seed: int) -> None:
     """The one pause within 5 s of where the cut should be is where it is."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, Timing
@@ -159,7 +159,6 @@ async def test_a_timing_says_when_the_event_was_put() -> None:
     assert untimed.timing is None
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(("partial", "final", "take"))))
 def test_every_final_is_read_once_in_order_and_the_last_partial_at_the_end(
     steps: list[str],

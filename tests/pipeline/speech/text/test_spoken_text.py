@@ -4,7 +4,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.pipeline.speech.text.spoken_text import SpokenWord, TextReader
@@ -426,7 +426,6 @@ TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=14).map
 LANGUAGES = st.sampled_from(["en", "zh", "de", "es", "ja", "fr", "ko", "ru", "it", "pt", "xx"])
 
 
-@settings(max_examples=250, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=12), LANGUAGES, st.booleans())
 def test_words_do_not_depend_on_how_the_text_comes(
     text: str, cuts: list[int], language: str, normalise: bool
@@ -438,7 +437,6 @@ def test_words_do_not_depend_on_how_the_text_comes(
     assert read(*text, language=language, normalise=normalise) == whole
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=100, max_size=200).map("".join), LANGUAGES)
 def test_little_is_held_back(text: str, language: str) -> None:
     reader, told = TextReader(language), 0

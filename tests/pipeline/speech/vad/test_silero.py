@@ -64,7 +64,7 @@ def test_syllables_of_a_buzz_in_noise_carry_the_state_alike() -> None:
     assert np.ptp(found) > 0.1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**32 - 1),
     st.lists(st.floats(-90, 0), min_size=1, max_size=9),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.pcm import Pcm, dbfs
@@ -164,7 +164,6 @@ def test_floor_follows_the_room_but_not_the_talker() -> None:
     assert floor.level == -40
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(-96, 0)), max_size=120))
 def test_events_always_alternate_and_never_go_back(windows: list[tuple[float, float]]) -> None:
     detector = SpeechDetector()

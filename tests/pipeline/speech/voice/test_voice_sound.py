@@ -115,7 +115,7 @@ def test_silence_alone_is_nothing() -> None:
     assert not len(VoiceSound().finish())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.sampled_from([0, 8, 60, 3000, 20000]), st.integers(1, 6000)), max_size=8),
     st.lists(st.integers(0, 5000), min_size=1, max_size=40),

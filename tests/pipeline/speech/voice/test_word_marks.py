@@ -132,7 +132,7 @@ def test_what_is_not_said_is_over_with_the_word_before_it() -> None:
     assert ["Hello ", "😀 "] in told
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 9000), min_size=1, max_size=30), st.integers(0, 30))
 def test_every_word_is_told_once_and_in_order(pieces: list[int], words: int) -> None:
     text = [f"word{number}, " for number in range(words)]
@@ -158,7 +158,7 @@ def test_the_clock_does_not_depend_on_the_pieces() -> None:
     assert 0.7 < times[0] / (len(sound) / RATE_OUT * 1000) < 1.3
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 9000), min_size=1, max_size=12), st.sampled_from((240, 1000, 1920)))
 def test_parts_of_a_piece_are_as_if_they_came_one_by_one(pieces: list[int], size: int) -> None:
     text = "Turn left at the traffic lights, and go straight on. " * 3

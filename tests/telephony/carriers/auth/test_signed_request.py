@@ -4,7 +4,7 @@ import contextlib
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.auth import signatures
@@ -151,7 +151,6 @@ PIECES = (
 HOSTILE = TEXT | st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_nothing_but_refused_comes_of_any_request(data):
     provider = data.draw(st.sampled_from([*SIGNERS, "exotel", "chan_websocket", "audiosocket"]))
@@ -172,7 +171,6 @@ def test_nothing_but_refused_comes_of_any_request(data):
         attempt()
 
 
-@settings(max_examples=100)
 @given(HOSTILE, HOSTILE)
 def test_no_text_breaks_the_readers(one, other):
     with contextlib.suppress(ValueError):

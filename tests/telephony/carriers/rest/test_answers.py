@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.rest.providers import APIS, api
@@ -156,7 +156,6 @@ JSON = st.recursive(
 BODIES = JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=200)
 
 
-@settings(max_examples=200)
 @given(st.sampled_from(sorted(APIS)), st.integers(100, 999), BODIES)
 def test_whatever_is_answered_is_read_or_explained_on_one_line(provider, status, said):
     one = api_of(provider)

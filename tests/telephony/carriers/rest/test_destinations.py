@@ -4,7 +4,7 @@ from urllib.parse import parse_qs
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.leg import LegError
@@ -99,7 +99,6 @@ def test_nothing_else_is(text):
             api_of(provider).transfer("1f2d7a3c-58b6", text)
 
 
-@settings(max_examples=200)
 @given(st.text() | st.from_regex(r"(\+|sips?:).*", fullmatch=True))
 def test_what_comes_through_is_one_element_of_markup_and_one_value_of_a_form(text):
     try:

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from xml.etree.ElementTree import canonicalize, fromstring
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.auth.signatures import MAX_BODY_BYTES
@@ -125,7 +125,6 @@ class TestAnswer:
         with pytest.raises(ValueError, match=provider):
             parse_webhook(carrier(provider), "", b"", {})
 
-    @settings(max_examples=100)
     @given(st.dictionaries(st.text(), st.text()), st.sampled_from(ASKING))
     def test_any_parameter_makes_a_document_that_can_be_read(self, parameters, provider):
         kind, body = answer(carrier(provider), URL, parameters)
@@ -320,7 +319,6 @@ class TestWebhooks:
         assert (incoming.call_id, incoming.caller) == ("a b", " x")
         assert incoming.parameters == {"k ": " [31m"}
 
-    @settings(max_examples=100)
     @given(
         st.sampled_from(ASKING),
         st.sampled_from([FORM, "application/json", "", "x/y;z"]),

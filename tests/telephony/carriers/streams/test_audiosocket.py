@@ -2,7 +2,7 @@ import struct
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.streams.audiosocket import (
@@ -288,7 +288,6 @@ frames = st.builds(
 )
 
 
-@settings(max_examples=200)
 @given(st.booleans(), st.lists(st.one_of(frames, st.binary(max_size=30)), max_size=30))
 def test_whatever_comes_a_call_starts_once_and_before_its_sound(
     uuid: bool, pieces: list[bytes]

@@ -4,7 +4,7 @@ import string
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.leg_io import CarrierLeg
@@ -444,7 +444,6 @@ noise = st.one_of(
 )
 
 
-@settings(max_examples=200)
 @given(st.lists(noise, max_size=25))
 def test_whatever_comes_a_call_starts_once_and_before_its_sound(messages: list[Message]) -> None:
     stream = ChanWebSocketStream()

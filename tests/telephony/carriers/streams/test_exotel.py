@@ -170,7 +170,6 @@ def test_a_packet_of_ours_is_one_message_as_it_is():
     assert payloads(stream.sound(packet)) == [packet]
 
 
-@settings(max_examples=100)
 @given(size=st.integers(1, 250_000))
 def test_pieces_are_multiples_of_320_bytes_up_to_100_kb_and_nothing_is_lost(size):
     said = bytes([1]) * size

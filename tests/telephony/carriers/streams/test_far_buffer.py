@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT, SAMPLES_OUT
@@ -239,7 +239,6 @@ def test_marks_that_do_not_come_back_are_bounded():
         max_size=300,
     )
 )
-@settings(max_examples=150, deadline=None)
 def test_no_order_and_time_of_marks_stops_the_count_for_more_than_two_seconds(events):
     far = FarBuffer()
     now, counted, sent, names, still = 0.0, 0, 0, ["none"], 0
@@ -285,7 +284,6 @@ STEPS = st.one_of(
     st.sampled_from([0, 0, 40]),
     st.integers(0, 99),
 )
-@settings(max_examples=100, deadline=None)
 def test_any_schedule_is_counted_as_it_is_played(steps, out, back, jitter, start_ms, seed):
     call = Call(Way(out, jitter, seed=seed), Way(back, jitter, seed=seed + 1), start_ms)
     playout, written, off = call.leg.playout, 0, 0.0

@@ -59,7 +59,6 @@ def read(data, cuts=()):
 
 
 @given(st.lists(said(), max_size=6), st.data())
-@settings(max_examples=100, deadline=None)
 def test_any_split_of_the_bytes_gives_the_same_messages(parts, chance):
     data = b"".join(part for part, _ in parts)
     expected = [item for _, items in parts for item in items]
@@ -69,7 +68,6 @@ def test_any_split_of_the_bytes_gives_the_same_messages(parts, chance):
 
 
 @given(st.lists(said(), max_size=2), st.binary(max_size=60), st.data())
-@settings(max_examples=200, deadline=None)
 def test_noise_ends_in_one_violation_or_waits_for_more_however_it_is_split(parts, noise, chance):
     data = b"".join(part for part, _ in parts) + noise
     whole = read(data)
@@ -128,7 +126,7 @@ def test_after_a_close_nothing_is_read(code):
 
 
 @given(st.text(max_size=300) | st.binary(max_size=70_000))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_what_is_written_says_its_own_length(message):
     data = frame(message)
     opcode = Opcode.TEXT if isinstance(message, str) else Opcode.BINARY

@@ -5,7 +5,7 @@ import time
 from base64 import b64encode
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.streams.exotel import ExotelStream
@@ -85,7 +85,6 @@ def assert_in_order(heard):
 
 
 @every_stream
-@settings(max_examples=150)
 @given(data=st.text(max_size=200) | st.binary(max_size=200))
 def test_any_text_or_bytes_raise_nothing_but_carrier_errors(make, data):
     stream = make()
@@ -94,7 +93,6 @@ def test_any_text_or_bytes_raise_nothing_but_carrier_errors(make, data):
 
 
 @every_stream
-@settings(max_examples=150)
 @given(bodies=st.lists(st.tuples(events, noise), max_size=8), started=st.booleans())
 def test_any_json_raises_nothing_but_carrier_errors(make, bodies, started):
     first = [json.dumps(STARTS[make])] if started else []
@@ -104,7 +102,6 @@ def test_any_json_raises_nothing_but_carrier_errors(make, bodies, started):
 
 
 @every_stream
-@settings(max_examples=200)
 @given(data=st.data())
 def test_valid_messages_in_any_order_start_once_and_before_any_sound(make, data):
     valid = media | st.sampled_from([*small, STARTS[make]])

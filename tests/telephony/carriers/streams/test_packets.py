@@ -99,7 +99,7 @@ def test_less_than_a_sample_is_nothing():
         )
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3)
 def test_whatever_is_told_packets_are_valid(format, sounds):
     packetizer = Packetizer(format)
     for sound in sounds:

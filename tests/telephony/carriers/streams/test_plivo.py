@@ -253,7 +253,6 @@ MESSAGES = st.one_of(
 )
 
 
-@settings(max_examples=200)
 @given(st.lists(MESSAGES, max_size=12))
 def test_whatever_comes_the_stream_starts_once_and_before_any_sound(messages):
     stream, events = PlivoStream(), []

@@ -218,7 +218,6 @@ EDITS = st.tuples(
     st.sampled_from(("inbound", "outbound")),
     st.lists(EDITS, max_size=2),
 )
-@settings(max_examples=200, deadline=None)
 def test_a_message_in_twilio_s_words_is_read_as_its_json_says(payload, number, track, edits):
     message = media(payload, number, number)
     message["media"]["track"] = track

@@ -5,7 +5,7 @@ import hashlib
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.sip.auth import digest as module
@@ -184,7 +184,6 @@ def test_parameters_are_bounded():
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=200)
 def test_any_text_is_parsed_or_refused(text):
     for parse in (Challenge.parse, Credentials.parse):
         for whole in (text, f"Digest {text}"):
@@ -193,7 +192,6 @@ def test_any_text_is_parsed_or_refused(text):
 
 
 @given(*[st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20) for _ in range(3)])
-@settings(max_examples=100)
 def test_what_is_answered_can_be_checked_again(username, realm, password):
     challenge = Challenge(realm, "nonce", "SHA-256", ("auth",))
     given_ = Credentials.parse(answer(challenge, "INVITE", "sip:a@b", username, password))

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.sip.media.latch import (
@@ -310,7 +310,6 @@ def test_rtcp_follows_a_new_address_and_authentication():
 addresses = st.sampled_from([SDP, NAT, OTHER, ("198.51.100.66", 1)])
 
 
-@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(addresses, st.binary(max_size=14) | st.integers(0, 20).map(rtp), st.floats(0, 3)),

@@ -252,8 +252,6 @@ async def test_garbage_from_anybody_disturbs_nothing(ports, clock, way):
         leg = await answered(ports, clock, sdp, "required" if way else "off")
 
         @settings(
-            max_examples=100,
-            deadline=None,
             suppress_health_check=[HealthCheck.function_scoped_fixture],
         )
         @given(datagrams, st.booleans(), st.booleans())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.sip.media.offer_answer import (
@@ -449,7 +449,6 @@ STEPS = st.lists(st.tuples(st.booleans(), st.sampled_from(DIRECTIONS)), min_size
 
 
 @given(LINES, LINES, STEPS)
-@settings(max_examples=200, deadline=None)
 def test_two_ends_always_come_to_the_same_or_to_nothing(
     one: MediaSettings, other: MediaSettings, steps: list[tuple[bool, Direction]]
 ) -> None:
@@ -470,7 +469,6 @@ def test_two_ends_always_come_to_the_same_or_to_nothing(
 
 
 @given(LINES, LINES, st.booleans(), STEPS)
-@settings(max_examples=100, deadline=None)
 def test_nothing_changes_through_a_call_but_what_is_asked_for(
     one: MediaSettings, other: MediaSettings, a_calls: bool, steps: list[tuple[bool, Direction]]
 ) -> None:
@@ -534,7 +532,6 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(st.lists(PIECES | st.text(max_size=10), max_size=12), min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
 def test_any_text_is_answered_or_refused(texts: list[list[str]]) -> None:
     us = end(MediaSettings(), FINGERPRINT)
     for lines in texts:

@@ -4,7 +4,7 @@ import os
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.sip.media.sdes import SUITES
@@ -109,7 +109,6 @@ def test_what_was_changed_or_repeated_or_made_with_another_key_is_refused(suite)
         b.unprotect_rtcp(reported)
 
 
-@settings(max_examples=200)
 @given(st.binary(max_size=1600))
 def test_whatever_comes_it_is_an_srtp_error(data):
     _, b = pair()

@@ -1,7 +1,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.sip.messages.sdp import (
@@ -291,7 +291,6 @@ def read_all(media: Media) -> tuple[object, ...]:
 
 
 @given(TEXTS | st.text(max_size=200))
-@settings(max_examples=200)
 def test_any_text_is_read_the_same_again_or_refused(text: str) -> None:
     try:
         description = parse(text)

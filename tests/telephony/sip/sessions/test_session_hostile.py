@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.sip.auth.digest import DigestClient
@@ -96,7 +96,6 @@ def do(session: Session, action: str, now: float) -> None:
             session.info_dtmf("1", now)
 
 
-@settings(max_examples=200, deadline=None)
 @given(STEPS, st.booleans(), st.booleans(), st.integers(0, 99))
 def test_whatever_the_far_end_says_a_session_does_not_raise_and_comes_to_its_end(
     steps: list[tuple[tuple[str, str], list[tuple[str, str]], str | None, str, int]],

@@ -96,7 +96,6 @@ def check(network: Network, a: End, b: End) -> None:
         assert None not in a.described
 
 
-@settings(max_examples=150, deadline=None)
 @given(SCRIPTS, WEATHER, st.booleans(), st.booleans(), st.booleans(), st.integers(0, 2**16))
 def test_from_any_interleaving_both_ends_come_to_rest_and_agree(
     script: list[tuple[float, bool, str]],
@@ -117,7 +116,7 @@ def test_from_any_interleaving_both_ends_come_to_rest_and_agree(
     check(network, a, b)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SCRIPTS, st.floats(0.0, 20.0), st.booleans(), st.integers(0, 2**16))
 def test_when_the_network_fails_for_good_both_ends_of_a_call_with_a_timer_end(
     script: list[tuple[float, bool, str]], cut: float, offer: bool, seed: int
@@ -133,7 +132,7 @@ def test_when_the_network_fails_for_good_both_ends_of_a_call_with_a_timer_end(
         assert end.get_timer() is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(SCRIPTS, st.booleans(), st.integers(0, 2**16))
 def test_a_call_with_a_timer_outlives_a_bad_network_until_somebody_hangs_up(
     script: list[tuple[float, bool, str]], first: bool, seed: int

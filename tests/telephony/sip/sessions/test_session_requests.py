@@ -323,7 +323,7 @@ def test_an_info_that_finds_nobody_ends_the_call() -> None:
     assert ended(session) == Ended(481, "the far end no longer knows the call", "remote")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(max_size=400), st.sampled_from(["application/dtmf", "application/dtmf-relay"]))
 def test_whatever_an_info_says_it_is_a_key_or_none(body: bytes, content_type: str) -> None:
     session, far = talking()

@@ -261,7 +261,6 @@ def check(calls: Calls, timeouts: bool = True) -> None:
     assert calls.nothing_left()
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     questions,
     st.integers(0, 10**6),
@@ -282,7 +281,7 @@ def test_every_request_has_one_outcome_whatever_the_network_does(
     check(calls)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(questions, st.integers(0, 10**6), st.booleans())
 def test_nothing_times_out_on_a_network_that_only_delays_and_duplicates(
     asked: list[tuple[str, float | None, float]], seed: int, reliable: bool

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.sip.auth.credentials import Credentials
@@ -560,7 +560,6 @@ def test_every_state_that_waits_for_a_response_knows_every_outcome():
         max_size=40,
     )
 )
-@settings(max_examples=150, deadline=None)
 def test_whatever_happens_one_request_is_out_and_time_goes_on(steps):
     """No step of a registrar makes us send without end, stand still, or send two at once."""
     peer = Registrar(targets=2)

@@ -290,7 +290,7 @@ class RtpMachine(ConversationMachine):
 
 
 ConversationMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
+    max_examples=settings.default.max_examples // 3, stateful_step_count=40
 )
 RtpMachine.TestCase.settings = ConversationMachine.TestCase.settings
 TestOnWebSocket = ConversationMachine.TestCase

@@ -154,7 +154,6 @@ def test_any_text_is_an_event_or_says_what_is_wrong(text: str) -> None:
         assert isinstance(parse(text), ClientEvent)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(GOOD) | events_with_a_fault(), max_size=12),
     st.sampled_from([None, Dialect.OPENAI]),
@@ -530,7 +529,7 @@ def test_a_turn_is_what_is_loud_and_a_little_around() -> None:
     assert abs(begin + len(heard) - stop.at_ms * 16) < 16
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 9000), min_size=1))
 def test_turns_are_the_same_in_whatever_pieces_the_sound_comes(sizes: list[int]) -> None:
     detector = TurnDetector(ServerVad())

@@ -154,7 +154,7 @@ def test_a_faster_voice_keeps_its_pitch(faster: float) -> None:
     assert loudest_hz(heard, RATE_OUT) == pytest.approx(440, abs=6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cuts=st.lists(st.integers(0, 4800), max_size=12), form=st.sampled_from(("wav", "pcm")))
 def test_how_sound_is_cut_makes_no_difference(cuts: list[int], form: Format) -> None:
     pcm = tone(0.2)

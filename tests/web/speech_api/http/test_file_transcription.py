@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_IN, Pcm
@@ -245,7 +245,6 @@ def test_damaged_files_are_heard_or_refused(tmp_path: Path) -> None:
     files = [encoded(tone(2), form, codec) for form, codec in forms] + [wav(tone(2))]
     path = tmp_path / "damaged"
 
-    @settings(max_examples=150, deadline=None)
     @given(
         st.sampled_from(files),
         st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), max_size=6),

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.web.speech_api.errors import ApiError
@@ -191,7 +191,6 @@ JSON = st.recursive(
 NAMES = st.sampled_from(["input", "voice", "speed", "seed", "stream", "language", "model", "x"])
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.dictionaries(NAMES, JSON) | JSON)
 def test_whatever_comes_is_a_request_or_a_refusal(value: Any) -> None:
     try:
@@ -202,7 +201,6 @@ def test_whatever_comes_is_a_request_or_a_refusal(value: Any) -> None:
     taken.voice_options("")
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60))
 def test_bytes_of_any_kind_are_refused_in_words(data: bytes) -> None:
     refusal(data)

@@ -4,7 +4,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.audio import Transcription, TranscriptionVerbose, TranslationVerbose
 
@@ -121,7 +121,6 @@ def test_words_that_are_not_those_of_the_text_leave_it_whole() -> None:
 word = st.text("abcß.,!?-<&>'\"“”…你好", min_size=1, max_size=12)
 
 
-@settings(max_examples=100)
 @given(st.lists(st.lists(word, min_size=1, max_size=40), max_size=4), st.booleans())
 def test_captions_say_every_word_once_in_order(pieces: list[list[str]], have_times: bool) -> None:
     segments, at = [], 0

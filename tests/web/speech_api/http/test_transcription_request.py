@@ -1,7 +1,7 @@
 """The form of a transcription: what OpenAI's clients send is understood, the rest is refused."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.web.speech_api.errors import ApiError
@@ -101,7 +101,6 @@ def test_what_is_wrong_is_named(fields: list[tuple[str, str]], param: str, says:
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
-@settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(KNOWN) | st.text(max_size=20), st.text(max_size=100))))
 def test_any_form_is_understood_or_refused_in_words(fields: list[tuple[str, str]]) -> None:
     refused = None

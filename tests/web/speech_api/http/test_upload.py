@@ -151,7 +151,7 @@ def head(length: int | None) -> bytes:
     return f"POST / HTTP/1.1\r\nHost: localhost\r\n{of_form}\r\n{size}\r\n\r\n".encode()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(cuts=st.lists(st.integers(1, 700), max_size=12), content=st.binary(max_size=400))
 def test_it_does_not_matter_how_the_bytes_are_cut(cuts: list[int], content: bytes) -> None:
     async def check() -> None:
@@ -293,7 +293,7 @@ def test_any_bytes_are_a_form_or_refused(tmp_path: Path) -> None:
         ]
     )
 
-    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(suppress_health_check=[HealthCheck.too_slow])
     @given(st.lists(part | st.binary(max_size=20), max_size=20))
     def check(parts: list[bytes]) -> None:
         status, text = runner.run(send(taker, b"".join(parts)))

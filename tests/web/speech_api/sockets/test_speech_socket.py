@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT, Pcm
@@ -146,7 +146,6 @@ def test_each_way_is_told_in_its_own_words() -> None:
     ]
 
 
-@settings(max_examples=200)
 @given(
     st.lists(
         st.one_of(
