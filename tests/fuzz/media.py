@@ -235,7 +235,7 @@ class Call:
         for _, _, data, rtcp, source in due:
             receive = sockets.on_rtcp if rtcp else sockets.on_rtp
             self._result.messages += 1
-            self._measured(lambda r=receive, d=data, s=source: r(d, s), data)  # type: ignore[misc]
+            self._measured(lambda r=receive, d=data, s=source: r(d, s, now), data)  # type: ignore[misc]
 
     def _measured(self, action: Callable[[], object], about: object) -> None:
         self._count += 1

@@ -67,9 +67,18 @@ class Receiver:
 
 class Port:
     def __init__(
-        self, fd: int, receive: Callable[[bytes, tuple[str, int]], None], leg: object, latch: object
+        self,
+        fd: int,
+        receive: Callable[[bytes, tuple[str, int], float], None],
+        leg: object,
+        latch: object,
     ) -> None: ...
-    def read(self) -> None: ...
+
+class Ports:
+    def __init__(self, epoll: int, ports: Mapping[int, Port]) -> None: ...
+    def read(self, now: float, waited: bool) -> int:
+        """Read the ports at which something has arrived, at most READY_PORTS; returns how many.
+        `waited` as of SharedPort."""
 
 class Sender:
     _compiled: G711Encoder | OpusEncoder | None

@@ -2,8 +2,6 @@
 
 #include "native.h"
 
-#include <netdb.h>
-
 static PyObject *numpy_empty, *numpy_int16;
 
 PyObject *new_pcm(Py_ssize_t samples, int16_t **data) {
@@ -43,16 +41,6 @@ void *pointer_of(PyObject *number) {
     if (pointer == NULL && !PyErr_Occurred())
         PyErr_SetString(PyExc_ValueError, "no address");
     return pointer;
-}
-
-PyObject *address_of(const struct sockaddr_in6 *source, socklen_t length) {
-    char host[NI_MAXHOST];
-    if (getnameinfo((const struct sockaddr *)source, length, host, sizeof host, NULL, 0,
-                    NI_NUMERICHOST) != 0) {
-        PyErr_SetString(PyExc_OSError, "a source without an address");
-        return NULL;
-    }
-    return Py_BuildValue("(si)", host, ntohs(source->sin6_port));
 }
 
 void replace(PyObject **place, PyObject *object) {
@@ -119,6 +107,7 @@ static int add_constants(PyObject *module) {
         {"DTX_BYTES", DTX_BYTES},
         {"MAX_DATAGRAM_BYTES", DATAGRAM_BYTES},
         {"DRAIN_DATAGRAMS", DRAIN_DATAGRAMS},
+        {"READY_PORTS", READY_PORTS},
     };
     PyObject *values = PyDict_New();
     for (size_t i = 0; values != NULL && i < sizeof constants / sizeof constants[0]; i++) {
@@ -156,7 +145,8 @@ PyMODINIT_FUNC PyInit__native(void) {
         add_type(module, &srtp_spec, &srtp_type) < 0 ||
         add_type(module, &inbound_spec, &inbound_type) < 0 ||
         add_type(module, &shared_port_spec, NULL) < 0 ||
-        add_type(module, &port_spec, NULL) < 0 || add_type(module, &sender_spec, NULL) < 0 ||
+        add_type(module, &port_spec, &port_type) < 0 ||
+        add_type(module, &ports_spec, NULL) < 0 || add_type(module, &sender_spec, NULL) < 0 ||
         add_constants(module) < 0) {
         Py_XDECREF(module);
         return NULL;

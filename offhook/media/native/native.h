@@ -5,6 +5,9 @@
 #ifndef OFFHOOK_NATIVE_H
 #define OFFHOOK_NATIVE_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* recvmmsg */
+#endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
@@ -15,6 +18,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #define RATE_IN 16000
 #define SAMPLES_IN 320
@@ -177,12 +181,72 @@ void reception_receive(Reception *reception, uint16_t sequence_number, int64_t t
 /* AudioReceiver.accept: 1, 0, or -1 with an exception set. */
 int receiver_accept(PyObject *receiver, const uint8_t *data, Py_ssize_t size, double now);
 
-/* sockets */
+/* sockets.c */
 #define DATAGRAM_BYTES 2048 /* longer ones are cut */
 #define DRAIN_DATAGRAMS 64
 
+/* Whether two addresses, IPv4 or IPv6, are the same. */
+bool same_source(const struct sockaddr_in6 *a, const struct sockaddr_in6 *b);
 /* An IP address and a port, as Python has them. NULL with an exception set. */
 PyObject *address_of(const struct sockaddr_in6 *source, socklen_t length);
+
+typedef union {
+    struct cmsghdr header; /* aligns it */
+    char room[CMSG_SPACE(sizeof(struct timespec))];
+} Control;
+
+/* Room for what is read at once. */
+typedef struct {
+    Control controls[DRAIN_DATAGRAMS];
+    struct mmsghdr messages[DRAIN_DATAGRAMS];
+    struct iovec places[DRAIN_DATAGRAMS];
+    struct sockaddr_in6 sources[DRAIN_DATAGRAMS]; /* or IPv4 addresses */
+    uint8_t (*room)[DATAGRAM_BYTES];
+    int used; /* those that the last read has changed */
+} Datagrams;
+
+/* False with an exception set. */
+bool datagrams_init(Datagrams *datagrams);
+void datagrams_free(Datagrams *datagrams);
+
+typedef struct {
+    uint8_t *data;
+    Py_ssize_t size;
+    const struct sockaddr_in6 *source; /* or an IPv4 address */
+    socklen_t source_length;
+    PyObject *arrived; /* a float */
+} Datagram;
+
+/* What the first datagram that failed has raised. */
+typedef struct {
+    PyObject *type, *value, *trace;
+} Failure;
+
+/* One reading of sockets: `waited` if datagrams may have waited, and have arrived when the kernel
+   says so; else `now`. */
+typedef struct {
+    PyObject *now_object;
+    double now;
+    bool waited;
+    struct timespec clock;
+    Failure *failure;
+} Reading;
+
+/* Does with a datagram what is to be done; -1 with an exception set. */
+typedef int (*Deliver)(PyObject *to, Datagram *datagram);
+
+/* Has the kernel note when each datagram of a socket arrives. */
+void request_times(int fd);
+/* Takes the arguments (now, waited). False with an exception set. */
+bool begin_reading(PyObject *const *args, Py_ssize_t given, Failure *failure, Reading *reading);
+/* Delivers what has arrived at a socket, at most DRAIN_DATAGRAMS; returns how many. One that fails
+   leaves the others alone. */
+int drain(Datagrams *datagrams, int fd, const Reading *reading, Deliver deliver, PyObject *to);
+/* Returns the count, or raises the first failure. */
+PyObject *end_reading(const Reading *reading, long count);
+
+/* port.c */
+#define READY_PORTS 64
 
 /* srtp.c */
 #define SRTP_BYTES 1500 /* pylibsrtp takes no longer packets */
@@ -213,10 +277,10 @@ void free_object(PyObject *self);
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
 extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec, inbound_spec,
-    jitter_spec, opus_decoder_spec, opus_encoder_spec, port_spec, reception_spec, stats_spec,
-    receiver_spec, sender_spec, shared_port_spec, srtp_spec;
+    jitter_spec, opus_decoder_spec, opus_encoder_spec, port_spec, ports_spec, reception_spec,
+    stats_spec, receiver_spec, sender_spec, shared_port_spec, srtp_spec;
 extern PyTypeObject *fir_type, *history_type, *g711_decoder_type, *g711_encoder_type,
-    *inbound_type, *jitter_type, *opus_decoder_type, *opus_encoder_type, *reception_type,
-    *receiver_type, *srtp_type, *stats_type;
+    *inbound_type, *jitter_type, *opus_decoder_type, *opus_encoder_type, *port_type,
+    *reception_type, *receiver_type, *srtp_type, *stats_type;
 
 #endif

@@ -1,41 +1,27 @@
-/* The reader of a SIP call's RTP port: rtp_ports_io.py's, and of rtp_transport_io.py and latch.py
+/* The readers of SIP calls' RTP ports: rtp_ports_io.py's, and of rtp_transport_io.py and latch.py
    what concerns the next packet from the source latched, in plain RTP. */
 
 #include "native.h"
 
-#include <time.h>
+#include <sys/epoll.h>
+
+PyTypeObject *port_type;
+
+/* --- one port --- */
 
 typedef struct {
     PyObject_HEAD
-    int fd;
     PyObject *receive, *leg, *latch;
     PyObject *receiver; /* of the leg, once it is opened; else NULL */
     PyObject *locked;   /* latch._locked when `source` was that; else NULL */
     struct sockaddr_in6 source; /* or an IPv4 address */
 } Port;
 
-static bool same_source(const struct sockaddr_in6 *a, const struct sockaddr_in6 *b) {
-    if (a->sin6_family != b->sin6_family)
-        return false;
-    if (a->sin6_family == AF_INET) {
-        const struct sockaddr_in *x = (const void *)a, *y = (const void *)b;
-        return x->sin_port == y->sin_port && x->sin_addr.s_addr == y->sin_addr.s_addr;
-    }
-    return a->sin6_port == b->sin6_port && a->sin6_scope_id == b->sin6_scope_id &&
-           memcmp(&a->sin6_addr, &b->sin6_addr, sizeof a->sin6_addr) == 0;
-}
-
-static double monotonic(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec * 1000000000LL + now.tv_nsec) / 1e9;
-}
-
 /* What latch and leg keep of a packet accepted. */
-static int note(Port *port, PyObject *data, double now) {
-    PyObject *at = PyFloat_FromDouble(now), *candidates = NULL;
+static int note(Port *port, PyObject *data, PyObject *at) {
+    PyObject *candidates = NULL;
     int failed = -1;
-    if (at != NULL && PyObject_SetAttrString(port->latch, "_last", data) == 0 &&
+    if (PyObject_SetAttrString(port->latch, "_last", data) == 0 &&
         PyObject_SetAttrString(port->latch, "_received_at", at) == 0 &&
         PyObject_SetAttrString(port->leg, "last_packet_at", at) == 0 &&
         (candidates = PyObject_GetAttrString(port->latch, "_candidates")) != NULL) {
@@ -43,27 +29,25 @@ static int note(Port *port, PyObject *data, double now) {
         if (PyObject_IsTrue(candidates) > 0)
             PyDict_Clear(candidates);
     }
-    Py_XDECREF(at);
     Py_XDECREF(candidates);
     return failed;
 }
 
 /* 1: done; 0: Python must look at it; -1 with an exception set. */
-static int take(Port *port, const struct sockaddr_in6 *source, PyObject *data) {
-    if (port->locked == NULL || !same_source(source, &port->source) ||
+static int take(Port *port, const Datagram *datagram, PyObject *data) {
+    if (port->locked == NULL || !same_source(datagram->source, &port->source) ||
         !attribute_is(port->latch, "_locked", port->locked) ||
         !attribute_is(port->latch, "_secure", Py_False) ||
         !attribute_is(port->leg, "receiving", Py_True))
         return PyErr_Occurred() ? -1 : 0;
-    double now = monotonic();
-    int accepted = receiver_accept(port->receiver, (const uint8_t *)PyBytes_AsString(data),
-                                   PyBytes_Size(data), now);
-    if (accepted == 1 && note(port, data, now) < 0)
+    int accepted = receiver_accept(port->receiver, datagram->data, datagram->size,
+                                   PyFloat_AsDouble(datagram->arrived));
+    if (accepted == 1 && note(port, data, datagram->arrived) < 0)
         return -1;
     return accepted;
 }
 
-/* Whether further packets from this source may be taken without Python. */
+/* Notes whether further packets from this source may be taken without Python. */
 static int trust(Port *port, const struct sockaddr_in6 *source, PyObject *as_python) {
     PyObject *locked = PyObject_GetAttrString(port->latch, "_locked");
     if (locked == NULL)
@@ -85,32 +69,22 @@ static int trust(Port *port, const struct sockaddr_in6 *source, PyObject *as_pyt
     return same;
 }
 
-static PyObject *method_read(PyObject *self, PyObject *none) {
-    Port *port = (Port *)self;
-    uint8_t buffer[DATAGRAM_BYTES];
-    struct sockaddr_in6 source = {0};
-    socklen_t length = sizeof source;
-    ssize_t size = recvfrom(port->fd, buffer, sizeof buffer, MSG_DONTWAIT,
-                            (struct sockaddr *)&source, &length);
-    if (size < 0) /* a spurious wake-up, or an ICMP error for an earlier packet */
-        Py_RETURN_NONE;
-    PyObject *data = PyBytes_FromStringAndSize((char *)buffer, size);
+static int deliver(PyObject *to, Datagram *datagram) {
+    Port *port = (Port *)to;
+    PyObject *data = PyBytes_FromStringAndSize((char *)datagram->data, datagram->size);
     if (data == NULL)
-        return NULL;
-    PyObject *result = NULL;
-    int taken = take(port, &source, data);
-    if (taken == 1)
-        result = Py_NewRef(Py_None);
-    else if (taken == 0) {
-        PyObject *from = address_of(&source, length);
-        result = from == NULL ? NULL
-                              : PyObject_CallFunctionObjArgs(port->receive, data, from, NULL);
-        if (result != NULL && trust(port, &source, from) < 0)
-            Py_CLEAR(result);
+        return -1;
+    int taken = take(port, datagram, data);
+    if (taken == 0) {
+        PyObject *from = address_of(datagram->source, datagram->source_length), *done = NULL;
+        if (from != NULL)
+            done = PyObject_CallFunctionObjArgs(port->receive, data, from, datagram->arrived, NULL);
+        taken = done == NULL ? -1 : trust(port, datagram->source, from);
+        Py_XDECREF(done);
         Py_XDECREF(from);
     }
     Py_DECREF(data);
-    return result;
+    return taken;
 }
 
 static int port_init(PyObject *self, PyObject *args, PyObject *keywords) {
@@ -120,7 +94,7 @@ static int port_init(PyObject *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"fd", "receive", "leg", "latch", NULL};
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "iOOO", names, &fd, &receive, &leg, &latch))
         return -1;
-    port->fd = fd;
+    request_times(fd);
     replace(&port->receive, Py_NewRef(receive));
     replace(&port->leg, Py_NewRef(leg));
     replace(&port->latch, Py_NewRef(latch));
@@ -154,20 +128,108 @@ static void port_dealloc(PyObject *self) {
     free_object(self);
 }
 
-static PyMethodDef methods[] = {
-    {"read", method_read, METH_NOARGS, "Read one datagram."},
-    {NULL},
-};
-
-static PyType_Slot slots[] = {
-    {Py_tp_doc, "Reads a call's RTP port; what is not the next packet goes to `receive`."},
+static PyType_Slot port_slots[] = {
+    {Py_tp_doc, "A call's RTP port; what is not the next packet goes to `receive`."},
     {Py_tp_init, port_init},
     {Py_tp_dealloc, port_dealloc},
     {Py_tp_traverse, port_traverse},
     {Py_tp_clear, port_clear},
-    {Py_tp_methods, methods},
     {0},
 };
 
 PyType_Spec port_spec = {"offhook.media.native._native.Port", sizeof(Port), 0,
-                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, port_slots};
+
+/* --- those of all calls --- */
+
+typedef struct {
+    PyObject_HEAD
+    int epoll;
+    PyObject *ports; /* Port by its file descriptor */
+    Datagrams datagrams;
+} Ports;
+
+/* Reads a port, unless an earlier packet has ended its call. False with an exception set. */
+static bool read_port(Ports *ports, int fd, const Reading *reading) {
+    PyObject *number = PyLong_FromLong(fd);
+    PyObject *port = number == NULL ? NULL : PyDict_GetItemWithError(ports->ports, number);
+    Py_XDECREF(number);
+    if (port == NULL)
+        return !PyErr_Occurred();
+    if (Py_TYPE(port) != port_type) {
+        PyErr_SetString(PyExc_TypeError, "not a Port");
+        return false;
+    }
+    Py_INCREF(port);
+    drain(&ports->datagrams, fd, reading, deliver, port);
+    Py_DECREF(port);
+    return true;
+}
+
+static PyObject *method_read(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    Ports *ports = (Ports *)self;
+    Failure failure = {NULL};
+    Reading reading;
+    struct epoll_event ready[READY_PORTS];
+    if (!begin_reading(args, given, &failure, &reading))
+        return NULL;
+    if (ports->ports == NULL) {
+        PyErr_SetString(PyExc_ValueError, "not initialised");
+        return NULL;
+    }
+    int count = epoll_wait(ports->epoll, ready, READY_PORTS, 0);
+    for (int i = 0; i < count; i++)
+        if (!read_port(ports, ready[i].data.fd, &reading))
+            return NULL;
+    return end_reading(&reading, count > 0 ? count : 0);
+}
+
+static int ports_init(PyObject *self, PyObject *args, PyObject *keywords) {
+    Ports *ports = (Ports *)self;
+    PyObject *by_fd;
+    int epoll;
+    static char *names[] = {"epoll", "ports", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iO!", names, &epoll, &PyDict_Type, &by_fd) ||
+        !datagrams_init(&ports->datagrams))
+        return -1;
+    ports->epoll = epoll;
+    replace(&ports->ports, Py_NewRef(by_fd));
+    return 0;
+}
+
+static int ports_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((Ports *)self)->ports);
+    return 0;
+}
+
+static int ports_clear(PyObject *self) {
+    Py_CLEAR(((Ports *)self)->ports);
+    return 0;
+}
+
+static void ports_dealloc(PyObject *self) {
+    PyObject_GC_UnTrack(self);
+    ports_clear(self);
+    datagrams_free(&((Ports *)self)->datagrams);
+    free_object(self);
+}
+
+static PyMethodDef methods[] = {
+    {"read", METHOD(method_read), METH_FASTCALL,
+     "Read ports at which something has arrived, at most READY_PORTS; returns how many."},
+    {NULL},
+};
+
+static PyType_Slot ports_slots[] = {
+    {Py_tp_doc, "Reads those of many ports at which something has arrived."},
+    {Py_tp_init, ports_init},
+    {Py_tp_dealloc, ports_dealloc},
+    {Py_tp_traverse, ports_traverse},
+    {Py_tp_clear, ports_clear},
+    {Py_tp_methods, methods},
+    {0},
+};
+
+PyType_Spec ports_spec = {"offhook.media.native._native.Ports", sizeof(Ports), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, ports_slots};

@@ -1,12 +1,7 @@
 /* The reader of the UDP port that WebRTC calls share: port_io.py's, of demultiplexer.py the way of
    what is no STUN from an address that an agent has learned, and of peer_io.py RTP and RTCP. */
 
-#define _GNU_SOURCE /* recvmmsg */
 #include "native.h"
-
-#include <time.h>
-
-#define MAX_WAIT_S 60.0 /* longer, and the clock was set */
 
 PyTypeObject *inbound_type;
 
@@ -119,37 +114,12 @@ PyType_Spec inbound_spec = {"offhook.media.native._native.Inbound", sizeof(Inbou
 
 /* --- the port --- */
 
-typedef union {
-    struct cmsghdr header; /* aligns it */
-    char room[CMSG_SPACE(sizeof(struct timespec))];
-} Control;
-
 typedef struct {
     PyObject_HEAD
     int fd;
     PyObject *paths, *receive;
-    Control controls[DRAIN_DATAGRAMS];
-    struct mmsghdr messages[DRAIN_DATAGRAMS];
-    struct iovec places[DRAIN_DATAGRAMS];
-    struct sockaddr_in6 sources[DRAIN_DATAGRAMS]; /* or IPv4 addresses */
-    uint8_t (*datagrams)[DATAGRAM_BYTES];
+    Datagrams datagrams;
 } SharedPort;
-
-static double seconds(const struct timespec *time) {
-    return (double)time->tv_sec + (double)time->tv_nsec / 1e9;
-}
-
-/* How long a datagram has waited to be read, by the kernel's clock; 0 if that was set meanwhile. */
-static double waited(struct msghdr *header, const struct timespec *now) {
-    struct cmsghdr *control = CMSG_FIRSTHDR(header);
-    struct timespec arrived;
-    if (control == NULL || control->cmsg_level != SOL_SOCKET ||
-        control->cmsg_type != SCM_TIMESTAMPNS || control->cmsg_len < CMSG_LEN(sizeof arrived))
-        return 0;
-    memcpy(&arrived, CMSG_DATA(control), sizeof arrived);
-    double wait = seconds(now) - seconds(&arrived);
-    return 0 < wait && wait < MAX_WAIT_S ? wait : 0;
-}
 
 /* What the agent that has learned an address does with RTP in C; NULL if there is none. */
 static PyObject *inbound_of(PyObject *paths, PyObject *remote) {
@@ -164,27 +134,27 @@ static PyObject *inbound_of(PyObject *paths, PyObject *remote) {
     return NULL;
 }
 
-static int deliver(SharedPort *port, int number, PyObject *now) {
-    struct msghdr *header = &port->messages[number].msg_hdr;
-    uint8_t *data = port->datagrams[number];
-    Py_ssize_t size = port->messages[number].msg_len;
-    PyObject *remote = address_of(header->msg_name, header->msg_namelen);
+static int deliver(PyObject *to, Datagram *datagram) {
+    SharedPort *port = (SharedPort *)to;
+    PyObject *remote = address_of(datagram->source, datagram->source_length);
     if (remote == NULL)
         return -1;
     int taken = 0;
-    if (is_media(data, size)) {
+    if (is_media(datagram->data, datagram->size)) {
         PyObject *inbound = inbound_of(port->paths, remote);
         if (inbound != NULL)
-            taken = inbound_receive((Inbound *)inbound, data, size, now);
+            taken = inbound_receive((Inbound *)inbound, datagram->data, datagram->size,
+                                    datagram->arrived);
         else if (PyErr_Occurred())
             taken = -1;
         Py_XDECREF(inbound);
     }
     if (taken == 0) {
-        PyObject *packet = PyBytes_FromStringAndSize((char *)data, size);
-        PyObject *done = packet == NULL ? NULL
-                                        : PyObject_CallFunctionObjArgs(port->receive, packet,
-                                                                       remote, now, NULL);
+        PyObject *packet = PyBytes_FromStringAndSize((char *)datagram->data, datagram->size);
+        PyObject *done = packet == NULL
+                             ? NULL
+                             : PyObject_CallFunctionObjArgs(port->receive, packet, remote,
+                                                            datagram->arrived, NULL);
         Py_XDECREF(packet);
         Py_XDECREF(done);
         taken = done == NULL ? -1 : 1;
@@ -195,41 +165,15 @@ static int deliver(SharedPort *port, int number, PyObject *now) {
 
 static PyObject *method_read(PyObject *self, PyObject *const *args, Py_ssize_t given) {
     SharedPort *port = (SharedPort *)self;
-    if (given != 2 || !PyFloat_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "read(now, waited)");
+    Failure failure = {NULL};
+    Reading reading;
+    if (!begin_reading(args, given, &failure, &reading))
         return NULL;
-    }
     if (port->paths == NULL) {
         PyErr_SetString(PyExc_ValueError, "not initialised");
         return NULL;
     }
-    double now = PyFloat_AsDouble(args[0]);
-    struct timespec clock;
-    clock_gettime(CLOCK_REALTIME, &clock); /* the one of SO_TIMESTAMPNS */
-    for (int i = 0; i < DRAIN_DATAGRAMS; i++) {
-        port->messages[i].msg_hdr.msg_namelen = sizeof port->sources[i];
-        port->messages[i].msg_hdr.msg_controllen = sizeof port->controls[i];
-    }
-    int count = recvmmsg(port->fd, port->messages, DRAIN_DATAGRAMS, MSG_DONTWAIT, NULL);
-    PyObject *type = NULL, *value = NULL, *trace = NULL;
-    for (int i = 0; i < count; i++) { /* of all: those behind one that fails are others' */
-        PyObject *arrived =
-            args[1] == Py_True
-                ? PyFloat_FromDouble(now - waited(&port->messages[i].msg_hdr, &clock))
-                : Py_NewRef(args[0]);
-        int done = arrived == NULL ? -1 : deliver(port, i, arrived);
-        Py_XDECREF(arrived);
-        if (done == 1)
-            continue;
-        if (type == NULL)
-            PyErr_Fetch(&type, &value, &trace);
-        else
-            PyErr_WriteUnraisable(self);
-    }
-    if (type == NULL)
-        return PyLong_FromLong(count > 0 ? count : 0);
-    PyErr_Restore(type, value, trace);
-    return NULL;
+    return end_reading(&reading, drain(&port->datagrams, port->fd, &reading, deliver, self));
 }
 
 static int port_init(PyObject *self, PyObject *args, PyObject *keywords) {
@@ -240,24 +184,9 @@ static int port_init(PyObject *self, PyObject *args, PyObject *keywords) {
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "iO!O", names, &fd, &PyDict_Type, &paths,
                                      &receive))
         return -1;
-    if (port->datagrams == NULL) {
-        port->datagrams = PyMem_Malloc(sizeof *port->datagrams * DRAIN_DATAGRAMS);
-        if (port->datagrams == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-    }
-    for (int i = 0; i < DRAIN_DATAGRAMS; i++) {
-        port->places[i].iov_base = port->datagrams[i];
-        port->places[i].iov_len = DATAGRAM_BYTES;
-        struct msghdr *header = &port->messages[i].msg_hdr;
-        header->msg_name = &port->sources[i];
-        header->msg_iov = &port->places[i];
-        header->msg_iovlen = 1;
-        header->msg_control = &port->controls[i];
-    }
-    int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
+    if (!datagrams_init(&port->datagrams))
+        return -1;
+    request_times(fd);
     port->fd = fd;
     replace(&port->paths, Py_NewRef(paths));
     replace(&port->receive, Py_NewRef(receive));
@@ -280,7 +209,7 @@ static int port_clear(PyObject *self) {
 static void port_dealloc(PyObject *self) {
     PyObject_GC_UnTrack(self);
     port_clear(self);
-    PyMem_Free(((SharedPort *)self)->datagrams);
+    datagrams_free(&((SharedPort *)self)->datagrams);
     free_object(self);
 }
 

@@ -162,6 +162,8 @@ class SipEndpoint:
         local_fingerprint()  # make the certificate now, not in the first call
         await self.stack.start()
         self.lookup.use(self._settings)
+        for ports in self._ports.values():
+            self.clock.add_source(ports.reader)
         self._tasks.spawn(self._watch_media(), "sip media watch")
         listening = ", ".join(f"{t.lower()} {h}:{p}" for t, h, p in self.stack.bound)
         logger.info("listening for SIP at {}", listening or "no transport")

@@ -22,6 +22,7 @@ from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 from offhook.media.rtp.sender import CompiledSender
 from offhook.signaling.ice import port_io
+from offhook.telephony.sip.media import rtp_reader_io
 from tests.media.native.paths import Twins, needs_compiled
 
 pytestmark = needs_compiled
@@ -359,7 +360,7 @@ def test_any_bytes(data: list[bytes]) -> None:
 
 
 def test_constants_are_those_of_python() -> None:
-    rooms = (jitter, receiver, sender, stretch, rtcp, conceal, opus, pcm, port_io)
+    rooms = (jitter, receiver, sender, stretch, rtcp, conceal, opus, pcm, port_io, rtp_reader_io)
     for name, value in native.CONSTANTS.items():
         found = [getattr(room, name) for room in rooms if hasattr(room, name)]
         assert found, name

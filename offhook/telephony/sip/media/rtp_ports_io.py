@@ -1,7 +1,8 @@
 """UDP ports for RTP and RTCP: an even port and the next (RFC 3550 §11), one pair per call.
 
 The event loop reads the sockets directly, without asyncio transports, which allocate 256 KiB for
-each datagram and queue what cannot be sent. Here audio that cannot be sent at once is dropped.
+each datagram and queue what cannot be sent; on the compiled path an RtpReader reads those of RTP.
+Here audio that cannot be sent at once is dropped.
 
 A released port is not reused for a while: its far end may not have noticed the end of the call, and
 must not be heard in the next one.
@@ -18,9 +19,10 @@ from time import monotonic
 from offhook.media import native
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.latch import Address, Latch
+from offhook.telephony.sip.media.rtp_reader_io import RtpReader
 
-Receiver = Callable[[bytes, Address], None]
-"""Called with each datagram and its source address."""
+Receiver = Callable[[bytes, Address, float], None]
+"""Called with each datagram, its source address and when it arrived, in monotonic seconds."""
 
 DRAIN_S = 30.0
 """How long a port rests after its call. A lost BYE is retransmitted for 32 s (RFC 3261 §17.1.2.2),
@@ -46,6 +48,7 @@ class RtpSockets:
         port: int,
         sockets: tuple[socket.socket, socket.socket],
         receivers: tuple[Receiver, Receiver],
+        reader: RtpReader,
         release: Callable[[int], None],
     ) -> None:
         self.port = port
@@ -53,6 +56,9 @@ class RtpSockets:
         self.unsent = 0
         """Datagrams the kernel did not accept: no buffer, no route, blocked by a firewall."""
         self._rtp, self._rtcp = sockets
+        self._reader = reader
+        self._compiled = False
+        """Whether `_reader` reads RTP."""
         self._release: Callable[[int], None] | None = release
         loop = asyncio.get_running_loop()
         for sock, receiver in zip(sockets, receivers, strict=True):
@@ -63,9 +69,9 @@ class RtpSockets:
         stream that the latch is locked to, and calls `receive` with others. Not of a leg that has
         a `receive_rtp` of its own."""
         if native.used and type(leg).receive_rtp is RtpLeg.receive_rtp:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(self._rtp)
-            loop.add_reader(self._rtp, native.Port(self._rtp.fileno(), receive, leg, latch).read)
+            asyncio.get_running_loop().remove_reader(self._rtp)
+            self._compiled = True
+            self._reader.add(self._rtp, native.Port(self._rtp.fileno(), receive, leg, latch))
 
     @property
     def rtcp_port(self) -> int:
@@ -91,9 +97,13 @@ class RtpSockets:
         if self._release is None:
             return
         loop = asyncio.get_running_loop()
-        for sock in (self._rtp, self._rtcp):
-            loop.remove_reader(sock)
-            sock.close()
+        loop.remove_reader(self._rtcp)
+        if self._compiled:
+            self._reader.remove(self._rtp)
+        else:
+            loop.remove_reader(self._rtp)
+        self._rtp.close()
+        self._rtcp.close()
         self._release(self.port)
         self._release = None
 
@@ -108,7 +118,7 @@ def _reader(sock: socket.socket, receive: Receiver) -> Callable[[], None]:
             data, source = receive_from(DATAGRAM_BYTES)
         except OSError:  # spurious wake-up, or an ICMP error for an earlier packet
             return
-        receive(data, source if len(source) == 2 else source[:2])
+        receive(data, source if len(source) == 2 else source[:2], monotonic())
 
     return read
 
@@ -132,6 +142,8 @@ class RtpPorts:
             raise ValueError(f"ports {low} to {high} contain no pair of an even port and the next")
         self._drain_s = drain_seconds
         self._now = now
+        self.reader = RtpReader()
+        """Source of the packet clock."""
         self._taken: set[int] = set()
         """In use or resting."""
         self._resting: deque[tuple[float, int]] = deque()
@@ -147,7 +159,7 @@ class RtpPorts:
             if port in self._taken or (sockets := self._bind(port)) is None:
                 continue
             self._taken.add(port)
-            return RtpSockets(port, sockets, (on_rtp, on_rtcp), self._release)
+            return RtpSockets(port, sockets, (on_rtp, on_rtcp), self.reader, self._release)
         raise NoPorts(f"no free pair of ports among {self._pairs} from {self._first}")
 
     def _free_rested(self) -> None:

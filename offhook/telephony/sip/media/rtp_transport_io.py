@@ -177,17 +177,17 @@ class RtpTransport:
 
     # --- packets in ---
 
-    def _rtp_received(self, data: bytes, source: Address) -> None:
+    def _rtp_received(self, data: bytes, source: Address, now: float) -> None:
         if self.plan is None:
-            self._early.append((False, data, source, monotonic()))
+            self._early.append((False, data, source, now))
         else:
-            self._receive_rtp(data, source, monotonic())
+            self._receive_rtp(data, source, now)
 
-    def _rtcp_received(self, data: bytes, source: Address) -> None:
+    def _rtcp_received(self, data: bytes, source: Address, now: float) -> None:
         if self.plan is None:
-            self._early.append((True, data, source, monotonic()))
+            self._early.append((True, data, source, now))
         else:
-            self._receive_rtcp(data, source, monotonic())
+            self._receive_rtcp(data, source, now)
 
     def _receive_rtp(self, data: bytes, source: Address, now: float) -> None:
         if len(data) < 2 or data[0] >> 6 != 2:

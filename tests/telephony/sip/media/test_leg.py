@@ -193,7 +193,8 @@ async def test_silence_is_noticed_from_the_start_and_in_the_middle(ports, clock)
         assert leg.media_timeout(now + 61, 60, 30) == "mid-call"
         reporting = struct.pack("!BBHI", 0x80, 201, 1, phone.ssrc)
         before = leg.last_packet_at
-        leg._transport._rtcp_received(reporting, (phone.address[0], phone.address[1] + 1))
+        there = phone.address[0], phone.address[1] + 1
+        leg._transport._rtcp_received(reporting, there, monotonic())
         assert leg.last_packet_at > before  # it is there, and silent
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -257,7 +258,9 @@ async def test_garbage_from_anybody_disturbs_nothing(ports, clock, way):
         @given(datagrams, st.booleans(), st.booleans())
         def spray(data, own, rtcp):
             source = phone.address if own else ("127.0.0.1", 9)
-            (leg._transport._rtcp_received if rtcp else leg._transport._rtp_received)(data, source)
+            transport = leg._transport
+            receive = transport._rtcp_received if rtcp else transport._rtp_received
+            receive(data, source, monotonic())
 
         spray()
         assert leg.closed is None

@@ -1,6 +1,7 @@
 """A call's port is read alike on both paths: which packets are heard, refused and left out."""
 
 import asyncio
+import select
 import socket
 from contextlib import asynccontextmanager
 from time import monotonic
@@ -28,9 +29,9 @@ def by_python(monkeypatch):
     """Datagrams that Python has looked at."""
     seen, received = [], RtpTransport._rtp_received
 
-    def noted(self, data, source):
+    def noted(self, data, source, now):
         seen.append(data)
-        received(self, data, source)
+        received(self, data, source, now)
 
     monkeypatch.setattr(RtpTransport, "_rtp_received", noted)
     return seen
@@ -138,23 +139,35 @@ async def test_other_payload_types_and_garbage_are_told_apart(compiled):
 
 
 @needs_compiled
-def test_a_port_without_a_call_passes_on_what_it_reads():
-    """And what `receive` raises is raised; no source is trusted that is not latched."""
-    ours, theirs = (socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) for _ in range(2))
-    with ours, theirs:
-        ours.bind(("::1", 0))
-        theirs.bind(("::1", 0))
+def test_ports_without_calls_pass_on_what_is_read():
+    """And what `receive` raises is raised once the others are read; no source is trusted that is
+    not latched; a port that is no more is left alone."""
+    ours, other, theirs = (socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) for _ in range(3))
+    with ours, other, theirs, select.epoll() as epoll:
+        for sock in (ours, other, theirs):
+            sock.bind(("::1", 0))
+        for sock in (ours, other):
+            epoll.register(sock, select.EPOLLIN)
         read = []
         latch = SimpleNamespace(_locked=None, _secure=False, _candidates={})
         port = native.Port(ours.fileno(), lambda *one: read.append(one), object(), latch)
-        port.read()
+        by_fd = {ours.fileno(): port}
+        ports = native.Ports(epoll.fileno(), by_fd)
+        assert ports.read(1.0, False) == 0
         assert not read
         for number in range(3):
             theirs.sendto(packet(number), ours.getsockname())
-            port.read()
+            assert ports.read(float(number), False) == 1
             latch._locked = read[0][1]
-        assert read == [(packet(number), theirs.getsockname()[:2]) for number in range(3)]
-        failing = native.Port(ours.fileno(), lambda *one: 1 / 0, object(), latch)
-        theirs.sendto(b"", ours.getsockname())
+        here = theirs.getsockname()[:2]
+        assert read == [(packet(number), here, float(number)) for number in range(3)]
+        by_fd[other.fileno()] = native.Port(other.fileno(), lambda *one: 1 / 0, object(), latch)
+        for sock in (other, ours):
+            theirs.sendto(b"", sock.getsockname())
         with pytest.raises(ZeroDivisionError):
-            failing.read()
+            ports.read(1.0, False)
+        assert len(read) == 4
+        del by_fd[ours.fileno()]
+        theirs.sendto(b"", ours.getsockname())
+        assert ports.read(1.0, False) == 1
+        assert len(read) == 4

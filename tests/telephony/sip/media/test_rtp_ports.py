@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def ignore(data, source):
+def ignore(data, source, now):
     pass
 
 
@@ -50,7 +50,7 @@ async def test_a_pair_is_an_even_port_and_the_next():
 async def test_each_socket_hears_its_own_and_answers_from_its_own(stranger):
     heard = []
     pair = await ports().open_pair(
-        lambda *rtp: heard.append(("rtp", *rtp)), lambda *c: heard.append(c)
+        lambda *rtp: heard.append(("rtp", *rtp[:2])), lambda *rtcp: heard.append(rtcp[:2])
     )
     here = stranger.getsockname()
     try:
@@ -121,7 +121,7 @@ async def test_where_the_next_call_gets_its_port_cannot_be_told():
 async def test_a_far_end_without_a_socket_disturbs_nothing(stranger):
     """The kernel hears "port unreachable" for what we send there."""
     heard = []
-    pair = await ports().open_pair(lambda data, source: heard.append(data), ignore)
+    pair = await ports().open_pair(lambda data, source, now: heard.append(data), ignore)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
         gone.bind(("127.0.0.1", 0))
         nobody = gone.getsockname()
@@ -169,7 +169,7 @@ async def test_ipv6_sources_are_address_and_port_alone():
     except OSError:
         pytest.skip("there is no IPv6 loopback here")
     heard = []
-    pair = await RtpPorts("::1", LOW, LOW + 7).open_pair(lambda *rtp: heard.append(rtp), ignore)
+    pair = await RtpPorts("::1", LOW, LOW + 7).open_pair(lambda *rtp: heard.append(rtp[:2]), ignore)
     with stranger:
         stranger.sendto(b"six", ("::1", pair.port))
         async with asyncio.timeout(60):
