@@ -139,7 +139,7 @@ def test_the_cpu_of_a_thread_is_told_by_its_name() -> None:
         assert process.thread_cpu_s()["busy-bee"] > 0.01
 
 
-@pytest.mark.parametrize("options", [(), ("--one-port",)])
+@pytest.mark.parametrize("options", [(), pytest.param(("--one-port",), marks=pytest.mark.slow)])
 async def test_the_echo_of_a_real_edge(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

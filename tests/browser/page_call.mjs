@@ -1,4 +1,4 @@
-// Two calls on offhook's own page: node page_call.mjs {chromium, url, lines, pictures}
+// Two calls on offhook's own page: node page_call.mjs {chromium, url, lines, folder}
 // The first says the lines, the last of them into the answer before it, presses keys, is saved and ends with a typed goodbye; the
 // second is hung up.
 
@@ -6,20 +6,10 @@ import fs from "node:fs";
 import { findings, heard, open, say } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
-const SIZES = { desk: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
 const SOON_MS = 60000;
 const REPLY_MS = 60000;
 
 const { browser, page, troubles } = await open(options);
-
-async function picture(name) {
-  for (const [size, viewport] of Object.entries(SIZES)) {
-    await page.setViewportSize(viewport);
-    await page.waitForTimeout(120); // for the line to be drawn anew
-    await page.screenshot({ path: `${options.pictures}/${name}-${size}.png` });
-  }
-  await page.setViewportSize(SIZES.desk);
-}
 
 /** What a reader of the page sees of each turn. */
 function turnsOnPage() {
@@ -58,7 +48,7 @@ async function saved(button) {
   const downloading = page.waitForEvent("download");
   await page.click(button);
   const download = await downloading;
-  const path = `${options.pictures}/${download.suggestedFilename()}`;
+  const path = `${options.folder}/${download.suggestedFilename()}`;
   await download.saveAs(path);
   return path;
 }
@@ -71,13 +61,11 @@ const seen = { troubles };
 
 const links = await page.$$eval("footer a", (all) => all.map(({ href }) => href));
 seen.links = await Promise.all(links.map(async (href) => (await page.request.get(href)).status()));
-await picture("idle");
 
 await page.click("#call");
 await page.waitForSelector("[data-state=talking]", { timeout: SOON_MS });
 await page.waitForSelector(".turn.agent .word", { timeout: SOON_MS });
 seen.loudness = await heard(page, () => document.getElementById("speaker").srcObject);
-await picture("greeting");
 await answered(0);
 const partial = page.waitForFunction(
   () => document.querySelector(".turn.caller .partial:not(:empty)")?.textContent, null, { timeout: REPLY_MS });
@@ -92,14 +80,12 @@ await page.waitForFunction(
   () => document.querySelectorAll(".turn.agent.speaking .word").length > 5, null, { timeout: REPLY_MS });
 await say(page, options.lines[2]);
 await page.waitForSelector(".turn.cut del:not(:empty)", { timeout: REPLY_MS });
-await picture("interrupted");
 await answered(before + 2);
 await page.keyboard.press("m");
 seen.muted = await page.locator("#phase").textContent();
 await page.keyboard.press("m");
 await page.locator(".waterfall summary").last().click();
 await page.click("#quality summary");
-await picture("latency");
 seen.findings = await findings(page, "in the call");
 seen.quality = await page.locator("#quality-word").textContent();
 await page.keyboard.press("Escape"); // closes the panel, not the call
@@ -109,11 +95,9 @@ await page.click("#keypad-button");
 for (const key of ["4", "2", "2"]) await page.click(`#keypad button:text-is("${key}")`);
 await page.keyboard.press("#");
 seen.pressed = await page.locator("#pressed").textContent();
-await picture("keypad");
 seen.findings.push(...(await findings(page, "the keypad")));
 await page.keyboard.press("Escape"); // closes the keypad, not the call
 await page.click("#events-button");
-await picture("events");
 seen.findings.push(...(await findings(page, "the events")));
 seen.events = await page.$$eval("#events .type", (all) => [...new Set(all.map((one) => one.textContent))]);
 await page.click("#events-close");
@@ -130,7 +114,6 @@ await page.waitForSelector("[data-state=ended]", { timeout: REPLY_MS });
 seen.turns = await turnsOnPage();
 seen.notes = await page.locator("#log > .note").allInnerTexts();
 seen.end = await status();
-await picture("ended");
 seen.findings.push(...(await findings(page, "after the call")));
 seen.words = fs.readFileSync(await saved("#keep-words"), "utf8");
 seen.sound = await saved("#keep-sound");

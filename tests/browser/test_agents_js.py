@@ -77,6 +77,7 @@ async def until_idle(edge: Edge) -> None:
 
 
 @pytest.mark.usefixtures("packages")
+@pytest.mark.slow
 async def test_a_session_by_websocket(tmp_path: Path) -> None:
     await session_by_websocket(tmp_path)
 

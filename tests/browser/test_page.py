@@ -69,9 +69,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     """What the page shows is what the server's log says happened."""
     lines = [str(await microphone(tmp_path / f"{n}.wav", [line])) for n, line in enumerate(LINES)]
     async with serving(OFFHOOK_LOG_LEVEL="DEBUG") as server:
-        seen = await drive(
-            "page_call.mjs", url=f"{server.url}/", lines=lines, pictures=str(tmp_path)
-        )
+        seen = await drive("page_call.mjs", url=f"{server.url}/", lines=lines, folder=str(tmp_path))
     assert seen["troubles"] == []
     assert seen["findings"] == []
     assert server.faults() == []

@@ -138,7 +138,7 @@ async def test_what_comes_later_in_a_call_reaches_its_edge(transport):
 
 
 @needs_baresip
-@pytest.mark.parametrize("transport", ["udp", "tcp"])
+@pytest.mark.parametrize("transport", ["udp", pytest.param("tcp", marks=pytest.mark.slow)])
 async def test_a_real_phone_talks_with_an_edge_and_their_sound_goes_directly(tmp_path, transport):
     async with site(10, 10) as here:
         phone = Baresip(tmp_path / "phone")

@@ -81,18 +81,18 @@ def test_a_storm_is_of_messages_that_are_all_different() -> None:
 
 
 def test_user_agents_survive_a_network_that_means_ill() -> None:
-    result = sip_fuzz_agent.run(1500, 4)
+    result = sip_fuzz_agent.run(600, 4)
     check(result)
-    assert result.messages >= 1500
-    assert result.counts["calls"] > 20
-    assert result.counts["Confirmed"] > 3
+    assert result.messages >= 600
+    assert result.counts["calls"] > 5
+    assert result.counts["Confirmed"] > 1
 
 
 def test_descriptions_are_understood_or_refused() -> None:
-    result = sip_fuzz_sdp.run(1500, 4)
+    result = sip_fuzz_sdp.run(600, 4)
     check(result)
-    assert result.counts["taken"] > 300
-    assert result.counts["NotAcceptable"] > 100
+    assert result.counts["taken"] > 120
+    assert result.counts["NotAcceptable"] > 40
 
 
 def test_a_leg_takes_whatever_comes() -> None:
@@ -103,15 +103,15 @@ def test_a_leg_takes_whatever_comes() -> None:
 
 
 def test_the_port_of_webrtc_takes_whatever_comes() -> None:
-    result = ice_fuzz.run(6000, 4)
+    result = ice_fuzz.run(3000, 4)
     check(result)
-    assert result.counts["unauthenticated"] > 100
-    assert result.counts["malformed"] > 100
-    assert result.counts["unknown_address"] > 100
+    assert result.counts["unauthenticated"] > 50
+    assert result.counts["malformed"] > 50
+    assert result.counts["unknown_address"] > 50
 
 
 def test_a_run_follows_from_its_seed() -> None:
-    runs = [sip_fuzz_agent.run(300, 9) for _ in range(2)]
+    runs = [sip_fuzz_agent.run(150, 9) for _ in range(2)]
     assert runs[0].counts == runs[1].counts
     assert runs[0].messages == runs[1].messages
 
@@ -124,7 +124,7 @@ def test_what_raises_is_found() -> None:
         raise ZeroDivisionError("of a bye")
 
     with mock.patch.object(Session, "_receive", take):
-        result = sip_fuzz_agent.run(600, 4)
+        result = sip_fuzz_agent.run(200, 4)
     assert not result.passed
     assert "ZeroDivisionError('of a bye')" in result.exceptions[0]
 
@@ -185,7 +185,7 @@ def test_containers_are_found_wherever_they_are() -> None:
 
 def test_every_part_can_be_run_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     for part in sip_fuzz.PARTS:
-        sip_fuzz.main(["--part", part, "--messages", "60"])
+        sip_fuzz.main(["--part", part, "--messages", "30"])
         assert f"{part}: " in capsys.readouterr().out
     sip_fuzz.main(["--messages", "60", "--json"])
     assert '"part": "parser"' in capsys.readouterr().out

@@ -33,7 +33,7 @@ def build(folder: Path, compiler: str) -> list[Path]:
 @pytest.mark.skipif(
     int(version("setuptools").partition(".")[0]) < 77, reason="pyproject.toml wants setuptools 77"
 )
-@pytest.mark.parametrize("compiler", ["false", "cc"])
+@pytest.mark.parametrize("compiler", ["false", pytest.param("cc", marks=pytest.mark.slow)])
 def test_without_a_compiler_nothing_is_built_and_nothing_fails(
     tmp_path: Path, compiler: str
 ) -> None:

@@ -63,7 +63,12 @@ async def talks(edge: str, level: float, delay_ms: int, seed: int, busy: bool) -
 
 
 @pytest.mark.parametrize(
-    ("edge", "level", "delay_ms"), [("webrtc", -12, 150), ("sip", -6, 400), ("sip", -20, 50)]
+    ("edge", "level", "delay_ms"),
+    [
+        ("webrtc", -12, 150),
+        ("sip", -6, 400),
+        pytest.param("sip", -20, 50, marks=pytest.mark.slow),
+    ],
 )
 async def test_the_agent_does_not_interrupt_itself_and_hears_the_caller(
     edge: str, level: float, delay_ms: int

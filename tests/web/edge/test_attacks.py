@@ -524,7 +524,7 @@ def started(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.slow)])
 async def test_a_server_that_would_stand_open_does_not_start(tmp_path: Any, processes: str) -> None:
     (tmp_path / "offhook.toml").write_text(
         '[server]\nhost = "0.0.0.0"\nport = 0\n'

@@ -170,6 +170,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProcesses]:
     running.process.wait()
 
 
+async def test_every_process_has_the_speech_api(server: TwoProcesses) -> None:
+    await server.ready()
+    asked = {"model": "tts-1", "voice": "alloy", "input": "Hello.", "response_format": "wav"}
+    answered: set[int] = set()
+    async with (
+        asyncio.timeout(SOON),
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http,
+    ):
+        while answered != {1, 2}:
+            async with http.post(f"{server.url}/v1/audio/speech", json=asked) as answer:
+                assert answer.status == 200
+                assert (await answer.read()).startswith(b"RIFF")
+            answered = {line["process"] for line in server.lines() if line.get("kind") == "speech"}
+        text = await (await http.get(f"{server.url}/metrics")).text()
+    for process in (1, 2):
+        assert f'offhook_speech_requests_total{{process="{process}",' in text
+
+
 async def test_a_publisher_and_its_players_meet_whichever_process_they_reach(
     server: TwoProcesses,
 ) -> None:

@@ -392,7 +392,7 @@ async def test_ffmpeg_publishes_on_one_port(
     await test_ffmpeg_publishes(http, edge, False, tmp_path)
 
 
-@pytest.mark.parametrize("video", [False, True])
+@pytest.mark.parametrize("video", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_ffmpeg_publishes(http: Http, edge: Edge, video: bool, tmp_path: Path) -> None:
     """It is DTLS server, sends no candidates, and sends video whatever the answer says."""
     edge.config = Config.model_validate({"server": {"api_key": "sesame"}, "log": {"words": True}})

@@ -19,7 +19,6 @@ from offhook.web.edge.server_io import application
 from offhook.web.worker.local_worker_io import on_demand
 from offhook.web.worker.worker_child_io import ChildSettings
 from tests.web.conftest import CONFIG
-from tests.web.edge.test_processes import TwoProcesses
 from tests.web.speech_api.conftest import client_of
 from tests.web.worker.workers import Client, children_started, command, gone, until
 
@@ -139,33 +138,6 @@ async def test_keys_of_programs_do_not_open_the_rest_of_an_edge() -> None:
                 assert (await client.get(path, headers=headers)).status == status
     finally:
         await edge.close()
-
-
-async def test_every_process_of_an_edge_has_the_api(tmp_path: Path) -> None:
-    server = TwoProcesses(tmp_path)
-    try:
-        async with aiohttp.ClientSession(server.url) as http, asyncio.timeout(90):
-            while (await http.get("/readyz")).status != 200:
-                await asyncio.sleep(0.1)
-            answered: set[int] = set()
-            while answered != {1, 2}:
-                connector = aiohttp.TCPConnector(force_close=True)
-                async with (
-                    aiohttp.ClientSession(server.url, connector=connector) as once,
-                    once.post("/v1/audio/speech", json=ASKED) as answer,
-                ):
-                    assert answer.status == 200
-                    assert (await answer.read()).startswith(b"RIFF")
-                answered = {
-                    line["process"] for line in server.lines() if line.get("kind") == "speech"
-                }
-            text = await (await http.get("/metrics")).text()
-        for process in (1, 2):
-            series = f'offhook_speech_requests_total{{process="{process}",'
-            assert series in text
-    finally:
-        server.process.terminate()
-        await asyncio.to_thread(server.process.wait, 30)
 
 
 # --- workers ---

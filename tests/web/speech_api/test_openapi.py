@@ -15,7 +15,7 @@ from tests.web.speech_api.conftest import quickly_served
 
 SOCKETS = ("/ws/transcribe", "/v1/realtime", "/v1/audio/speech/ws", "/ws/speak")
 """OpenAPI has no words for them."""
-EXAMPLES = 6
+EXAMPLES = settings.default.max_examples // 15
 """Requests to each operation, of each kind."""
 
 

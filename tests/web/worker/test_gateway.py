@@ -151,6 +151,7 @@ async def test_many_first_requests_at_once_start_one_worker(started: list[int]) 
         assert len(started) == 1
 
 
+@pytest.mark.slow
 async def test_a_worker_that_nobody_needs_ends_and_comes_back(started: list[int]) -> None:
     async with gateway(tts_idle_seconds=0.5) as client:
         await client.speak(QUESTION)
@@ -162,8 +163,8 @@ async def test_a_worker_that_nobody_needs_ends_and_comes_back(started: list[int]
 
 async def test_a_worker_is_not_idle_in_the_middle_of_a_long_file(started: list[int]) -> None:
     async with gateway(asr_idle_seconds=0.3) as client:
-        file = await client.speak(TALE)
-        assert len((await client.hear(file)).split()) > 25
+        file = await client.speak(TALE[: len(TALE) // 2])
+        assert len((await client.hear(file)).split()) > 12
         assert len(started) == 2
 
 

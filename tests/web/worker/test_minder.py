@@ -85,10 +85,11 @@ async def test_a_worker_drains_before_it_ends() -> None:
         http.ws_connect("/ws/transcribe?rate=16000", compress=0) as socket,
     ):
         await told(socket, "ready")
-        assert (await minder.check())["streams"] == 1
+        await socket.send_bytes(bytes(3200))
+        while (await minder.check())["streams"] != 1:
+            await asyncio.sleep(0.02)
         stopping = asyncio.create_task(minder.stop(SOON))
         await asyncio.sleep(0.3)
-        await socket.send_bytes(bytes(3200))
         await socket.send_json({"type": "flush"})
         await told(socket, "final")
         assert not stopping.done()

@@ -121,7 +121,7 @@ def test_the_text_does_not_hang_on_the_pieces(
 
 
 def test_streams_heard_together_hear_what_each_hears_alone(runner: Runner) -> None:
-    sounds = [sound(1.0 + 2.7 * i, i) for i in range(STREAMS)]
+    sounds = [sound(1.0 + i, i) for i in range(STREAMS)]
     heard = Heard(runner)
     streams = [heard.engine.open(update_ms=80 + 60 * i) for i in range(STREAMS)]
     for at in range(0, max(map(len, sounds)), 3000):

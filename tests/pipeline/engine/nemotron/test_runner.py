@@ -146,7 +146,10 @@ def test_what_was_measured_before_calls_leaves_nothing_in_them(checkpoint: Check
     assert said(runner, pcm, lookahead, 1, prompt=9) == before
 
 
-@pytest.mark.parametrize("config", [tiny_nemotron.ENGLISH, tiny_nemotron.MULTILINGUAL])
+@pytest.mark.parametrize(
+    "config",
+    [tiny_nemotron.MULTILINGUAL, pytest.param(tiny_nemotron.ENGLISH, marks=pytest.mark.slow)],
+)
 def test_in_8_bits_most_labels_are_those_in_32_and_company_changes_nothing(
     tmp_path: Path, config: NemotronConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,7 +180,10 @@ async def test_a_crash_is_not_heard(recognizer: PocketSphinxRecognizer, phrase: 
 
 
 @in_module_loop
-@pytest.mark.parametrize("when", ["before the utterance", "in the middle of it"])
+@pytest.mark.parametrize(
+    "when",
+    [pytest.param("before the utterance", marks=pytest.mark.slow), "in the middle of it"],
+)
 async def test_a_worker_that_hangs_is_not_heard(
     recognizer: PocketSphinxRecognizer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:

@@ -123,6 +123,7 @@ async def test_the_stock_client_without_a_loop(speech_server: Served) -> None:
     assert english == text
 
 
+@pytest.mark.slow
 @on_module_loop
 async def test_deltas_come_while_the_engine_hears(speech_server: Served) -> None:
     data, began = question(11), time.monotonic()
