@@ -26,13 +26,12 @@ from types import SimpleNamespace
 
 import pylibsrtp
 
-from benchmarks.media.phone_lines import SETTLE_S, Lines, compare, echo
+from benchmarks.media.phone_lines import SETTLE_S, Lines, compare, echo, in_turn
 from offhook.bench.process import child, say
 from offhook.bench.speech.recordings import TICKS, encode, load_speech
 from offhook.media import native
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
-from offhook.media.pcm import PACKET_MS
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.rtp_leg import RtpFormat
 from offhook.media.rtp.srtp import Protector
@@ -180,17 +179,6 @@ async def serve(browsers: Sequence[int], seconds: float, woken: bool, listening:
     await port.close()
 
 
-async def _pace(browsers: Sequence[Browser]) -> None:
-    """Has the browsers send one after another, each every 20 ms."""
-    started, sent = monotonic(), 0
-    while True:
-        due = int((monotonic() - started) * 1000 / PACKET_MS * len(browsers))
-        for number in range(sent, due):
-            browsers[number % len(browsers)].tick()
-        sent = due
-        await asyncio.sleep(PACKET_MS / 1000 / len(browsers))
-
-
 async def measure(calls: int, seconds: float, woken: bool, listening: bool) -> None:
     said = encode(load_speech(30))
     browsers = [Browser(said, number) for number in range(calls)]
@@ -199,7 +187,7 @@ async def measure(calls: int, seconds: float, woken: bool, listening: bool) -> N
     async with child("benchmarks.media.browser_lines", *arguments) as server:
         for browser in browsers:
             browser.connect(server.hello["port"])
-        pace = asyncio.create_task(_pace(browsers))
+        pace = asyncio.create_task(in_turn(browsers))
         print(json.dumps(await server.line(SETTLE_S + seconds + 60)), flush=True)
         pace.cancel()
         await asyncio.gather(pace, return_exceptions=True)

@@ -1,27 +1,31 @@
 """`python -m benchmarks phone_lines`: what 20 ms of a phone call cost the server, sockets included.
 
-G.711 legs on real ports, each of which sends back what it hears. Signalling, conversation and the
+G.711 legs on real ports, each of which sends back what it hears; with `--listening` it only hears,
+as while a caller speaks, and with `--srtp` packets are under SRTP. Signalling, conversation and the
 voice detector are left out.
 
 By default the compiled path and the Python one take turns in one process, tick by tick, and only
 the CPU time of their steps is counted, so that other work on the machine does little harm. With
 `--server` the legs are a process of their own with the event loop and the packet clock, this
-process is the phones, and all that the server uses is counted: for an idle machine.
-OFFHOOK_COMPILED=0 makes that the Python path.
+process is the phones, and all that a server uses is counted: once woken by packets, once with the
+ports read before each tick. OFFHOOK_COMPILED=0 makes that the Python path, which packets wake.
 """
 
 import argparse
 import asyncio
+import base64
+import hashlib
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from offhook.bench.phones.rtp import HOST, Pace, Payloads, Sound, lines, offer
+from offhook.bench.phones.rtp import HOST, Payloads, Sound, lines, offer
 from offhook.bench.process import child, say
 from offhook.media import native
 from offhook.media.clock_io import PacketClock
@@ -33,11 +37,15 @@ from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import MediaSettings
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
+from offhook.telephony.sip.media.sdes import SUITES
+from offhook.telephony.sip.media.srtp import SdesSrtp
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import freeze_loaded_objects, run
 
 RTP_PORTS = (16_384, 32_767)
+SUITE = "AES_CM_128_HMAC_SHA1_80"
+"""What most phones have."""
 SETTLE_S = 3.0
 STEPS = ("read", "hear", "say")
 """From the socket to the jitter buffer; from there to 320 samples; echo, playout, encoder and the
@@ -63,13 +71,46 @@ def echo(leg: Leg) -> None:
     leg.listen(back)
 
 
-async def _leg(name: str, ports: RtpPorts, remote: int) -> SipLeg:
-    leg = SipLeg(name, MediaSettings(), ports, HOST, OpusSettings())
+@dataclass(frozen=True)
+class Kind:
+    """Of call."""
+
+    listening: bool = False
+    srtp: bool = False
+
+
+def _keys(port: int) -> SdesSrtp:
+    """Of the phone at this port, the same in both processes."""
+    key = hashlib.shake_256(b"phone %d" % port).digest(SUITES[SUITE])
+    return SdesSrtp(SUITE, key, key)
+
+
+def _offer(port: int, kind: Kind) -> str:
+    if not kind.srtp:
+        return offer(port)
+    inline = base64.b64encode(_keys(port)._local_key).decode()
+    return offer(port).replace("RTP/AVP", "RTP/SAVP") + f"a=crypto:1 {SUITE} inline:{inline}\r\n"
+
+
+async def _leg(name: str, ports: RtpPorts, remote: int, kind: Kind) -> SipLeg:
+    leg = SipLeg(name, MediaSettings(srtp="optional"), ports, HOST, OpusSettings())
     await leg.bind()
-    leg.answer(offer(remote))
+    leg.answer(_offer(remote, kind))
     leg.connect()
-    echo(leg)
+    if not kind.listening:
+        echo(leg)
     return leg
+
+
+class Phone(Sound):
+    """Sends packets of speech, and throws away what comes."""
+
+    def __init__(self, said: Payloads, chance: Random, kind: Kind) -> None:
+        super().__init__(said, chance)
+        self._keys = _keys(self.port) if kind.srtp else None
+
+    def send(self, packet: bytes) -> bool:
+        return super().send(packet if self._keys is None else self._keys.protect(packet))
 
 
 def _port(leg: SipLeg) -> int:
@@ -99,12 +140,12 @@ class Lines:
         self.ticks = 0
         self.legs: list[RtpLeg] = []
         self.callers: list[Caller] = []
-        self._readers: dict[int, Callable[[], None]] = {}
+        self._readers: dict[object, Callable[[], None]] = {}
 
     async def open(self, calls: int) -> None:
         loop: Any = asyncio.get_running_loop()
-        loop.add_reader = lambda sock, read: self._readers.update({sock.fileno(): read})
-        loop.remove_reader = lambda sock: self._readers.pop(sock.fileno(), None)
+        loop.add_reader = lambda sock, read: self._readers.update({sock: read})
+        loop.remove_reader = lambda sock: self._readers.pop(sock, None)
         with _path(self.compiled):
             for number in range(calls):
                 await self._add(number)
@@ -147,14 +188,23 @@ class Lines:
 
 
 class PhoneLines(Lines):
-    def __init__(self, compiled: bool, ports: RtpPorts, said: list[Payloads]) -> None:
+    def __init__(self, compiled: bool, said: list[Payloads], kind: Kind) -> None:
         super().__init__(compiled)
-        self._ports, self._said, self._chance = ports, said, Random(1)
+        self._ports = RtpPorts(HOST, *RTP_PORTS)
+        self._said, self._kind, self._chance = said, kind, Random(1)
+
+    async def open(self, calls: int) -> None:
+        self._ports.reader.follow(True)
+        await super().open(calls)
+        self._readers[self._ports.reader] = self._ports.reader.read
 
     async def _add(self, number: int) -> None:
-        phone = Sound(self._said[number % len(self._said)], self._chance)
-        leg = await _leg(str(number), self._ports, phone.port)
+        phone = Phone(self._said[number % len(self._said)], self._chance, self._kind)
+        leg = await _leg(str(number), self._ports, phone.port, self._kind)
         phone.connect((HOST, _port(leg)))
+        sockets = leg._transport.sockets
+        assert sockets is not None
+        del self._readers[sockets._rtcp]  # where nothing comes, and nobody would look
         self.legs.append(leg)
         self.callers.append(phone)
 
@@ -176,18 +226,20 @@ async def compare(make: Callable[[bool], Lines], calls: int, seconds: float) -> 
         await each.close()
 
 
-async def _compare(calls: int, seconds: float) -> None:
-    said, ports = await lines(0.5), RtpPorts(HOST, *RTP_PORTS)
-    await compare(lambda compiled: PhoneLines(compiled, ports, said), calls, seconds)
+async def _compare(calls: int, seconds: float, kind: Kind) -> None:
+    said = await lines(0.5)
+    await compare(lambda compiled: PhoneLines(compiled, said, kind), calls, seconds)
 
 
 # --- a server in a process of its own ---
 
 
-async def serve(remote_ports: Sequence[int], seconds: float) -> None:
+async def serve(remote_ports: Sequence[int], seconds: float, woken: bool, kind: Kind) -> None:
     """Says its ports, and later what the legs cost in µs per 20 ms of one leg."""
     ports, clock = RtpPorts(HOST, *RTP_PORTS), PacketClock()
-    legs = [await _leg(str(number), ports, port) for number, port in enumerate(remote_ports)]
+    if not woken:
+        clock.add_source(ports.reader)
+    legs = [await _leg(str(number), ports, port, kind) for number, port in enumerate(remote_ports)]
     for leg in legs:
         clock.add(leg)
     freeze_loaded_objects()
@@ -201,6 +253,7 @@ async def serve(remote_ports: Sequence[int], seconds: float) -> None:
     say(
         {
             "path": native.description(),
+            "read": "as packets come" if woken or not native.used else "before ticks",
             "user_us": round((after.user - before.user) * 1e6 / ticks, 1),
             "kernel_us": round((after.system - before.system) * 1e6 / ticks, 1),
             "received": round((sum(s.packets_received for s in statistics) - received) / ticks, 3),
@@ -213,18 +266,30 @@ async def serve(remote_ports: Sequence[int], seconds: float) -> None:
     await asyncio.gather(*(leg.hang_up("done") for leg in legs))
 
 
-async def measure(calls: int, seconds: float) -> dict[str, object]:
+async def in_turn(callers: Sequence[Caller]) -> None:
+    """Has callers send one after another, each every 20 ms."""
+    started, sent = time.monotonic(), 0
+    while True:
+        due = int((time.monotonic() - started) * 1000 / PACKET_MS * len(callers))
+        for number in range(sent, due):
+            callers[number % len(callers)].tick()
+        sent = due
+        await asyncio.sleep(PACKET_MS / 1000 / len(callers))
+
+
+async def measure(calls: int, seconds: float, woken: bool, kind: Kind) -> dict[str, object]:
     chance, said = Random(1), await lines(0.5)
-    sounds = [Sound(said[i % len(said)], chance) for i in range(calls)]
+    sounds = [Phone(said[i % len(said)], chance, kind) for i in range(calls)]
     remote = ",".join(str(sound.port) for sound in sounds)
-    arguments = ("--serve", remote, "--seconds", str(seconds))
-    pace = Pace()
+    arguments = ["--serve", remote, "--seconds", str(seconds)]
+    arguments += ["--woken"] * woken + ["--listening"] * kind.listening + ["--srtp"] * kind.srtp
     async with child("benchmarks.media.phone_lines", *arguments) as server:
         for sound, port in zip(sounds, server.hello["ports"], strict=True):
             sound.connect((HOST, port))
-            pace.add(sound)
+        pace = asyncio.create_task(in_turn(sounds))
         found = await server.line(SETTLE_S + seconds + 60)
-        pace.stop()
+        pace.cancel()
+        await asyncio.gather(pace, return_exceptions=True)
     for sound in sounds:
         sound.close()
     us = found["user_us"] + found["kernel_us"]
@@ -240,16 +305,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--calls", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--server", action="store_true", help="in a process of its own")
+    parser.add_argument("--listening", action="store_true", help="say nothing")
+    parser.add_argument("--srtp", action="store_true", help="with keys from SDP")
+    parser.add_argument("--server", action="store_true", help="in processes of their own")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--woken", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_args(arguments)
     set_up(Log(level="WARNING"))
+    kind = Kind(a.listening, a.srtp)
     if a.serve:
-        run(serve([int(port) for port in a.serve.split(",")], a.seconds))
+        run(serve([int(port) for port in a.serve.split(",")], a.seconds, a.woken, kind))
     elif a.server:
-        print(json.dumps(run(measure(a.calls, a.seconds))))
+        for woken in (True, False)[not native.used :]:
+            print(json.dumps(run(measure(a.calls, a.seconds, woken, kind))), flush=True)
     else:
-        asyncio.run(_compare(a.calls, a.seconds))
+        asyncio.run(_compare(a.calls, a.seconds, kind))
     return 0
 
 

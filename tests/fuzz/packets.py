@@ -1,9 +1,10 @@
 """Garbage into the compiled path of packets: `python -m tests.fuzz.packets --packets 100000`.
 
-A third of the calls are in G.711, a third in Opus, a third in Opus under SRTP through a port that
-calls share. Every call begins with packets in order, so that the compiled path is taken, and goes
-on with those of every kind: spoiled headers and payloads of any size, numbers and times far away,
-key presses and noise, other streams; on the port also what is not authentic, or no RTP at all.
+Calls take turns: in G.711, in Opus, in Opus under SRTP through a port that calls share, in G.711
+through a phone's port, plain and under SRTP. Every call begins with packets in order, so that the
+compiled path is taken, and goes on with those of every kind: spoiled headers and payloads of any
+size, numbers and times far away, key presses and noise, other streams; on ports also what is not
+authentic, or no RTP at all; to phones' ports also from elsewhere, and under new keys.
 Nothing may be raised. Under sanitizers: see `sanitized`.
 """
 
@@ -12,9 +13,10 @@ import asyncio
 import random
 import socket
 import struct
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,7 @@ from unittest import mock
 import numpy as np
 import pylibsrtp
 
+from offhook.bench.phones.rtp import offer
 from offhook.media import native
 from offhook.media.codecs.g711 import PcmaDecoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
@@ -33,8 +36,15 @@ from offhook.signaling.ice import port_io
 from offhook.signaling.ice.demultiplexer import Demultiplexer
 from offhook.signaling.ice.port_io import UdpSocket
 from offhook.signaling.peer_io import PeerLeg
+from offhook.telephony.sip.media import leg_io, rtp_ports_io, rtp_reader_io
+from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.media.media_plan import MediaSettings
+from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
+from offhook.telephony.sip.media.sdes import SUITES
+from offhook.telephony.sip.media.srtp import SdesSrtp, SrtpError
 
 HOST = "127.0.0.1"
+KINDS = ("pcmu", "opus", "webrtc", "phone", "srtp phone")
 CALL_PACKETS = 2_000
 TYPES = (0, 0, 111, 8, 13, 101, 77)
 HEADER = struct.Struct("!BBHII")
@@ -58,6 +68,8 @@ OPUS = RtpFormat(
     events_out=(101, 48_000),
 )
 OPUS_TICKS = 960
+Send = Callable[[bytes, float], None]
+"""Has a packet arrive at this time."""
 
 
 @cache
@@ -163,7 +175,7 @@ class Wire:
         return self._now
 
     @contextmanager
-    def call(self, line: Line, chance: random.Random) -> Iterator[Callable[[bytes, float], None]]:
+    def call(self, line: Line, chance: random.Random) -> Iterator[Send]:
         """Connects the line; yields what sends a packet to it."""
         agent = SimpleNamespace(inbound=None, data_received=lambda data, component: None)
         peer: Any = SimpleNamespace(
@@ -201,6 +213,66 @@ class Wire:
         self._udp.close()
 
 
+class Phones:
+    """Ports of phones, and the clock of both ends."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._ports = RtpPorts(HOST, 28_100, 28_198, drain_seconds=0)
+        self._own, self._other = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in "12")
+        for one in (self._own, self._other):
+            one.bind((HOST, 0))
+
+    def monotonic(self) -> float:
+        return self._now
+
+    @asynccontextmanager
+    async def call(
+        self, secure: bool, now: float, chance: random.Random
+    ) -> AsyncIterator[tuple[SipLeg, Send]]:
+        """A leg, and what sends a packet to it."""
+        self._now = now
+        leg = SipLeg("fuzz", MediaSettings(srtp="optional"), self._ports, HOST)
+        await leg.bind()
+        sockets = leg._transport.sockets
+        assert sockets is not None
+        here, before = (HOST, sockets.port), b""
+        read = rtp_ports_io._reader(sockets._rtp, leg._transport._rtp_received)
+        keys = self._answered(leg, secure, chance)
+
+        def send(packet: bytes, now: float) -> None:
+            nonlocal before, keys
+            self._now = now
+            if secure and chance.random() < 0.002:
+                keys = self._answered(leg, secure, chance)
+            try:
+                data = packet if keys is None else keys.protect(packet)
+            except SrtpError:
+                data = packet
+            sender = self._other if chance.random() < 0.02 else self._own
+            sender.sendto(_spoiled(data, before, chance), here)
+            before = data
+            self._ports.reader._drain() if sockets._compiled else read()
+
+        yield leg, send
+        leg._transport.close()
+
+    def _answered(self, leg: SipLeg, secure: bool, chance: random.Random) -> SdesSrtp | None:
+        """The keys of an offer that the leg has answered."""
+        sdp, keys = offer(self._own.getsockname()[1]), None
+        if secure:
+            suite = chance.choice(sorted(SUITES))
+            master = chance.randbytes(SUITES[suite])
+            keys = SdesSrtp(suite, master, master)
+            sdp += f"a=crypto:1 {suite} inline:{b64encode(master).decode()}\r\n"
+        leg.answer(sdp)
+        return keys
+
+    def close(self) -> None:
+        self._own.close()
+        self._other.close()
+
+
 def _session(key: bytes, inbound: bool) -> pylibsrtp.Session:
     policy = pylibsrtp.Policy
     direction = policy.SSRC_ANY_INBOUND if inbound else policy.SSRC_ANY_OUTBOUND
@@ -224,31 +296,49 @@ def _spoiled(data: bytes, before: bytes, chance: random.Random) -> bytes:
 
 
 @contextmanager
-def _plainly(line: Line) -> Iterator[Callable[[bytes, float], None]]:
-    yield line.receive_rtp
+def _opened(
+    kind: str, now: float, wire: Wire, chance: random.Random
+) -> Iterator[tuple[RtpLeg, Send]]:
+    """A leg that is not a phone's."""
+    line = Line("fuzz")
+    line._open(G711 if kind == "pcmu" else OPUS, chance.getrandbits(32), now)
+    if kind == "webrtc":
+        with wire.call(line, chance) as send:
+            yield line, send
+    else:
+        yield line, line.receive_rtp
 
 
-def call(packets: int, chance: random.Random, wire: Wire) -> Counter[str]:
-    kind = chance.choice(("pcmu", "opus", "webrtc"))
-    line, now, format = Line("fuzz"), chance.uniform(0, 1e6), G711 if kind == "pcmu" else OPUS
-    line._open(format, chance.getrandbits(32), now)
-    with wire.call(line, chance) if kind == "webrtc" else _plainly(line) as receive:
-        _talk(line, receive, packets, now, chance)
-    stats = line._receiver.stats
+async def call(
+    kind: str, packets: int, chance: random.Random, wire: Wire, phones: Phones
+) -> Counter[str]:
+    now = chance.uniform(0, 1e6)
+    if "phone" in kind:
+        async with phones.call(kind == "srtp phone", now, chance) as (leg, send):
+            _talk(leg, send, packets, now, chance)
+            return _became(kind, leg)
+    with _opened(kind, now, wire, chance) as (line, send):
+        _talk(line, send, packets, now, chance)
+        return _became(kind, line)
+
+
+def _became(kind: str, leg: RtpLeg) -> Counter[str]:
+    stats = leg._receiver.stats
     return Counter(
         {
             f"{kind} played": stats.played_packets,
             "late": stats.late,
             "no audio": stats.malformed,
-            "malformed": line.malformed_packets,
-            "not authentic": line.srtp_failures,
+            "malformed": leg.malformed_packets,
+            "refused": leg.refused_packets,
+            "not authentic": leg.srtp_failures,
         }
     )
 
 
 def _talk(
-    line: Line,
-    receive: Callable[[bytes, float], None],
+    line: RtpLeg,
+    receive: Send,
     packets: int,
     now: float,
     chance: random.Random,
@@ -274,16 +364,18 @@ def run(packets: int, seed: int) -> Counter[str]:
 
 
 async def _run(packets: int, seed: int) -> Counter[str]:
-    chance, found, wire = random.Random(seed), Counter[str](), Wire()
-    with (
-        mock.patch.object(port_io, "monotonic", wire.monotonic),
-        mock.patch.object(peer_io, "monotonic", wire.monotonic),
-    ):
-        for done in range(0, packets, CALL_PACKETS):
+    chance, found, wire, phones = random.Random(seed), Counter[str](), Wire(), Phones()
+    with ExitStack() as patches:
+        for module in (port_io, peer_io):
+            patches.enter_context(mock.patch.object(module, "monotonic", wire.monotonic))
+        for module in (leg_io, rtp_ports_io, rtp_reader_io):
+            patches.enter_context(mock.patch.object(module, "monotonic", phones.monotonic))
+        for number, done in enumerate(range(0, packets, CALL_PACKETS)):
             count = min(CALL_PACKETS, packets - done)
-            found += call(count, chance, wire)
+            found += await call(KINDS[number % len(KINDS)], count, chance, wire, phones)
             found["packets"] += count
     wire.close()
+    phones.close()
     return found
 
 

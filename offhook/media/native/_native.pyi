@@ -71,6 +71,7 @@ class Port:
         fd: int,
         receive: Callable[[bytes, tuple[str, int], float], None],
         leg: object,
+        transport: object,
         latch: object,
     ) -> None: ...
 

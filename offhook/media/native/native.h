@@ -248,6 +248,14 @@ PyObject *end_reading(const Reading *reading, long count);
 /* port.c */
 #define READY_PORTS 64
 
+/* RtpLeg.receive_rtp; `receiver` is the leg's. 0, or -1 with an exception set. */
+int leg_receive_rtp(PyObject *leg, PyObject *receiver, const uint8_t *data, Py_ssize_t size,
+                    PyObject *now);
+/* Whether a packet of RTP and RTCP on one port is RTCP (RFC 5761 section 4). */
+static inline bool is_rtcp(const uint8_t *data) {
+    return 192 <= data[1] && data[1] <= 223;
+}
+
 /* srtp.c */
 #define SRTP_BYTES 1500 /* pylibsrtp takes no longer packets */
 

@@ -1,5 +1,5 @@
 /* The readers of SIP calls' RTP ports: rtp_ports_io.py's, and of rtp_transport_io.py and latch.py
-   what concerns the next packet from the source latched, in plain RTP. */
+   what concerns RTP from the source latched, plain or under the keys in use. */
 
 #include "native.h"
 
@@ -9,46 +9,93 @@ PyTypeObject *port_type;
 
 /* --- one port --- */
 
+#define RTP_HEADER_BYTES 12
+#define SSRC 8 /* where it is in a packet, of 4 bytes */
+
 typedef struct {
     PyObject_HEAD
-    PyObject *receive, *leg, *latch;
+    PyObject *receive, *leg, *transport, *latch;
     PyObject *receiver; /* of the leg, once it is opened; else NULL */
     PyObject *locked;   /* latch._locked when `source` was that; else NULL */
     struct sockaddr_in6 source; /* or an IPv4 address */
+    PyObject *keys; /* transport._srtp when it had authenticated `ssrc`; else NULL */
+    Srtp *srtp;     /* what receives under these keys; else NULL */
+    uint8_t ssrc[4];
 } Port;
 
-/* What latch and leg keep of a packet accepted. */
+/* What the latch keeps of a packet accepted. */
 static int note(Port *port, PyObject *data, PyObject *at) {
-    PyObject *candidates = NULL;
-    int failed = -1;
-    if (PyObject_SetAttrString(port->latch, "_last", data) == 0 &&
-        PyObject_SetAttrString(port->latch, "_received_at", at) == 0 &&
-        PyObject_SetAttrString(port->leg, "last_packet_at", at) == 0 &&
-        (candidates = PyObject_GetAttrString(port->latch, "_candidates")) != NULL) {
-        failed = 0;
-        if (PyObject_IsTrue(candidates) > 0)
-            PyDict_Clear(candidates);
-    }
-    Py_XDECREF(candidates);
-    return failed;
+    if (PyObject_SetAttrString(port->latch, "_last", data) < 0 ||
+        PyObject_SetAttrString(port->latch, "_received_at", at) < 0)
+        return -1;
+    PyObject *candidates = PyObject_GetAttrString(port->latch, "_candidates");
+    if (candidates == NULL)
+        return -1;
+    if (PyObject_IsTrue(candidates) > 0)
+        PyDict_Clear(candidates);
+    Py_DECREF(candidates);
+    return 0;
+}
+
+/* Undoes SRTP where the packet lies. False if Python must, also to say what is wrong with it:
+   libsrtp keeps nothing of a packet that is not authentic. */
+static bool unprotect(Port *port, Datagram *datagram) {
+    if (port->srtp == NULL || !attribute_is(port->transport, "_srtp", port->keys) ||
+        datagram->size < RTP_HEADER_BYTES || datagram->size > SRTP_BYTES ||
+        memcmp(datagram->data + SSRC, port->ssrc, sizeof port->ssrc) != 0)
+        return false;
+    int length = (int)datagram->size;
+    if (port->srtp->unprotect_rtp(port->srtp->srtp, datagram->data, &length) != 0)
+        return false;
+    datagram->size = length;
+    return true;
 }
 
 /* 1: done; 0: Python must look at it; -1 with an exception set. */
-static int take(Port *port, const Datagram *datagram, PyObject *data) {
+static int take(Port *port, Datagram *datagram, PyObject *data) {
     if (port->locked == NULL || !same_source(datagram->source, &port->source) ||
-        !attribute_is(port->latch, "_locked", port->locked) ||
-        !attribute_is(port->latch, "_secure", Py_False) ||
-        !attribute_is(port->leg, "receiving", Py_True))
+        !attribute_is(port->latch, "_locked", port->locked) || datagram->size < 2 ||
+        datagram->data[0] >> 6 != 2 || is_rtcp(datagram->data))
         return PyErr_Occurred() ? -1 : 0;
-    int accepted = receiver_accept(port->receiver, datagram->data, datagram->size,
-                                   PyFloat_AsDouble(datagram->arrived));
-    if (accepted == 1 && note(port, data, datagram->arrived) < 0)
+    if (!attribute_is(port->latch, "_secure", Py_False) && !unprotect(port, datagram))
+        return PyErr_Occurred() ? -1 : 0;
+    if (note(port, data, datagram->arrived) < 0 ||
+        leg_receive_rtp(port->leg, port->receiver, datagram->data, datagram->size,
+                        datagram->arrived) < 0)
         return -1;
-    return accepted;
+    return 1;
+}
+
+/* Notes whether further packets like this one, which Python has received, may be unprotected
+   without it: the SSRC has been authenticated under the keys in use. */
+static int trust_keys(Port *port, const char *packet, Py_ssize_t size) {
+    replace(&port->keys, NULL);
+    replace((PyObject **)&port->srtp, NULL);
+    PyObject *keys = PyObject_GetAttrString(port->transport, "_srtp");
+    if (keys == NULL || keys == Py_None || size < RTP_HEADER_BYTES) {
+        Py_XDECREF(keys);
+        return keys == NULL ? -1 : 0;
+    }
+    PyObject *ssrc = PyBytes_FromStringAndSize(packet + SSRC, sizeof port->ssrc);
+    PyObject *srtp = PyObject_GetAttrString(keys, "compiled");
+    PyObject *sources = PyObject_GetAttrString(keys, "_sources");
+    int known = ssrc == NULL || srtp == NULL || sources == NULL ? -1
+                                                                : PySet_Contains(sources, ssrc);
+    if (known == 1 && Py_TYPE(srtp) == srtp_type && ((Srtp *)srtp)->session != NULL) {
+        memcpy(port->ssrc, packet + SSRC, sizeof port->ssrc);
+        replace(&port->keys, Py_NewRef(keys));
+        replace((PyObject **)&port->srtp, Py_NewRef(srtp));
+    }
+    Py_DECREF(keys);
+    Py_XDECREF(ssrc);
+    Py_XDECREF(srtp);
+    Py_XDECREF(sources);
+    return known < 0 ? -1 : 0;
 }
 
 /* Notes whether further packets from this source may be taken without Python. */
-static int trust(Port *port, const struct sockaddr_in6 *source, PyObject *as_python) {
+static int trust(Port *port, const struct sockaddr_in6 *source, PyObject *as_python,
+                 PyObject *data) {
     PyObject *locked = PyObject_GetAttrString(port->latch, "_locked");
     if (locked == NULL)
         return -1;
@@ -58,11 +105,11 @@ static int trust(Port *port, const struct sockaddr_in6 *source, PyObject *as_pyt
         if (receiver == NULL || !PyObject_TypeCheck(receiver, receiver_type)) {
             PyErr_Clear(); /* the leg is not opened yet */
             Py_XDECREF(receiver);
-            receiver = NULL;
         } else {
             port->source = *source;
             replace(&port->receiver, receiver);
             replace(&port->locked, Py_NewRef(locked));
+            same = trust_keys(port, PyBytes_AsString(data), PyBytes_Size(data));
         }
     }
     Py_DECREF(locked);
@@ -79,7 +126,7 @@ static int deliver(PyObject *to, Datagram *datagram) {
         PyObject *from = address_of(datagram->source, datagram->source_length), *done = NULL;
         if (from != NULL)
             done = PyObject_CallFunctionObjArgs(port->receive, data, from, datagram->arrived, NULL);
-        taken = done == NULL ? -1 : trust(port, datagram->source, from);
+        taken = done == NULL ? -1 : trust(port, datagram->source, from, data);
         Py_XDECREF(done);
         Py_XDECREF(from);
     }
@@ -89,14 +136,16 @@ static int deliver(PyObject *to, Datagram *datagram) {
 
 static int port_init(PyObject *self, PyObject *args, PyObject *keywords) {
     Port *port = (Port *)self;
-    PyObject *receive, *leg, *latch;
+    PyObject *receive, *leg, *transport, *latch;
     int fd;
-    static char *names[] = {"fd", "receive", "leg", "latch", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iOOO", names, &fd, &receive, &leg, &latch))
+    static char *names[] = {"fd", "receive", "leg", "transport", "latch", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iOOOO", names, &fd, &receive, &leg,
+                                     &transport, &latch))
         return -1;
     request_times(fd);
     replace(&port->receive, Py_NewRef(receive));
     replace(&port->leg, Py_NewRef(leg));
+    replace(&port->transport, Py_NewRef(transport));
     replace(&port->latch, Py_NewRef(latch));
     return 0;
 }
@@ -109,6 +158,9 @@ static int port_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(port->latch);
     Py_VISIT(port->receiver);
     Py_VISIT(port->locked);
+    Py_VISIT(port->transport);
+    Py_VISIT(port->keys);
+    Py_VISIT((PyObject *)port->srtp);
     return 0;
 }
 
@@ -119,6 +171,9 @@ static int port_clear(PyObject *self) {
     Py_CLEAR(port->latch);
     Py_CLEAR(port->receiver);
     Py_CLEAR(port->locked);
+    Py_CLEAR(port->transport);
+    Py_CLEAR(port->keys);
+    Py_CLEAR(port->srtp);
     return 0;
 }
 

@@ -17,10 +17,6 @@ static bool is_media(const uint8_t *data, Py_ssize_t size) {
     return size > 1 && 127 < data[0] && data[0] < 192;
 }
 
-static bool is_rtcp(const uint8_t *data) {
-    return 192 <= data[1] && data[1] <= 223;
-}
-
 static int count_failure(PyObject *leg) {
     PyObject *before = PyObject_GetAttrString(leg, "srtp_failures");
     PyObject *one = PyLong_FromLong(1), *after = NULL;
@@ -34,7 +30,8 @@ static int count_failure(PyObject *leg) {
 }
 
 /* Has Python receive what is unprotected. */
-static int call(PyObject *leg, const char *method, const uint8_t *data, int size, PyObject *now) {
+static int call(PyObject *leg, const char *method, const uint8_t *data, Py_ssize_t size,
+                PyObject *now) {
     PyObject *packet = PyBytes_FromStringAndSize((const char *)data, size);
     PyObject *done = packet == NULL ? NULL : PyObject_CallMethod(leg, method, "OO", packet, now);
     Py_XDECREF(packet);
@@ -42,17 +39,21 @@ static int call(PyObject *leg, const char *method, const uint8_t *data, int size
     return done == NULL ? -1 : 0;
 }
 
-static int receive_rtp(PyObject *leg, const uint8_t *data, int size, PyObject *now) {
-    if (attribute_is(leg, "receiving", Py_True)) {
-        PyObject *receiver = PyObject_GetAttrString(leg, "_receiver");
-        int accepted = 0;
-        if (receiver != NULL && PyObject_TypeCheck(receiver, receiver_type))
-            accepted = receiver_accept(receiver, data, size, PyFloat_AsDouble(now));
-        Py_XDECREF(receiver);
-        if (accepted == 1)
-            return PyObject_SetAttrString(leg, "last_packet_at", now);
-    }
+int leg_receive_rtp(PyObject *leg, PyObject *receiver, const uint8_t *data, Py_ssize_t size,
+                    PyObject *now) {
+    int accepted = 0;
+    if (PyObject_TypeCheck(receiver, receiver_type) && attribute_is(leg, "receiving", Py_True))
+        accepted = receiver_accept(receiver, data, size, PyFloat_AsDouble(now));
+    if (accepted == 1)
+        return PyObject_SetAttrString(leg, "last_packet_at", now);
     return PyErr_Occurred() ? -1 : call(leg, "receive_rtp", data, size, now);
+}
+
+static int receive_rtp(PyObject *leg, const uint8_t *data, int size, PyObject *now) {
+    PyObject *receiver = PyObject_GetAttrString(leg, "_receiver");
+    int failed = receiver == NULL ? -1 : leg_receive_rtp(leg, receiver, data, size, now);
+    Py_XDECREF(receiver);
+    return failed;
 }
 
 /* 1: done; 0: Python must look at it; -1 with an exception set. */

@@ -64,14 +64,17 @@ class RtpSockets:
         for sock, receiver in zip(sockets, receivers, strict=True):
             loop.add_reader(sock, _reader(sock, receiver))
 
-    def read_compiled(self, receive: Receiver, leg: RtpLeg, latch: Latch) -> None:
-        """Read RTP on the compiled path, if there is one: it gives the leg the next packet of the
-        stream that the latch is locked to, and calls `receive` with others. Not of a leg that has
-        a `receive_rtp` of its own."""
+    def read_compiled(
+        self, receive: Receiver, leg: RtpLeg, transport: object, latch: Latch
+    ) -> None:
+        """Read RTP on the compiled path, if there is one: it gives the leg what comes from the
+        source that the latch is locked to, in plain RTP or under the transport's keys, and calls
+        `receive` with the rest. Not of a leg that has a `receive_rtp` of its own."""
         if native.used and type(leg).receive_rtp is RtpLeg.receive_rtp:
             asyncio.get_running_loop().remove_reader(self._rtp)
             self._compiled = True
-            self._reader.add(self._rtp, native.Port(self._rtp.fileno(), receive, leg, latch))
+            port = native.Port(self._rtp.fileno(), receive, leg, transport, latch)
+            self._reader.add(self._rtp, port)
 
     @property
     def rtcp_port(self) -> int:

@@ -53,7 +53,7 @@ class RtpTransport:
     async def bind(self, ports: RtpPorts) -> RtpSockets:
         """Open a pair of ports. Raises NoPorts."""
         self.sockets = await ports.open_pair(self._rtp_received, self._rtcp_received)
-        self.sockets.read_compiled(self._rtp_received, self._leg, self._latch)
+        self.sockets.read_compiled(self._rtp_received, self._leg, self, self._latch)
         return self.sockets
 
     @property

@@ -2,6 +2,7 @@
 
 from pylibsrtp import Error, Policy, Session
 
+from offhook.media.rtp.srtp import Protector, compiled
 from offhook.telephony.sip.media.sdes import SUITES
 
 MAX_SSRCS = 64
@@ -35,8 +36,10 @@ class SdesSrtp:
         """The keys are master key and salt, as in `a=crypto`. Raises SrtpError."""
         self.suite = suite
         self._local_key, self._remote_key = local_key, remote_key
-        self._out = _session(suite, local_key, Policy.SSRC_ANY_OUTBOUND)
+        self._out = Protector(_session(suite, local_key, Policy.SSRC_ANY_OUTBOUND))
         self._in = _session(suite, remote_key, Policy.SSRC_ANY_INBOUND)
+        self.compiled = compiled(self._in)
+        """Undoes on the compiled path what `unprotect` does, for the SSRCs in `_sources`."""
         self._sources: set[bytes] = set()
 
     def renewed(self, suite: str, local_key: bytes, remote_key: bytes) -> "SdesSrtp":
@@ -48,6 +51,7 @@ class SdesSrtp:
             renewed._out = self._out
         if suite == self.suite and remote_key == self._remote_key:
             renewed._in, renewed._sources = self._in, self._sources
+            renewed.compiled = self.compiled
         return renewed
 
     def protect(self, packet: bytes) -> bytes:

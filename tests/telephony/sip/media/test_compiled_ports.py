@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from offhook.bench.phones.rtp import offer
 from offhook.media.clock_io import DRAIN_DATAGRAMS
+from offhook.media.rtp.receiver import AudioReceiver
+from offhook.media.rtp.rtp import RtpPacket
 from offhook.telephony.sip.media import leg_io, rtp_ports_io, rtp_reader_io, rtp_transport_io
 from offhook.telephony.sip.media.latch import Latch
 from offhook.telephony.sip.media.leg_io import SipLeg
@@ -278,9 +280,9 @@ def act(lines: Lines, number: int, what: str, detail: Any) -> None:
             phone.number = (phone.number + detail) & 0xFFFF
             phone.timestamp = (phone.timestamp + 160 * detail) & 0xFFFF_FFFF
         case "spoil":
-            data = bytearray(phone.sound(1))
-            data[detail % len(data)] ^= 1 + detail % 255
-            lines.send(number, bytes(data))
+            spoiled = bytearray(phone.sound(1))
+            spoiled[detail % len(spoiled)] ^= 1 + detail % 255
+            lines.send(number, bytes(spoiled))
         case "replay":
             lines.send(number, phone.seen[-min(detail, len(phone.seen))])
         case "swap":
@@ -334,6 +336,9 @@ def act(lines: Lines, number: int, what: str, detail: Any) -> None:
 @example([("rtp", 0, b""), ("raw", 0, b""), ("raw", 1, b"\x80"), ("long", 1, 1501)])
 @example([("sound", 1, 9), ("replay", 1, 2), ("wrong key", 1, 2), ("sound", 1, 2)])
 @example([("sound", 2, 9), ("key", 2, 20), ("sound", 2, 9), ("wait", 0, 3), ("sound", 2, 5)])
+@example([("sound", 1, 5), ("ssrc", 1, 3), ("sound", 1, 5), ("ssrc", 1, 8), ("sound", 1, 5)])
+@example([("sound", 2, 9), ("type", 2, EVENT), ("rtcp", 2, BYE), ("hold", 2, "inactive")])
+@example([("sound", 1, 5), ("suite", 1, ""), ("sound", 1, 5), ("suite", 1, KEYS[2])])
 @example([("sound", 0, 9), ("moves", 0, 9), ("sound", 0, 9), ("type", 0, EVENT)])
 def test_whatever_arrives(script: list[Any]) -> None:
     asyncio.run(play(script))
@@ -344,7 +349,8 @@ def on_the_event_loop() -> Iterator[tuple[Edge, list[Phone]]]:
     """A compiled edge whose ports the event loop or a clock reads."""
     edge, callers = Edge(), [Phone(number) for number in range(len(KEYS))]
     try:
-        yield edge, callers
+        with path(True):
+            yield edge, callers
     finally:
         for leg in edge.legs:
             leg._transport.close()
@@ -353,12 +359,11 @@ def on_the_event_loop() -> Iterator[tuple[Edge, list[Phone]]]:
 
 
 async def connect(edge: Edge, callers: list[Phone]) -> None:
-    with path(True):
-        for number, phone in enumerate(callers):
-            leg = Leg(number, edge.ports)
-            await leg.bind()
-            leg.answer(phone.sdp())
-            edge.legs.append(leg)
+    for number, phone in enumerate(callers):
+        leg = Leg(number, edge.ports)
+        await leg.bind()
+        leg.answer(phone.sdp())
+        edge.legs.append(leg)
 
 
 async def test_the_event_loop_reads_while_no_clock_does(nothing_left: None) -> None:
@@ -386,39 +391,87 @@ async def test_the_event_loop_reads_while_no_clock_does(nothing_left: None) -> N
         await until(lambda: edge.legs[2]._receiver.stats.received == 1)
 
 
-async def test_what_waited_for_a_tick_has_arrived_when_it_did(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_waited_for_a_tick_has_arrived_when_it_did() -> None:
     arrived: list[float] = []
-    received = RtpTransport._receive_rtp
-
-    def noted(self: RtpTransport, data: bytes, source: tuple[str, int], now: float) -> None:
-        arrived.append(now)
-        received(self, data, source, now)
-
-    monkeypatch.setattr(RtpTransport, "_receive_rtp", noted)
     with on_the_event_loop() as (edge, callers):
         edge.ports.reader.follow(True)
         await connect(edge, callers)
+        leg = edge.legs[1]
+        receive_rtp = leg.receive_rtp
+
+        def noted(data: bytes, now: float) -> None:
+            arrived.append(now)
+            receive_rtp(data, now)
+
+        leg.receive_rtp = noted  # type: ignore[method-assign]
         for i in range(4):
-            callers[0].socket.sendto(callers[0].sound(i), edge.address(0))
+            callers[1].socket.sendto(callers[1].sound(i), edge.address(1))
             time.sleep(0.03)  # noqa: ASYNC251 -- for it to wait
         before = time.monotonic()
         edge.ports.reader.read()
-        leg = edge.legs[0]
-        assert leg._receiver.stats.received == 4
         assert len(arrived) == 4
         assert arrived[-1] <= before - 0.025
         assert all(later - earlier >= 0.025 for earlier, later in pairwise(arrived))
         for i in range(12):  # played, from when on Python does not see the next one
             leg.tick(arrived[-1] + i * TICK_S)
-        callers[0].socket.sendto(callers[0].sound(4), edge.address(0))
+        callers[1].socket.sendto(callers[1].sound(4), edge.address(1))
         time.sleep(0.03)  # noqa: ASYNC251
         edge.ports.reader.read()
         assert len(arrived) == 4
         assert leg._receiver.stats.received == 5
         assert arrived[-1] < leg.last_packet_at <= time.monotonic() - 0.025
         assert leg.last_packet_at == leg._transport._latch._received_at
+
+
+@pytest.mark.parametrize("number", range(len(KEYS)))
+async def test_the_usual_packet_is_taken_without_python(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with on_the_event_loop() as (edge, callers):
+        edge.ports.reader.follow(True)
+        await connect(edge, callers)
+        leg, phone = edge.legs[number], callers[number]
+        for i in range(40):
+            phone.socket.sendto(phone.sound(i), edge.address(number))
+            if i == 20:
+                for made, name in (
+                    (AudioReceiver, "receive"),
+                    (RtpTransport, "_receive_rtp"),
+                    (Latch, "accept"),
+                    (SdesSrtp, "unprotect"),
+                    (RtpPacket, "parse"),
+                ):
+                    monkeypatch.setattr(made, name, None)
+            edge.ports.reader.read()
+            leg.tick(time.monotonic())
+        assert leg._receiver.stats.received == 40
+        assert leg._transport.destination == phone.socket.getsockname()
+
+
+async def test_keys_of_a_handshake_are_used_as_those_in_sdp(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with on_the_event_loop() as (edge, callers):
+        edge.ports.reader.follow(True)
+        await connect(edge, callers)
+        leg, phone, seen = edge.legs[1], callers[1], []
+        phone.use_key(50)
+        master = key(phone.suite, 50)
+        keys = SdesSrtp(phone.suite, master, master)
+        leg._transport._use_dtls_keys(keys, phone.socket.getsockname())
+        unprotect = SdesSrtp.unprotect
+
+        def noted(self: SdesSrtp, packet: bytes) -> bytes:
+            seen.append(packet)
+            return unprotect(self, packet)
+
+        monkeypatch.setattr(SdesSrtp, "unprotect", noted)
+        for i in range(20):
+            phone.socket.sendto(phone.sound(i), edge.address(1))
+            edge.ports.reader.read()
+            leg.tick(time.monotonic())
+        assert leg._receiver.stats.received == 20
+        assert seen == phone.seen[1:2]
 
 
 async def test_a_flood_at_one_port_is_read_in_pieces_and_the_others_whole() -> None:

@@ -150,7 +150,7 @@ def test_ports_without_calls_pass_on_what_is_read():
             epoll.register(sock, select.EPOLLIN)
         read = []
         latch = SimpleNamespace(_locked=None, _secure=False, _candidates={})
-        port = native.Port(ours.fileno(), lambda *one: read.append(one), object(), latch)
+        port = native.Port(ours.fileno(), lambda *one: read.append(one), object(), object(), latch)
         by_fd = {ours.fileno(): port}
         ports = native.Ports(epoll.fileno(), by_fd)
         assert ports.read(1.0, False) == 0
@@ -161,7 +161,9 @@ def test_ports_without_calls_pass_on_what_is_read():
             latch._locked = read[0][1]
         here = theirs.getsockname()[:2]
         assert read == [(packet(number), here, float(number)) for number in range(3)]
-        by_fd[other.fileno()] = native.Port(other.fileno(), lambda *one: 1 / 0, object(), latch)
+        by_fd[other.fileno()] = native.Port(
+            other.fileno(), lambda *one: 1 / 0, object(), object(), latch
+        )
         for sock in (other, ours):
             theirs.sendto(b"", sock.getsockname())
         with pytest.raises(ZeroDivisionError):
