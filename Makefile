@@ -33,12 +33,12 @@ ray: .venv-ray/.made
 qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
-# In three parts at once: one computes, the others mostly wait for calls that last as long as they last.
-COMPUTING := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/fuzz \
-	tests/deploy tests/bench tests/benchmarks tests/support \
-	$(addprefix tests/web/,config doctor engines http page process) $(wildcard tests/test_*.py)
-CALLING := tests/browser tests/web/cli tests/web/realtime tests/web/speech_api
-PARTS := COMPUTING CALLING
+# In four parts at once, about as long each: one computes, the others and what is in none of them
+# mostly wait for calls that last as long as they last.
+COMPUTING := tests/pipeline tests/fuzz
+CALLING := tests/browser tests/web/realtime tests/web/speech_api
+SERVING := tests/web/edge tests/web/worker
+PARTS := COMPUTING CALLING SERVING
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test audit
 	@($(LINT)) >$(VENV)/lint.log 2>&1 & lint=$$!; \

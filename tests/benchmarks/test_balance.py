@@ -13,6 +13,7 @@ LOST = 7
 """Of 20 workers."""
 
 
+@pytest.mark.slow
 def test_ten_thousand_calls_are_even_and_stay_so_when_a_third_of_the_workers_is_killed() -> None:
     result = Simulation(replace(LOSS, kill=LOST, event_s=26.0, seconds=36.0)).run()
     assert max(result.ratios("held", 20, 26)) < GOAL

@@ -142,7 +142,9 @@ def heard(said: list[str], stalls: dict[float, float], suppressed: bool = False)
         return runner.run(turns(said, stalls, suppressed))
 
 
-@pytest.mark.parametrize("stall_s", [0.1, 0.25, 0.5, 0.9])
+@pytest.mark.parametrize(
+    "stall_s", [0.25, 0.9, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.1, 0.5))]
+)
 def test_a_stall_neither_ends_a_turn_nor_changes_its_words(stall_s: float) -> None:
     said = line(WORDS, Random(stall_s))
     for step in range(15):

@@ -60,7 +60,12 @@ def arguments(command: str) -> list[str]:
 @cache
 def named() -> list[tuple[str, str]]:
     said = [(path.name, one) for path in documents() for one in commands(path.read_text())]
-    modules = [path for room in ("offhook", "benchmarks") for path in (ROOT / room).rglob("*.py")]
+    modules = [
+        path
+        for room in ("offhook", "benchmarks")
+        for path in (ROOT / room).rglob("*.py")
+        if "offhook " in path.read_text()
+    ]
     return said + [
         (str(path.relative_to(ROOT)), one)
         for path in modules

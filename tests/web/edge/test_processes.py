@@ -300,6 +300,9 @@ async def test_a_killed_process_comes_back_and_the_other_goes_on(server: TwoProc
 async def test_sigterm_lets_calls_end_and_then_all_processes(server: TwoProcesses) -> None:
     async with callers(server, 3) as group:
         server.process.terminate()
+        async with asyncio.timeout(SOON):
+            while len([line for line in server.lines() if "draining" in line["message"]]) < 2:
+                await asyncio.sleep(0.05)
         assert (await server.ready(503))["calls"] == 3
         status, _ = await server.ask("POST", "/api/offer", **group[0].offer)
         assert status == 503

@@ -25,7 +25,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import Model, calls, chunk, model, says, stream
 
-SOON_S = 40
+SOON_S = 90
 """Time limit in s for an event, far more than one takes."""
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a494441"
@@ -422,7 +422,7 @@ async def test_a_response_beside_one_that_runs() -> None:
     async def think(request: Any) -> Any:
         await asyncio.sleep(SOON_S)
 
-    async with model() as there, conversation(there, first_token_seconds=SOON_S) as talk:
+    async with model() as there, conversation(there, first_token_seconds=60) as talk:
         there.ill = think
         await talk.update(output_modalities=["text"])
         await talk.send(type="response.create")
@@ -480,7 +480,7 @@ async def test_who_goes_on_while_the_agent_thinks_is_answered_then(question: Pcm
     async def think(request: Any) -> Any:
         await asyncio.sleep(SOON_S)
 
-    async with model() as there, conversation(there, first_token_seconds=SOON_S) as talk:
+    async with model() as there, conversation(there, first_token_seconds=60) as talk:
         there.ill = think
         await talk.update(audio={"input": {"turn_detection": {"type": "server_vad"}}})
         await talk.append(question)

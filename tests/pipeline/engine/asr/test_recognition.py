@@ -90,7 +90,7 @@ def said(heard: Heard, sounds: Sequence[Pcm], step: int = 0, language: str | Non
     return heard
 
 
-@pytest.mark.parametrize("language", [None, "en"])
+@pytest.mark.parametrize("language", [None, pytest.param("en", marks=pytest.mark.slow)])
 def test_the_second_model_has_the_last_word(
     small: Counted, large: Counted, language: str | None
 ) -> None:

@@ -64,7 +64,9 @@ class Checkpoint:
         return [Label(frame, id) for frame, id in pairs if id != self.model.config.blank]
 
 
-@pytest.fixture(scope="module", params=["English", "multilingual"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("English", marks=pytest.mark.slow), "multilingual"]
+)
 def checkpoint(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Checkpoint:

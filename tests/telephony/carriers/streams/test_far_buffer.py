@@ -14,6 +14,12 @@ from tests.telephony.carriers.carrier import Call, ScriptedStream, Way
 NEAR_MS = 60
 """Of sound: how well it must be known what was heard."""
 DELAYS = [10, 50, 150]
+QUICK_WAYS = [(10, 10), (50, 150), (150, 50)]
+WAYS = [
+    pytest.param(*way, marks=() if way in QUICK_WAYS else pytest.mark.slow)
+    for way in itertools.product(DELAYS, DELAYS)
+]
+"""Delays in ms there and back."""
 
 
 def jumps(call):
@@ -24,7 +30,7 @@ def jumps(call):
 
 
 @pytest.mark.parametrize("jitter", [0, 15, 30])
-@pytest.mark.parametrize(("out", "back"), list(itertools.product(DELAYS, DELAYS)))
+@pytest.mark.parametrize(("out", "back"), WAYS)
 def test_at_a_barge_in_as_much_is_counted_as_the_far_end_played(out, back, jitter):
     for at, seed in itertools.product((207, 520, 951, 1414, 2733), (1, 2)):
         call = Call(Way(out, jitter, seed=seed), Way(back, jitter, seed=seed + 10))
@@ -37,7 +43,7 @@ def test_at_a_barge_in_as_much_is_counted_as_the_far_end_played(out, back, jitte
 
 
 @pytest.mark.parametrize("jitter", [0, 15])
-@pytest.mark.parametrize(("out", "back"), list(itertools.product(DELAYS, DELAYS)))
+@pytest.mark.parametrize(("out", "back"), WAYS)
 def test_a_far_end_that_begins_60_ms_late_is_found_out(out, back, jitter):
     for at in (30, 220, 420, 1131, 2733):
         call = Call(Way(out, jitter), Way(back, jitter, seed=7), start_ms=60)
