@@ -72,11 +72,13 @@ class Phone(Sender):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind((HOST, 0))
         self.suite = KEYS[number % len(KEYS)]
+        self.srtp: SdesSrtp | None = None
         self.use_key(number)
         self.seen = [b""]
 
     def use_key(self, number: int) -> None:
         self.key = number
+        self.before = self.srtp
         self.srtp = None
         if self.suite:
             master = key(self.suite, number)
@@ -239,6 +241,7 @@ steps = st.one_of(
     st.tuples(st.just("rtp"), phones, st.binary(max_size=40)),
     st.tuples(st.just("long"), phones, st.sampled_from([1499, 1500, 1501, 2048, 2049, 9000])),
     st.tuples(st.just("wrong key"), phones, st.integers(1, 3)),
+    st.tuples(st.just("old key"), phones, st.integers(1, 3)),
     st.tuples(st.just("plain"), phones, st.integers(1, 3)),
     st.tuples(st.just("foreign"), phones, phones),
     st.tuples(st.just("moves"), phones, st.integers(1, 10)),
@@ -306,6 +309,11 @@ def act(lines: Lines, number: int, what: str, detail: Any) -> None:
             for i in range(detail):
                 lines.send(number, phone.sound(i))
             phone.srtp = before
+        case "old key":
+            phone.srtp, phone.before = phone.before, phone.srtp
+            for i in range(detail):
+                lines.send(number, phone.sound(i))
+            phone.srtp, phone.before = phone.before, phone.srtp
         case "plain":
             for i in range(detail):
                 lines.send(number, phone.packet(i))
@@ -339,6 +347,7 @@ def act(lines: Lines, number: int, what: str, detail: Any) -> None:
 @example([("sound", 1, 5), ("ssrc", 1, 3), ("sound", 1, 5), ("ssrc", 1, 8), ("sound", 1, 5)])
 @example([("sound", 2, 9), ("type", 2, EVENT), ("rtcp", 2, BYE), ("hold", 2, "inactive")])
 @example([("sound", 1, 5), ("suite", 1, ""), ("sound", 1, 5), ("suite", 1, KEYS[2])])
+@example([("sound", 1, 9), ("key", 1, 20), ("old key", 1, 2), ("wait", 0, 3), ("old key", 1, 2)])
 @example([("sound", 0, 9), ("moves", 0, 9), ("sound", 0, 9), ("type", 0, EVENT)])
 def test_whatever_arrives(script: list[Any]) -> None:
     asyncio.run(play(script))
