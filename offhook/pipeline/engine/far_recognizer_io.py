@@ -53,7 +53,7 @@ class StreamClosed(NamedTuple):
     number: int
 
 
-class TurnAsked(NamedTuple):
+class TurnQuestion(NamedTuple):
     """Whether a speaker's turn is over; a newer question of the same stream replaces an older."""
 
     number: int
@@ -86,7 +86,7 @@ class TurnJudged(NamedTuple):
 
 
 ToRecognizer = (
-    StreamOpened | AudioFed | UtteranceFinished | UtteranceCancelled | StreamClosed | TurnAsked
+    StreamOpened | AudioFed | UtteranceFinished | UtteranceCancelled | StreamClosed | TurnQuestion
 )
 FromRecognizer = StreamReady | Heard | StreamFailed | TurnJudged
 SendTo = Callable[[ToRecognizer], None]
@@ -198,7 +198,7 @@ class FarTurns:
         number = next(self._numbers)
         answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
-        self._send(TurnAsked(number, id(call), pcm.tobytes()))
+        self._send(TurnQuestion(number, id(call), pcm.tobytes()))
         try:
             return await answer
         finally:
@@ -241,7 +241,7 @@ class RecognizerDoor:
         self._tasks = TaskSet()
 
     def receive(self, said: ToRecognizer) -> None:
-        if isinstance(said, TurnAsked):
+        if isinstance(said, TurnQuestion):
             self._tasks.spawn(self._judge(said), "turn?")
             return
         try:
@@ -285,12 +285,12 @@ class RecognizerDoor:
         if (own := self._numbers.pop(number, None)) is not None:
             self._commands.close(own)
 
-    async def _judge(self, asked: TurnAsked) -> None:
+    async def _judge(self, question: TurnQuestion) -> None:
         turns = self._recognizer.turns
         assert turns is not None
-        pcm = np.frombuffer(asked.audio, np.int16)
-        probability = await turns.probability(pcm, (self, asked.stream))
-        self._send(TurnJudged(asked.number, probability))
+        pcm = np.frombuffer(question.audio, np.int16)
+        probability = await turns.probability(pcm, (self, question.stream))
+        self._send(TurnJudged(question.number, probability))
 
     async def close(self) -> None:
         """Closes all streams: the other process has ended."""
