@@ -284,6 +284,14 @@ def _final_is_nothing(turn: "Turn", facts: Facts) -> bool:
     return facts.final and not _final_means_to_interrupt(turn, facts)
 
 
+def _late_words_mean_a_turn(turn: "Turn", facts: Facts) -> bool:
+    return _final_means_to_interrupt(turn, facts) or _spoke_into_silence(turn, facts)
+
+
+def _late_words_are_nothing(turn: "Turn", facts: Facts) -> bool:
+    return facts.final and not _late_words_mean_a_turn(turn, facts)
+
+
 def _echo_after_all(turn: "Turn", facts: Facts) -> bool:
     return _echo_after_words(turn, facts) and facts.no_echo_ms < turn.settings.no_echo
 
@@ -333,6 +341,8 @@ def _entered(turn: "Turn", facts: Facts) -> bool:
 S, A = TurnState, Action
 TABLE: tuple[Transition, ...] = (
     Transition(S.LISTENING, _presses, S.KEYING, (), "the caller takes the turn"),
+    Transition(S.LISTENING, _late_words_mean_a_turn, S.ENDING, (), "words over the agent, late"),
+    Transition(S.LISTENING, _late_words_are_nothing, S.LISTENING, (A.CANCEL,), "late 'uh-huh'"),
     Transition(S.LISTENING, _agent_speaks, S.SPEAKING, (), "a greeting or a prompt"),
     Transition(S.LISTENING, _voice_after_echo_check, S.HEARING, (), "the caller takes the turn"),
     Transition(
@@ -350,10 +360,14 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.ENDING, _turn_over_with_words, S.REPLYING, (A.COMMIT,), "the caller is done"),
     Transition(S.ENDING, _turn_over, S.LISTENING, (A.DISCARD,), "noise, or nothing understood"),
     Transition(S.REPLYING, _presses, S.KEYING, (A.INTERRUPT,), "the caller has more to say"),
+    Transition(S.REPLYING, _late_words_mean_a_turn, S.ENDING, (A.INTERRUPT,), "a late 'stop'"),
+    Transition(S.REPLYING, _late_words_are_nothing, None, (A.CANCEL,), "a late 'uh-huh'"),
     Transition(S.REPLYING, _voice_after_echo_check, S.SUSPECTED, (A.PAUSE,), "the caller goes on"),
     Transition(S.REPLYING, _agent_speaks, S.SPEAKING, (), "the first sound of the reply"),
     Transition(S.REPLYING, _agent_done, S.LISTENING, (), "nothing to say"),
     Transition(S.SPEAKING, _presses, S.KEYING, (A.INTERRUPT,), "a key is never a cough"),
+    Transition(S.SPEAKING, _late_words_mean_a_turn, S.ENDING, (A.INTERRUPT,), "a late 'stop'"),
+    Transition(S.SPEAKING, _late_words_are_nothing, None, (A.CANCEL,), "a late 'uh-huh'"),
     Transition(S.SPEAKING, _barges_in, S.SUSPECTED, (A.PAUSE,), "fall silent first, think after"),
     Transition(S.SPEAKING, _agent_pauses_for_thought, S.REPLYING, (), "a gap inside the reply"),
     Transition(S.SPEAKING, _agent_done, S.LISTENING, (), "the reply has been heard"),
@@ -374,7 +388,9 @@ TABLE: tuple[Transition, ...] = (
     ),
     Transition(S.JUDGING, _spoke_into_silence, S.ENDING, (A.INTERRUPT,), "'are you there?'"),
     Transition(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
-    Transition(S.JUDGING, _end_check_timed_out, None, (A.RESUME, A.CANCEL), "bounded patience"),
+    Transition(
+        S.JUDGING, _end_check_timed_out, None, (A.RESUME,), "bounded patience; the words may come"
+    ),
     Transition(S.KEYING, _agent_speaks, S.KEYING, (A.INTERRUPT,), "the caller has the floor"),
     Transition(S.KEYING, _entered, S.REPLYING, (A.COMMIT,), "the entry is complete"),
 )

@@ -223,7 +223,8 @@ class UserTurnController:
         self._asked_at = 0
         """Sample position at which the final transcript was requested."""
         self._told_at = 0
-        self._awaiting_final = False
+        self._finals_due = 0
+        """Finals to come of finished utterances; further ones to come are stale."""
         self._stale_finals = 0
         """Outstanding final transcripts of cancelled utterances, which are ignored."""
         self._away = False
@@ -308,7 +309,7 @@ class UserTurnController:
         self._committing = True
         self._finish_utterance()
         self._manual_from = self._memory.end
-        if not self._awaiting_final:
+        if not self._finals_due:
             self._commit(monotonic())
 
     def clear(self) -> None:
@@ -390,12 +391,12 @@ class UserTurnController:
             facts.speech_ms = min(detector.speech_ms, max(0, self._ms(callers)))
         facts.silence_ms = detector.silence_ms
         facts.keying, facts.keyed = self.digits.collecting, bool(self._keyed)
-        facts.words_due = self._awaiting_final
+        facts.words_due = self._finals_due > 0
         facts.agent_speaking = self.interruptible and self._agent_is_speaking()
         facts.agent_busy = self.interruptible and self.reply.busy
         since = max(self._agent_sound_at, self._committed_at)
         facts.agent_silent_ms = (self._memory.end - since) // MS
-        if self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING):
+        if self._finals_due or self._turn.state is TurnState.SUSPECTED:
             facts.agent_said = self.reply.recent()
         if facts.voice and self._turn.state in (TurnState.LISTENING, TurnState.HEARING):
             facts.end_probability = None
@@ -479,7 +480,7 @@ class UserTurnController:
             self._feed_rest()
 
     def _feed_manual_turn(self) -> None:
-        if self._awaiting_final:
+        if self._finals_due:
             return
         if self._fed_until is None:
             self._fed_until = self._manual_from
@@ -501,7 +502,7 @@ class UserTurnController:
     def _notice_late_words(self) -> None:
         facts = self._facts
         if (
-            self._awaiting_final
+            self._finals_due
             and not facts.excused
             and self._turn.state is TurnState.ENDING
             and self._memory.end - self._asked_at >= WORDS_LATE_MS * MS
@@ -510,21 +511,21 @@ class UserTurnController:
             self._excuse(Occasion.WAIT)
 
     def _finish_utterance(self) -> None:
-        if self._fed_until is None:  # nothing was fed: no transcript will come
-            self._facts.text, self._facts.final = "", True
+        if self._fed_until is None:
+            if not (self._finals_due or self._facts.final):  # nothing was fed: no transcript comes
+                self._facts.text, self._facts.final = "", True
             return
         self._feed_rest()
         self._fed_end, self._fed_until = self._fed_until, None
-        self._awaiting_final = True
+        self._finals_due += 1
         self._asked_at = self._memory.end
         self._recognizer.finish()
 
     def _cancel_utterance(self) -> None:
-        if self._awaiting_final:
-            self._stale_finals += 1
-            self._awaiting_final = False
-        elif self._fed_until is not None:
+        if self._fed_until is not None:
             self._recognizer.cancel()
+        self._stale_finals += self._finals_due
+        self._finals_due = 0
         if not self._facts.turn_text:  # else the words before are part of the turn
             self.audio_listener.on_discard()
         self._fed_until = None
@@ -535,7 +536,7 @@ class UserTurnController:
             if isinstance(event, Final) and event.text:
                 self.language = event.language
             match event:
-                case Partial() if self._fed_until is not None or self._awaiting_final:
+                case Partial() if self._fed_until is not None or self._finals_due:
                     if self._stale_finals == 0 and event.text != self._facts.text:
                         self._facts.text = event.text
                         if self._memory.end - self._told_at >= PARTIAL_MS * MS:
@@ -544,25 +545,29 @@ class UserTurnController:
                     self._stale_finals -= 1
                 case Final(continues=True):
                     self._facts.turn_text = _join(self._facts.turn_text, event.text)
-                case Final() if self._fed_until is not None:
+                case Final() if self._fed_until is not None or self._finals_due > 1:
                     # The caller continued after the pause: the final transcript becomes part of the
                     # turn.
                     self._facts.turn_text = _join(self._facts.turn_text, event.text)
-                    self._awaiting_final = False
-                case Final() if self._awaiting_final:
-                    self._awaiting_final = False
+                    self._finals_due = max(0, self._finals_due - 1)
+                case Final() if self._finals_due:
+                    self._finals_due = 0
                     self._final_at = monotonic()
                     self._facts.text, self._facts.final = event.text, True
                     if event.text:
                         self._emit_words(event.text)
-                    elif event.lost and not self._facts.turn_text:
+                    elif event.lost and not self._facts.turn_text and self._takes_a_turn():
                         self._facts.excused = True
                         self._excuse(Occasion.NOT_HEARD)
                     if self._committing:
                         self._commit(self._final_at)
 
+    def _takes_a_turn(self) -> bool:
+        """Whether the caller is expected to have said something, and not only over the agent."""
+        return self._committing or self._turn.state in (TurnState.HEARING, TurnState.ENDING)
+
     def _emit_words(self, text: str) -> None:
-        if self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING):
+        if self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING, TurnState.SPEAKING):
             return
         whole = _join(self._facts.turn_text, text)
         if whole:

@@ -31,12 +31,13 @@ from offhook.pipeline.conversation.events import (
     Dtmf,
     Interrupted,
     PlayoutPaused,
+    PlayoutResumed,
     TransferFailed,
     TurnLatency,
 )
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion, sentence
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, StreamOptions
-from tests.pipeline.conversation.phone import Answerer, Phone, PhoneLeg, Words, phone_call
+from tests.pipeline.conversation.phone import COUNT, Answerer, Phone, PhoneLeg, Words, phone_call
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 LONG = "one two three four five six seven eight nine ten"
@@ -558,6 +559,70 @@ async def test_a_caller_whose_words_are_lost_is_asked_to_say_them_again(voice: P
         await phone.until(lambda: recognizer.asked == 2)
         recognizer.stream.tell("when are you open")
         await phone.until(lambda: agent.turns == ["when are you open"])
+
+
+async def spoken_over(phone: Phone, recognizer: Slow, voice: Pcm) -> None:
+    """The caller has a turn, and says something short over the answer, whose words do not come in
+    time: the agent goes on."""
+    phone.leg.feed(voice)
+    await phone.until(lambda: recognizer.asked)
+    recognizer.stream.tell("count please")
+    await phone.until(lambda: phone.speaking)
+    await phone.pass_ms(4000)  # shows that the line has no echo
+    phone.leg.feed(voice[4000:14_000])
+    await phone.until(lambda: recognizer.asked == 2)
+    await phone.until(lambda: phone.of(PlayoutResumed))
+    assert len(phone.of(PlayoutPaused)) == 1
+    assert phone.speaking
+
+
+async def test_words_over_the_agent_interrupt_it_though_they_come_late(voice: Pcm) -> None:
+    agent, recognizer = Answerer("", COUNT, "at nine"), Slow()
+    async with phone_call(lambda call: agent.agent(), recognizer=recognizer) as phone:
+        await spoken_over(phone, recognizer, voice)
+        recognizer.stream.tell("when do you open")
+        await phone.until(lambda: last_said(phone) == "at nine")
+        assert len(phone.of(Interrupted)) == 1
+    assert agent.turns == ["count please", "when do you open"]
+
+
+async def test_a_late_assent_changes_nothing(voice: Pcm) -> None:
+    agent, recognizer = Answerer("", COUNT, "at nine"), Slow()
+    async with phone_call(lambda call: agent.agent(), recognizer=recognizer) as phone:
+        await spoken_over(phone, recognizer, voice)
+        recognizer.stream.tell("uh huh")
+        await phone.until(lambda: last_said(phone) == COUNT)
+        phone.leg.feed(voice)
+        await phone.until(lambda: recognizer.asked == 3)
+        recognizer.stream.tell("when do you open")
+        await phone.until(lambda: len(agent.turns) == 2)
+        assert not phone.of(Interrupted)
+    assert agent.turns == ["count please", "when do you open"]
+
+
+async def test_words_over_the_agent_that_come_after_its_end_are_answered(voice: Pcm) -> None:
+    agent, recognizer = Answerer("", COUNT, "at nine"), Slow()
+    async with phone_call(lambda call: agent.agent(), recognizer=recognizer) as phone:
+        await spoken_over(phone, recognizer, voice)
+        await phone.until(lambda: last_said(phone) == COUNT)
+        await phone.pass_ms(500)
+        recognizer.stream.tell("when do you open")
+        await phone.until(lambda: last_said(phone) == "at nine")
+        assert not phone.of(Interrupted)
+    assert agent.turns == ["count please", "when do you open"]
+
+
+async def test_late_words_and_those_after_them_are_one_turn(voice: Pcm) -> None:
+    agent, recognizer = Answerer("", COUNT, "at nine"), Slow()
+    async with phone_call(lambda call: agent.agent(), recognizer=recognizer) as phone:
+        await spoken_over(phone, recognizer, voice)
+        await phone.until(lambda: last_said(phone) == COUNT)
+        phone.leg.feed(voice)
+        await phone.until(lambda: recognizer.asked == 3)
+        for words in ("when do you", "open tomorrow"):
+            recognizer.stream.tell(words)
+        await phone.until(lambda: last_said(phone) == "at nine")
+    assert agent.turns == ["count please", "when do you open tomorrow"]
 
 
 async def test_a_call_that_lasts_too_long_ends_with_a_word() -> None:
