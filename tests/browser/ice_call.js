@@ -25,7 +25,10 @@
     await pc.setLocalDescription();
     const { type, sdp } = pc.localDescription;
     const body = JSON.stringify({ type, sdp, pc_id: pcId });
-    const answer = await (await fetch("/api/offer", { method: "POST", body, headers: { "Content-Type": "application/json" } })).json();
+    const answer = await until(async () => {
+      const response = await fetch("/api/offer", { method: "POST", body, headers: { "Content-Type": "application/json" } });
+      return response.status !== 503 && response.json(); // a server whose machine is busy takes the call later
+    });
     pcId = answer.pc_id;
     const lines = answer.sdp.split("\r\n");
     const kept = lines.filter((line) => !line.startsWith("a=candidate:") || transport === "any" || line.split(" ")[2] === transport);
