@@ -41,10 +41,10 @@ PAGES_PER_STREAM = 4
 """Average KV pages of an open recognition stream: eight, half a minute of audio, of each second
 one, whose caller speaks (most utterances need three), and one of those who listen."""
 SPEAKS = 0.4
-"""Share of the time in which callers speak,"""
+"""Share of a call in which its caller speaks."""
 DEVIATIONS = 1.0
-"""and by how many standard deviations more of them may do so at once. When still more do, updates
-come late or are merged; when as many do as the device follows, nobody else is admitted."""
+"""Standard deviations by which more callers may speak at once than on average. When still more do,
+updates come late or are merged; when as many do as the device follows, nobody else is admitted."""
 RING_S, RING_WINDOWS, WINDOW_TOKENS, SECOND_TOKENS = 24, 8, 104, 13
 """What a recognition stream keeps on the device; see `asr.runner`."""
 
@@ -239,12 +239,20 @@ def _below(batches: Sequence[int], batch: int) -> int:
 # --- in real time ---
 
 
-def open_streams(followed: int) -> int:
-    """Returns how many recognition streams may be open of which at most `followed` are in use: each
-    by a caller who speaks SPEAKS of the time, whenever chance has it."""
+def speaking_at_once(calls: int, share: float, deviations: float) -> float:
+    """Returns how many of the `calls` speak at once, each for a `share` of the time whenever chance
+    has it: the mean, and so many standard deviations more."""
+    return calls * share + deviations * sqrt(calls * share * (1 - share))
+
+
+def open_streams(followed: int, fit: int | None = None) -> int:
+    """Returns how many recognition streams may be open of which at most `followed` are in use, each
+    by a caller who speaks SPEAKS of the time: the inverse of `speaking_at_once`. `fit`: those for
+    which there is memory, if that limits them."""
     spread = DEVIATIONS * sqrt(SPEAKS * (1 - SPEAKS))
     root = (sqrt(spread**2 + 4 * SPEAKS * followed) - spread) / (2 * SPEAKS)
-    return max(followed, int(root**2))
+    wanted = max(followed, int(root**2))
+    return wanted if fit is None else min(fit, wanted)
 
 
 def followed(work_ms: float, streams: int, period_ms: float, load: float) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 from offhook.media.pcm import Pcm
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.engine.engine_stream_io import EngineStream, StreamCommands, StreamListener
+from offhook.pipeline.engine.far_streams_io import Failed
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
@@ -53,7 +54,7 @@ class StreamClosed(NamedTuple):
     number: int
 
 
-class TurnQuestion(NamedTuple):
+class TurnJudgementWanted(NamedTuple):
     """Whether a speaker's turn is over; a newer question of the same stream replaces an older."""
 
     number: int
@@ -75,20 +76,20 @@ class Heard(NamedTuple):
     event: Partial | Final | None
 
 
-class StreamFailed(NamedTuple):
-    number: int
-    error: EngineError
-
-
 class TurnJudged(NamedTuple):
     number: int
     probability: float | None
 
 
 ToRecognizer = (
-    StreamOpened | AudioFed | UtteranceFinished | UtteranceCancelled | StreamClosed | TurnQuestion
+    StreamOpened
+    | AudioFed
+    | UtteranceFinished
+    | UtteranceCancelled
+    | StreamClosed
+    | TurnJudgementWanted
 )
-FromRecognizer = StreamReady | Heard | StreamFailed | TurnJudged
+FromRecognizer = StreamReady | Heard | Failed | TurnJudged
 SendTo = Callable[[ToRecognizer], None]
 SendFrom = Callable[[FromRecognizer], None]
 
@@ -160,7 +161,7 @@ class FarRecognizer:
                     opened.set_result(None)
                 else:
                     opened.set_exception(error)
-            case StreamFailed(number, error) if number in self._streams:
+            case Failed(number, error) if number in self._streams:
                 self._streams[number].fail(error)
             case TurnJudged() if self.turns is not None:
                 self.turns.receive(said)
@@ -198,7 +199,7 @@ class FarTurns:
         number = next(self._numbers)
         answer: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
-        self._send(TurnQuestion(number, id(call), pcm.tobytes()))
+        self._send(TurnJudgementWanted(number, id(call), pcm.tobytes()))
         try:
             return await answer
         finally:
@@ -241,13 +242,13 @@ class RecognizerDoor:
         self._tasks = TaskSet()
 
     def receive(self, said: ToRecognizer) -> None:
-        if isinstance(said, TurnQuestion):
+        if isinstance(said, TurnJudgementWanted):
             self._tasks.spawn(self._judge(said), "turn?")
             return
         try:
             self._obey(said)
         except EngineFailed as error:
-            self._send(StreamFailed(said.number, error))
+            self._send(Failed(said.number, error))
 
     def _obey(self, said: ToRecognizer) -> None:
         """Raises EngineFailed."""
@@ -285,7 +286,7 @@ class RecognizerDoor:
         if (own := self._numbers.pop(number, None)) is not None:
             self._commands.close(own)
 
-    async def _judge(self, question: TurnQuestion) -> None:
+    async def _judge(self, question: TurnJudgementWanted) -> None:
         turns = self._recognizer.turns
         assert turns is not None
         pcm = np.frombuffer(question.audio, np.int16)
@@ -309,4 +310,4 @@ class _FarListener:
         self._send(Heard(self._number, event))
 
     def fail(self, error: EngineError) -> None:
-        self._send(StreamFailed(self._number, error))
+        self._send(Failed(self._number, error))

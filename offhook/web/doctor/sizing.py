@@ -7,9 +7,10 @@ an engine follows is a table of measurements, unless its workers can be asked.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from math import ceil, sqrt
+from math import ceil
 from typing import Any, Literal
 
+from offhook.pipeline.engine.capacity import SPEAKS, speaking_at_once
 from offhook.pipeline.models.instructions import Instructions
 
 Kind = Literal["asr", "tts"]
@@ -20,7 +21,7 @@ Unit = Literal["GPU", "core", "worker"]
 class Assumptions:
     """How people talk, and how full machines may be."""
 
-    caller_speaks: float = 0.40
+    caller_speaks: float = SPEAKS
     """Share of a call."""
     agent_speaks: float = 0.45
     used: float = 0.70
@@ -203,9 +204,8 @@ def slowness(parts: PartCosts) -> float:
 
 def at_once(calls: int, share: float, a: Assumptions) -> int:
     """Returns the streams to provide for `calls` that each use one for a `share` of the time."""
-    mean = calls * share
-    chance = mean + a.deviations * sqrt(mean * (1 - share))
-    return min(calls, ceil(max(mean / a.used, chance)))
+    chance = speaking_at_once(calls, share, a.deviations)
+    return min(calls, ceil(max(calls * share / a.used, chance)))
 
 
 def cost_of(

@@ -23,7 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 from aiohttp import web
 from loguru import logger
 
-from offhook.pipeline.engine.far_recognizer_io import FromRecognizer, StreamFailed
+from offhook.pipeline.engine.far_recognizer_io import FromRecognizer
 from offhook.pipeline.engine.far_streams_io import Failed, FromEngine
 from offhook.pipeline.engine.process_link_io import ProcessLink
 from offhook.pipeline.speech.recognizer import EngineFailed
@@ -163,7 +163,7 @@ class RunningFront:
             self._link.send(message)
 
     def _report(self, said: FromEngine | FromRecognizer) -> None:
-        if isinstance(said, Failed | StreamFailed) and isinstance(said.error, EngineFailed):
+        if isinstance(said, Failed) and isinstance(said.error, EngineFailed):
             self._server.engine_broke(said.error)
         self.send(said)
 

@@ -1,7 +1,6 @@
 """How the memory of a GPU is divided, and how many streams it is said to follow."""
 
 from itertools import pairwise
-from math import sqrt
 
 import pytest
 from hypothesis import given
@@ -30,6 +29,7 @@ from offhook.pipeline.engine.capacity import (  # noqa: E402
     page_bytes,
     recognition_plan,
     recognition_workspace,
+    speaking_at_once,
     stream_bytes,
     synthesis_plan,
     synthesis_workspace,
@@ -155,9 +155,9 @@ def test_a_worker_alone_takes_what_is_free_but_a_reserve() -> None:
 def test_of_open_streams_seldom_more_are_in_use_than_the_gpu_follows(in_use: int) -> None:
     callers = open_streams(in_use)
     assert in_use <= callers <= in_use / SPEAKS
-    spread = sqrt(callers * SPEAKS * (1 - SPEAKS))
-    assert callers == in_use or callers * SPEAKS + DEVIATIONS * spread <= in_use + 1e-6
+    assert callers == in_use or speaking_at_once(callers, SPEAKS, DEVIATIONS) <= in_use + 1e-6
     assert open_streams(in_use + 1) >= callers
+    assert open_streams(in_use, in_use // 2) == in_use // 2
 
 
 def test_streams_follow_from_what_a_batch_of_them_takes() -> None:

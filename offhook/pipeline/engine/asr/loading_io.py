@@ -74,9 +74,9 @@ class Loading:
         self.word_times: WordTimes | None = None
         """The caller closes it."""
         self.streams: int | None = None
-        """Live streams that this GPU follows at once, once measured,"""
+        """Streams that this GPU follows when all are in use, once measured."""
         self.open_streams: int | None = None
-        """and those that may be open."""
+        """Streams that may be open, in use or not, once that is known."""
         self._dtype = dtype_of(self.device, models.precision)
         wanted = (models.model, models.final_model, models.aligner)
         self._bar = Bar(progress, sum(map(bool, wanted)))
@@ -151,7 +151,7 @@ class Loading:
         streams = plan.streams
         if alone and self.device.type == "cuda":
             self.streams = min(streams, measured_streams(runner))
-            self.open_streams = streams = min(streams, open_streams(self.streams))
+            self.open_streams = streams = open_streams(self.streams, streams)
         logger.info(
             "{}: {} streams, {} of them in use at once, of {} that fit in memory, {} pages, "
             "{:.1f} ms a batch",

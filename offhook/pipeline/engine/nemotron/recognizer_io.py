@@ -75,9 +75,9 @@ class NemotronRecognizer(EngineRecognizer):
         self.languages: tuple[str, ...] = ()
         """BCP 47 tags of the model's languages, once it has loaded."""
         self.max_streams: int | None = None
-        """Live streams that the device follows at once, once it has loaded,"""
+        """Streams that the device follows when all are in use, once it has loaded."""
         self.max_open_streams: int | None = None
-        """and those that may be open."""
+        """Streams that may be open, in use or not, once that is known."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "NemotronOptions":
         """Loads and warms up the model. All memory is allocated before the first call and garbage
@@ -102,7 +102,7 @@ class NemotronRecognizer(EngineRecognizer):
         if not on_cpu:
             of_gpu = measured_streams_of_gpu(runner, tokenizer, min(lookaheads))
             self.max_streams = min(fit, of_gpu)
-            streams = min(fit, open_streams(self.max_streams))
+            streams = open_streams(self.max_streams, fit)
         self.max_open_streams = streams
         by = f" in int8 by {self._int8.value}" if self._int8 else ""
         logger.info(

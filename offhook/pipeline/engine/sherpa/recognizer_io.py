@@ -55,9 +55,9 @@ class SherpaRecognizer(EngineRecognizer):
         self.languages: tuple[str, ...] = ()
         """BCP 47 tags of the model's languages, once it has loaded; empty: unknown."""
         self.max_streams: int | None = None
-        """Live streams that the CPU follows at once, once it has loaded,"""
+        """Streams that the CPU follows when all are in use, once it has loaded."""
         self.max_open_streams: int | None = None
-        """and those that may be open."""
+        """Streams that may be open, in use or not, once that is known."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "SherpaOptions":
         """Downloads, loads and warms up the model. Raises EngineError."""
