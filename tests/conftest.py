@@ -10,7 +10,9 @@ import pytest
 from hypothesis import settings
 from loguru import logger
 
+from offhook.media.clock_io import PacketClock
 from offhook.signaling.peer_io import use_addresses
+from tests.support.environment import TAKES_CALLS
 
 EXAMPLES, FEW_EXAMPLES = 200, 30
 """What hypothesis makes for a test that names no number of its own: where slow tests run too, and
@@ -22,6 +24,13 @@ def pytest_configure(config: pytest.Config) -> None:
     examples = FEW_EXAMPLES if quick else EXAMPLES
     settings.register_profile("offhook", max_examples=examples, deadline=None)
     settings.load_profile("offhook")
+    os.environ.update(TAKES_CALLS)
+
+
+@pytest.fixture(autouse=True)
+def calls_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edges within the test's process refuse no call because this machine is busy."""
+    monkeypatch.setattr(PacketClock, "recent_lateness_ms", lambda clock: 0.0)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The servers of compose.yaml as processes of this machine, without their containers."""
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+from tests.support.environment import environment
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -48,10 +48,7 @@ def start(
     process = subprocess.Popen(
         [python, "-m", "offhook", *COMMANDS[job]],
         cwd=folder,
-        env={
-            **{name: value for name, value in os.environ.items() if "OFFHOOK_" not in name},
-            "PYTHONPATH": str(path),
-        },
+        env=environment(PYTHONPATH=str(path)),
         stderr=stack.enter_context(log.open("wb")),
     )
     stack.callback(process.wait, 20)

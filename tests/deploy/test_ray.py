@@ -32,6 +32,7 @@ from offhook.pipeline.speech.recognizer import Final
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.cli.parser import parser
 from tests.deploy.servers import DEPLOY, ROOT
+from tests.support.environment import environment
 from tests.support.ports import free_port
 from tests.web.worker.workers import gone, told
 
@@ -97,8 +98,7 @@ class Cluster:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))  # sends nothing; Ray does not stay on loopback
             self.address: str = probe.getsockname()[0]
-        kept = {name: value for name, value in os.environ.items() if "OFFHOOK_" not in name}
-        self._environment = kept | {
+        self._environment = environment() | {
             "PATH": f"{RAY / 'bin'}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "RAY_TMPDIR": str(folder),

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from packaging.utils import canonicalize_name
 
 from deploy.locked import locked
 from tests.deploy.servers import ROOT, address, start
+from tests.support.environment import environment
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
@@ -153,13 +153,12 @@ def test_the_wheel_takes_a_call(wheel: Path, tmp_path: Path, packages: str) -> N
         (tmp_path / "locked.txt").write_text("".join(locked("base").values()))
         _pip(python, "install", "--no-deps", "--require-hashes", "-r", tmp_path / "locked.txt")
         _pip(python, "install", "--no-deps", wheel)
-    kept = {name: value for name, value in os.environ.items() if "OFFHOOK_" not in name}
 
     def run(*arguments: str) -> str:
         done = subprocess.run(
             [python, *arguments],
             cwd=tmp_path,
-            env={**kept, "PYTHONPATH": str(site)},
+            env=environment(PYTHONPATH=str(site)),
             capture_output=True,
             text=True,
             timeout=120,

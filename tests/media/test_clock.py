@@ -103,6 +103,11 @@ class Loop:
         self.run(0)
 
 
+@pytest.fixture(autouse=True)
+def calls_taken() -> None:
+    """Here the clock's own lateness is looked at."""
+
+
 @pytest.fixture
 def loop(monkeypatch):
     loop = Loop()

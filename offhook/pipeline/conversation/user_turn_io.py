@@ -556,13 +556,13 @@ class UserTurnController:
                     self._facts.text, self._facts.final = event.text, True
                     if event.text:
                         self._emit_words(event.text)
-                    elif event.lost and not self._facts.turn_text and self._takes_a_turn():
+                    elif event.lost and not self._facts.turn_text and self._expects_words():
                         self._facts.excused = True
                         self._excuse(Occasion.NOT_HEARD)
                     if self._committing:
                         self._commit(self._final_at)
 
-    def _takes_a_turn(self) -> bool:
+    def _expects_words(self) -> bool:
         """Whether the caller is expected to have said something, and not only over the agent."""
         return self._committing or self._turn.state in (TurnState.HEARING, TurnState.ENDING)
 

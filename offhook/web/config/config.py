@@ -46,6 +46,7 @@ from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
 from offhook.web.http.networks import private_network
 from offhook.web.http.webhook_signature import signing_key
 from offhook.web.process.logs import Log as Log
+from offhook.web.process.overload import LATE_MS
 
 if TYPE_CHECKING:
     from offhook.media.codecs.opus import OpusSettings
@@ -87,6 +88,9 @@ class Server(Section):
     """Edge processes sharing the port; calls are spread over them."""
     max_calls: int = Field(20, ge=1, le=MAX_CALLS)
     """Maximum calls per process; further callers get 503 with Retry-After."""
+    max_lateness_ms: float = Field(LATE_MS, ge=0)
+    """New calls are refused as of an overloaded process while one in a hundred packets of those in
+    progress leaves later than this, in ms: callers hear gaps then. 0: never for that reason."""
     max_call_minutes: float = Field(120, gt=0)
     """Maximum duration of a call in minutes, in case nobody hangs up; then the caller is told and
     the call ends. Realtime sessions last as long as their call."""

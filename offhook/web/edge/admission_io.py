@@ -30,11 +30,13 @@ LOAD_S = 1
 class CallAdmission:
     """Admits calls by free lines, load, and the number of unconnected callers."""
 
-    def __init__(self, clock: PacketClock, refuse: Callable[[Reason], None]) -> None:
-        """`refuse` counts a refusal."""
+    def __init__(
+        self, clock: PacketClock, refuse: Callable[[Reason], None], max_lateness_ms: float
+    ) -> None:
+        """`refuse` counts a refusal; `max_lateness_ms` is that of `[server]`."""
         self._clock, self._refuse = clock, refuse
         self._load = LoopLoad()
-        self._overload = Overload()
+        self._overload = Overload(max_lateness_ms or math.inf)
 
     def begin(self) -> None:
         """Records that a call starts."""

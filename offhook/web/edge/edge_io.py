@@ -135,7 +135,9 @@ class Edge:
         self.recovery: Recovery | None = None
         """The same for phone calls, if configured."""
         self._room = CallAdmission(
-            self.clock, lambda reason: self.metrics.refused.labels(reason).inc()
+            self.clock,
+            lambda reason: self.metrics.refused.labels(reason).inc(),
+            config.server.max_lateness_ms,
         )
         self.speech: SpeechServer | None = None
         """The speech API on the same engines, if enabled and available."""

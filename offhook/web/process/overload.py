@@ -3,11 +3,11 @@ hear it, whatever the load of the machine. Sans-io."""
 
 from enum import Enum
 
-LATE_MS = 80
+LATE_MS = 80.0
 """99th percentile of lateness in ms from which callers hear gaps: the adaptive jitter buffers of
 phones and browsers grow to cover four packets, hardly more."""
-IN_TIME_MS = 60
-"""99th percentile in ms at which the packets leave in time again; a little below, so that calls are
+IN_TIME = 0.75
+"""Share of the limit below which the packets leave in time again; a little below, so that calls are
 not taken and shed by turns."""
 
 
@@ -24,7 +24,7 @@ class Lateness(Enum):
     """Nobody hears how late the process is."""
     IN_TIME = "in time"
     BETWEEN = "between"
-    """Later than IN_TIME_MS, not than LATE_MS."""
+    """Not late, and not in time again."""
     LATE = "late"
 
 
@@ -40,23 +40,26 @@ TABLE: dict[tuple[OverloadState, Lateness], OverloadState] = {
 }
 
 
-def classify(calls: int, p99_ms: float) -> Lateness:
-    """Classifies the 99th percentile of the packets' lateness over the last moments."""
+def classify(calls: int, p99_ms: float, limit_ms: float = LATE_MS) -> Lateness:
+    """Classifies the 99th percentile of the packets' lateness over the last moments: what exceeds
+    `limit_ms` is late."""
     if not calls:
         return Lateness.NO_CALLS
-    if p99_ms > LATE_MS:
+    if p99_ms > limit_ms:
         return Lateness.LATE
-    return Lateness.BETWEEN if p99_ms > IN_TIME_MS else Lateness.IN_TIME
+    return Lateness.BETWEEN if p99_ms > IN_TIME * limit_ms else Lateness.IN_TIME
 
 
 class Overload:
     """Whether new calls are shed."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_ms: float = LATE_MS) -> None:
+        """`limit_ms`: 99th percentile of the packets' lateness beyond which calls are shed."""
+        self._limit_ms = limit_ms
         self.state = OverloadState.TAKING
 
     def update(self, calls: int, p99_ms: float) -> bool:
         """Takes in how late the packets of the `calls` in progress leave, and returns whether the
         state has changed."""
-        before, self.state = self.state, TABLE[self.state, classify(calls, p99_ms)]
+        before, self.state = self.state, TABLE[self.state, classify(calls, p99_ms, self._limit_ms)]
         return self.state is not before

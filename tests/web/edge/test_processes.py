@@ -28,6 +28,7 @@ from offhook.signaling.peer_io import use_addresses
 from offhook.web.cli.caller_io import CallerLeg
 from offhook.web.edge.siblings_io import merged
 from offhook.web.process.metrics import Metrics
+from tests.support.environment import environment
 from tests.support.listening import Listening
 
 START_S = 40
@@ -45,15 +46,13 @@ class TwoProcesses:
     def __init__(self, folder: Path, *options: str, **settings: str) -> None:
         """`settings`: as SERVER_PORT="0"."""
         self._log = folder / "log"
-        environment = {
-            **{name: value for name, value in os.environ.items() if "OFFHOOK_" not in name},
+        own = {
             "OFFHOOK_SERVER_PORT": "0",
             "OFFHOOK_SERVER_PROCESSES": "2",
             "OFFHOOK_SERVER_MAX_CALLS": "2",
             "OFFHOOK_SERVER_DRAIN_SECONDS": "20",
             "OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]',
             "OFFHOOK_LOG_JSON_LINES": "true",
-            "PYTHONPATH": str(Path(__file__).parents[3]),
             "TMPDIR": str(folder),
             **{f"OFFHOOK_{name}": value for name, value in settings.items()},
         }
@@ -61,7 +60,7 @@ class TwoProcesses:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "offhook", "serve", *options],
                 cwd=folder,
-                env=environment,
+                env=environment(**own),
                 stderr=output,
             )
         self.folder = folder

@@ -4,7 +4,7 @@ import pytest
 
 from offhook.media.lateness import WINDOW_S, RecentLateness
 from offhook.web.process.overload import (
-    IN_TIME_MS,
+    IN_TIME,
     LATE_MS,
     TABLE,
     Lateness,
@@ -49,7 +49,7 @@ class Process:
 def test_other_work_on_the_machine_refuses_nobody_while_packets_are_in_time() -> None:
     process = Process(calls=3)
     assert process.run(60, late_ms=40) == 0
-    assert process.run(60, late_ms=IN_TIME_MS + 2) == 0
+    assert process.run(60, late_ms=IN_TIME * LATE_MS + 2) == 0
     assert process.run(60, late_ms=3, every=200, late=120) == 0
 
 
@@ -124,4 +124,4 @@ def test_every_state_and_lateness_has_a_row() -> None:
     assert classify(0, 1000) is Lateness.NO_CALLS
     assert classify(1, LATE_MS + 1) is Lateness.LATE
     assert classify(1, LATE_MS) is Lateness.BETWEEN
-    assert classify(1, IN_TIME_MS) is Lateness.IN_TIME
+    assert classify(1, IN_TIME * LATE_MS) is Lateness.IN_TIME

@@ -1,6 +1,5 @@
 """What a server holds while it waits for its first call, and that giving the rest back is safe."""
 
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from offhook.media.memory_io import _as_in_files
+from tests.support.environment import environment
 
 MOST_MB = 120
 IDLE_S = 4.0
@@ -23,12 +23,6 @@ START_S = 60
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell"
 )
-
-
-def environment(**settings: str) -> dict[str, str]:
-    """Ours, with these settings of the server's and no others."""
-    kept = {name: value for name, value in os.environ.items() if "OFFHOOK_" not in name}
-    return {**kept, "PYTHONPATH": str(Path(__file__).parents[3]), **settings}
 
 
 @contextmanager
