@@ -1,8 +1,8 @@
 """`python -m benchmarks phone_lines`: what 20 ms of a phone call cost the server, sockets included.
 
 G.711 legs on real ports, each of which sends back what it hears; with `--listening` it only hears,
-as while a caller speaks, and with `--srtp` packets are under SRTP. Signalling, conversation and the
-voice detector are left out.
+as while a caller speaks, with `--srtp` packets are under SRTP, and with `--wideband` in G.722.
+Signalling, conversation and the voice detector are left out.
 
 By default the compiled path and the Python one take turns in one process, tick by tick, and only
 the CPU time of their steps is counted, so that other work on the machine does little harm. With
@@ -25,10 +25,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from offhook.bench.phones.rtp import HOST, Payloads, Sound, lines, offer
+from offhook.bench.phones.rtp import G722, HOST, PCMU, Payloads, Sound, lines, offer
 from offhook.bench.process import child, say
 from offhook.media import native
 from offhook.media.clock_io import PacketClock
+from offhook.media.codecs.g711 import PcmuEncoder
+from offhook.media.codecs.g722 import G722Encoder
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import Leg
@@ -77,6 +79,7 @@ class Kind:
 
     listening: bool = False
     srtp: bool = False
+    wideband: bool = False
 
 
 def _keys(port: int) -> SdesSrtp:
@@ -86,10 +89,11 @@ def _keys(port: int) -> SdesSrtp:
 
 
 def _offer(port: int, kind: Kind) -> str:
+    sdp = offer(port, payload_type=G722 if kind.wideband else PCMU)
     if not kind.srtp:
-        return offer(port)
+        return sdp
     inline = base64.b64encode(_keys(port)._local_key).decode()
-    return offer(port).replace("RTP/AVP", "RTP/SAVP") + f"a=crypto:1 {SUITE} inline:{inline}\r\n"
+    return sdp.replace("RTP/AVP", "RTP/SAVP") + f"a=crypto:1 {SUITE} inline:{inline}\r\n"
 
 
 async def _leg(name: str, ports: RtpPorts, remote: int, kind: Kind) -> SipLeg:
@@ -106,7 +110,7 @@ class Phone(Sound):
     """Sends packets of speech, and throws away what comes."""
 
     def __init__(self, said: Payloads, chance: Random, kind: Kind) -> None:
-        super().__init__(said, chance)
+        super().__init__(said, chance, G722 if kind.wideband else PCMU)
         self._keys = _keys(self.port) if kind.srtp else None
 
     def send(self, packet: bytes) -> bool:
@@ -226,8 +230,12 @@ async def compare(make: Callable[[bool], Lines], calls: int, seconds: float) -> 
         await each.close()
 
 
+async def _said(kind: Kind) -> list[Payloads]:
+    return await lines(0.5, G722Encoder if kind.wideband else PcmuEncoder)
+
+
 async def _compare(calls: int, seconds: float, kind: Kind) -> None:
-    said = await lines(0.5)
+    said = await _said(kind)
     await compare(lambda compiled: PhoneLines(compiled, said, kind), calls, seconds)
 
 
@@ -278,11 +286,12 @@ async def in_turn(callers: Sequence[Caller]) -> None:
 
 
 async def measure(calls: int, seconds: float, woken: bool, kind: Kind) -> dict[str, object]:
-    chance, said = Random(1), await lines(0.5)
+    chance, said = Random(1), await _said(kind)
     sounds = [Phone(said[i % len(said)], chance, kind) for i in range(calls)]
     remote = ",".join(str(sound.port) for sound in sounds)
     arguments = ["--serve", remote, "--seconds", str(seconds)]
     arguments += ["--woken"] * woken + ["--listening"] * kind.listening + ["--srtp"] * kind.srtp
+    arguments += ["--wideband"] * kind.wideband
     async with child("benchmarks.media.phone_lines", *arguments) as server:
         for sound, port in zip(sounds, server.hello["ports"], strict=True):
             sound.connect((HOST, port))
@@ -307,12 +316,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--listening", action="store_true", help="say nothing")
     parser.add_argument("--srtp", action="store_true", help="with keys from SDP")
+    parser.add_argument("--wideband", action="store_true", help="in G.722")
     parser.add_argument("--server", action="store_true", help="in processes of their own")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--woken", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_args(arguments)
     set_up(Log(level="WARNING"))
-    kind = Kind(a.listening, a.srtp)
+    kind = Kind(a.listening, a.srtp, a.wideband)
     if a.serve:
         run(serve([int(port) for port in a.serve.split(",")], a.seconds, a.woken, kind))
     elif a.server:

@@ -28,6 +28,7 @@ import pylibsrtp
 from offhook.bench.phones.rtp import offer
 from offhook.media import native
 from offhook.media.codecs.g711 import PcmaDecoder, PcmuDecoder, PcmuEncoder
+from offhook.media.codecs.g722 import G722Decoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 from offhook.media.rtp.srtp import Protector
@@ -46,11 +47,11 @@ from offhook.telephony.sip.media.srtp import SdesSrtp, SrtpError
 HOST = "127.0.0.1"
 KINDS = ("pcmu", "opus", "webrtc", "phone", "srtp phone")
 CALL_PACKETS = 2_000
-TYPES = (0, 0, 111, 8, 13, 101, 77)
+TYPES = (0, 0, 111, 8, 9, 13, 101, 77)
 HEADER = struct.Struct("!BBHII")
 G711 = RtpFormat(
     "pcmu",
-    {0: PcmuDecoder, 8: PcmaDecoder},
+    {0: PcmuDecoder, 8: PcmaDecoder, 9: G722Decoder},
     PcmuEncoder,
     0,
     False,

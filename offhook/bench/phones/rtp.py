@@ -9,7 +9,7 @@ import secrets
 import socket
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from random import Random
 from time import monotonic
@@ -18,11 +18,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from offhook.bench.load import speech
+from offhook.media.codecs.codec import Encoder
 from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import PACKET_MS, RATE_OUT, SAMPLES_OUT, Pcm
 from offhook.media.rtp.rtp import HEADER_BYTES, uint16_diff, uint32_diff
 
 HOST = "127.0.0.1"
+PCMU, G722 = 0, 9
+CODECS = {PCMU: "PCMU", G722: "G722"}
+"""By their payload types (RFC 3551 §6)."""
 CLOCK_RATE = 8_000
 TICKS = CLOCK_RATE * PACKET_MS // 1000
 PHASES = 10
@@ -44,31 +48,31 @@ def percentiles(values: Sequence[float] | Any) -> dict[str, float]:
     return dict(zip(("p50", "p95", "p99", "max"), np.round(found, 1).tolist(), strict=True))
 
 
-def encode(pcm: Pcm) -> Payloads:
-    """Encodes 24 kHz samples to 20 ms of PCMU each; the last is zero-padded."""
-    encoder = PcmuEncoder()
+def encode(pcm: Pcm, make: Callable[[], Encoder] = PcmuEncoder) -> Payloads:
+    """Encodes 24 kHz samples to 20 ms each; the last is zero-padded."""
+    encoder = make()
     frames = -(-len(pcm) // SAMPLES_OUT)
     padded = np.zeros(frames * SAMPLES_OUT, np.int16)
     padded[: len(pcm)] = pcm
     return tuple(encoder.encode(frame) for frame in padded.reshape(frames, SAMPLES_OUT))
 
 
-async def lines(pause: float) -> list[Payloads]:
+async def lines(pause: float, make: Callable[[], Encoder] = PcmuEncoder) -> list[Payloads]:
     """Returns spoken lines, each followed by `pause` seconds of a quiet room."""
     room = np.random.default_rng(1).integers(-8, 9, int(RATE_OUT * pause)).astype(np.int16)
-    return [encode(np.concatenate((pcm, room))) for pcm in await speech()]
+    return [encode(np.concatenate((pcm, room)), make) for pcm in await speech()]
 
 
-def offer(port: int, host: str = HOST) -> str:
-    """Returns the SDP offer of a G.711 phone with audio at this address."""
+def offer(port: int, host: str = HOST, payload_type: int = PCMU) -> str:
+    """Returns the SDP offer of a phone with audio at this address in PCMU or G722."""
     lines = (
         "v=0",
         f"o=- {secrets.randbits(32)} 1 IN IP4 {host}",
         "s=-",
         f"c=IN IP4 {host}",
         "t=0 0",
-        f"m=audio {port} RTP/AVP 0 101",
-        "a=rtpmap:0 PCMU/8000",
+        f"m=audio {port} RTP/AVP {payload_type} 101",
+        f"a=rtpmap:{payload_type} {CODECS[payload_type]}/8000",
         "a=rtpmap:101 telephone-event/8000",
         "a=ptime:20",
         "a=rtcp-mux",
@@ -129,7 +133,7 @@ class RtpSocket:
     def packet(
         self,
         payload: bytes,
-        payload_type: int = 0,
+        payload_type: int = PCMU,
         timestamp: int | None = None,
         marker: bool = False,
     ) -> bytes:
@@ -174,8 +178,9 @@ class RtpSocket:
 class Sound(RtpSocket):
     """A call that says the same payloads again and again."""
 
-    def __init__(self, payloads: Payloads, chance: Random) -> None:
+    def __init__(self, payloads: Payloads, chance: Random, payload_type: int = PCMU) -> None:
         self._heard = Heard()
+        self._payload_type = payload_type
         self._sent = 0
         self._payloads = payloads
         self._at = chance.randrange(len(payloads))
@@ -184,7 +189,7 @@ class Sound(RtpSocket):
     def tick(self) -> None:
         """Sends 20 ms and receives what has arrived."""
         self._at = (self._at + 1) % len(self._payloads)
-        self._sent += self.send(self.packet(self._payloads[self._at]))
+        self._sent += self.send(self.packet(self._payloads[self._at], self._payload_type))
         self.drain()
 
     def drain(self) -> None:

@@ -1,7 +1,9 @@
 """G.722 at 64 kbit/s (ITU-T G.722; RFC 3551 §4.5.2): two-band ADPCM, 16 kHz audio.
 
-The codec is FFmpeg's, through PyAV; it buffers nothing, so each packet in gives a packet out. RTP
-timestamps count at 8 kHz although the audio is 16 kHz, a historical error kept by RFC 3551. A
+The codec is FFmpeg's, through PyAV; it buffers nothing, so each packet in gives a packet out. The
+compiled one gives the same, bit by bit.
+
+RTP timestamps count at 8 kHz although the audio is 16 kHz, a historical error kept by RFC 3551. A
 payload byte is thus one timestamp tick and two samples.
 """
 
@@ -12,6 +14,7 @@ import numpy as np
 from av.audio.codeccontext import AudioCodecContext
 from av.audio.frame import AudioFrame
 
+from offhook.media import native
 from offhook.media.codecs.codec import CodecError
 from offhook.media.codecs.conceal import new_concealer
 from offhook.media.codecs.resample import Resampler
@@ -50,13 +53,20 @@ class G722Decoder:
     sound_rate = RATE_IN
 
     def __init__(self) -> None:
-        self._context = _context("r")
         self._concealer = new_concealer()
+        self.compiled: native.G722Decoder | None = None
+        """Does the same in one step."""
+        if native.used:
+            self.compiled = native.G722Decoder(self._concealer)
+        else:
+            self._context = _context("r")
 
     def decode(self, payload: bytes) -> Pcm:
         # FFmpeg would treat an empty payload as the end of the stream.
         if not payload:
             raise CodecError("g722: empty payload")
+        if self.compiled is not None:
+            return self.compiled.decode(payload)
         (frame,) = self._context.decode(av.Packet(payload))
         pcm = np.frombuffer(memoryview(frame.planes[0]), np.int16, frame.samples)
         return self._concealer.process(pcm)
@@ -76,12 +86,19 @@ class G722Encoder:
 
     def __init__(self) -> None:
         self._resampler = Resampler(RATE_OUT, RATE_IN)
+        self.compiled: native.G722Encoder | None = None
+        """Does the same in one step."""
+        if native.used:
+            self.compiled = native.G722Encoder(self._resampler.compiled)
+            return
         self._unit = SAMPLES_IN
         """Samples the encoder works in: 20 ms units are cheapest, 10 ms ones a fallback."""
         self._context = _encoder(self._unit)
         self._frame = _frame(SAMPLES_IN)
 
     def encode(self, pcm: Pcm) -> bytes:
+        if self.compiled is not None:
+            return self.compiled.encode(pcm)
         sound = self._resampler.process(pcm)
         if len(sound) != self._frame.samples:
             self._frame = _frame(len(sound))

@@ -17,6 +17,17 @@ void history_append(History *history, const int16_t *pcm, Py_ssize_t samples) {
     memcpy(history->sound + HISTORY - samples, pcm, sizeof(int16_t) * samples);
 }
 
+PyObject *history_continued(History *history, PyObject *pcm, const int16_t *data,
+                            Py_ssize_t samples) {
+    if (history->concealed) {
+        PyObject *joined = PyObject_CallMethod((PyObject *)history, "process", "O", pcm);
+        Py_DECREF(pcm);
+        return joined;
+    }
+    history_append(history, data, samples);
+    return pcm;
+}
+
 static PyObject *history_method_append(PyObject *self, PyObject *pcm) {
     Py_buffer view;
     if (!view_pcm(pcm, &view))
@@ -124,13 +135,7 @@ static PyObject *decoder_decode(PyObject *self, PyObject *payload) {
         Py_DECREF(pcm);
         return PyErr_NoMemory();
     }
-    if (decoder->history->concealed) {
-        PyObject *joined = PyObject_CallMethod((PyObject *)decoder->history, "process", "O", pcm);
-        Py_DECREF(pcm);
-        return joined;
-    }
-    history_append(decoder->history, out, 2 * bytes);
-    return pcm;
+    return history_continued(decoder->history, pcm, out, 2 * bytes);
 }
 
 static PyMethodDef decoder_methods[] = {

@@ -136,6 +136,8 @@ PyMODINIT_FUNC PyInit__native(void) {
         add_type(module, &history_spec, &history_type) < 0 ||
         add_type(module, &g711_decoder_spec, &g711_decoder_type) < 0 ||
         add_type(module, &g711_encoder_spec, &g711_encoder_type) < 0 ||
+        add_type(module, &g722_decoder_spec, &g722_decoder_type) < 0 ||
+        add_type(module, &g722_encoder_spec, &g722_encoder_type) < 0 ||
         add_type(module, &jitter_spec, &jitter_type) < 0 ||
         add_type(module, &opus_decoder_spec, &opus_decoder_type) < 0 ||
         add_type(module, &opus_encoder_spec, &opus_encoder_type) < 0 ||

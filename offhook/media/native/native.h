@@ -48,6 +48,9 @@ typedef struct {
 } History;
 
 void history_append(History *history, const int16_t *pcm, Py_ssize_t samples);
+/* Concealer.process of a decoded block, a reference that it takes. NULL with an exception set. */
+PyObject *history_continued(History *history, PyObject *pcm, const int16_t *data,
+                            Py_ssize_t samples);
 
 /* g711.py */
 #define G711_RATE 8000
@@ -70,6 +73,40 @@ typedef struct {
 
 /* Encodes 3 * bytes samples at 24 kHz. False without memory. */
 bool g711_encode(G711Encoder *encoder, const int16_t *pcm, Py_ssize_t bytes, uint8_t *out);
+
+/* g722.py */
+#define G722_CLOCK_RATE 8000
+#define QMF_TAPS 24
+#define ZEROS 6
+
+/* The adaptive predictor of a band, with two poles and ZEROS zeros, and its quantizer's scale. */
+typedef struct {
+    int predicted, zeros_predict, reconstructed, scale, log_scale;
+    int partial[2], poles[2], zeros[ZEROS], differences[ZEROS];
+} Band;
+
+typedef struct {
+    Band low, high;
+    int16_t history[QMF_TAPS];
+} G722;
+
+typedef struct {
+    PyObject_HEAD
+    G722 state;
+    History *history;
+} G722Decoder;
+
+/* Decodes into 2 * bytes samples, without concealment. */
+void g722_decode(G722Decoder *decoder, const uint8_t *payload, Py_ssize_t bytes, int16_t *out);
+
+typedef struct {
+    PyObject_HEAD
+    G722 state;
+    Fir *fir;
+} G722Encoder;
+
+/* Encodes 3 * bytes samples at 24 kHz. False without memory. */
+bool g722_encode(G722Encoder *encoder, const int16_t *pcm, Py_ssize_t bytes, uint8_t *out);
 
 /* opus.py: libopus, whose functions and states are Python's. */
 #define OPUS_RATE 48000
@@ -284,11 +321,11 @@ void free_object(PyObject *self);
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
-extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec, inbound_spec,
-    jitter_spec, opus_decoder_spec, opus_encoder_spec, port_spec, ports_spec, reception_spec,
+extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec, g722_decoder_spec,
+    g722_encoder_spec, inbound_spec, jitter_spec, opus_decoder_spec, opus_encoder_spec, port_spec, ports_spec, reception_spec,
     stats_spec, receiver_spec, sender_spec, shared_port_spec, srtp_spec;
 extern PyTypeObject *fir_type, *history_type, *g711_decoder_type, *g711_encoder_type,
-    *inbound_type, *jitter_type, *opus_decoder_type, *opus_encoder_type, *port_type,
+    *g722_decoder_type, *g722_encoder_type, *inbound_type, *jitter_type, *opus_decoder_type, *opus_encoder_type, *port_type,
     *reception_type, *receiver_type, *srtp_type, *stats_type;
 
 #endif

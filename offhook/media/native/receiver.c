@@ -159,10 +159,12 @@ static Py_ssize_t steady_samples(const Receiver *r, const JitterBuffer *b, PyObj
         return b->clock_rate != OPUS_RATE ? 0
                                           : opus_packet_samples((OpusDecoder *)r->steady,
                                                          (uint8_t *)PyBytes_AsString(payload), bytes);
-    if (Py_TYPE(r->steady) != g711_decoder_type || b->clock_rate != G711_RATE ||
-        ((G711Decoder *)r->steady)->history->concealed)
-        return 0;
-    return 2 * bytes;
+    const History *history = NULL;
+    if (Py_TYPE(r->steady) == g711_decoder_type && b->clock_rate == G711_RATE)
+        history = ((G711Decoder *)r->steady)->history;
+    else if (Py_TYPE(r->steady) == g722_decoder_type && b->clock_rate == G722_CLOCK_RATE)
+        history = ((G722Decoder *)r->steady)->history;
+    return history == NULL || history->concealed ? 0 : 2 * bytes;
 }
 
 /* What this pull does if it is the usual one: the packet due is there, and nothing is stretched. */
@@ -214,6 +216,12 @@ static bool decode(Receiver *r, const JitterBuffer *b, const Plan *p, int16_t *o
     const uint8_t *data = (const uint8_t *)PyBytes_AsString(payload);
     if (Py_TYPE(r->steady) == opus_decoder_type)
         return decode_opus((OpusDecoder *)r->steady, data, PyBytes_Size(payload), p->samples, out);
+    if (Py_TYPE(r->steady) == g722_decoder_type) {
+        G722Decoder *decoder = (G722Decoder *)r->steady;
+        g722_decode(decoder, data, p->samples / 2, out);
+        history_append(decoder->history, out, p->samples);
+        return true;
+    }
     G711Decoder *decoder = (G711Decoder *)r->steady;
     if (!g711_decode(decoder, data, p->samples / 2, out)) {
         PyErr_NoMemory();

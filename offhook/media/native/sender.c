@@ -4,7 +4,7 @@
 
 typedef struct {
     PyObject_HEAD
-    PyObject *encoder; /* G711Encoder, OpusEncoder or None */
+    PyObject *encoder; /* G711Encoder, G722Encoder, OpusEncoder or None */
     PyObject *silence, *timestamp_at;
     long long ssrc, sequence_number, timestamp, packets, octets;
     long long payload_type, step, samples, quiet, unsent, silence_packets, keep_alive;
@@ -57,7 +57,9 @@ static int encode(const Sender *s, PyObject *pcm, uint8_t *payload) {
     else if (opus) {
         bytes = encode_opus((OpusEncoder *)s->encoder, view.buf, payload);
         bytes = bytes < 0 ? 0 : bytes;
-    } else if (g711_encode((G711Encoder *)s->encoder, view.buf, SAMPLES_OUT / 3, payload))
+    } else if (Py_TYPE(s->encoder) == g722_encoder_type
+                   ? g722_encode((G722Encoder *)s->encoder, view.buf, SAMPLES_OUT / 3, payload)
+                   : g711_encode((G711Encoder *)s->encoder, view.buf, SAMPLES_OUT / 3, payload))
         bytes = SAMPLES_OUT / 3;
     else
         PyErr_NoMemory();
@@ -109,7 +111,8 @@ static PyObject *method_steady(PyObject *self, PyObject *const *args, Py_ssize_t
         return NULL;
     }
     if (s->samples != SAMPLES_OUT || s->encoder == NULL ||
-        (Py_TYPE(s->encoder) != g711_encoder_type && Py_TYPE(s->encoder) != opus_encoder_type))
+        (Py_TYPE(s->encoder) != g711_encoder_type && Py_TYPE(s->encoder) != g722_encoder_type &&
+         Py_TYPE(s->encoder) != opus_encoder_type))
         Py_RETURN_NONE;
     PyObject *packet = args[0] == Py_None ? silent_packet(s) : sound_packet(s, args[0]);
     if (packet == NULL) {

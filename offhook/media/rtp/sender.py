@@ -328,7 +328,7 @@ class AudioSender:
 if native.BUILT:
 
     class CompiledSender(native.Sender, AudioSender):
-        """Encodes and builds a packet of G.711 or Opus in one step."""
+        """Encodes and builds a packet of G.711, G.722 or Opus in one step."""
 
         def _set_codec(self, encoder: Encoder, payload_type: int, ptime_ms: int) -> None:
             super()._set_codec(encoder, payload_type, ptime_ms)

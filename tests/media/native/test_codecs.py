@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from offhook.media import native
 from offhook.media.codecs.conceal import HISTORY, new_concealer
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
+from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.codecs.resample import Resampler, _phases
-from tests.media.native.paths import both, needs_compiled
+from tests.media.native.paths import both, exact_resampling, needs_compiled
 
 pytestmark = needs_compiled
 
@@ -74,20 +75,23 @@ def test_only_pcm_is_resampled():
         compiled.process(np.zeros(3, np.float64))
 
 
-@pytest.mark.parametrize("make", [PcmuDecoder, PcmaDecoder])
+@pytest.mark.parametrize("make", [PcmuDecoder, PcmaDecoder, G722Decoder])
 @given(
     packets=st.lists(
         st.one_of(
             st.binary(min_size=1, max_size=400),
             st.sampled_from([480, 481, 4000]).map(bytes),
             st.integers(0, 400).map(lambda seed: bytes(np.random.default_rng(seed).bytes(160))),
+            st.tuples(st.integers(0, 255), st.integers(1, 300)).map(
+                lambda code: bytes(code[:1]) * code[1]
+            ),
             st.integers(1, 640),
         ),
         max_size=25,
     )
 )
 @settings(max_examples=60)
-def test_g711_decodes_and_conceals_the_same(make, packets):
+def test_telephone_codecs_decode_and_conceal_the_same(make, packets):
     """A number is that many samples lost."""
     python, compiled = both(make)
     for packet in packets:
@@ -112,6 +116,21 @@ def test_g711_encodes_the_same(make, packets):
     python, compiled = both(make)
     for ms, kind, seed in packets:
         pcm = sound(kind, 24 * ms, seed)
+        assert python.encode(pcm) == compiled.encode(pcm)
+
+
+@given(
+    unit=st.sampled_from([10, 20]),
+    packets=st.lists(
+        st.tuples(st.integers(1, 6), st.sampled_from(SOUNDS), st.integers(0, 999)), max_size=20
+    ),
+)
+@settings(max_examples=60)
+def test_g722_encodes_the_same(unit, packets):
+    python, compiled = both(G722Encoder)
+    exact_resampling(python)
+    for units, kind, seed in [(1, "noise", 1), *packets]:
+        pcm = sound(kind, 24 * unit * units, seed)
         assert python.encode(pcm) == compiled.encode(pcm)
 
 
@@ -148,13 +167,20 @@ def test_what_does_not_fit_is_refused():
         native.G711Decoder(PcmuDecoder.levels, fir, object())
     with pytest.raises(TypeError):
         native.G711Encoder(bytes(65536), fir)
-    _, decoder = both(PcmuDecoder)
     with pytest.raises(TypeError):
-        decoder.compiled.decode("text")
-    _, encoder = both(PcmuEncoder)
-    with pytest.raises(ValueError, match="periods"):
-        encoder.encode(np.zeros(481, np.int16))
-    for made in (native.Fir, native.G711Decoder, native.G711Encoder):
+        native.G722Decoder(object())
+    with pytest.raises(TypeError):
+        native.G722Encoder(fir)
+    for make in (PcmuDecoder, G722Decoder):
+        _, decoder = both(make)
+        with pytest.raises(TypeError):
+            decoder.compiled.decode("text")
+    for make in (PcmuEncoder, G722Encoder):
+        _, encoder = both(make)
+        with pytest.raises(ValueError, match="periods"):
+            encoder.encode(np.zeros(481, np.int16))
+    g722 = native.G722Decoder, native.G722Encoder
+    for made in (native.Fir, native.G711Decoder, native.G711Encoder, *g722):
         for use in ("process", "decode", "encode"):
             if hasattr(made, use):
                 with pytest.raises(ValueError, match="not initialised"):

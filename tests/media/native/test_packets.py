@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from offhook.media import native, pcm
 from offhook.media.codecs import conceal, opus
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
-from offhook.media.codecs.g722 import G722Decoder
+from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.dtmf import DIGITS
 from offhook.media.rtp import jitter, receiver, rtcp, sender, stretch
 from offhook.media.rtp.receiver import CompiledReceiver
@@ -23,7 +23,7 @@ from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 from offhook.media.rtp.sender import CompiledSender
 from offhook.signaling.ice import port_io
 from offhook.telephony.sip.media import rtp_reader_io
-from tests.media.native.paths import Twins, needs_compiled
+from tests.media.native.paths import Twins, exact_resampling, needs_compiled
 
 pytestmark = needs_compiled
 
@@ -32,12 +32,18 @@ DECODERS = {PCMU: PcmuDecoder, PCMA: PcmaDecoder, G722: G722Decoder}
 TICK_S = 0.02
 
 
-def g711(dtx: bool, ptime_ms: int) -> RtpFormat:
+class G722Twin(G722Encoder):
+    def __init__(self) -> None:
+        super().__init__()
+        exact_resampling(self)
+
+
+def telephone(dtx: bool, ptime_ms: int, wideband: bool) -> RtpFormat:
     return RtpFormat(
-        "pcmu",
+        "g722" if wideband else "pcmu",
         DECODERS,
-        PcmuEncoder,
-        PCMU,
+        G722Twin if wideband else PcmuEncoder,
+        G722 if wideband else PCMU,
         dtx,
         ptime_ms,
         events_in={EVENT: 8000},
@@ -120,8 +126,10 @@ def same(twins: Twins[Line]) -> None:
     assert isinstance(twins.compiled._rtcp.reception, CompiledReception | None)
 
 
-def twins(seed: int = 1, dtx: bool = False, ptime_ms: int = 20) -> Twins[Line]:
-    return Twins(lambda: Line(seed, g711(dtx, ptime_ms)))
+def twins(
+    seed: int = 1, dtx: bool = False, ptime_ms: int = 20, wideband: bool = False
+) -> Twins[Line]:
+    return Twins(lambda: Line(seed, telephone(dtx, ptime_ms, wideband)))
 
 
 def tick(pair: Twins[Line], now: float) -> None:
@@ -173,7 +181,8 @@ class Sender:
 def test_a_minute_of_a_bad_line(seed: int) -> None:
     """Loss, bursts of it, jitter, reordering, duplicates and drift: nothing differs in any tick."""
     rng = np.random.default_rng(seed)
-    pair, far = twins(seed), Sender()
+    wideband = bool(seed % 2)
+    pair, far = twins(seed, wideband=wideband), Sender(type=G722 if wideband else PCMU)
     loss, jitter_s, drift = rng.uniform(0, 0.08), rng.uniform(0, 0.05), rng.uniform(-3e-3, 3e-3)
     length = int(rng.choice([80, 160, 160, 240, 320, 480]))
     coming: list[tuple[float, bytes]] = []
@@ -250,9 +259,13 @@ steps = st.one_of(
     seed=st.integers(0, 9),
     dtx=st.booleans(),
     ptime=st.sampled_from([20, 20, 10, 30]),
+    wideband=st.booleans(),
 )
-def test_whatever_happens(script: list[Any], seed: int, dtx: bool, ptime: int) -> None:
-    pair, far, now, seen = twins(seed, dtx, ptime), Sender(), 0.0, [b""]
+def test_whatever_happens(
+    script: list[Any], seed: int, dtx: bool, ptime: int, wideband: bool
+) -> None:
+    pair, far, now, seen = twins(seed, dtx, ptime, wideband), Sender(), 0.0, [b""]
+    far.type = G722 if wideband else PCMU
 
     def receive(data: bytes) -> None:
         seen.append(data)
