@@ -268,6 +268,12 @@ class Leg(ABC):
     def _send(self, said: Pcm | None, now: float) -> None:
         """Send the 480 samples of this tick, or nothing."""
 
+    @property
+    def carries_messages(self) -> bool:
+        """Whether `send_message` may reach the caller's program: there is one, and a channel to it
+        is open or may still be opened."""
+        return False
+
     @abstractmethod
     def send_message(self, text: str) -> bool:
         """Send text to the caller's program. Returns False if no channel is open."""

@@ -494,9 +494,13 @@ class PeerLeg(RtpLeg):
         elif message != PONG:
             self.listener.on_message(message)
 
+    @property
+    def carries_messages(self) -> bool:
+        return self.on_channel is None
+
     def send_message(self, text: str) -> bool:
         channel = self._channel
-        if self.closed is not None or self.on_channel is not None:
+        if self.closed is not None or not self.carries_messages:
             return False
         if channel is None or channel.readyState != "open":
             self._backlog = [*self._backlog[-(MESSAGE_BACKLOG - 1) :], text]

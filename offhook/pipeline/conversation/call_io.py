@@ -52,7 +52,7 @@ from offhook.pipeline.conversation.events import (
     Interrupted,
     TransferFailed,
 )
-from offhook.pipeline.conversation.rtvi_io import Rtvi
+from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.transport_io import HeardFrame, LegTransport, TransportListener
@@ -466,6 +466,7 @@ class Call(TransportListener):
                 assistant,
             ]
         )
+        rtvi = Rtvi(leg.send_message) if leg.carries_messages else None
         worker = PipelineWorker(
             pipeline,
             params=PipelineParams(
@@ -476,7 +477,8 @@ class Call(TransportListener):
             enable_turn_tracking=self._tracing,
             enable_tracing=self._tracing,
             conversation_id=leg.call_id,
-            rtvi_processor=Rtvi(),
+            enable_rtvi=rtvi is not None,
+            rtvi_processor=rtvi,
             idle_timeout_secs=None,
             cancel_runner_on_idle_timeout=False,
         )
@@ -492,16 +494,6 @@ class Call(TransportListener):
         @transport.event_handler("on_client_disconnected")
         async def on_client_disconnected(transport: LegTransport, leg: Leg) -> None:
             self._finished.set()
-
-        @worker.rtvi.event_handler("on_client_message")
-        async def on_client_message(rtvi: RTVIProcessor, message: ClientMessage) -> None:
-            """Answer a request of the client; without an answer it would time out there."""
-            if message.type == CALL_REQUEST:
-                await rtvi.send_server_response(message, self._about())
-            else:
-                there = f"there is only {CALL_REQUEST!r}"
-                error = f"{message.type[:80]!r} is not a request of this server: {there}"
-                await rtvi.send_error_response(message, error)
 
         @worker.event_handler("on_pipeline_finished")
         async def on_pipeline_finished(worker: PipelineWorker, frame: Any) -> None:
@@ -527,7 +519,20 @@ class Call(TransportListener):
                     self._correct(message.content, text)
                 self.emit(AgentTurn(leg.heard_ms, turn, text, cut))
 
+        if rtvi is not None:
+            rtvi.add_event_handler("on_client_message", self._answer_client)
+            if not self._tracing:  # whose observers want to know more
+                worker._observer = PushesSeenOnce(observers=worker._observer._observers)
         return worker
+
+    async def _answer_client(self, rtvi: RTVIProcessor, message: ClientMessage) -> None:
+        """Answer a request of the client; without an answer it would time out there."""
+        if message.type == CALL_REQUEST:
+            await rtvi.send_server_response(message, self._about())
+        else:
+            there = f"there is only {CALL_REQUEST!r}"
+            error = f"{message.type[:80]!r} is not a request of this server: {there}"
+            await rtvi.send_error_response(message, error)
 
     def _correct(self, estimate: str, text: str) -> None:
         """Corrects what the conversation says of the last reply."""

@@ -1,12 +1,23 @@
-"""Pipecat's RTVI, the protocol of client programs, with two changes: clients do not see upstream
-servers' error messages, and long answers cost linear time."""
+"""Pipecat's RTVI, the protocol of client programs: clients do not see upstream servers' error
+messages, long answers cost linear time, and in our own pipelines messages go straight to the
+caller."""
 
+from collections.abc import Callable
 from typing import Any
 
-from pipecat.frames.frames import ErrorFrame, LLMTextFrame
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    AggregatedTextProgressFrame,
+    AudioRawFrame,
+    ErrorFrame,
+    LLMTextFrame,
+)
+from pipecat.observers.base_observer import FrameProcessed, FramePushed
+from pipecat.pipeline.worker_observer import WorkerObserver
 from pipecat.processors.frameworks.rtvi import RTVIObserver, RTVIObserverParams, RTVIProcessor
 from pipecat.processors.frameworks.rtvi import models as rtvi
 from pipecat.utils.string import SENTENCE_ENDING_PUNCTUATION, match_endofsentence
+from pydantic import BaseModel
 
 FAULT = "something failed here, and the call goes on; the server's log says what"
 """The only error message that a client program gets."""
@@ -33,7 +44,31 @@ class RtviObserver(RTVIObserver):
             await self.send_rtvi_message(rtvi.BotTranscriptionMessage(data=data))
 
 
+class PushesSeenOnce(WorkerObserver):
+    """Gives an RtviObserver what it reports of. Pipecat's gives it all frames at each processor,
+    twice, which costs more than the processors themselves."""
+
+    async def on_process_frame(self, data: FrameProcessed) -> None:
+        pass
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        frame = data.frame
+        spoken = isinstance(frame, AggregatedTextFrame | AggregatedTextProgressFrame)
+        if spoken or not (frame.id in self._frames_pushed or isinstance(frame, AudioRawFrame)):
+            await super().on_push_frame(data)
+
+
 class Rtvi(RTVIProcessor):
+    """Tells a client program of a call by `send`."""
+
+    def __init__(self, send: Callable[[str], object]) -> None:
+        super().__init__()
+        self._send = send
+
+    async def push_transport_message(self, model: BaseModel, exclude_none: bool = True) -> None:
+        """Send a message at once; as a frame it would pass each processor up to the output."""
+        self._send(model.model_dump_json(exclude_none=exclude_none))
+
     def create_rtvi_observer(
         self, *, params: RTVIObserverParams | None = None, **options: Any
     ) -> RTVIObserver:

@@ -46,6 +46,10 @@ class Page(PhoneLeg):
         super().__init__()
         self.told: list[dict[str, Any]] = []
 
+    @property
+    def carries_messages(self) -> bool:
+        return True
+
     def send_message(self, text: str) -> bool:
         self.told.append(json.loads(text))
         return True
