@@ -25,8 +25,17 @@ TRANSCRIPTION_CHARACTERS = 500
 """Maximum characters after which a sentence of the agent is reported."""
 
 
+USER_INPUT_VERSION = [2, 2, 0]
+"""First version of the protocol with user-input, which says what user-transcription does."""
+
+
 class RtviObserver(RTVIObserver):
-    """Pipecat's observer searches all text since the last sentence for an end, at every token."""
+    """Pipecat's observer searches all text since the last sentence for an end, at every token, and
+    tells each client of the caller's words in the old message and the new one."""
+
+    async def _send_user_input(self, *arguments: Any, **options: Any) -> None:
+        if self._rtvi is not None and self._rtvi.client_version >= USER_INPUT_VERSION:
+            await super()._send_user_input(*arguments, **options)
 
     async def _handle_llm_text_frame(self, frame: LLMTextFrame) -> None:
         text = rtvi.TextMessageData(text=frame.text)

@@ -54,6 +54,11 @@ class Page(PhoneLeg):
         self.told.append(json.loads(text))
         return True
 
+    def hear(self, **message: Any) -> None:
+        """The program says something."""
+        assert self.listener is not None
+        self.listener.on_message(json.dumps({"label": "rtvi-ai", **message}))
+
     def words(self) -> str:
         """What the agent said."""
         said = [m["data"]["text"] for m in self.told if m.get("type") == "bot-tts-text"]
@@ -139,6 +144,23 @@ async def test_the_front_desk_answers_for_a_model_that_is_gone(edge: Edge) -> No
     async with called(edge, agents) as page:
         await until(lambda: "Lighthouse" in page.words())
     assert errors(edge, "unreachable", "fall_back") == before + 1
+
+
+@pytest.mark.parametrize("version", ["2.1.0", "2.2.0"])
+async def test_a_client_is_told_the_callers_words_in_messages_that_it_knows(
+    edge: Edge, version: str
+) -> None:
+    async with model([says("Hello.")], [says("Nine to six.")]) as endpoint:
+        agent = Agent(kind="openai", base_url=endpoint.url, model="scripted")
+        async with called(edge, {"desk": agent}) as page:
+            await until(lambda: page.words() == "Hello.")
+            page.hear(type="client-ready", id="1", data={"version": version})
+            page.hear(type="send-text", id="2", data={"content": "When are you open?"})
+            await until(lambda: "Nine to six." in page.words())
+    kinds = [message["type"] for message in page.told]
+    assert kinds.index("bot-ready") < kinds.index("bot-tts-text", kinds.index("bot-ready"))
+    assert ("user-input" in kinds) is (version == "2.2.0")
+    assert "user-llm-text" in kinds
 
 
 async def test_calls_share_their_connections_to_the_model(edge: Edge) -> None:
