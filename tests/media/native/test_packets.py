@@ -16,11 +16,8 @@ from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, Pcm
 from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.dtmf import DIGITS
 from offhook.media.rtp import jitter, receiver, rtcp, sender, stretch
-from offhook.media.rtp.receiver import CompiledReceiver
-from offhook.media.rtp.rtcp import CompiledReception
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
-from offhook.media.rtp.sender import CompiledSender
 from offhook.signaling.ice import port_io
 from offhook.telephony.sip.media import rtp_reader_io
 from tests.media.native.paths import Twins, exact_resampling, needs_compiled
@@ -120,10 +117,10 @@ def same(twins: Twins[Line]) -> None:
     right, got = state(twins.python), state(twins.compiled)
     assert got == right
     assert twins.compiled.sent == twins.python.sent
-    assert not isinstance(twins.python._receiver, CompiledReceiver)
-    assert isinstance(twins.compiled._receiver, CompiledReceiver)
-    assert isinstance(twins.compiled._sender, CompiledSender)
-    assert isinstance(twins.compiled._rtcp.reception, CompiledReception | None)
+    assert not isinstance(twins.python._receiver, receiver.CompiledReceiver)
+    assert isinstance(twins.compiled._receiver, receiver.CompiledReceiver)
+    assert isinstance(twins.compiled._sender, sender.CompiledSender)
+    assert isinstance(twins.compiled._rtcp.reception, rtcp.CompiledReception | None)
 
 
 def twins(
