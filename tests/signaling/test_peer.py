@@ -744,7 +744,7 @@ async def test_the_private_names_of_aiortc_and_aioice_are_where_we_lean_on_them(
             assert "RTCRtpReceiver" not in tasks
         before = connection._queue.qsize()
         await hears(callee, caller, 440, seconds=0.2)
-        assert connection._queue.qsize() == before  # no RTP goes aiortc's way
+        assert connection._queue.qsize() <= before  # no RTP goes aiortc's way
 
 
 # --- datagrams of strangers ---
