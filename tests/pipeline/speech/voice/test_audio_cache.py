@@ -26,6 +26,8 @@ from offhook.pipeline.speech.voice.audio_cache import (
 )
 from offhook.pipeline.speech.voice.audio_cache_io import PREFIX, ReplyCache
 
+REDIS_START_S = 60
+
 REPLIES = st.lists(
     st.builds(
         lambda samples, text: Speech(np.array(samples, np.int16), text),
@@ -149,6 +151,12 @@ def test_whatever_changes_the_sound_changes_the_key() -> None:
     assert reply_key("a", "hi", VoiceOptions(live=False)) == reply_key("a", "hi", VoiceOptions())
 
 
+def accepts(path: Path) -> bool:
+    """Returns whether somebody listens there; a socket's file is there a moment earlier."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
 @contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
     """Its address. Skips the test where there is none."""
@@ -159,9 +167,9 @@ def redis_server(folder: Path) -> Iterator[str]:
     options = ("--port", "0", "--unixsocket", str(path), "--save", "", "--dir", str(folder))
     process = subprocess.Popen((server, *options), stdout=subprocess.DEVNULL)
     try:
-        for _ in range(100):
-            if path.exists():
-                break
+        begin = time.monotonic()
+        while not accepts(path):
+            assert time.monotonic() - begin < REDIS_START_S, "redis-server does not start"
             time.sleep(0.05)
         yield f"unix://{path}"
     finally:
