@@ -7,7 +7,9 @@ a sentence, written token by token and played as it comes; one reply in five is 
 about 40 % of the time each. The silence that ends a turn and the language model are a fixed second
 between the two and do not count; packets, codecs and turn detection are not part of it. Lengths of
 texts and of speech are scripted (see engines/random_workers.py). With `--workers 2` there are two
-recognizers and two voices, of which the edges choose one for each conversation and reply.
+recognizers and two voices on the card, with `--gpus 2` one of each on each of two cards; the edges
+choose one for each conversation and reply. `--kill` ends a recognizer and a voice in the middle of
+the last count, with SIGKILL; they do not come back.
 
 Columns: conversations at once; held, when no frame of the agent's voice came late and the server's
 share of a turn is at most 120 ms in 95 % of them; turns counted; ms from the end of an utterance to
@@ -79,6 +81,11 @@ class Workers:
     tts: list[str] = field(default_factory=list)
     processes: dict[str, list[Child]] = field(default_factory=dict)
 
+    def kill_last(self) -> None:
+        """Ends the last process of each kind with SIGKILL; its fronts end with it."""
+        for processes in self.processes.values():
+            processes[-1].process.kill()
+
 
 @asynccontextmanager
 async def started(options: argparse.Namespace) -> AsyncIterator[Workers]:
@@ -88,25 +95,29 @@ async def started(options: argparse.Namespace) -> AsyncIterator[Workers]:
         return
     workers, most = Workers(), max(options.conversations)
     kind, model = ("nemotron", "0.6B") if options.asr == "nemotron" else ("asr", options.asr)
-    uneven = UNEVEN if options.workers > 1 else 1.0
-    each = ceil(uneven * most / options.workers) + SPARE
+    count = options.workers * options.gpus
+    uneven = UNEVEN if count > 1 else 1.0
+    each = most if options.kill else ceil(uneven * most / count)
+    each += SPARE
     voices = ceil(VOICES_SHARE * each) + SPARE
-    lines: list[tuple[str, Sequence[str]]] = []
-    for _ in range(options.workers):
+    lines: list[tuple[str, int, Sequence[str]]] = []
+    for number in range(count):
+        gpu = number % options.gpus
         hears, speaks = (f"127.0.0.1:{free_port()}" for _ in range(2))
         workers.asr.append(f"http://{hears}")
         workers.tts.append(f"http://{speaks}")
         parts = f"{kind}:{model}:0={hears}", f"tts:{options.tts}:{voices}={speaks}"
         if options.together:
-            lines.append(("card", parts))
+            lines.append(("card", gpu, parts))
         else:
-            lines += [("asr", parts[:1]), ("tts", parts[1:])]
+            lines += [("asr", gpu, parts[:1]), ("tts", gpu, parts[1:])]
     async with AsyncExitStack() as stack:
         began = time.monotonic()
-        for name, line in lines:
+        for name, gpu, line in lines:
             how = ["--memory-share", str(SHARED / options.workers)]
             how += [] if options.fronts is None else ["--fronts", str(options.fronts)]
-            one = child(CARD, *how, *line)
+            only = {"CUDA_VISIBLE_DEVICES": str(gpu)} if options.gpus > 1 else {}
+            one = child(CARD, *how, *line, environment=only)
             process = await stack.enter_async_context(one)
             workers.processes.setdefault(name, []).append(process)
         every = [one for processes in workers.processes.values() for one in processes]
@@ -156,9 +167,10 @@ class Usage:
 
 
 class GpuLooks:
-    """What nvidia-smi says meanwhile; nothing without it."""
+    """What nvidia-smi says meanwhile of the first `gpus`, on average; nothing without it."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: int) -> None:
+        self._gpus = gpus
         self._looks: list[tuple[float, float]] = []
 
     async def watch(self) -> None:
@@ -170,8 +182,9 @@ class GpuLooks:
                 command, *query, stdout=asyncio.subprocess.PIPE
             )
             output, _ = await process.communicate()
-            use, mib = output.decode().splitlines()[0].split(",")
-            self._looks.append((float(use), float(mib) / 1024))
+            for line in output.decode().splitlines()[: self._gpus]:
+                use, mib = line.split(",")
+                self._looks.append((float(use), float(mib) / 1024))
             await asyncio.sleep(GPU_LOOK_S)
 
     def row(self) -> dict[str, float]:
@@ -276,14 +289,18 @@ async def measure(
     workers: Workers, edges: FarEdges, count: int, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Grows to `count` conversations, lets them settle and measures. Raises ChildError."""
+    kill = options.kill and count == max(options.conversations)
     edges.grow(count)
     await asyncio.sleep(options.settle + count * CONNECT_EACH_S)
-    gpu = GpuLooks()
+    gpu = GpuLooks(options.gpus)
     looking = asyncio.create_task(gpu.watch())
     usage = Usage(workers, edges.children)
     edges.send("measure")
-    await asyncio.sleep(options.seconds)
-    cores = usage.cores()
+    await asyncio.sleep(options.seconds / 2)
+    if kill:
+        workers.kill_last()
+    await asyncio.sleep(options.seconds / 2)
+    cores = {} if kill else usage.cores()
     reports = await edges.report()
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
@@ -308,7 +325,8 @@ async def conversations(options: argparse.Namespace) -> None:
         where = "in one process" if options.together else "in a process each"
         note = (
             f"random weights, recognizer {options.asr}, voice {options.tts}, {options.workers} of "
-            f"each {where}, updates of {options.update_ms} ms, {options.chunk_ms} ms a message, "
+            f"each on {options.gpus} GPU {where}, updates of {options.update_ms} ms, "
+            f"{options.chunk_ms} ms a message, "
             f"{options.seconds:g} s each, price {options.price:g} an hour"
         )
         table = Table("conversations", note, COLUMNS, options.json)
@@ -333,7 +351,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--asr-url", default="", help="of workers that run already, with --tts-url")
     add("--tts-url", default="")
     add("--together", action="store_true", help="a recognizer and a voice share a process")
-    add("--workers", type=int, default=1, metavar="N", help="recognizers, and voices (1)")
+    add("--workers", type=int, default=1, metavar="N", help="recognizers, and voices, a GPU (1)")
+    add("--gpus", type=int, default=1, metavar="N", help="the first N GPUs (1)")
+    add("--kill", action="store_true", help="a recognizer and a voice, during the last count")
     add("--fronts", type=int, metavar="N", help="processes with the sockets of each voice")
     add("--conversations", type=_numbers, default="200,400,800,1200,1600", metavar="N,…")
     add("--seconds", type=float, default=20.0, help="of each count (20)")

@@ -15,10 +15,11 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -111,8 +112,11 @@ class Child:
 
 
 @asynccontextmanager
-async def child(module: str, *arguments: str) -> AsyncIterator[Child]:
-    """Runs `python -m MODULE ARGUMENTS` from its first line on; stopped on exit of the block."""
+async def child(
+    module: str, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Child]:
+    """Runs `python -m MODULE ARGUMENTS` from its first line on, with `environment` besides ours;
+    stopped on exit of the block."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
         with log.open("wb") as output:
@@ -122,6 +126,7 @@ async def child(module: str, *arguments: str) -> AsyncIterator[Child]:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=output,
                 limit=1 << 24,
+                env={**os.environ, **environment},
             )
         running = Child(process, log)
         try:

@@ -139,6 +139,6 @@ def test_processes_of_callers_share_the_conversations() -> None:
 @pytest.mark.slow
 def test_it_runs_with_workers_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     line = ["--asr=tiny", "--tts=tiny", "--conversations=1,2", "--seconds=3", "--settle=3"]
-    for arrangement in ([], ["--together"]):
+    for arrangement in ([], ["--together"], ["--gpus=2", "--kill"]):
         assert conversations.main([*line, "--json", *arrangement]) == 0
         assert capsys.readouterr().out.count('"conversations": ') == 2
