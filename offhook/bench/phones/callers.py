@@ -3,7 +3,8 @@
 Commands on standard input, one a line:
 
     fill N        place calls until there are N; then says how that went
-    churn N       from now on calls are placed, and of N or more the oldest hangs up for each
+    churn N       from now on calls are placed, and of N or more the oldest answered one hangs up
+                  for each; when none of these is answered, none is placed
     hold          no more of that
     attempt N     place N calls more, whatever comes of them
     options N W   send N OPTIONS, W of them unanswered at a time; then says how that went
@@ -95,6 +96,8 @@ class PlacedCall:
     began: float
     session: Session | None = None
     up: bool = False
+    leaving: bool = False
+    """It has hung up, and the server has not confirmed it yet."""
 
 
 class Callers:
@@ -160,6 +163,7 @@ class Callers:
 
     def hang_up(self, call: PlacedCall) -> None:
         assert call.session is not None
+        call.leaving = True
         self._signalling.hang_up(call.session)
 
     async def attempt(self, calls: int) -> None:
@@ -181,9 +185,13 @@ class Callers:
     async def _churn(self, calls: int) -> None:
         due = monotonic()
         while True:
-            if self._up and len(self._calls) >= calls:
-                self.hang_up(self._up[0])
-            self.place()
+            staying = [call for call in self._calls if not call.leaving]
+            oldest = next((call for call in self._up if not call.leaving), None)
+            if len(staying) < calls:
+                self.place()
+            elif oldest is not None:
+                self.hang_up(oldest)
+                self.place()
             due += 1 / self._rate
             await asyncio.sleep(max(0.0, due - monotonic()))
 
