@@ -16,6 +16,7 @@ NAMES = {
     "marks": "calls.marks",
     "media": "media.media",
     "nemotron": "engines.nemotron",
+    "opus_modes": "media.opus_modes",
     "phone_lines": "media.phone_lines",
     "pocket": "engines.pocket",
     "realtime": "realtime.realtime",

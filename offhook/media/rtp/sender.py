@@ -37,8 +37,9 @@ LOSS_WEIGHT_DOWN = 0.1
 CONGESTED_LOSS = 0.10
 """Loss from which the path is considered congested and the bitrate is lowered. Not sooner: below
 ten percent of loss and at a low bitrate, libopus gives up FEC rather than bandwidth."""
-CONGESTED_BITRATE = 0.75
-"""Fraction of the full bitrate: Opus speech at 24 instead of 32 kbit/s is wideband with FEC."""
+CONGESTED_BITRATE = 24_000
+"""Bit rate in bit/s beyond which nothing is sent then: Opus speech at 24 kbit/s is wideband with
+FEC."""
 MAX_PACKET_MS = 60
 """Longest audio in one packet."""
 
@@ -278,8 +279,8 @@ class AudioSender:
     def _adapt(self) -> None:
         self._encoder.set_loss(self.loss)
         if (encoder := self._bitrate_encoder) is not None:
-            share = CONGESTED_BITRATE if self.loss >= CONGESTED_LOSS else 1.0
-            encoder.set_bitrate(int(encoder.bitrate * share))
+            most = CONGESTED_BITRATE if self.loss >= CONGESTED_LOSS else encoder.bitrate
+            encoder.set_bitrate(min(encoder.bitrate, most))
 
     def _send_speech(self, payload: bytes) -> None:
         """Send a packet of a talkspurt, unless the encoder says it need not be sent."""

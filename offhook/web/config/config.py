@@ -201,8 +201,8 @@ class WebRtc(Section):
 
 
 class Opus(Section):
-    bitrate: int = Field(32_000, ge=6_000, le=128_000)
-    """Bit rate of outgoing audio in bit/s."""
+    bitrate: int = Field(48_000, ge=6_000, le=128_000)
+    """Bit rate of outgoing audio in bit/s. Below 48000 encoding takes three times the CPU time."""
     complexity: int = Field(5, ge=0, le=10)
     """Encoder complexity, from 0 (least CPU) to 10 (best quality)."""
     fec: bool = True

@@ -64,7 +64,7 @@ def test_packets_of_other_lengths_sound_alike(ms):
 
 
 def test_the_bitrate_is_kept():
-    for bitrate in (16_000, 32_000):
+    for bitrate in (16_000, 32_000, 48_000):
         payloads = encode(OpusEncoder(OpusSettings(bitrate=bitrate)), voice(4, 24_000))
         assert 8 * sum(map(len, payloads)) / 4 == pytest.approx(bitrate, rel=0.25)
 
@@ -80,6 +80,43 @@ def test_frames_of_any_length_decode(frame_ms):
     payloads = [bytes(packet) for packet in context.encode(frame)]
     assert len(payloads) >= 240 // frame_ms - 1
     assert {len(decoder.decode(payload)) for payload in payloads} == {16 * frame_ms}
+
+
+CELT_ONLY = 16
+"""The first configuration of the TOC byte that is CELT alone (RFC 6716, table 2)."""
+
+
+def celt(payload):
+    return payload[0] >> 3 >= CELT_ONLY
+
+
+def test_speech_is_celt_at_the_full_bitrate_and_without_loss_only():
+    encoder, sound = OpusEncoder(), voice(0.5, 24_000)
+    assert all(map(celt, encode(encoder, sound)))
+    encoder.set_loss(0.02)
+    assert not any(map(celt, encode(encoder, sound)[1:]))
+    encoder.set_loss(0.0)
+    assert all(map(celt, encode(encoder, sound)[2:]))
+    encoder.set_bitrate(24_000)
+    assert not any(map(celt, encode(encoder, sound)[1:]))
+    encoder.set_bitrate(encoder.bitrate)
+    assert all(map(celt, encode(encoder, sound)[2:]))
+    assert not any(map(celt, encode(OpusEncoder(OpusSettings(bitrate=32_000)), sound)))
+
+
+def test_a_change_of_mode_is_not_heard():
+    sound = voice(2, 24_000)
+    encoder, decoder, heard = OpusEncoder(), OpusDecoder(), []
+    for number, block in enumerate(np.split(sound, 100)):
+        encoder.set_loss(0.02 if number // 10 % 2 else 0.0)
+        heard.append(decoder.decode(encoder.encode(block)))
+    heard, sent = np.concatenate(heard), voice(2, 16_000)
+    delay = round(DELAY_MS * 16)
+    levels = [
+        (level(heard[at + delay : at + delay + 320]), level(sent[at : at + 320]))
+        for at in range(3200, 30_000, 320)
+    ]
+    assert all(0.5 * there < here < 2 * there for here, there in levels)
 
 
 def redundant(payload):
@@ -125,8 +162,8 @@ def test_without_redundancy_there_is_nothing_to_recover():
 
 
 def test_concealment_goes_on_and_fades():
-    decoder = OpusDecoder()
-    for payload in encode(OpusEncoder(), voice(0.3, 24_000))[:8]:
+    decoder = OpusDecoder()  # of SILK; CELT's fades to the noise that was in the background
+    for payload in encode(OpusEncoder(OpusSettings(bitrate=32_000)), voice(0.3, 24_000))[:8]:
         last = decoder.decode(payload)
     levels = [level(decoder.conceal(320)) for _ in range(15)]
     assert levels[0] > 0.3 * level(last)
