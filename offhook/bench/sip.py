@@ -33,7 +33,9 @@ def _load(a: argparse.Namespace) -> int:
         print(sip_load.HEADER, flush=True)
     for number, kind in enumerate(a.servers.split(",")):
         options = sip_load.OPTIONS if number == 0 and not a.no_options else 0
-        load = sip_load.load(kind, a.calls, a.rate, a.seconds, not a.no_pin, options, show, a.edges)
+        load = sip_load.load(
+            *(kind, a.calls, a.rate, a.seconds, not a.no_pin, options, show, a.edges, a.loss)
+        )
         found.append(run_loop(load))
     if a.json:
         loads = [{**asdict(one), "rows": [sip_load.as_dict(r) for r in one.rows]} for one in found]
@@ -76,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     load.add_argument(
         "--edges", type=int, default=1, help="processes behind Kamailio (deploy/kamailio)"
     )
+    load.add_argument("--loss", type=float, default=0.0, help="percent of the callers' packets")
     load.add_argument("--no-options", action="store_true", help="leave out OPTIONS")
     load.set_defaults(run=_load)
 

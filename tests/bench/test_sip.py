@@ -91,6 +91,27 @@ def test_a_sound_is_sent_packet_by_packet_and_reports_are_passed_over() -> None:
         sound.close()
 
 
+def test_lost_packets_are_numbered_and_not_sent() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far:
+        far.bind((HOST, 0))
+        far.settimeout(2)
+        sound = Sound((SILENCE[0],), random.Random(1), loss=0.5)
+        sound.connect(far.getsockname())
+        for _ in range(100):
+            sound.tick()
+        sound._loss = 0.0
+        sound.tick()
+        numbers = [RtpPacket.parse(far.recv(2000)).sequence_number]
+        first = sound._sequence - 100
+        while numbers[-1] != sound._sequence:
+            numbers.append(RtpPacket.parse(far.recv(2000)).sequence_number)
+        assert sound.read()[0] == 101
+        assert 30 < len(numbers) < 70
+        assert first <= numbers[0]
+        assert sorted(set(numbers)) == numbers
+        sound.close()
+
+
 # --- callers ---
 
 

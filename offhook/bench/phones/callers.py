@@ -103,12 +103,16 @@ class PlacedCall:
 class Callers:
     """All calls of this process."""
 
-    def __init__(self, server: tuple[str, int], rate: float, said: list[Payloads]) -> None:
-        """`rate` is the number of calls placed per second."""
+    def __init__(
+        self, server: tuple[str, int], rate: float, said: list[Payloads], loss: float = 0.0
+    ) -> None:
+        """`rate` is the number of calls placed per second, `loss` the fraction of their packets
+        that get lost on the way to the server."""
         self.counts = CallCounters()
         self._server = server
         self._rate = rate
         self._said = said
+        self._loss = loss
         self._chance = Random(1)
         self._pace = Pace()
         self._lag = LoopLag()
@@ -155,7 +159,8 @@ class Callers:
     # --- calls ---
 
     def place(self) -> None:
-        call = PlacedCall(Sound(self._chance.choice(self._said), self._chance), monotonic())
+        said = self._chance.choice(self._said)
+        call = PlacedCall(Sound(said, self._chance, loss=self._loss), monotonic())
         self._calls.append(call)
         sdp_offer = offer(call.sound.port)
         happened = partial(self._happened, call)
@@ -246,8 +251,8 @@ class Callers:
         self._signalling.close()
 
 
-async def work(server: tuple[str, int], rate: float, pause: float) -> None:
-    callers = Callers(server, rate, await lines(pause))
+async def work(server: tuple[str, int], rate: float, pause: float, loss: float) -> None:
+    callers = Callers(server, rate, await lines(pause), loss)
     freeze_loaded_objects()
     say({"ready": True})
     try:
@@ -287,12 +292,14 @@ def main() -> None:
     parser.add_argument("port", type=int, help="of SIP over UDP, on this machine")
     parser.add_argument("--rate", type=float, default=20.0, help="calls placed a second")
     parser.add_argument("--pause", type=float, default=1.0, help="in s, between lines said")
+    parser.add_argument("--loss", type=float, default=0.0, help="percent of their packets")
     parser.add_argument("--cpu", type=int, help="to run on, of those there are")
     arguments = parser.parse_args()
     if arguments.cpu is not None:
         os.sched_setaffinity(0, {arguments.cpu})
     set_up(Log(level="WARNING"))
-    run(work((HOST, arguments.port), arguments.rate, arguments.pause))
+    server = HOST, arguments.port
+    run(work(server, arguments.rate, arguments.pause, arguments.loss / 100))
 
 
 if __name__ == "__main__":

@@ -121,10 +121,11 @@ async def load(
     options: int,
     show: Callable[[Row], None],
     edges: int = 1,
+    loss: float = 0.0,
 ) -> Load:
     """With a new server, sets up calls, holds them, then lets them come and go. With several edges
     there are no OPTIONS, since Kamailio answers them itself."""
-    async with pair(server, rate, pin, edges=edges) as both:
+    async with pair(server, rate, pin, edges=edges, loss=loss) as both:
         await warm_up(both)
         empty = both.footprint().rss_mb
         both.callers.send("measure")

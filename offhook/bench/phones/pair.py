@@ -201,10 +201,15 @@ PAUSES = {"echo": 1.0, "vad": 1.0, "scripted": 6.0}
 
 @asynccontextmanager
 async def pair(
-    kind: str, rate: float, pin: bool, server_options: Sequence[str] = (), edges: int = 1
+    kind: str,
+    rate: float,
+    pin: bool,
+    server_options: Sequence[str] = (),
+    edges: int = 1,
+    loss: float = 0.0,
 ) -> AsyncIterator[Pair]:
-    """Starts server and callers, `kind` as in `server`; several edges run behind Kamailio. Raises
-    ChildError, KamailioError."""
+    """Starts server and callers, `kind` as in `server`; several edges run behind Kamailio. `loss`
+    is the percentage of the callers' packets that get lost. Raises ChildError, KamailioError."""
     *edge_cpus, callers_cpu = cpus(pin, edges)
     async with AsyncExitStack() as stack:
         servers, ports = [], []
@@ -232,6 +237,8 @@ async def pair(
                     str(rate),
                     "--pause",
                     str(PAUSES[kind]),
+                    "--loss",
+                    str(loss),
                 ),
                 *_on(callers_cpu),
             )

@@ -178,7 +178,12 @@ class RtpSocket:
 class Sound(RtpSocket):
     """A call that says the same payloads again and again."""
 
-    def __init__(self, payloads: Payloads, chance: Random, payload_type: int = PCMU) -> None:
+    def __init__(
+        self, payloads: Payloads, chance: Random, payload_type: int = PCMU, loss: float = 0.0
+    ) -> None:
+        """`loss` is the fraction of its packets that get lost."""
+        self._chance = chance
+        self._loss = loss
         self._heard = Heard()
         self._payload_type = payload_type
         self._sent = 0
@@ -189,7 +194,11 @@ class Sound(RtpSocket):
     def tick(self) -> None:
         """Sends 20 ms and receives what has arrived."""
         self._at = (self._at + 1) % len(self._payloads)
-        self._sent += self.send(self.packet(self._payloads[self._at], self._payload_type))
+        packet = self.packet(self._payloads[self._at], self._payload_type)
+        if self._loss and self._chance.random() < self._loss:
+            self._sent += 1
+        else:
+            self._sent += self.send(packet)
         self.drain()
 
     def drain(self) -> None:

@@ -21,6 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from offhook.pipeline.models.qwen3 import attention, linear
+from offhook.pipeline.models.qwen3_tts import cuda_codec_convolution
 from offhook.pipeline.models.qwen3_tts.codec import (
     LAYER_NORM_EPS,
     Codec,
@@ -86,13 +87,21 @@ def _block(
     following part applied."""
     seen, ring = ring, next(rings)
     snakes = [residual.snake1 for residual in block.residuals]
-    x = convolve(batch, block.expand, seen, rate, keep=True, snake=snakes[0], to=ring)
+    fits, streams = cuda_codec_convolution.fits, len(batch.slots) * batch.frames
+    large = fits(block.expand, seen, streams * rate)
+    expand = cuda_codec_convolution.convolve if large else convolve
+    x = expand(batch, block.expand, seen, rate, keep=True, snake=snakes[0], to=ring)
     rate *= block.expand.rows
     for residual, snake in zip(block.residuals, [*snakes[1:], after], strict=True):
         seen, ring = ring, next(rings)
         second, keep = residual.conv2, snake is not after
         pair = choose_pair_tile(x)
-        if pair:
+        if fits(residual.conv1, seen, len(x), second=True):
+            x = cuda_codec_convolution.convolve(
+                batch, residual.conv1, seen, rate, between=residual.snake2, second=second,
+                add=x, keep=keep, snake=snake, to=ring,
+            )  # fmt: skip
+        elif pair:
             x = convolve(
                 batch, residual.conv1, seen, rate, between=residual.snake2, second=second,
                 add=x, keep=keep, snake=snake, to=ring, tile=pair,
