@@ -1,0 +1,111 @@
+"""The codec's kernels for Hopper GPUs against plain torch."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from offhook.pipeline.models.qwen3_tts import codec_stream, cuda_residual_unit  # noqa: E402
+from offhook.pipeline.models.qwen3_tts.codec import (  # noqa: E402
+    QWEN3_CODEC,
+    TAPS,
+    CausalPast,
+    Convolution,
+    Residual,
+    Snake,
+)
+from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec  # noqa: E402
+from offhook.pipeline.models.qwen3_tts.triton_codec_convolution import Batch  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available()
+    or torch.cuda.get_device_capability() != cuda_residual_unit.HOPPER,
+    reason="needs a Hopper GPU",
+)
+DEVICE = "cuda"
+NEAR = {"rtol": 1.6e-2, "atol": 2e-2}
+SLOTS, FIRST = [3, 0, 1, 0, 2], [0, 0, 7, 3, 2]
+REAL = [0, 2, 4]
+"""All but the padding."""
+ROOM = 3
+"""Frames in a ring beside the history, so that calls wrap around it."""
+
+
+@pytest.fixture(autouse=True)
+def _set_up():
+    torch.manual_seed(1)
+    with torch.inference_mode():
+        yield
+
+
+def draw(*shape):
+    return torch.randn(shape, device=DEVICE).to(torch.bfloat16)
+
+
+def convolution(channels, taps, dilation=1):
+    conv = Convolution(channels, channels, taps, dilation).to(DEVICE, torch.bfloat16)
+    conv.weight.copy_(draw(*conv.weight.shape) / conv.weight[0].numel() ** 0.5)
+    conv.bias = torch.nn.Buffer(torch.randn(channels, device=DEVICE))
+    return conv
+
+
+def snake(channels):
+    snake = Snake(channels).to(DEVICE)
+    snake.rate.uniform_(0.5, 4)
+    snake.depth.uniform_(0.1, 1)
+    return snake
+
+
+def past(call, *rings):
+    return CausalPast(call.frames, call.first, call.slots, rings)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+# Rows of a stream: less than a tile, a little more, several tiles.
+@pytest.mark.parametrize(("rate", "frames"), [(3, 2), (130, 1), (200, 3)])
+@pytest.mark.parametrize("dilation", [1, 9])
+@pytest.mark.parametrize("channels", [96, 192])
+def test_a_residual_unit(channels, dilation, rate, frames, keep):
+    slots, first = (torch.tensor(x, device=DEVICE) for x in (SLOTS, FIRST))
+    call = Batch(slots, first, frames)
+    unit, after = Residual(channels, dilation), snake(channels)
+    unit.conv1, unit.conv2 = convolution(channels, TAPS, dilation), convolution(channels, 1)
+    unit.snake2 = snake(channels)
+    ring = draw(4, (-(-unit.conv1.length // rate) + ROOM) * rate, channels)
+    ring[3] = float("nan")  # before a stream's beginning
+    new, x = (draw(len(SLOTS), rate * frames, channels) for _ in range(2))
+    seen = past(call, ring).extend(new, unit.conv1.length)
+    # The kernel rounds what the second convolution reads, and nothing else.
+    exact = copy.deepcopy(unit).float()
+    inner = exact.snake2(exact.conv1(seen.float())).to(torch.bfloat16)
+    kept = x + exact.conv2(inner.float())
+    out = torch.full((4, ROOM * rate, channels), float("nan"), device=DEVICE, dtype=torch.bfloat16)
+    want = out.clone()
+    past(call, want).extend(after(kept).to(torch.bfloat16), 0)
+    got = cuda_residual_unit.residual_unit(
+        call, unit, ring, rate, add=x.flatten(0, 1), keep=keep, snake=after, to=out
+    )
+    torch.testing.assert_close(out[1:].float(), want[1:].float(), **NEAR, equal_nan=True)
+    if keep:
+        torch.testing.assert_close(got.view_as(kept)[REAL].float(), kept[REAL], **NEAR)
+    else:
+        assert not len(got)
+
+
+def test_sound_in_any_segmentation(monkeypatch):
+    """At the size of the model, with these kernels however few rows there are."""
+    for channels in (96, 192):
+        monkeypatch.setitem(cuda_residual_unit.LEAST_ROWS, channels, 0)
+    codec = random_codec(QWEN3_CODEC, DEVICE, torch.bfloat16)
+    codes = torch.randint(2048, (3, 16, 24), device=DEVICE)
+    state, slots = codec.new_state(3), torch.tensor([2, 0, 1], device=DEVICE)
+    at, sound = 0, []
+    for frames in (1, 8, 3, 8, 4):
+        first = torch.tensor([at, 0, at], device=DEVICE)
+        sound.append(codec_stream.stream(codec, codes[..., at : at + frames], slots, first, state))
+        at += frames
+    got, want = torch.cat(sound, 1)[[0, 2]], codec.decode(codes)[[0, 2]]
+    noise = (got - want).square().sum(-1)
+    assert (10 * torch.log10(want.square().sum(-1) / noise)).min() > 20
