@@ -31,7 +31,7 @@ from offhook.web.process.metrics import Metrics
 from tests.support.environment import environment
 from tests.support.listening import Listening
 
-START_S = 40
+START_S = 120
 SOON = 60
 """Seconds; what must happen happens in far less."""
 PATIENCE = 40
