@@ -617,7 +617,7 @@ async def test_a_call_ends_when_the_application_closes_the_socket(nothing_left: 
     server = await application(close)
     call = FarEndCall(Twilio())
     await call.start(str(server.make_url("/stream").with_scheme("ws")))
-    await asyncio.wait_for(call.ended.wait(), 5)
+    await asyncio.wait_for(call.ended.wait(), 60)
     await call.close()
     await server.close()
 

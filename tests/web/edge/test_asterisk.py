@@ -335,7 +335,7 @@ async def test_asterisk_streams_a_call_and_its_caller_interrupts(tmp_path, provi
             name = channel.format(port=port, uuid="40325ec2-5efd-4bd3-805f-53576e581d13")
             await pbx.does(f"channel originate {name} extension ask@streams")
             await until(lambda: edge.legs, SOON)
-            await until(lambda: not edge.legs, 40)
+            await until(lambda: not edge.legs)
             await pbx.quiet()
         (timeline,) = (tmp_path / "calls").glob("*.jsonl")
         events = [json.loads(text) for text in timeline.read_text().splitlines()]

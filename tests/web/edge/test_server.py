@@ -450,7 +450,7 @@ async def test_a_token_is_for_a_call_with_its_agent_and_for_nothing_else(client,
         assert answer.status == 200
         call_id = (await answer.json())["pc_id"]
         await leg.accept((await answer.json())["sdp"])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(line.get("event") == "call_started" for line in begun):
                 await asyncio.sleep(0.01)
         await leg.hang_up("test over")
@@ -537,11 +537,11 @@ async def test_serve_says_where_it_is_and_ends_on_a_signal(capsys):
     config = CONFIG.model_copy(update={"tts": Tts(engine="espeak")})
     task = asyncio.create_task(server_io.serve(config))
     try:
-        port = await asyncio.wait_for(told, 10)
+        port = await asyncio.wait_for(told, 60)
         async with TestClient(_Running(port)) as client:
             assert (await client.get("/readyz")).status == 200
         signal.raise_signal(signal.SIGTERM)
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 60)
     finally:
         logger.remove(sink)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -126,7 +126,7 @@ async def until(happened: Callable[[], object]) -> None:
 
 
 async def is_soon(waiting: Awaitable[Result]) -> Result:
-    return await asyncio.wait_for(waiting, 5)
+    return await asyncio.wait_for(waiting, 60)
 
 
 async def test_a_call_is_heard_and_spoken_to_and_hung_up_by_us() -> None:

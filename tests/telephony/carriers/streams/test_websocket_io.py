@@ -51,9 +51,9 @@ async def test_messages_of_any_length_arrive_in_order():
 
     async with connected(serve) as client:
         for size in SIZES:
-            assert await client.receive_str(timeout=5) == "é" * (size // 2)
-            assert await client.receive_bytes(timeout=5) == b"\x07" * size
-        assert (await client.receive(timeout=5)).type is aiohttp.WSMsgType.CLOSE
+            assert await client.receive_str(timeout=60) == "é" * (size // 2)
+            assert await client.receive_bytes(timeout=60) == b"\x07" * size
+        assert (await client.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
 
 
 async def test_nothing_is_sent_into_a_closed_socket():
@@ -67,7 +67,7 @@ async def test_nothing_is_sent_into_a_closed_socket():
     async with connected(serve) as client:
         await client.send_str(START)
         await client.close()
-        await asyncio.wait_for(after.wait(), 5)
+        await asyncio.wait_for(after.wait(), 60)
 
 
 async def test_a_carrier_that_does_not_read_loses_the_call(monkeypatch):
@@ -83,7 +83,7 @@ async def test_a_carrier_that_does_not_read_loses_the_call(monkeypatch):
     async with connected(serve) as client:
         transport = client._response.connection.transport
         transport.pause_reading()
-        assert await asyncio.wait_for(why, 5) == "the carrier does not read"
+        assert await asyncio.wait_for(why, 60) == "the carrier does not read"
         transport.resume_reading()
 
 
@@ -95,8 +95,8 @@ async def test_what_the_protocol_forbids_ends_the_line_with_its_words():
 
     async with connected(serve) as client:
         await client.send_str('{"event":"media","media":{"payload":"AAAA"}}')
-        assert "start" in await asyncio.wait_for(why, 5)
-        assert (await client.receive(timeout=5)).type is aiohttp.WSMsgType.CLOSE
+        assert "start" in await asyncio.wait_for(why, 60)
+        assert (await client.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
 
 
 # --- the WebSocket itself, by a client that sends what it likes ---
@@ -149,7 +149,7 @@ class RawClient:
                 await asyncio.sleep(0.01)
 
     def _within(self, reading):
-        return asyncio.wait_for(reading, 5)
+        return asyncio.wait_for(reading, 60)
 
 
 @asynccontextmanager
@@ -192,7 +192,7 @@ class Ended:
         self._why.set_result(leg.closed)
 
     async def why(self):
-        return await asyncio.wait_for(self._why, 5)
+        return await asyncio.wait_for(self._why, 60)
 
 
 @pytest.fixture(params=[False, True], ids=["before its first tick", "ticking"])

@@ -63,7 +63,7 @@ async def test_both_ends_hear_each_other(tmp_path, codec, protection, transport)
         await asyncio.sleep(2)
         assert talk.hears(THEIR_TONE)
         await phone.hang_up()
-        await asyncio.wait_for(talk.over.wait(), 5)
+        await asyncio.wait_for(talk.over.wait(), 60)
     assert phone.hears(OUR_TONE)
     record = host.records[0]
     assert record.end_reason
