@@ -62,7 +62,7 @@ class Voices:
 
 
 # Steps of 64 and 512 voices take 4.6 and 9.9 ms (0.6B), 5.1 and 11.1 ms (1.7B); codec launches of
-# 1 and 512 frames 0.4 and 7.5 ms.
+# 1 and 512 frames 0.4 and 7.5 ms with convolutions in Triton, as on GPUs that are no Hopper.
 VOICES: dict[Size, Voices] = {"0.6B": Voices(3.4, 0.83, 0.0257), "1.7B": Voices(3.4, 1.29, 0.0273)}
 HEARING: dict[Size, float] = {"0.6B": 16.6, "1.7B": 25.3}
 """A batch of HEARING_BATCH average updates on an H200 in ms, see `asr.loading_io`."""
