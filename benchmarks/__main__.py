@@ -7,6 +7,7 @@ from importlib import import_module
 NAMES = {
     "asr": "engines.asr",
     "asr_call": "calls.asr_call",
+    "asr_host": "engines.asr_host",
     "balance": "scale.balance",
     "browser_lines": "media.browser_lines",
     "carriers": "carriers.carriers",
