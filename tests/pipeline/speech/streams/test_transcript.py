@@ -10,8 +10,10 @@ from offhook.pipeline.speech.streams.transcript import (
     LOOP_COPIES,
     Transcript,
     fix_repetitions,
+    may_repeat,
     most_tokens,
     parse,
+    polish,
     repeats,
 )
 
@@ -129,6 +131,21 @@ repetitive = st.lists(
 @given(repetitive, st.sampled_from([3, 5, 20]))
 def test_repetitions_are_fixed_as_the_rule_says(text: str, threshold: int) -> None:
     assert fix_repetitions(text, threshold) == slow_fix(text, threshold)
+
+
+around = st.text("ab .", max_size=40)
+
+
+@given(around, st.text("abc ", min_size=1, max_size=20), st.integers(18, 22), around)
+def test_no_repetition_is_missed(before: str, piece: str, copies: int, after: str) -> None:
+    text = before + piece * copies + after
+    assert polish(text) == fix_repetitions(text)
+    if copies > 20:
+        assert may_repeat(text)
+
+
+def test_speech_is_not_searched_for_repetitions() -> None:
+    assert not may_repeat("I would like to change my booking from Friday to Sunday, please. " * 4)
 
 
 @pytest.mark.parametrize(
