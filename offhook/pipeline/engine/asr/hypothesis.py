@@ -18,7 +18,7 @@ Positions in `Hypothesis` count text tokens from the utterance's start, without 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from offhook.pipeline.engine.asr.windows import WINDOW_S
 from offhook.pipeline.speech.streams.transcript import (
@@ -59,8 +59,7 @@ Decode = Callable[[Sequence[int]], str]
 character; an incomplete one becomes U+FFFD (byte-level BPE without space clean-up)."""
 
 
-@dataclass(frozen=True)
-class HypothesisUpdate:
+class HypothesisUpdate(NamedTuple):
     """The text of an utterance after an update."""
 
     text: str
@@ -71,15 +70,12 @@ class HypothesisUpdate:
     audio_ms: int
 
 
-@dataclass
-class _Drafted:
-    """A draft token and when it first appeared."""
+class _Origin(NamedTuple):
+    """The update that first produced a draft token where it is, after the same tokens; all since
+    then have agreed."""
 
-    token: int
-    since_ms: int
-    """Audio in ms of the update that first produced it here, after the same tokens."""
-    updates: int = 1
-    """Consecutive updates that produced it."""
+    audio_ms: int
+    number: int
 
 
 def verify(draft: Sequence[int], predicted: Sequence[int]) -> tuple[int, int]:
@@ -112,21 +108,25 @@ class Hypothesis:
         self._begun = False  # whether the header, if any, is stable
         self._header: list[int] = []
         self._stable: list[int] = []  # stable text tokens still in the prompt
-        self._draft = [_Drafted(token, 0, 0) for token in guess]
+        self._draft = list(guess)
+        self._origins: list[_Origin] = []
+        """Of each draft token; none of a guess."""
+        self._updates = 0
         self._forgotten = 0  # text tokens evicted from the prompt
         self._said = ""  # text of all stable tokens, evicted ones included
         self._audio_ms = 0
+        self._named: tuple[Sequence[int], str] = ((), "")  # a header and the language it names
         self._window_ends: list[int] = []  # end position of each completed window in the prompt
 
     @property
     def header(self) -> list[int]:
         """Returns the current tokens of "language X<asr_text>"; empty if forced or not yet
         generated."""
-        return self._header or [d.token for d in self._draft[: self._drafted_header()]]
+        return self._header or self._draft[: self._drafted_header()]
 
     def prompt(self) -> tuple[list[int], list[int]]:
         """Returns the forced and the draft tokens that follow the prompt's tail."""
-        return self._header + self._stable, [d.token for d in self._draft]
+        return self._header + self._stable, self._draft.copy()
 
     def update(
         self, new_tokens: Sequence[int], audio_ms: int, final: bool = False
@@ -142,15 +142,12 @@ class Hypothesis:
         before = self._end()
         new_tokens = self._without_loop(new_tokens)
         agree = 0
-        while agree < min(len(new_tokens), len(self._draft)):
-            drafted = self._draft[agree]
-            if drafted.token != new_tokens[agree]:
-                break
-            if not drafted.updates:  # a guess
-                drafted.since_ms = audio_ms
-            drafted.updates += 1
+        most = min(len(new_tokens), len(self._origins))
+        while agree < most and self._draft[agree] == new_tokens[agree]:
             agree += 1
-        self._draft[agree:] = [_Drafted(token, audio_ms) for token in new_tokens[agree:]]
+        self._updates += 1
+        self._draft = list(new_tokens)
+        self._origins[agree:] = [_Origin(audio_ms, self._updates)] * (len(new_tokens) - agree)
         self._complete_windows(before, audio_ms)
         self._audio_ms = audio_ms
         self._settle(len(self._draft) if final else self._agreed(), final)
@@ -168,7 +165,8 @@ class Hypothesis:
         else:
             again = self._header + again
             self._said, self._begun, self._header = "", False, []
-        self._draft[:0] = [_Drafted(token, 0) for token in again]
+        self._draft[:0] = again
+        self._origins[:0] = [_Origin(0, self._updates)] * len(again)
         self._stable = []
 
     def evict(self) -> int:
@@ -197,14 +195,14 @@ class Hypothesis:
         """Returns the number of header tokens at the start of the draft."""
         if self._begun:
             return 0
-        start = [d.token for d in self._draft[:HEADER_TOKENS]]
+        start = self._draft[:HEADER_TOKENS]
         return start.index(self._asr_text) + 1 if self._asr_text in start else 0
 
     def _headless(self, complete: bool) -> bool:
         """Returns whether the draft is so far only an incomplete header."""
         if self._begun or self._language or self._drafted_header():
             return False
-        return header_pending(self._decode([d.token for d in self._draft]).strip(), complete)
+        return header_pending(self._decode(self._draft).strip(), complete)
 
     def _without_loop(self, new_tokens: Sequence[int]) -> Sequence[int]:
         tokens = [*self._stable, *new_tokens]
@@ -229,10 +227,10 @@ class Hypothesis:
 
     def _agreed(self) -> int:
         """Returns how many leading draft tokens may become stable."""
+        old_ms, old = self._audio_ms - UNFIXED_MS, self._updates - AGREEING_UPDATES + 1
         count = 0
-        for drafted in self._draft[: max(0, len(self._draft) - UNFIXED_TOKENS)]:
-            young = self._audio_ms - drafted.since_ms < UNFIXED_MS
-            if young or drafted.updates < AGREEING_UPDATES:
+        for origin in self._origins[: max(0, len(self._draft) - UNFIXED_TOKENS)]:
+            if origin.audio_ms > old_ms or origin.number > old:
                 break
             count += 1
         return count
@@ -243,16 +241,16 @@ class Hypothesis:
         header = self._drafted_header()
         if not count or count < header or (not header and self._headless(final)):
             return
-        tokens = [d.token for d in self._draft[header:count]]
+        tokens = self._draft[header:count]
         text = polish(self._decode(tokens))
         while not final and tokens and open_tail(text):
             tokens.pop()
             text = polish(self._decode(tokens))
         self._begun = True
         self._said += text if self._said else text.lstrip()
-        self._header += [d.token for d in self._draft[:header]]
+        self._header += self._draft[:header]
         self._stable += tokens
-        del self._draft[: header + len(tokens)]
+        del self._draft[: header + len(tokens)], self._origins[: header + len(tokens)]
 
     def _evict_until(self, position: int) -> None:
         """Makes text tokens before `position` stable and evicts them."""
@@ -277,12 +275,17 @@ class Hypothesis:
 
     def _result(self) -> HypothesisUpdate:
         header = self._drafted_header()
-        language = self._language
-        if not language and (tokens := self.header):
-            language = header_language(self._decode(tokens[:-1]))
         text = ""
         if not self._headless(complete=False):
-            text = polish(self._decode([d.token for d in self._draft[header:]]))
+            text = polish(self._decode(self._draft[header:]))
             text = text[: len(text) - open_tail(text)]
         text = self._said + (text if self._said else text.lstrip())
+        language = self._language or self._language_named()
         return HypothesisUpdate(text.rstrip(), len(self._said.rstrip()), language, self._audio_ms)
+
+    def _language_named(self) -> str:
+        """Returns the language that the header names; empty if there is no header yet."""
+        header = self.header
+        if header != self._named[0]:
+            self._named = header.copy(), header_language(self._decode(header[:-1]))
+        return self._named[1]
