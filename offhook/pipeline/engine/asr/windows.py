@@ -12,6 +12,7 @@ every second of an incomplete window.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,8 @@ WINDOW_S = 8
 WINDOW_FRAMES = WINDOW_S * SECOND_FRAMES
 WINDOW_SAMPLES = WINDOW_FRAMES * HOP
 WINDOW_TOKENS = WINDOW_S * SECOND_TOKENS
+MAX_PIECES = 64
+"""Pieces of audio that wait for an update; more are joined, however small they are."""
 MAX_PENDING = 60 * RATE_IN
 """Limit of samples not yet used by an update; beyond it `feed` raises AudioOverrun. Live updates
 use everything, so only files, which are fed as `room` allows, come near it."""
@@ -48,9 +51,7 @@ def samples_for(frames: int) -> int:
 def encoder_tokens(frames: int) -> int:
     """Returns the encoder tokens of an utterance's first `frames` frames."""
     seconds, rest = divmod(frames, SECOND_FRAMES)
-    for _ in range(3):  # three convolutions of stride 2
-        rest = (rest + 1) // 2
-    return seconds * SECOND_TOKENS + rest
+    return seconds * SECOND_TOKENS + (rest + 7) // 8  # three convolutions of stride 2
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,7 @@ class WindowStep:
         return self.frames == WINDOW_FRAMES
 
 
-@dataclass(frozen=True)
-class AudioStep:
+class AudioStep(NamedTuple):
     """What one update must compute."""
 
     audio_ms: int
@@ -106,7 +106,7 @@ class AudioStep:
 
 
 class Windows:
-    """Buffers one utterance: the incomplete window, the half frame before it, and samples no update
+    """Buffers one utterance: the incomplete second, the half frame before it, and samples no update
     has used; everything older is dropped."""
 
     def __init__(self) -> None:
@@ -118,7 +118,8 @@ class Windows:
         self._frames = 0  # frames covered by the last update
         self._taken = 0  # samples covered by the last update
         self._loudest = float("-inf")
-        self._buffer: Pcm = np.empty(RATE_IN, np.int16)  # the utterance from `_offset` on
+        self._buffer: Pcm = np.empty(0, np.int16)  # the utterance from `_offset` on
+        self._fed: list[Pcm] = []  # what follows it
         self._offset = 0
 
     @property
@@ -127,20 +128,19 @@ class Windows:
         return MAX_PENDING - (self.samples - self._taken)
 
     def feed(self, pcm: Pcm) -> None:
-        """Adds 16 kHz int16 samples. Raises AudioOverrun, adding none, beyond MAX_PENDING."""
+        """Adds 16 kHz int16 samples, which nobody changes any more. Raises AudioOverrun, adding
+        none, beyond MAX_PENDING."""
         if len(pcm) > self.room:
             raise AudioOverrun(f"{len(pcm)} samples fed, room for {self.room}")
-        held = self.samples - self._offset
-        if held + len(pcm) > len(self._buffer):
-            grown = np.empty(2 * (held + len(pcm)), np.int16)
-            grown[:held] = self._buffer[:held]
-            self._buffer = grown
-        self._buffer[held : held + len(pcm)] = pcm
+        self._fed.append(pcm)
         self.samples += len(pcm)
+        if len(self._fed) > MAX_PIECES:
+            self._join()
 
     def step(self, end: int | None = None, ended: bool = False) -> AudioStep:
         """Returns what an update must compute for the samples up to `end` (default: all). `ended`
         means the utterance ends there."""
+        self._join()
         end = self.samples if end is None else end
         frames = max(self._frames, final_frames(end, ended))
         windows = []
@@ -155,7 +155,7 @@ class Windows:
             self._frames = until
         self.completed = frames // WINDOW_FRAMES
         self._taken = max(self._taken, end)
-        self._drop_samples(self.completed * WINDOW_SAMPLES - HALF_FRAME)
+        self._drop_samples(frames // SECOND_FRAMES * SECOND_FRAMES * HOP - HALF_FRAME)
         return AudioStep(frames * HOP * 1000 // RATE_IN, ended, tuple(windows))
 
     def to_convolve(self, window: WindowStep, maximum: float) -> range:
@@ -177,19 +177,18 @@ class Windows:
         end -= self._offset
         before, after = max(-start, 0), max(stop - end, 0)
         held = self._buffer
+        heard = held[max(start, 0) : min(stop, end)]
+        if not (before or after):
+            return heard
         return np.concatenate(
-            (
-                held[1 : before + 1][::-1],
-                held[max(start, 0) : min(stop, end)],
-                held[end - 1 - after : end - 1][::-1],
-            )
+            (held[1 : before + 1][::-1], heard, held[end - 1 - after : end - 1][::-1])
         )
 
+    def _join(self) -> None:
+        self._buffer = np.concatenate((self._buffer, *self._fed))
+        self._fed.clear()
+
     def _drop_samples(self, before: int) -> None:
-        if before <= self._offset:
-            return
-        kept = self.samples - before
-        shorter = np.empty(max(2 * kept, RATE_IN), np.int16)
-        shorter[:kept] = self._buffer[before - self._offset : self.samples - self._offset]
-        self._buffer = shorter
-        self._offset = before
+        if before > self._offset:
+            self._buffer = self._buffer[before - self._offset :]
+            self._offset = before
