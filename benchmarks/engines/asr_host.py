@@ -156,7 +156,7 @@ class ScriptedRunner(Runner):
         at = forced = len(prompted) - len(p.draft)
         while at < min(len(prompted), len(whole) - 1) and prompted[at] == whole[at]:
             at += 1
-        self._told[:, p.slot] = at - forced, whole[at]
+        self._told[:, p.slot] = at - forced, whole[min(at, len(whole) - 1)]
         rest = whole[at + 1 :][: self._rest.shape[1]]
         self._rest[p.slot] = self._end
         self._rest[p.slot, : len(rest)] = rest
@@ -171,7 +171,7 @@ class ScriptedRunner(Runner):
     def _next_tokens(self, f: dict[str, Ints]) -> Tensor:
         slots = f["slots"]
         tokens = self._rest[slots, self._decoded[slots]]
-        self._decoded[slots] += 1
+        self._decoded[slots] += slots > 0
         return torch.from_numpy(tokens)
 
 

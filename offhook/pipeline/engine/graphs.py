@@ -31,18 +31,21 @@ class Size(NamedTuple):
 
 
 class _Host:
-    """One size's integers in host memory, page-locked for a GPU, split into fields."""
+    """One size's integers in host memory, page-locked for a GPU, split into fields. All but those
+    from `uncleared` on are zeroed for each launch."""
 
-    def __init__(self, layout: dict[str, int], pinned: bool) -> None:
+    def __init__(self, layout: dict[str, int], pinned: bool, uncleared: str = "") -> None:
         self.tensor = torch.zeros(_length(layout), dtype=torch.int64, pin_memory=pinned)
         whole = self.tensor.numpy()
-        self.fields: dict[str, Ints] = {name: whole[part] for name, part in _cuts(layout)}
+        cuts = dict(_cuts(layout))
+        self.fields: dict[str, Ints] = {name: whole[part] for name, part in cuts.items()}
+        self._cleared = whole[: cuts[uncleared].start] if uncleared else whole
         self.copied = torch.cuda.Event() if pinned else None
 
     def clear(self) -> None:
         if self.copied is not None:
             self.copied.synchronize()  # the previous copy may still be reading
-        self.tensor.zero_()
+        self._cleared.fill(0)
 
 
 def _cuts(layout: dict[str, int]) -> Iterator[tuple[str, slice]]:
@@ -62,8 +65,8 @@ class _Captured:
     """One captured size on a GPU, with two alternating host buffers, so that a launch can be
     prepared while the previous one runs."""
 
-    def __init__(self, layout: dict[str, int], device: torch.device) -> None:
-        self._hosts = (_Host(layout, True), _Host(layout, True))
+    def __init__(self, layout: dict[str, int], device: torch.device, uncleared: str) -> None:
+        self._hosts = (_Host(layout, True, uncleared), _Host(layout, True, uncleared))
         self._turn = 0
         self.ints = torch.zeros_like(self._hosts[0].tensor, device=device)
         self.fields: Fields = {name: self.ints[part] for name, part in _cuts(layout)}
@@ -96,14 +99,17 @@ class Stage:
         sizes: Sequence[Size],
         device: torch.device,
         least: int = 1,
+        uncleared: str = "",
     ) -> None:
-        """`least`: items that the largest size must hold, however little memory there is."""
+        """`least`: items that the largest size must hold, however little memory there is. Fields
+        from `uncleared` on, if any, keep what earlier launches had."""
         self.name = name
         self.least = least
         self.sizes = tuple(sizes)
         self._run = run
         self._layout = layout
         self._device = device
+        self._uncleared = uncleared
         self.last_graph: torch.cuda.CUDAGraph | None = None
         """The graph launched last, for timing it separately."""
         self._captured: dict[Size, _Captured] = {}
@@ -127,12 +133,12 @@ class Stage:
         raise ValueError(f"{self.name}: {wanted} is larger than the largest size {self.sizes[-1]}")
 
     def fields(self, size: Size) -> dict[str, Ints]:
-        """Returns the zeroed host integers for the next launch of this size, to be filled in."""
+        """Returns the host integers for the next launch of this size, zeroed, to be filled in."""
         if self.sizes:
             host = self._captured[size].next_host()
             host.clear()
         else:
-            host = self._host = _Host(self._layout(size), pinned=False)
+            host = self._host = _Host(self._layout(size), False, self._uncleared)
         return host.fields
 
     def launch(self, size: Size) -> Tensor:
@@ -154,7 +160,9 @@ class Stage:
     def capture(self, size: Size, pool: Any, graphs: bool = True) -> None:
         """Captures `size` on the current CUDA stream, which must not be the default one. Without
         `graphs` the kernels are launched one by one, for comparison."""
-        captured = self._captured[size] = _Captured(self._layout(size), self._device)
+        captured = self._captured[size] = _Captured(
+            self._layout(size), self._device, self._uncleared
+        )
         for _ in range(WARM_UP_RUNS):
             self._run(captured.fields, size)
         torch.cuda.current_stream().synchronize()

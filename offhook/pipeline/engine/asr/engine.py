@@ -8,7 +8,7 @@ every text has ended. Each stream's result is emitted as soon as it is known.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +71,7 @@ class AsrRunner(Protocol):
     def decode(self, slots: Sequence[int]) -> Callable[[], list[int]]: ...
 
 
-@dataclass(frozen=True)
-class TextUpdate:
+class TextUpdate(NamedTuple):
     """A new text of a stream; `final` marks the last one of the utterance."""
 
     stream: int
@@ -125,9 +124,10 @@ class _Work:
     step: AudioStep
     pass_: Pass
     started: float
-    forced: list[int] = field(default_factory=list)
-    new: list[int] = field(default_factory=list)
-    """Accepted draft tokens and decoded tokens after the forced prefix, without end-of-text."""
+    forced: int = 0
+    """Tokens at the beginning of the text that the prompt forces."""
+    text: list[int] = field(default_factory=list)
+    """Forced, then accepted draft tokens, then decoded tokens, without end-of-text."""
     ended: bool = False
     """The model ended its text, or decoding was stopped."""
 
@@ -285,7 +285,8 @@ class AsrEngine:
         work = _Work(job, stream, step, Pass(stream.slot), started)
         unverified = job.final and bool(stream.hypothesis.prompt()[0])
         if not (step.windows or stream.refill or stream.unread or unverified):
-            work.forced, work.new = stream.hypothesis.prompt()
+            forced, draft = stream.hypothesis.prompt()
+            work.forced, work.text = len(forced), forced + draft
             work.ended = True
             self._settle(work, clock())
             return None
@@ -349,8 +350,9 @@ class AsrEngine:
         if pass_.decode:
             if work.job.final:
                 stream.hypothesis.reopen()
-            work.forced, pass_.draft = stream.hypothesis.prompt()
-            pass_.after = stream.tail + work.forced
+            work.text, pass_.draft = stream.hypothesis.prompt()
+            work.forced = len(work.text)
+            pass_.after = stream.tail + work.text
 
     def _hold(
         self, stream: _Stream, pass_: Pass, evicted: set[int], clock: Callable[[], float]
@@ -398,7 +400,7 @@ class AsrEngine:
         for work in works:
             work.ended = not work.pass_.decode
         for work, verdict in zip(going, verdicts(), strict=True):
-            work.new = work.pass_.draft[: verdict.accepted]
+            work.text += work.pass_.draft[: verdict.accepted]
             self._extend(work, verdict.token)
         going = self._settle_ended(works, clock)
         for count in range(DECODE_STEPS):
@@ -423,14 +425,13 @@ class AsrEngine:
 
     def _extend(self, work: _Work, token: int) -> None:
         """Appends the next token, unless it ends the text or continues a repetition loop."""
-        whole, most = work.forced + work.new, most_tokens(work.step.audio_ms)
-        if token in self._runner.eos_ids or token < 0 or len(whole) >= most:
+        text, most = work.text, most_tokens(work.step.audio_ms)
+        if token in self._runner.eos_ids or token < 0 or len(text) >= most:
             work.ended = True
             return
-        work.new.append(token)
-        whole.append(token)
-        looping = repeats(whole) is not None  # `Hypothesis.update` decides what is kept of a loop
-        work.ended = looping or len(whole) == most
+        text.append(token)
+        looping = repeats(text) is not None  # `Hypothesis.update` decides what is kept of a loop
+        work.ended = looping or len(text) == most
 
     def _settle_ended(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
         """Settles the ended ones and returns the others."""
@@ -449,14 +450,15 @@ class AsrEngine:
         wanted = self._scheduler.done(job.stream, now, work.ended)
         if wanted and (job.live or job.final):
             final = job.final and work.ended
-            heard = stream.hypothesis.update(work.new, work.step.audio_ms, final)
+            new = work.text[work.forced :]
+            heard = stream.hypothesis.update(new, work.step.audio_ms, final)
             if final:
                 self._begin_utterance(job.stream)
             else:
                 self._drop_windows(stream)
             # Last, because the listener may close the stream.
-            tokens = work.forced + work.new
-            self._tell(TextUpdate(job.stream, heard, final, tokens, job.end, work.started, now))
+            text = TextUpdate(job.stream, heard, final, work.text, job.end, work.started, now)
+            self._tell(text)
         elif not wanted:
             self._begin_utterance(job.stream)
 
@@ -511,13 +513,11 @@ class AsrEngine:
 
 
 def _seconds(window: WindowStep) -> list[Second]:
-    """Returns the window's seconds that have new frames, each padded to full length."""
+    """Returns the window's seconds that have new frames."""
     seconds = []
     for number in window.seconds:
         frames = min(SECOND_FRAMES, window.frames - number * SECOND_FRAMES)
         begin = (number * SECOND_FRAMES - window.first) * HOP
         pcm = window.pcm[begin : begin + SECOND_SAMPLES]
-        padded = np.zeros(SECOND_SAMPLES, np.int16)
-        padded[: len(pcm)] = pcm
-        seconds.append(Second(window.index * WINDOW_S + number, padded, frames))
+        seconds.append(Second(window.index * WINDOW_S + number, pcm, frames))
     return seconds

@@ -1,6 +1,7 @@
 """What the runner computes for one stream in one batch, as integers and samples without tensors."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from offhook.media.pcm import Pcm
 
@@ -9,19 +10,17 @@ SECOND_SAMPLES = 16_240
 of 400."""
 
 
-@dataclass(frozen=True)
-class Second:
+class Second(NamedTuple):
     """One second of audio: its number in the utterance, its samples, and its valid mel frames (the
     rest is padding)."""
 
     number: int
     pcm: Pcm
-    """SECOND_SAMPLES samples around the second; see `models.mel`."""
+    """Up to SECOND_SAMPLES samples around the second, followed by silence; see `models.mel`."""
     frames: int
 
 
-@dataclass(frozen=True)
-class Stem:
+class Stem(NamedTuple):
     """A second whose mel is on the device and is to pass through the convolutional stem."""
 
     number: int
@@ -30,8 +29,7 @@ class Stem:
     """Maximum log-mel value from the utterance's start to the end of the window, or to now."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A range of audio tokens within one window, counted from the utterance's start."""
 
     window: int
@@ -61,16 +59,15 @@ class Pass:
 
     @property
     def tokens(self) -> int:
-        heard = sum(span.tokens for span in self.audio)
-        return len(self.before) + heard + len(self.after) + len(self.draft)
+        text = len(self.before) + len(self.after) + len(self.draft)
+        return text + sum([span.tokens for span in self.audio])
 
     @property
     def rows(self) -> int:
         return len(self.draft) + 1 if self.decode else 0
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The result of a prefill: how many draft tokens were accepted, and the next token."""
 
     slot: int

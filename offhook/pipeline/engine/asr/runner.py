@@ -32,11 +32,12 @@ from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
 
 RING_S = 24
 """Seconds kept per slot: two windows and what the next update needs; one update adds at most 16
-s."""
+s. Whole windows, so that none is wrapped around."""
 RING_WINDOWS = 8
 """Windows kept per slot: completed ones that can be prefilled again, and the active one."""
 WINDOW_TOKENS = 104
 """Encoder tokens of an 8 s window."""
+WINDOW_S = 8
 SECOND_TOKENS = 13
 SECOND_FRAMES = 100
 MAX_TOKENS = 2048
@@ -121,7 +122,7 @@ class Runner:
         ]
         self._step = 0
         sizes = self._sizes(tokens)
-        self.mel_stage = Stage("mel", self._run_mel, _mel_layout, sizes["mel"], device)
+        self.mel_stage = Stage("mel", self._run_mel, _mel_layout, sizes["mel"], device, uncleared="pcm")
         self.stem_stage = Stage("stem", self._run_stem, _stem_layout, sizes["stem"], device)
         self.encoder_stage = Stage(
             "encoder", self._run_encoder, _encoder_layout, sizes["encoder"], device, MAX_TOKENS
@@ -200,10 +201,11 @@ class Runner:
             size = self.mel_stage.fit(Size(len(part)))
             f = self.mel_stage.fields(size)
             pcm = f["pcm"].view(np.int16).reshape(size.items, SECOND_SAMPLES)
-            for i, (slot, second) in enumerate(part):
-                pcm[i] = second.pcm
-                f["frames"][i] = second.frames
-                f["row"][i] = slot * RING_S + second.number % RING_S
+            for row, (_, second) in zip(pcm, part, strict=False):  # padding has old samples
+                row[: len(second.pcm)] = second.pcm
+                row[len(second.pcm) :] = 0
+            f["frames"][: len(part)] = [second.frames for _, second in part]
+            f["row"][: len(part)] = [_second_row(slot, second.number) for slot, second in part]
             with on(self._hear):
                 loudest = self.mel_stage.launch(size)[: len(part)]
                 pending.append(Pending(loudest, self._host["mel"][first:]))
@@ -230,24 +232,23 @@ class Runner:
             tokens = sum(span.tokens for _, span in spans)
             size = self.encoder_stage.fit(Size(tokens, len(spans)))
             f = self.encoder_stage.fields(size)
-            at = 0
-            for i, (slot, span) in enumerate(spans):
-                end = at + span.tokens
-                f["stem"][at:end] = _stem_rows(slot, span)
-                f["heard"][at:end] = encoded_rows(slot, span)
-                at = f["starts"][i + 1] = end
-            f["starts"][len(spans) + 1 :] = at
+            counts = np.array([span.tokens for _, span in spans])
+            stem_rows = [_stem_row(slot, span) for slot, span in spans]
+            encoded = [_encoded_row(slot, span) for slot, span in spans]
+            f["stem"][:tokens] = _ranges(np.array(stem_rows), counts)
+            f["heard"][:tokens] = _ranges(np.array(encoded), counts)
+            f["starts"][1 : len(spans) + 1] = counts.cumsum()
+            f["starts"][len(spans) + 1 :] = tokens
             with on(self._hear):
                 self.encoder_stage.launch(size)
 
     def _convolve(self, stems: Sequence[tuple[int, Stem]]) -> None:
         size = self.stem_stage.fit(Size(len(stems)))
         f = self.stem_stage.fields(size)
-        maximum = f["maximum"].view(np.float64)
-        for i, (slot, stem) in enumerate(stems):
-            f["row"][i] = slot * RING_S + stem.number % RING_S
-            f["frames"][i] = stem.frames
-            maximum[i] = stem.maximum
+        count = len(stems)
+        f["row"][:count] = [_second_row(slot, stem.number) for slot, stem in stems]
+        f["frames"][:count] = [stem.frames for _, stem in stems]
+        f["maximum"].view(np.float64)[:count] = [stem.maximum for _, stem in stems]
         with on(self._hear):
             self.stem_stage.launch(size)
 
@@ -277,10 +278,10 @@ class Runner:
                 self._speak.wait_stream(self._hear)
             place = 0
             for part in self._parts(passes):
-                self._prefill(part)
+                laid = self._prefill(part)
                 said = [p for p in part if p.decode]
                 if said:
-                    out = self._verify(part, said)
+                    out = self._verify(part, said, laid)
                     pending.append((said, Pending(out, self._host["verify"][place:])))
                     place += len(out)
 
@@ -309,28 +310,24 @@ class Runner:
             part.append(p)
         yield part
 
-    def _prefill(self, passes: Sequence[Pass]) -> None:
+    def _prefill(self, passes: Sequence[Pass]) -> dict[str, Ints]:
+        """Launches a prefill and returns its integers."""
+        count, counts = len(passes), np.array([p.tokens for p in passes])
+        slots, starts = np.array([(p.slot, p.start) for p in passes]).T
+        ends = counts.cumsum()
+        tokens = int(ends[-1])
         # One group more than there are passes: padding tokens belong to it, and thus to page 0.
-        size = self.prefill_stage.fit(Size(sum(p.tokens for p in passes), len(passes) + 1))
+        size = self.prefill_stage.fit(Size(tokens, count + 1))
         f = self.prefill_stage.fields(size)
-        tables = f["pages"].reshape(size.groups, TABLE_WIDTH)
-        at = 0
-        for i, p in enumerate(passes):
-            end = at + p.tokens
-            f["positions"][at:end] = np.arange(p.start, p.start + p.tokens)
-            f["owner"][at:end] = i
-            f["slots"][i], tables[i] = p.slot, self._pages_of[p.slot]
-            f["starts"][i + 1], f["lengths"][i] = end, p.start + p.tokens
-            k = at + len(p.before)
-            f["ids"][at:k] = p.before
-            for span in p.audio:
-                f["audio"][k : k + span.tokens] = 1 + encoded_rows(p.slot, span)
-                k += span.tokens
-            f["ids"][k:end] = p.after + p.draft
-            at = end
-        f["starts"][len(passes) + 1 :] = at
-        f["owner"][at:] = len(passes)
+        f["positions"][:tokens] = _ranges(starts, counts)
+        f["owner"][:tokens] = np.arange(count).repeat(counts)
+        f["owner"][tokens:] = count
+        f["slots"][:count], f["lengths"][:count] = slots, starts + counts
+        f["pages"].reshape(size.groups, TABLE_WIDTH)[:count] = self._pages_of[slots]
+        f["starts"][1 : count + 1], f["starts"][count + 1 :] = ends, tokens
+        _write_tokens(passes, f["audio"][:tokens], f["ids"][:tokens])
         self.prefill_stage.launch(size)
+        return f
 
     def _run_prefill(self, f: Fields, size: Size) -> Tensor:
         audio, positions = f["audio"], f["positions"]
@@ -351,27 +348,26 @@ class Runner:
         self._read[: size.items] = hidden
         return hidden
 
-    def _verify(self, passes: Sequence[Pass], said: Sequence[Pass]) -> Tensor:
-        """Verifies the drafts of a `_prefill`: int64 [2 x streams], accepted count and next
-        token."""
-        size = self.verify_stage.fit(Size(sum(p.rows for p in said), len(said)))
+    def _verify(
+        self, passes: Sequence[Pass], said: Sequence[Pass], laid: dict[str, Ints]
+    ) -> Tensor:
+        """Verifies the drafts of a `_prefill`, whose integers are `laid`: int64 [2 x streams],
+        accepted count and next token."""
+        count, counts = len(said), np.array([p.rows for p in said])
+        size = self.verify_stage.fit(Size(int(counts.sum()), count))
         f = self.verify_stage.fields(size)
-        f["expected"][:] = -1
+        rows, decodes = slice(int(counts.sum())), [p.decode for p in passes]
+        ends = laid["starts"][1 : len(passes) + 1][decodes]
+        lengths, slots = (laid[name][: len(passes)][decodes] for name in ("lengths", "slots"))
+        f["rows"][rows] = _ranges(ends - counts, counts)
+        f["positions"][rows] = _ranges(lengths - counts, counts)
+        f["owner"][rows] = slots.repeat(counts)
         f["sequence"][:] = size.groups  # padding rows belong to no stream
-        row = end = i = 0
-        for p in passes:
-            end += p.tokens
-            if p.decode:
-                last = row + p.rows
-                f["rows"][row:last] = np.arange(end - p.rows, end)
-                position = p.start + p.tokens
-                f["positions"][row:last] = np.arange(position - p.rows, position)
-                f["sequence"][row:last] = i
-                f["expected"][row : last - 1] = p.draft
-                f["owner"][row:last] = p.slot
-                f["slots"][i], f["first"][i] = p.slot, row
-                row, i = last, i + 1
-        return self.verify_stage.launch(size)[:, : len(said)].reshape(-1)
+        f["sequence"][rows] = np.arange(count).repeat(counts)
+        f["expected"][:] = -1
+        f["expected"][rows] = [token for p in said for token in (*p.draft, -1)]
+        f["slots"][:count], f["first"][:count] = slots, counts.cumsum() - counts
+        return self.verify_stage.launch(size)[:, :count].reshape(-1)
 
     def _run_verify(self, f: Fields, size: Size) -> Tensor:
         likeliest = self.model.decoder.argmax(self._read[f["rows"]])
@@ -431,23 +427,54 @@ class Runner:
             torch.cuda.synchronize()
 
 
-def _stem_rows(slot: int, span: Span) -> Ints:
-    """Returns the rows of the stem's output for the span, one per token."""
-    first = span.window * 8
-    seconds = first + np.arange(-(-span.tokens // SECOND_TOKENS))
-    base = (slot * RING_S + seconds % RING_S) * SECOND_TOKENS
-    rows: Ints = (base[:, None] + np.arange(SECOND_TOKENS)).reshape(-1)[: span.tokens]
-    return rows
+def _ranges(firsts: Ints, counts: Ints) -> Ints:
+    """Returns `counts[i]` integers from `firsts[i]` on, for each i, one after another."""
+    ends = counts.cumsum()
+    ranges: Ints = np.arange(ends[-1]) + (firsts - ends + counts).repeat(counts)
+    return ranges
+
+
+def _write_tokens(passes: Sequence[Pass], audio: Ints, ids: Ints) -> None:
+    """Writes the tokens of a prefill: 1 + the row of the encoder's output for audio, ids
+    elsewhere."""
+    text: list[int] = []
+    spans: list[tuple[int, int, int]] = []  # of each: ids before it, first row, tokens
+    for p in passes:
+        text += p.before
+        spans += [(len(text), _encoded_row(p.slot, span), span.tokens) for span in p.audio]
+        text += p.after
+        text += p.draft
+    if spans:
+        before, rows, counts = np.array(spans).T
+        places = before + counts.cumsum() - counts
+        audio[_ranges(places, counts)] = 1 + _ranges(rows, counts)
+    ids[audio == 0] = text
+
+
+def _second_row(slot: int, second: int) -> int:
+    """Returns the row of a second's log-mel, and of the stem's output for it."""
+    return slot * RING_S + second % RING_S
+
+
+def _stem_row(slot: int, span: Span) -> int:
+    """Returns the row of the stem's output for the span's first token; the others follow."""
+    return _second_row(slot, span.window * WINDOW_S) * SECOND_TOKENS
+
+
+def _encoded_row(slot: int, span: Span) -> int:
+    """Returns the row of the encoder's output for the span's first token; the others follow."""
+    return (slot * RING_WINDOWS + span.window % RING_WINDOWS) * WINDOW_TOKENS
 
 
 def encoded_rows(slot: int, span: Span) -> Ints:
     """Returns the rows of the encoder's output for the span, one per token."""
-    first = (slot * RING_WINDOWS + span.window % RING_WINDOWS) * WINDOW_TOKENS
+    first = _encoded_row(slot, span)
     return np.arange(first, first + span.tokens)
 
 
 def _mel_layout(size: Size) -> dict[str, int]:
-    return {"pcm": size.items * SECOND_SAMPLES // 4, "frames": size.items, "row": size.items}
+    pcm = size.items * SECOND_SAMPLES // 4
+    return {"frames": size.items, "row": size.items, "pcm": pcm}
 
 
 def _stem_layout(size: Size) -> dict[str, int]:
