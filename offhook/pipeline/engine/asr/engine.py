@@ -124,6 +124,8 @@ class _Work:
     step: AudioStep
     pass_: Pass
     started: float
+    most: int
+    """Tokens at which decoding ends."""
     forced: int = 0
     """Tokens at the beginning of the text that the prompt forces."""
     text: list[int] = field(default_factory=list)
@@ -282,7 +284,8 @@ class AsrEngine:
         """Plans the encoder work for the stream's new audio; None if its text is unchanged."""
         stream = self._streams[job.stream]
         step = stream.windows.step(job.end, job.final)
-        work = _Work(job, stream, step, Pass(stream.slot), started)
+        most = most_tokens(step.audio_ms)
+        work = _Work(job, stream, step, Pass(stream.slot), started, most)
         unverified = job.final and bool(stream.hypothesis.prompt()[0])
         if not (step.windows or stream.refill or stream.unread or unverified):
             forced, draft = stream.hypothesis.prompt()
@@ -425,13 +428,13 @@ class AsrEngine:
 
     def _extend(self, work: _Work, token: int) -> None:
         """Appends the next token, unless it ends the text or continues a repetition loop."""
-        text, most = work.text, most_tokens(work.step.audio_ms)
-        if token in self._runner.eos_ids or token < 0 or len(text) >= most:
+        text = work.text
+        if token in self._runner.eos_ids or token < 0 or len(text) >= work.most:
             work.ended = True
             return
         text.append(token)
         looping = repeats(text) is not None  # `Hypothesis.update` decides what is kept of a loop
-        work.ended = looping or len(text) == most
+        work.ended = looping or len(text) == work.most
 
     def _settle_ended(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
         """Settles the ended ones and returns the others."""

@@ -173,17 +173,19 @@ class Hypothesis:
         """Returns how many of the oldest completed windows leave the prompt now, usually 0. Their
         text becomes stable and is evicted with them."""
         windows = len(self._window_ends)
-        tokens = self._end() - self._forgotten
         leave = 0
-        if windows > KEPT_WINDOWS and (windows > MAX_WINDOWS or tokens > MAX_PREFIX_TOKENS):
+        if windows > KEPT_WINDOWS and (windows > MAX_WINDOWS or self._is_long()):
             leave = windows - KEPT_WINDOWS
             self._evict_until(self._window_ends[leave - 1])
             del self._window_ends[:leave]
-        if self._end() - self._forgotten > MAX_PREFIX_TOKENS:
+        if self._is_long():
             # Very fast speech, or a script with many tokens per word: the text alone is too long.
             until = self._end() - MAX_PREFIX_TOKENS + MAX_WORD_TOKENS
             self._evict_until(min(until, self._stable_end()))
         return leave
+
+    def _is_long(self) -> bool:
+        return self._end() - self._forgotten > MAX_PREFIX_TOKENS
 
     def _stable_end(self) -> int:
         return self._forgotten + len(self._stable)
@@ -220,7 +222,7 @@ class Hypothesis:
         """Assigns tokens to the windows completed by this update, assuming that the new tokens are
         spread evenly over the new audio."""
         ends_ms = range((self._audio_ms // WINDOW_MS + 1) * WINDOW_MS, audio_ms + 1, WINDOW_MS)
-        new = max(0, self._end() - before)
+        new = max(0, self._end() - before) if ends_ms else 0
         for end_ms in ends_ms:
             share = (end_ms - self._audio_ms) / (audio_ms - self._audio_ms)
             self._window_ends.append(min(before, self._end()) + round(new * share))

@@ -15,9 +15,10 @@ Times are float seconds; audio is counted in 16 kHz samples. All operations are 
 """
 
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.asr.windows import (
@@ -67,6 +68,7 @@ NO_PAGES_WAIT = 0.1
 
 
 class StreamState(Enum):
+    __hash__ = object.__hash__  # members are looked up many times an update: without Python
     IDLE = auto()
     """Nothing is due."""
     WAITING = auto()
@@ -87,6 +89,7 @@ class StreamState(Enum):
 
 
 class Event(Enum):
+    __hash__ = object.__hash__
     DUE = auto()
     START = auto()
     START_LAST = auto()
@@ -178,8 +181,7 @@ SETTLED = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One stream's part of a batch."""
 
     stream: int
@@ -229,11 +231,11 @@ class _Stream:
     """Number of its valid queue entry; older entries are ignored."""
     expected: float | None = None
     """When the next update will be due if audio keeps arriving; None if the stream is silent."""
+    slack: float = field(init=False)
+    """Slack of an update in s."""
 
-    @property
-    def slack(self) -> float:
-        """Slack of an update in s."""
-        return self.update_ms * SLACK / 1000
+    def __post_init__(self) -> None:
+        self.slack = self.update_ms * SLACK / 1000
 
     def enough_audio(self) -> bool:
         """Whether enough new audio has arrived for an update."""
