@@ -305,12 +305,12 @@ class AsrEngine:
     def _encode_windows(self, parts: list[tuple[_Work, tuple[WindowStep, ...]]]) -> None:
         """Computes mel, then, once the maxima are known, stem and encoder."""
         passes = [Pass(w.stream.slot, [s for v in part for s in _seconds(v)]) for w, part in parts]
-        maxima = iter(self._runner.mel(passes).tolist())
+        maxima, at = self._runner.mel(passes).tolist(), 0
         for (work, windows), pass_ in zip(parts, passes, strict=True):
             stream = work.stream
             for window in windows:
-                loudest = max(next(maxima) for _ in window.seconds)
-                stream.maximum = max(stream.maximum, loudest)
+                first, at = at, at + len(window.seconds)
+                stream.maximum = max(stream.maximum, *maxima[first:at])
                 for second in stream.windows.to_convolve(window, stream.maximum):
                     frames = min(SECOND_FRAMES, window.frames - second * SECOND_FRAMES)
                     number = window.index * WINDOW_S + second
@@ -517,10 +517,10 @@ class AsrEngine:
 
 def _seconds(window: WindowStep) -> list[Second]:
     """Returns the window's seconds that have new frames."""
-    seconds = []
+    seconds, first = [], window.first
     for number in window.seconds:
         frames = min(SECOND_FRAMES, window.frames - number * SECOND_FRAMES)
-        begin = (number * SECOND_FRAMES - window.first) * HOP
+        begin = (number * SECOND_FRAMES - first) * HOP
         pcm = window.pcm[begin : begin + SECOND_SAMPLES]
         seconds.append(Second(window.index * WINDOW_S + number, pcm, frames))
     return seconds

@@ -118,9 +118,9 @@ class Windows:
         self._frames = 0  # frames covered by the last update
         self._taken = 0  # samples covered by the last update
         self._loudest = float("-inf")
-        self._buffer: Pcm = np.empty(0, np.int16)  # the utterance from `_offset` on
-        self._fed: list[Pcm] = []  # what follows it
-        self._offset = 0
+        self._buffer: Pcm = np.empty(0, np.int16)  # the utterance from `_offset` to `_joined`
+        self._offset = self._joined = 0
+        self._fed: list[Pcm] = []  # what follows
 
     @property
     def room(self) -> int:
@@ -185,8 +185,16 @@ class Windows:
         )
 
     def _join(self) -> None:
-        self._buffer = np.concatenate((self._buffer, *self._fed))
-        self._fed.clear()
+        """Copies what was fed behind the rest; what `_samples` has returned stays as it is."""
+        held, wanted = self._joined - self._offset, self.samples - self._offset
+        if wanted > len(self._buffer):
+            grown = np.empty(2 * wanted, np.int16)
+            grown[:held] = self._buffer[:held]
+            self._buffer = grown
+        if self._fed:
+            np.concatenate(self._fed, out=self._buffer[held:wanted])
+            self._fed.clear()
+            self._joined = self.samples
 
     def _drop_samples(self, before: int) -> None:
         if before > self._offset:
