@@ -180,8 +180,10 @@ def word_tokenizer() -> Tokenizer:
     vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     for word in ("system", "user", "assistant", "language", "ĠEnglish"):
         vocabulary[word] = len(vocabulary)
+    syllables = [a + b for a in "bdfghklmnprstvz" for b in "aeiou"]
     for number in range(2 * SCRIPTED):
-        vocabulary[f"Ġw{number}"] = SURE + number
+        first, second = divmod(7919 * number % len(syllables) ** 2, len(syllables))
+        vocabulary[f"Ġ{syllables[first]}{syllables[second]}"] = SURE + number
     bpe = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     cut = pre_tokenizers.Split(tokenizers.Regex(SPLIT), behavior="isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
