@@ -322,9 +322,7 @@ class Callers:
         self._host.run(lambda: self.now)
 
 
-def measure(
-    streams: int, batch: int, lengths: Sequence[float], table: Table, repeats: int
-) -> None:
+def measure(streams: int, batch: int, lengths: Sequence[float], table: Table, repeats: int) -> None:
     host = Host(streams, batch)
     callers = Callers(host, streams)
     gc.collect()

@@ -128,7 +128,7 @@ class Stage:
         if not self.sizes:
             return wanted
         for size in self.sizes:
-            if all(map(int.__ge__, size, wanted)):
+            if size.items >= wanted.items and size.groups >= wanted.groups:
                 return size
         raise ValueError(f"{self.name}: {wanted} is larger than the largest size {self.sizes[-1]}")
 

@@ -10,7 +10,7 @@ from loguru import logger  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from offhook.pipeline.engine.device_io import dtype_of  # noqa: E402
-from offhook.pipeline.engine.graphs import Fields, Size, Stage, capture_all  # noqa: E402
+from offhook.pipeline.engine.graphs import Fields, Size, Stage, _Host, capture_all  # noqa: E402
 from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -33,6 +33,15 @@ class Tight(Stage):
         self.tried.append(size.items)
         if size.items > self.room:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+
+def test_a_launch_begins_with_zeros_up_to_what_is_not_cleared() -> None:
+    host = _Host({"a": 3, "b": 1, "c": 2, "d": 2}, pinned=False, uncleared="c")
+    for values in host.fields.values():
+        values[:] = 7
+    host.clear()
+    kept = {name: values.tolist() for name, values in host.fields.items()}
+    assert kept == {"a": [0, 0, 0], "b": [0], "c": [7, 7], "d": [7, 7]}
 
 
 def captured(*stages: Stage) -> list[str]:

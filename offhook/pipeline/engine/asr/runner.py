@@ -122,7 +122,9 @@ class Runner:
         ]
         self._step = 0
         sizes = self._sizes(tokens)
-        self.mel_stage = Stage("mel", self._run_mel, _mel_layout, sizes["mel"], device, uncleared="pcm")
+        self.mel_stage = Stage(
+            "mel", self._run_mel, _mel_layout, sizes["mel"], device, uncleared="pcm"
+        )
         self.stem_stage = Stage("stem", self._run_stem, _stem_layout, sizes["stem"], device)
         self.encoder_stage = Stage(
             "encoder", self._run_encoder, _encoder_layout, sizes["encoder"], device, MAX_TOKENS
@@ -233,10 +235,8 @@ class Runner:
             size = self.encoder_stage.fit(Size(tokens, len(spans)))
             f = self.encoder_stage.fields(size)
             counts = np.array([span.tokens for _, span in spans])
-            stem_rows = [_stem_row(slot, span) for slot, span in spans]
-            encoded = [_encoded_row(slot, span) for slot, span in spans]
-            f["stem"][:tokens] = _ranges(np.array(stem_rows), counts)
-            f["heard"][:tokens] = _ranges(np.array(encoded), counts)
+            firsts = [(_stem_row(slot, span), _encoded_row(slot, span)) for slot, span in spans]
+            f["stem"][:tokens], f["heard"][:tokens] = _ranges(np.array(firsts).T, counts)
             f["starts"][1 : len(spans) + 1] = counts.cumsum()
             f["starts"][len(spans) + 1 :] = tokens
             with on(self._hear):
@@ -356,11 +356,11 @@ class Runner:
         count, counts = len(said), np.array([p.rows for p in said])
         size = self.verify_stage.fit(Size(int(counts.sum()), count))
         f = self.verify_stage.fields(size)
-        rows, decodes = slice(int(counts.sum())), [p.decode for p in passes]
+        rows, decodes = slice(None, int(counts.sum())), [p.decode for p in passes]
         ends = laid["starts"][1 : len(passes) + 1][decodes]
         lengths, slots = (laid[name][: len(passes)][decodes] for name in ("lengths", "slots"))
-        f["rows"][rows] = _ranges(ends - counts, counts)
-        f["positions"][rows] = _ranges(lengths - counts, counts)
+        firsts = np.stack((ends, lengths)) - counts
+        f["rows"][rows], f["positions"][rows] = _ranges(firsts, counts)
         f["owner"][rows] = slots.repeat(counts)
         f["sequence"][:] = size.groups  # padding rows belong to no stream
         f["sequence"][rows] = np.arange(count).repeat(counts)
@@ -428,9 +428,9 @@ class Runner:
 
 
 def _ranges(firsts: Ints, counts: Ints) -> Ints:
-    """Returns `counts[i]` integers from `firsts[i]` on, for each i, one after another."""
+    """Returns `counts[i]` integers from `firsts[..., i]` on, for each i, one after another."""
     ends = counts.cumsum()
-    ranges: Ints = np.arange(ends[-1]) + (firsts - ends + counts).repeat(counts)
+    ranges: Ints = np.arange(ends[-1]) + (firsts - ends + counts).repeat(counts, axis=-1)
     return ranges
 
 
@@ -446,8 +446,9 @@ def _write_tokens(passes: Sequence[Pass], audio: Ints, ids: Ints) -> None:
         text += p.draft
     if spans:
         before, rows, counts = np.array(spans).T
-        places = before + counts.cumsum() - counts
-        audio[_ranges(places, counts)] = 1 + _ranges(rows, counts)
+        firsts = np.stack((before + counts.cumsum() - counts, rows + 1))
+        places, audio_rows = _ranges(firsts, counts)
+        audio[places] = audio_rows
     ids[audio == 0] = text
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.asr.windows import (
     MAX_PENDING,
+    MAX_PIECES,
     WINDOW_FRAMES,
-    WINDOW_SAMPLES,
     Windows,
     encoder_tokens,
     final_frames,
@@ -99,14 +99,24 @@ def test_any_pieces_make_the_same_frames(pieces: list[int], update: list[bool]) 
 
 @settings(max_examples=40)
 @given(cuts)
-def test_memory_is_one_window_and_a_half_frame(pieces: list[int]) -> None:
+def test_memory_is_one_second_and_a_half_frame(pieces: list[int]) -> None:
     windows = Windows()
     for piece in pieces * 3:
         windows.feed(np.zeros(piece, np.int16))
         windows.step()
         held = windows.samples - windows._offset
-        assert held <= WINDOW_SAMPLES + 400
-        assert len(windows._buffer) <= 2 * (WINDOW_SAMPLES + 400 + piece)
+        assert held <= 16_000 + 400
+        assert len(windows._buffer) <= 2 * (16_000 + 400 + max(pieces))
+
+
+def test_tiny_pieces_are_joined() -> None:
+    pcm = ramp(1000)
+    windows = Windows()
+    for sample in pcm:
+        windows.feed(np.array([sample]))
+        assert len(windows._fed) <= MAX_PIECES
+    (window,) = windows.step(ended=True).windows
+    assert np.array_equal(window.pcm[200:1000], pcm[:800])
 
 
 def test_a_louder_frame_changes_all_seconds_of_its_window() -> None:
