@@ -304,10 +304,15 @@ class AsrEngine:
 
     def _encode_windows(self, parts: list[tuple[_Work, tuple[WindowStep, ...]]]) -> None:
         """Computes mel, then, once the maxima are known, stem and encoder."""
-        passes = [Pass(w.stream.slot, [s for v in part for s in _seconds(v)]) for w, part in parts]
+        passes = []
+        for work, windows in parts:
+            pass_ = work.pass_
+            pass_.seconds = [second for window in windows for second in _seconds(window)]
+            pass_.stems, pass_.encode = [], []
+            passes.append(pass_)
         maxima, at = self._runner.mel(passes).tolist(), 0
-        for (work, windows), pass_ in zip(parts, passes, strict=True):
-            stream = work.stream
+        for work, windows in parts:
+            stream, pass_ = work.stream, work.pass_
             for window in windows:
                 first, at = at, at + len(window.seconds)
                 stream.maximum = max(stream.maximum, *maxima[first:at])
@@ -315,9 +320,10 @@ class AsrEngine:
                     frames = min(SECOND_FRAMES, window.frames - second * SECOND_FRAMES)
                     number = window.index * WINDOW_S + second
                     pass_.stems.append(Stem(number, frames, stream.maximum))
-                pass_.encode.append(Span(window.index, window.tokens))
-                stream.active = Span(window.index, 0 if window.complete else window.tokens)
-            work.pass_.encode += pass_.encode
+                heard = Span(window.index, window.tokens)
+                pass_.encode.append(heard)
+                stream.active = Span(window.index, 0) if window.complete else heard
+            pass_.audio += pass_.encode
         self._runner.encode(passes)
 
     def _lay_out(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
@@ -344,9 +350,9 @@ class AsrEngine:
         if not stream.cached:
             pass_.before = stream.header
         first = step.windows[0].index if step.windows else heard.completed
+        pass_.audio = pass_.audio or [stream.active]
         if stream.refill:
-            pass_.audio = [Span(i, WINDOW_TOKENS) for i in range(heard.dropped, first)]
-        pass_.audio += pass_.encode or [stream.active]
+            pass_.audio[:0] = [Span(i, WINDOW_TOKENS) for i in range(heard.dropped, first)]
         kept = 0 if stream.refill else (first - heard.dropped) * WINDOW_TOKENS
         pass_.start = stream.cached + kept
         pass_.decode = stream.live or work.job.final
