@@ -354,18 +354,23 @@ class Runner:
         """Verifies the drafts of a `_prefill`, whose integers are `laid`: int64 [2 x streams],
         accepted count and next token."""
         count, counts = len(said), np.array([p.rows for p in said])
-        size = self.verify_stage.fit(Size(int(counts.sum()), count))
+        rows = slice(None, int(counts.sum()))
+        size = self.verify_stage.fit(Size(rows.stop, count))
         f = self.verify_stage.fields(size)
-        rows, decodes = slice(None, int(counts.sum())), [p.decode for p in passes]
+        decodes = np.array([p.decode for p in passes])
         ends = laid["starts"][1 : len(passes) + 1][decodes]
         lengths, slots = (laid[name][: len(passes)][decodes] for name in ("lengths", "slots"))
-        firsts = np.stack((ends, lengths)) - counts
+        firsts = np.array((ends, lengths)) - counts
         f["rows"][rows], f["positions"][rows] = _ranges(firsts, counts)
         f["owner"][rows] = slots.repeat(counts)
         f["sequence"][:] = size.groups  # padding rows belong to no stream
         f["sequence"][rows] = np.arange(count).repeat(counts)
+        expected: list[int] = []
+        for p in said:
+            expected += p.draft
+            expected.append(-1)
         f["expected"][:] = -1
-        f["expected"][rows] = [token for p in said for token in (*p.draft, -1)]
+        f["expected"][rows] = _ints(expected)
         f["slots"][:count], f["first"][:count] = slots, counts.cumsum() - counts
         return self.verify_stage.launch(size)[:, :count].reshape(-1)
 
@@ -434,6 +439,11 @@ def _ranges(firsts: Ints, counts: Ints) -> Ints:
     return ranges
 
 
+def _ints(values: list[int]) -> Ints:
+    """Returns the integers as an array, in less than half the time of np.array."""
+    return np.fromiter(values, np.int64, len(values))
+
+
 def _write_tokens(passes: Sequence[Pass], audio: Ints, ids: Ints) -> None:
     """Writes the tokens of a prefill: 1 + the row of the encoder's output for audio, ids
     elsewhere."""
@@ -446,10 +456,10 @@ def _write_tokens(passes: Sequence[Pass], audio: Ints, ids: Ints) -> None:
         text += p.draft
     if spans:
         before, rows, counts = np.array(spans).T
-        firsts = np.stack((before + counts.cumsum() - counts, rows + 1))
+        firsts = np.array((before + counts.cumsum() - counts, rows + 1))
         places, audio_rows = _ranges(firsts, counts)
         audio[places] = audio_rows
-    ids[audio == 0] = text
+    ids[audio == 0] = _ints(text)
 
 
 def _second_row(slot: int, second: int) -> int:
