@@ -82,7 +82,8 @@ class ScriptedStage(Stage):
     """A stage whose integers are written and whose result comes from a script."""
 
     def __init__(self, of: Stage, sizes: Sequence[Size], script: Callable[[Any], Tensor]) -> None:
-        super().__init__(of.name, of._run, of._layout, sizes, torch.device("cpu"))
+        cpu = torch.device("cpu")
+        super().__init__(of.name, of._run, of._layout, sizes, cpu, uncleared=of._uncleared)
         self._script = script
         self._hosts: dict[Size, list[_Host]] = {}
         self._fields: dict[str, Ints] = {}
@@ -90,7 +91,8 @@ class ScriptedStage(Stage):
 
     def fields(self, size: Size) -> dict[str, Ints]:
         if size not in self._hosts:
-            self._hosts[size] = [_Host(self._layout(size), pinned=False) for _ in range(2)]
+            layout = self._layout(size)
+            self._hosts[size] = [_Host(layout, False, self._uncleared) for _ in range(2)]
         hosts = self._hosts[size]
         hosts.reverse()
         hosts[0].clear()

@@ -191,8 +191,9 @@ class AsrEngine:
         return number
 
     def feed(self, number: int, pcm: Pcm, now: float) -> None:
-        """Adds 16 kHz int16 samples to the utterance. Raises AudioOverrun, adding nothing, beyond
-        MAX_PENDING samples of backlog (a caller) or of the utterance (a file)."""
+        """Adds 16 kHz int16 samples to the utterance, which nobody changes any more. Raises
+        AudioOverrun, adding nothing, beyond MAX_PENDING samples of backlog (a caller) or of the
+        utterance (a file)."""
         stream = self._streams[number]
         if stream.waiting or not self._scheduler.settled(number):
             if stream.ahead + len(pcm) > MAX_PENDING:

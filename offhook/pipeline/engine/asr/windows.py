@@ -29,6 +29,8 @@ WINDOW_S = 8
 WINDOW_FRAMES = WINDOW_S * SECOND_FRAMES
 WINDOW_SAMPLES = WINDOW_FRAMES * HOP
 WINDOW_TOKENS = WINDOW_S * SECOND_TOKENS
+ROOM = 2 * RATE_IN
+"""Samples that a buffer has room for when it is made; what came before goes with an older one."""
 MAX_PIECES = 64
 """Pieces of audio that wait for an update; more are joined, however small they are."""
 MAX_PENDING = 60 * RATE_IN
@@ -188,7 +190,7 @@ class Windows:
         """Copies what was fed behind the rest; what `_samples` has returned stays as it is."""
         held, wanted = self._joined - self._offset, self.samples - self._offset
         if wanted > len(self._buffer):
-            grown = np.empty(2 * wanted, np.int16)
+            grown = np.empty(wanted + ROOM, np.int16)
             grown[:held] = self._buffer[:held]
             self._buffer = grown
         if self._fed:
