@@ -25,6 +25,7 @@ NAMES = {
     "sherpa": "engines.sherpa",
     "sip": "sip.sip",
     "soak": "calls.soak",
+    "stream_lines": "carriers.stream_lines",
     "tts": "engines.tts",
     "turns": "calls.turns",
     "understood": "calls.understood",
