@@ -7,6 +7,7 @@ parses its start message and codes its audio.
 Input is untrusted: it may be any JSON, or none.
 """
 
+import copy
 import json
 import re
 from abc import abstractmethod
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, ClassVar
 
+from offhook.telephony.carriers.streams.media_form import learn
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
     CarrierStream,
@@ -34,6 +36,9 @@ MAX_VALUE_CHARS = 4096
 """Limit of one custom parameter."""
 MAX_PARAMETERS = 64
 """Limit of custom parameters per stream; further ones are dropped."""
+
+MAX_FORMS = 4
+"""Forms of media messages learned in one stream; a carrier has one, and learning takes a while."""
 
 _MAX_NUMBER_DIGITS = 18
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -124,12 +129,30 @@ class EventStream(CarrierStream):
         self._stream_id = ""
         self._media_template: tuple[str, str] | None = None
         """The text before and after the payload of a media message."""
+        self._forms_learned = 0
 
     @abstractmethod
     def read_start(self, start: Json, stream_id: str) -> Started:
         """Parse the object of the start message. Raises CarrierError."""
 
     def receive(self, data: Message) -> list[Event]:
+        if self.form is not None and isinstance(data, str) and len(data) <= self.max_message_bytes:
+            sound = self.form.read(data)
+            if sound is not None:
+                return [sound]
+        events = self._parse(data)
+        if events and type(events[0]) is Sound and isinstance(data, str):
+            self._learn(data)
+        return events
+
+    def _learn(self, data: str) -> None:
+        """Learn the form of a media message that has been parsed."""
+        if self._forms_learned < MAX_FORMS:
+            self._forms_learned += 1
+            self.form = learn(data, copy.copy(self)._parse)
+
+    def _parse(self, data: Message) -> list[Event]:
+        """Process a message as JSON: the specification of `receive`."""
         if self._state is StreamState.STOPPED:
             return []
         message = read_object(data, self.max_message_bytes)
@@ -234,6 +257,7 @@ class EventStream(CarrierStream):
 
     def _stop(self, message: Json) -> list[Event]:
         self._state = StreamState.STOPPED
+        self.form = None
         stop = message.get("stop")
         reason = text_of(stop.get("reason"), MAX_ID_CHARS) if isinstance(stop, dict) else ""
         return [Stopped(f"{self._name} ended the stream" + (f": {reason}" if reason else ""))]
