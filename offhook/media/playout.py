@@ -50,6 +50,10 @@ class PlayoutState(Enum):
     PAUSED = auto()
 
 
+_PLAYING, _PAUSED = PlayoutState.PLAYING, PlayoutState.PAUSED
+"""For what is done 50 times a second: Python 3.11 takes long to find a member of an enumeration."""
+
+
 @dataclass(frozen=True)
 class Flushed:
     """The result of `Playout.flush`."""
@@ -179,7 +183,7 @@ class Playout:
         nothing is queued there, or if less is queued and the utterance is still open. The tail of
         an utterance is zero-padded. Audio cut off before fades in, as in `pop`."""
         left = self.queued - offset
-        if self.state is PlayoutState.PAUSED or left <= 0 or (left < samples and self._more):
+        if self.state is _PAUSED or left <= 0 or (left < samples and self._more):
             return None
         sound = self._ahead(samples, offset)
         return self._faded_in(sound) if self._cut and not offset else sound
@@ -198,7 +202,7 @@ class Playout:
     def _within_chunk(self) -> Pcm | None:
         """Send a packet that the first chunk holds whole, the usual one, without further ado. None
         if there is anything else to it."""
-        if self.state is not PlayoutState.PLAYING or self._cut or self._flush_fade is not None:
+        if self.state is not _PLAYING or self._cut or self._flush_fade is not None:
             return None
         if not self._chunks:
             return None

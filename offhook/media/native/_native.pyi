@@ -112,3 +112,24 @@ class SharedPort:
     def read(self, now: float, waited: bool) -> int:
         """Read what has arrived, at most DRAIN_DATAGRAMS; returns how many. `waited`: they may have
         waited, and have arrived when the kernel says so; else `now`."""
+
+class Packetizer: ...
+
+class MediaReader:
+    def __init__(
+        self,
+        literals: tuple[bytes, ...],
+        fields: str,
+        packetizer: Packetizer,
+        receiver: Receiver,
+    ) -> None:
+        """`literals` and `fields` of MediaForm."""
+    def read(self, data: bytes, now: float) -> int:
+        """Receive the whole media messages of the form at the start of a WebSocket's data, between
+        two frames. Returns how many bytes they are; what follows is Python's."""
+
+class MediaWriter:
+    def __init__(self, before: bytes, after: bytes, encoder: G711Encoder) -> None:
+        """`before` and `after`: the text around the payload of a media message."""
+    def frame(self, pcm: Pcm) -> bytes:
+        """Encode sound at 24 kHz, at most 120 ms, into a WebSocket frame with a media message."""

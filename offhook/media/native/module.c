@@ -108,6 +108,10 @@ static int add_constants(PyObject *module) {
         {"MAX_DATAGRAM_BYTES", DATAGRAM_BYTES},
         {"DRAIN_DATAGRAMS", DRAIN_DATAGRAMS},
         {"READY_PORTS", READY_PORTS},
+        {"GAP_MS", GAP_MS},
+        {"MAX_DIGITS", MAX_DIGITS},
+        {"MAX_FIELDS", MAX_FIELDS},
+        {"MAX_LEARNED_CHARS", MAX_LEARNED_CHARS},
     };
     PyObject *values = PyDict_New();
     for (size_t i = 0; values != NULL && i < sizeof constants / sizeof constants[0]; i++) {
@@ -130,6 +134,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     numpy_int16 = int16 == NULL ? NULL : PyObject_CallMethod(numpy, "dtype", "O", int16);
     Py_XDECREF(int16);
     Py_DECREF(numpy);
+    base64_init();
     PyObject *module = PyModule_Create(&definition);
     if (numpy_empty == NULL || numpy_int16 == NULL || module == NULL ||
         add_type(module, &fir_spec, &fir_type) < 0 ||
@@ -144,6 +149,9 @@ PyMODINIT_FUNC PyInit__native(void) {
         add_type(module, &reception_spec, &reception_type) < 0 ||
         add_type(module, &stats_spec, &stats_type) < 0 ||
         add_type(module, &receiver_spec, &receiver_type) < 0 ||
+        add_type(module, &packetizer_spec, &packetizer_type) < 0 ||
+        add_type(module, &media_reader_spec, NULL) < 0 ||
+        add_type(module, &media_writer_spec, NULL) < 0 ||
         add_type(module, &srtp_spec, &srtp_type) < 0 ||
         add_type(module, &inbound_spec, &inbound_type) < 0 ||
         add_type(module, &shared_port_spec, NULL) < 0 ||

@@ -217,6 +217,18 @@ void reception_receive(Reception *reception, uint16_t sequence_number, int64_t t
 
 /* AudioReceiver.accept: 1, 0, or -1 with an exception set. */
 int receiver_accept(PyObject *receiver, const uint8_t *data, Py_ssize_t size, double now);
+/* The same of a packet without its header, in the format played last. */
+int receiver_take(PyObject *receiver, uint32_t ssrc, uint16_t number, uint32_t timestamp,
+                  const uint8_t *payload, Py_ssize_t bytes, double now);
+
+/* packets.py and media_form.py, of carriers */
+#define GAP_MS 60
+#define MAX_DIGITS 18
+#define MAX_FIELDS 8
+#define MAX_LEARNED_CHARS 8192 /* of longer messages Python takes care */
+
+/* Prepares what stream.c looks up. */
+void base64_init(void);
 
 /* sockets.c */
 #define DATAGRAM_BYTES 2048 /* longer ones are cut */
@@ -322,10 +334,11 @@ void free_object(PyObject *self);
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
 extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec, g722_decoder_spec,
-    g722_encoder_spec, inbound_spec, jitter_spec, opus_decoder_spec, opus_encoder_spec, port_spec, ports_spec, reception_spec,
+    g722_encoder_spec, inbound_spec, jitter_spec, media_reader_spec, media_writer_spec,
+    opus_decoder_spec, opus_encoder_spec, packetizer_spec, port_spec, ports_spec, reception_spec,
     stats_spec, receiver_spec, sender_spec, shared_port_spec, srtp_spec;
 extern PyTypeObject *fir_type, *history_type, *g711_decoder_type, *g711_encoder_type,
-    *g722_decoder_type, *g722_encoder_type, *inbound_type, *jitter_type, *opus_decoder_type, *opus_encoder_type, *port_type,
-    *reception_type, *receiver_type, *srtp_type, *stats_type;
+    *g722_decoder_type, *g722_encoder_type, *inbound_type, *jitter_type, *opus_decoder_type, *opus_encoder_type,
+    *packetizer_type, *port_type, *reception_type, *receiver_type, *srtp_type, *stats_type;
 
 #endif

@@ -83,16 +83,11 @@ static void count(Receiver *r, Stats *stats, Arrival arrival) {
 
 #define HEADER_BYTES 12
 
-int receiver_accept(PyObject *self, const uint8_t *data, Py_ssize_t size, double now) {
+int receiver_take(PyObject *self, uint32_t ssrc, uint16_t number, uint32_t timestamp,
+                  const uint8_t *data, Py_ssize_t bytes, double now) {
     Receiver *r = (Receiver *)self;
     if (r->steady_type < 0 || r->ssrc == NULL || r->ssrc == Py_None)
         return 0;
-    /* Version 2, without padding, extension and CSRCs. */
-    if (size < HEADER_BYTES || data[0] != 0x80 || (data[1] & 0x7F) != r->steady_type)
-        return 0;
-    uint32_t ssrc = (uint32_t)data[8] << 24 | data[9] << 16 | data[10] << 8 | data[11];
-    uint32_t timestamp = (uint32_t)data[4] << 24 | data[5] << 16 | data[6] << 8 | data[7];
-    uint16_t number = (uint16_t)(data[2] << 8 | data[3]);
     Stats *stats = stats_of(r);
     JitterBuffer *buffer = buffer_of(r);
     Reception *reception = (Reception *)r->reception;
@@ -104,7 +99,7 @@ int receiver_accept(PyObject *self, const uint8_t *data, Py_ssize_t size, double
         return -1;
     if (ours != ssrc)
         return 0;
-    PyObject *payload = PyBytes_FromStringAndSize((const char *)data + HEADER_BYTES, size - HEADER_BYTES);
+    PyObject *payload = PyBytes_FromStringAndSize((const char *)data, bytes);
     if (payload == NULL)
         return -1;
     Arrival arrival = jitter_insert(buffer, (long)r->steady_type, number, timestamp, payload, now);
@@ -114,6 +109,17 @@ int receiver_accept(PyObject *self, const uint8_t *data, Py_ssize_t size, double
     count(r, stats, arrival);
     reception_receive(reception, number, timestamp, now);
     return 1;
+}
+
+int receiver_accept(PyObject *self, const uint8_t *data, Py_ssize_t size, double now) {
+    /* Version 2, without padding, extension and CSRCs. */
+    if (size < HEADER_BYTES || data[0] != 0x80 || (data[1] & 0x7F) != ((Receiver *)self)->steady_type)
+        return 0;
+    uint32_t ssrc = (uint32_t)data[8] << 24 | data[9] << 16 | data[10] << 8 | data[11];
+    uint32_t timestamp = (uint32_t)data[4] << 24 | data[5] << 16 | data[6] << 8 | data[7];
+    uint16_t number = (uint16_t)(data[2] << 8 | data[3]);
+    return receiver_take(self, ssrc, number, timestamp, data + HEADER_BYTES, size - HEADER_BYTES,
+                         now);
 }
 
 static PyObject *method_accept(PyObject *self, PyObject *const *args, Py_ssize_t given) {

@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 from loguru import logger
 
+from offhook.media import native
 from offhook.media.codecs.codec import CodecError, Decoder, Encoder
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.l16 import L16Decoder, L16Encoder
@@ -32,10 +33,10 @@ from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_
 from offhook.media.playout import Playout, PlayoutState
 from offhook.media.rtp.quality import mos
 from offhook.media.rtp.receiver import AudioReceiver, new_receiver
-from offhook.media.rtp.rtcp import ReceptionStatistics
+from offhook.media.rtp.rtcp import ReceptionStatistics, new_reception
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.carriers.streams.far_buffer import FarBuffer
-from offhook.telephony.carriers.streams.packets import PAYLOAD_TYPE, Packetizer
+from offhook.telephony.carriers.streams.packets import PAYLOAD_TYPE, Packetizer, new_packetizer
 from offhook.telephony.carriers.streams.stream import (
     Answer,
     CarrierError,
@@ -133,6 +134,7 @@ class CarrierLeg(Leg):
         """Valid once the leg is closed."""
         self._send_message = send
         self._read: Callable[[], None] = _no_op
+        self._write: Callable[[bytes], None] | None = None
         self._control = control
         self._opus = opus
         self._started = False
@@ -148,6 +150,10 @@ class CarrierLeg(Leg):
         self._packetizer: Packetizer
         self._receiver: AudioReceiver
         self._reception: ReceptionStatistics
+        self._media_reader: native.MediaReader | None = None
+        """Reads media messages of the stream's form from the socket's data..."""
+        self._media_writer: native.MediaWriter | None = None
+        """...and encodes them into it; only on the compiled path."""
         self._window_started = 0.0
         self._window_base = (0, 0)
         self._loss = 0.0
@@ -173,10 +179,13 @@ class CarrierLeg(Leg):
 
     # --- messages in ---
 
-    def open(self, read: Callable[[], None] = _no_op) -> None:
+    def open(
+        self, read: Callable[[], None] = _no_op, write: Callable[[bytes], None] | None = None
+    ) -> None:
         """Send the messages the provider expects first, once the socket is open. `read` is called
-        at the start of each tick to deliver pending messages."""
-        self._read = read
+        at the start of each tick to deliver pending messages; a WebSocket's `write` is called with
+        frames that are messages of sound."""
+        self._read, self._write = read, write
         self._send_messages(self.stream.opening())
 
     def receive(self, data: Message, now: float) -> None:
@@ -184,10 +193,28 @@ class CarrierLeg(Leg):
         closes its socket and this leg."""
         if self.closed is not None:
             return
+        form = self.stream.form
         for event in self.stream.receive(data):
             self._handle_event(event, now)
             if self.closed is not None:
                 return
+        if form is not self.stream.form:
+            self._media_reader = self._make_media_reader()
+
+    def receive_frames(self, data: bytes, now: float) -> int:
+        """Process the media messages at the start of a WebSocket's data, between two messages, on
+        the compiled path. Returns how many bytes they are; what follows is for `receive`."""
+        return 0 if self._media_reader is None else self._media_reader.read(data, now)
+
+    def _make_media_reader(self) -> native.MediaReader | None:
+        form, packetizer, receiver = self.stream.form, self._packetizer, self._receiver
+        if form is None or not native.BUILT or not isinstance(packetizer, native.Packetizer):
+            return None
+        if not isinstance(receiver, native.Receiver) or self.codec == "opus":
+            return None
+        fields = "".join(field.value for field in form.fields)
+        literals = tuple(literal.encode() for literal in form.literals)
+        return native.MediaReader(literals, fields, packetizer, receiver)
 
     def _handle_event(self, event: Event, now: float) -> None:
         match event:
@@ -216,12 +243,13 @@ class CarrierLeg(Leg):
         make_decoder = _make_decoder(heard)
         self._make_encoder = _make_encoder(said, self._opus)
         try:
-            decoder, self._encoder = make_decoder(), self._make_encoder()
+            decoder = make_decoder()
+            self._begin_encoding()
         except CodecError as error:
             raise CarrierError(f"{stream.provider}: {error}") from error
-        self._packetizer = Packetizer(heard)
+        self._packetizer = new_packetizer(heard)
         self._receiver = new_receiver({PAYLOAD_TYPE: make_decoder})
-        self._reception = ReceptionStatistics(0, decoder.clock_rate)
+        self._reception = self._receiver.reception = new_reception(0, decoder.clock_rate)
         self.codec = heard.encoding
         self._packet = RATE_OUT * stream.packet_ms // 1000
         self._long_packet = RATE_OUT * stream.long_packet_ms // 1000 or self._packet
@@ -239,6 +267,16 @@ class CarrierLeg(Leg):
             self._control.started(self, started)
         if self.closed is None:
             self.connect()
+
+    def _begin_encoding(self) -> None:
+        """Make an encoder without a past. Raises CodecError."""
+        self._encoder = self._make_encoder()
+        around, compiled = self.stream.around_sound(), getattr(self._encoder, "compiled", None)
+        if around is None or self._write is None or not native.BUILT:
+            return
+        if isinstance(compiled, native.G711Encoder):
+            before, after = around
+            self._media_writer = native.MediaWriter(before.encode(), after.encode(), compiled)
 
     def _receive_sound(self, sound: Sound, now: float) -> None:
         packets = self._packetizer.packets(sound)
@@ -314,12 +352,18 @@ class CarrierLeg(Leg):
                 return
             if not self._flowing:
                 self._start_flow(now)
-            self._send_messages(self.stream.sound(self._encoder.encode(sound)))
+            self._send_sound(sound)
             self._packets_sent += 1
             self._sent_position += min(left, packet)
             ahead = self._sent_position - playout.sent
             if self._sent_position - self._marked_position >= MARK_SAMPLES:
                 self._mark(now)
+
+    def _send_sound(self, sound: Pcm) -> None:
+        if self._media_writer is not None and self._write is not None:
+            self._write(self._media_writer.frame(sound))
+        else:
+            self._send_messages(self.stream.sound(self._encoder.encode(sound)))
 
     def _start_flow(self, now: float) -> None:
         self._flowing = True
@@ -352,7 +396,7 @@ class CarrierLeg(Leg):
         if self.stream.clears:
             if self._started and (self._flowing or self._far_buffer.pending):
                 self._send_messages(self.stream.clear())
-                self._encoder = self._make_encoder()  # its state belongs to audio that is not heard
+                self._begin_encoding()  # the encoder's past is audio that is not heard
             self._sent_position = self.playout.sent
             self._flowing = False
             self._far_buffer.cut()
@@ -429,6 +473,7 @@ class CarrierLeg(Leg):
         super().close(self._hang_up_reason or reason)
         # Drop references, so that ended calls are freed without a pause for garbage collection.
         self._send_message = _discard
+        self._write = self._media_reader = self._media_writer = None
         self._read = self.playout.on_cut = _no_op
         if self._all_played is not None:
             self._all_played.set()

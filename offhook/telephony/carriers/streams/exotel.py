@@ -74,6 +74,9 @@ class ExotelStream(EventStream):
             messages += super().sound(payload[at : at + MAX_PIECE_BYTES])
         return messages
 
+    def around_sound(self) -> None:
+        """Messages have a length of their own."""
+
 
 def _format(media_format: object) -> Format:
     """Read the media format, by default PCM at 8000 Hz. Raises CarrierError if unsupported."""

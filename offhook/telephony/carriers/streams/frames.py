@@ -135,6 +135,11 @@ class FrameReader:
         """Opcode of that message; None outside one."""
         self._closed = False
 
+    @property
+    def between_messages(self) -> bool:
+        """Whether what comes next begins a message, if it is no control frame."""
+        return not (self._buffer or self._closed) and self._opcode is None
+
     def receive(self, data: bytes) -> list[Item]:
         """Read some bytes. A Close or Violation is the last item; data after it is ignored."""
         if self._buffer:

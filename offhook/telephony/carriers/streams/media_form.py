@@ -18,6 +18,8 @@ MAX_LEARNED_CHARS = 8192
 """Limit of a message that a form is learned from: 100 ms of L16 at 24 kHz have 6400."""
 MAX_FIELDS = 8
 """Numbers in a message and its payload; one with more has no form."""
+MAX_DIGITS = 18
+"""Of a number, as `json_text.number` takes it."""
 
 Read = Callable[[str], Sequence[Event]]
 """Parses a message, without an effect on the stream."""
@@ -34,10 +36,10 @@ class Field(Enum):
 
 
 _PAYLOAD = '[^"]+'
-_QUOTED = "[0-9]{1,18}"
-_PLAIN = "0|[1-9][0-9]{0,17}"
+_QUOTED = f"[0-9]{{1,{MAX_DIGITS}}}"
+_PLAIN = f"0|[1-9][0-9]{{0,{MAX_DIGITS - 1}}}"
 _NUMBER = re.compile(f'(?<="){_QUOTED}(?=")|(?:(?<=[:,])|(?<=[:,] ))(?:{_PLAIN})(?=[,}}])')
-"""A number as `json_text.number` takes it: in quotes, or a whole one without."""
+"""A number in quotes, or a whole one without."""
 _PROBES = (0, 123_456_789_012_345_678)
 """Put in place of a number to find out what it is."""
 

@@ -6,6 +6,7 @@ packets: a message's number only gives its order, and its timestamp is used only
 left out audio.
 """
 
+from offhook.media import native
 from offhook.media.codecs.opus import CLOCK_RATE as OPUS_RATE
 from offhook.media.codecs.opus import libopus
 from offhook.media.pcm import PACKET_MS
@@ -100,3 +101,15 @@ class Packetizer:
 
     def _packet(self, number: int, timestamp: int, payload: bytes) -> RtpPacket:
         return RtpPacket(PAYLOAD_TYPE, number & 0xFFFF, timestamp & 0xFFFFFFFF, 0, payload)
+
+
+if native.BUILT:
+
+    class CompiledPacketizer(native.Packetizer, Packetizer):
+        """Has its state where `native.MediaReader` finds it."""
+
+
+def new_packetizer(format: Format) -> Packetizer:
+    """Return the packetizer of a new stream."""
+    make = CompiledPacketizer if native.used else Packetizer
+    return make(format)

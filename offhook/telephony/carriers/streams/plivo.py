@@ -68,12 +68,12 @@ class PlivoStream(EventStream):
         account = text_of(start.get("accountId"), MAX_ID_CHARS)
         return Started(stream_id, call_id, spoken, spoken, account=account)
 
-    def sound(self, payload: bytes) -> list[Message]:
+    def _media_message(self, payload: str) -> str:
         more = {"contentType": self._content_type, "sampleRate": self._rate}
-        return [self._media_message("playAudio", payload, **more)]
+        return self._message("playAudio", media={**more, "payload": payload})
 
-    def mark(self, name: str) -> list[Message]:
-        return [self._message("checkpoint", name=name)]
+    def _mark_message(self, name: str) -> str:
+        return self._message("checkpoint", name=name)
 
     def clear(self) -> list[Message]:
         return [self._message("clearAudio")]

@@ -149,6 +149,11 @@ class CarrierStream(ABC):
     def sound(self, payload: bytes) -> list[Message]:
         """Return the messages that carry `payload`, which is in `Started.format_out`."""
 
+    def around_sound(self) -> tuple[str, str] | None:
+        """Return the text before and after the payload, in base64, of the message that `sound`
+        returns; None if it returns others. Constant once the stream has started."""
+        return None
+
     def mark(self, name: str) -> list[Message]:
         """Ask for a `Played` event once the audio sent so far has been played."""
         return []

@@ -139,7 +139,7 @@ class StreamSocket:
         and the socket is closed, unless the leg or the far end has closed it before."""
         assert self._request is not None
         self._leg = leg
-        leg.open(self._read)
+        leg.open(self._read, self._write)
         self._received_at = monotonic()
         self._schedule_heartbeat(HEARTBEAT_S)
         self._request.protocol.set_parser(self)  # type: ignore[arg-type]
@@ -193,6 +193,11 @@ class StreamSocket:
         self._unread, self._unread_bytes = [], 0
         try:
             for now, data in unread:
+                if self._reader.between_messages:
+                    read = leg.receive_frames(data, now)
+                    if read == len(data):
+                        continue
+                    data = data[read:]
                 for item in self._reader.receive(data):
                     if isinstance(item, tuple):
                         self._handle_control(item)
