@@ -19,6 +19,7 @@ from offhook.media.rtp import jitter, receiver, rtcp, sender, stretch
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 from offhook.signaling.ice import port_io
+from offhook.telephony.carriers.streams import media_form, packets
 from offhook.telephony.sip.media import rtp_reader_io
 from tests.media.native.paths import Twins, exact_resampling, needs_compiled
 
@@ -371,6 +372,7 @@ def test_any_bytes(data: list[bytes]) -> None:
 
 def test_constants_are_those_of_python() -> None:
     rooms = (jitter, receiver, sender, stretch, rtcp, conceal, opus, pcm, port_io, rtp_reader_io)
+    rooms += (media_form, packets)
     for name, value in native.CONSTANTS.items():
         found = [getattr(room, name) for room in rooms if hasattr(room, name)]
         assert found, name
