@@ -31,6 +31,8 @@ try:
         Sender,
         SharedPort,
         Srtp,
+        read_stream,
+        request_times,
         use_types,
     )
 except ImportError:
@@ -80,6 +82,8 @@ __all__ = [
     "SharedPort",
     "Srtp",
     "description",
+    "read_stream",
+    "request_times",
     "use_types",
     "used",
 ]

@@ -12,6 +12,14 @@ CONSTANTS: dict[str, float]
 def use_types(arrivals: tuple[Arrival, ...], queued: type[Queued]) -> None:
     """Sets what JitterBuffer returns."""
 
+def request_times(fd: int) -> None:
+    """Has the kernel note when the data of a connection arrives."""
+
+def read_stream(fd: int, now: float) -> tuple[bytes, float] | None:
+    """Reads what has arrived at a connection, at most 64 KiB, without waiting. Returns it and when
+    the last of it arrived; None if nothing has; no bytes at the end of the connection, or if it is
+    broken. `now` is in monotonic seconds."""
+
 class Fir:
     def __init__(self, taps: object, up: int, down: int) -> None: ...
     def process(self, pcm: Pcm) -> Pcm: ...

@@ -294,6 +294,13 @@ int drain(Datagrams *datagrams, int fd, const Reading *reading, Deliver deliver,
 /* Returns the count, or raises the first failure. */
 PyObject *end_reading(const Reading *reading, long count);
 
+/* Has the kernel note when the data of a connection arrives. */
+PyObject *request_times_of(PyObject *module, PyObject *fd);
+/* What has arrived at a connection, at most STREAM_BYTES of it, and when the last of that did, given
+   its file descriptor and the time. None if nothing has; empty at the end of the connection, or if
+   it is broken. */
+PyObject *read_stream(PyObject *module, PyObject *const *args, Py_ssize_t given);
+
 /* port.c */
 #define READY_PORTS 64
 

@@ -2,6 +2,7 @@
 
 #include "native.h"
 
+#include <errno.h>
 #include <netdb.h>
 
 #define MAX_WAIT_S 60.0 /* longer, and the clock was set */
@@ -114,4 +115,39 @@ PyObject *end_reading(const Reading *reading, long count) {
         return PyLong_FromLong(count);
     PyErr_Restore(failure->type, failure->value, failure->trace);
     return NULL;
+}
+
+#define STREAM_BYTES 65536 /* read at once of a connection */
+
+PyObject *request_times_of(PyObject *module, PyObject *fd) {
+    long number = PyLong_AsLong(fd);
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    request_times((int)number);
+    Py_RETURN_NONE;
+}
+
+PyObject *read_stream(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    static uint8_t room[STREAM_BYTES]; /* the GIL guards it */
+    if (given != 2 || !PyFloat_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "read_stream(fd, now)");
+        return NULL;
+    }
+    long fd = PyLong_AsLong(args[0]);
+    if (fd == -1 && PyErr_Occurred())
+        return NULL;
+    Control control;
+    struct iovec place = {room, sizeof room};
+    struct msghdr header = {.msg_iov = &place,
+                            .msg_iovlen = 1,
+                            .msg_control = &control,
+                            .msg_controllen = sizeof control};
+    ssize_t size = recvmsg((int)fd, &header, MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR))
+        Py_RETURN_NONE;
+    struct timespec clock;
+    clock_gettime(CLOCK_REALTIME, &clock);
+    double wait = size > 0 ? waited(&header, &clock) : 0;
+    return Py_BuildValue("(y#d)", room, size > 0 ? (Py_ssize_t)size : 0,
+                         PyFloat_AsDouble(args[1]) - wait);
 }

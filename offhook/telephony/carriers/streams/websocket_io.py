@@ -1,9 +1,9 @@
 """The WebSocket a carrier opened, connected to one leg.
 
 There is no task per call that wakes up every 20 ms, which would cost as much as the audio itself.
-Data is read in the leg's next tick, when its audio is needed, and what the leg sends in a tick is
-written after the ticks of all legs: running the same code for many legs in a row keeps the CPU
-caches warm.
+Data is read before a tick (`socket_reader_io.py`), or as it comes and then processed in the leg's
+next tick, when its audio is needed. What the leg sends in a tick is written after the ticks of all
+legs: running the same code for many legs in a row keeps the CPU caches warm.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from offhook.telephony.carriers.streams.frames import (
     control_frame,
     frame,
 )
+from offhook.telephony.carriers.streams.socket_reader_io import SocketReader
 from offhook.telephony.carriers.streams.stream import CarrierError, Message
 
 WRITE_BUFFER_BYTES = 128 * 1024
@@ -80,10 +81,14 @@ def handshake(request: web.Request, protocols: tuple[str, ...]) -> dict[str, str
 class StreamSocket:
     """Passes received messages to a leg, and sends the leg's messages."""
 
-    def __init__(self, protocols: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, protocols: tuple[str, ...] = (), sockets: SocketReader | None = None
+    ) -> None:
+        """`sockets`, of all calls, reads this one before ticks; None: the event loop does."""
         self.response = web.StreamResponse(status=101)
         """The response that the request's handler must return."""
         self._protocols = protocols
+        self._sockets = sockets
         self._request: web.Request | None = None
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(MAX_MESSAGE_BYTES)
@@ -145,6 +150,8 @@ class StreamSocket:
         self._request.protocol.set_parser(self)  # type: ignore[arg-type]
         if self._transport is None:
             self.feed_eof()
+        elif self._sockets is not None:
+            self._sockets.add(self._transport, self._receive)
         try:
             yield
         finally:
@@ -161,6 +168,7 @@ class StreamSocket:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._ended.wait()
         self._heartbeat.cancel()
+        self._leave_reader()
         if transport is not None and not self._ended.is_set():
             transport.abort()
 
@@ -179,30 +187,40 @@ class StreamSocket:
 
     def feed_eof(self) -> None:
         """Handle the loss of the connection."""
+        self._leave_reader()
         self._read()
         self._transport = None
         self._hang_up(End.STREAM_CLOSED, "remote")
         self._ended.set()
 
+    def _leave_reader(self) -> None:
+        if self._sockets is not None and self._transport is not None:
+            self._sockets.remove(self._transport)
+
     def _read(self) -> None:
         """Pass the received data to the leg."""
         if not self._unread:
             return
-        leg, unread = self._leg, self._unread
+        unread, self._unread, self._unread_bytes = self._unread, [], 0
+        for now, data in unread:
+            self._receive(data, now)
+
+    def _receive(self, data: bytes, now: float) -> None:
+        """Pass data to the leg that arrived at this time."""
+        leg = self._leg
         assert leg is not None
-        self._unread, self._unread_bytes = [], 0
+        self._received_at = now
         try:
-            for now, data in unread:
-                if self._reader.between_messages:
-                    read = leg.receive_frames(data, now)
-                    if read == len(data):
-                        continue
-                    data = data[read:]
-                for item in self._reader.receive(data):
-                    if isinstance(item, tuple):
-                        self._handle_control(item)
-                    else:
-                        leg.receive(item, now)
+            if self._reader.between_messages:
+                read = leg.receive_frames(data, now)
+                if read == len(data):
+                    return
+                data = data[read:]
+            for item in self._reader.receive(data):
+                if isinstance(item, tuple):
+                    self._handle_control(item)
+                else:
+                    leg.receive(item, now)
         except CarrierError as error:
             leg.close(str(error), "transport")
         except Exception:
