@@ -278,6 +278,11 @@ class Playout:
 
     def _ahead(self, samples: int, offset: int = 0) -> Pcm:
         """The samples queued from `offset` on, zero-padded: a view if one chunk holds them all."""
+        if self._chunks:  # a far end with a buffer of its own is sent the end of what is queued
+            last = self._chunks[-1]
+            start = offset + len(last) - self.queued
+            if 0 <= start <= len(last) - samples:
+                return last[start : start + samples]
         start = self._offset + offset
         out: Pcm | None = None
         filled = 0

@@ -34,6 +34,7 @@ try:
         read_stream,
         request_times,
         use_types,
+        write_stream,
     )
 except ImportError:
     BUILT = False
@@ -86,4 +87,5 @@ __all__ = [
     "request_times",
     "use_types",
     "used",
+    "write_stream",
 ]

@@ -20,6 +20,10 @@ def read_stream(fd: int, now: float) -> tuple[bytes, float] | None:
     the last of it arrived; None if nothing has; no bytes at the end of the connection, or if it is
     broken. `now` is in monotonic seconds."""
 
+def write_stream(fd: int, data: bytes) -> int:
+    """Writes to a connection without waiting. Returns how many bytes it has taken; 0 also if it is
+    broken."""
+
 class Fir:
     def __init__(self, taps: object, up: int, down: int) -> None: ...
     def process(self, pcm: Pcm) -> Pcm: ...

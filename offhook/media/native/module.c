@@ -69,6 +69,7 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **keep) {
 static PyMethodDef functions[] = {
     {"request_times", request_times_of, METH_O, "Has the kernel note when data arrives."},
     {"read_stream", METHOD(read_stream), METH_FASTCALL, "Reads a connection."},
+    {"write_stream", METHOD(write_stream), METH_FASTCALL, "Writes to a connection."},
     {"use_types", jitter_use_types, METH_VARARGS, "Sets what JitterBuffer returns."},
     {NULL},
 };

@@ -300,6 +300,8 @@ PyObject *request_times_of(PyObject *module, PyObject *fd);
    its file descriptor and the time. None if nothing has; empty at the end of the connection, or if
    it is broken. */
 PyObject *read_stream(PyObject *module, PyObject *const *args, Py_ssize_t given);
+/* Writes bytes to a connection; returns how many it has taken, 0 also if it is broken. */
+PyObject *write_stream(PyObject *module, PyObject *const *args, Py_ssize_t given);
 
 /* port.c */
 #define READY_PORTS 64

@@ -151,3 +151,17 @@ PyObject *read_stream(PyObject *module, PyObject *const *args, Py_ssize_t given)
     return Py_BuildValue("(y#d)", room, size > 0 ? (Py_ssize_t)size : 0,
                          PyFloat_AsDouble(args[1]) - wait);
 }
+
+PyObject *write_stream(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    char *data;
+    Py_ssize_t size;
+    if (given != 2 || !PyBytes_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "write_stream(fd, data)");
+        return NULL;
+    }
+    long fd = PyLong_AsLong(args[0]);
+    if ((fd == -1 && PyErr_Occurred()) || PyBytes_AsStringAndSize(args[1], &data, &size) < 0)
+        return NULL;
+    ssize_t written = send((int)fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return PyLong_FromSsize_t(written > 0 ? written : 0);
+}

@@ -305,10 +305,10 @@ class CarrierLeg(Leg):
         if not self._started:
             return playout.pop()
         if self._sent_position > playout.sent:
-            said = None
-            for _ in range(self._far_buffer.due(self._now, playout.sent, self._sent_position)):
-                if self._sent_position > playout.sent:
-                    said = playout.pop()
+            due = self._far_buffer.due(self._now, playout.sent, self._sent_position)
+            said = playout.pop() if due else None
+            if due > 1 and self._sent_position > playout.sent:
+                said = playout.pop()
             return said
         if self._flowing:
             self._buffer_empty()
@@ -339,7 +339,7 @@ class CarrierLeg(Leg):
     def _send_ahead(self, now: float) -> None:
         playout = self.playout
         lead = RATE_OUT * self.stream.lead_ms // 1000
-        if self._flowing:
+        if self._flowing and self._far_buffer.assumed_lag:
             lead += self._far_buffer.assumed_start_lag(playout.sent)
         ahead = self._sent_position - playout.sent
         while ahead < lead:

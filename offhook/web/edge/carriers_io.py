@@ -53,10 +53,10 @@ from offhook.telephony.carriers.rest.request import RestError
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.streams.audiosocket_io import AudioSocketServer
 from offhook.telephony.carriers.streams.chan_websocket import ChanWebSocketStream
+from offhook.telephony.carriers.streams.connections_io import Connections
 from offhook.telephony.carriers.streams.exotel import ExotelStream
 from offhook.telephony.carriers.streams.genesys import GenesysStream
 from offhook.telephony.carriers.streams.plivo import PlivoStream
-from offhook.telephony.carriers.streams.socket_reader_io import SocketReader
 from offhook.telephony.carriers.streams.stream import CarrierError, CarrierStream, Message, Started
 from offhook.telephony.carriers.streams.telnyx import TelnyxStream
 from offhook.telephony.carriers.streams.twilio import TwilioStream
@@ -131,7 +131,7 @@ class Carriers:
         self.decision: Callable[[CarrierCall], Decision | None] = lambda call: None
         """Called with each call before it is placed: returns what decides whether it is; None to
         place it at once."""
-        self.sockets = SocketReader()
+        self.connections = Connections()
         """Of all streams, for the packet clock."""
         self._address = address
         self._host = host
@@ -448,7 +448,7 @@ class Carriers:
             self._admit(settings)  # Busy: 503
             call = self._new_call(carrier, CallInfo(settings.provider, trunk=settings.name))
         asterisk = settings.provider == "chan_websocket"
-        socket = StreamSocket(("media",) if asterisk else (), self.sockets)
+        socket = StreamSocket(("media",) if asterisk else (), self.connections)
         leg = self._leg(call, _stream(settings, request), socket.send, variables)
         await socket.accept(request)
         async with socket.line(leg):

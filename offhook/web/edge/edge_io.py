@@ -288,7 +288,7 @@ class Edge:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(f"carriers: {reason}") from error
         carriers.decision = self.programs.decision
-        self.clock.add_source(carriers.sockets)
+        self.clock.add_source(carriers.connections)
         return carriers
 
     def health(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class FarBuffer:
         self._min_lag = 0
         """...and the minimum, from times it had nothing to play."""
         self._start_lags: deque[int] = deque(maxlen=START_LAGS_KEPT)
-        self._assumed_lag = 0
+        self.assumed_lag = 0
         """Lag assumed at the start of this flow until a mark shows it."""
         self._marks_measured = 0
         """Marks that came back in this flow."""
@@ -90,7 +90,7 @@ class FarBuffer:
         self._origin, self._started_at, self._ticks = position, now, 0
         self._pending.clear()
         self._lags.clear()
-        self._lag = self._assumed_lag = min(self._start_lags, default=0)
+        self._lag = self.assumed_lag = min(self._start_lags, default=0)
         self._min_lag = self._marks_measured = self._held = 0
 
     def mark(self, position: int, now: float) -> str:
@@ -127,7 +127,7 @@ class FarBuffer:
         self._lags.append(late)
         if len(self._lags) == STEADY_MARKS or late > self._lag + TOLERANCE or late < self._lag:
             self._lag = max(min(self._lags), self._min_lag)
-        self._assumed_lag = 0
+        self.assumed_lag = 0
         self._marks_measured += 1
         if self._marks_measured == STEADY_MARKS:
             self._start_lags.append(min(self._lag, MAX_START_LAG))
@@ -139,7 +139,7 @@ class FarBuffer:
     def assumed_start_lag(self, counted: int) -> int:
         """Samples not counted as played only because of the assumed starting lag. They are sent all
         the same: the carrier may be waiting for just that much audio."""
-        return min(self._assumed_lag, self._origin + self._ticks * SAMPLES_OUT - counted)
+        return min(self.assumed_lag, self._origin + self._ticks * SAMPLES_OUT - counted)
 
     def due(self, now: float, counted: int, sent: int) -> int:
         """Advance by 20 ms while audio flows. Returns how many packets, 0 to 2, to count as played,
@@ -147,7 +147,7 @@ class FarBuffer:
         self._ticks += 1
         behind = self._origin + (self._ticks - 1) * SAMPLES_OUT - counted
         """Samples we lag behind the clock if one packet is counted."""
-        clock = self.clock(now)
+        clock = self._origin + int((now - self._started_at) * RATE_OUT)  # as `clock` has it
         if clock - sent > self._min_lag:
             self._min_lag = clock - sent
             self._lag = max(self._lag, self._min_lag)

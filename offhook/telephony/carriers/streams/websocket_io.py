@@ -1,7 +1,7 @@
 """The WebSocket a carrier opened, connected to one leg.
 
 There is no task per call that wakes up every 20 ms, which would cost as much as the audio itself.
-Data is read before a tick (`socket_reader_io.py`), or as it comes and then processed in the leg's
+Data is read before a tick (`connections_io.py`), or as it comes and then processed in the leg's
 next tick, when its audio is needed. What the leg sends in a tick is written after the ticks of all
 legs: running the same code for many legs in a row keeps the CPU caches warm.
 """
@@ -20,6 +20,7 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.carriers.leg_io import CarrierLeg
+from offhook.telephony.carriers.streams.connections_io import UNUSABLE, Connections, write
 from offhook.telephony.carriers.streams.frames import (
     Close,
     CloseCode,
@@ -33,7 +34,6 @@ from offhook.telephony.carriers.streams.frames import (
     control_frame,
     frame,
 )
-from offhook.telephony.carriers.streams.socket_reader_io import SocketReader
 from offhook.telephony.carriers.streams.stream import CarrierError, Message
 
 WRITE_BUFFER_BYTES = 128 * 1024
@@ -82,15 +82,16 @@ class StreamSocket:
     """Passes received messages to a leg, and sends the leg's messages."""
 
     def __init__(
-        self, protocols: tuple[str, ...] = (), sockets: SocketReader | None = None
+        self, protocols: tuple[str, ...] = (), connections: Connections | None = None
     ) -> None:
-        """`sockets`, of all calls, reads this one before ticks; None: the event loop does."""
+        """`connections` are those of all calls; None: this one is by itself."""
         self.response = web.StreamResponse(status=101)
         """The response that the request's handler must return."""
         self._protocols = protocols
-        self._sockets = sockets
+        self._connections = connections or Connections()
         self._request: web.Request | None = None
         self._transport: asyncio.Transport | None = None
+        self._fd = UNUSABLE
         self._reader = FrameReader(MAX_MESSAGE_BYTES)
         self._leg: CarrierLeg | None = None
         self._unread: list[tuple[float, bytes]] = []
@@ -122,7 +123,7 @@ class StreamSocket:
         if self._transport is None or self._closing:
             return
         if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._connections.flush_soon(self._flush)
         self._unsent.append(data)
 
     def _flush(self) -> None:
@@ -136,7 +137,7 @@ class StreamSocket:
         if transport.get_write_buffer_size() > WRITE_BUFFER_BYTES:
             self._hang_up(End.CARRIER_SILENT + " read", "transport")
             return
-        transport.write(data)
+        write(self._fd, transport, data)
 
     @asynccontextmanager
     async def line(self, leg: CarrierLeg) -> AsyncIterator[None]:
@@ -150,8 +151,8 @@ class StreamSocket:
         self._request.protocol.set_parser(self)  # type: ignore[arg-type]
         if self._transport is None:
             self.feed_eof()
-        elif self._sockets is not None:
-            self._sockets.add(self._transport, self._receive)
+        else:
+            self._fd = self._connections.add(self._transport, self._receive)
         try:
             yield
         finally:
@@ -168,7 +169,7 @@ class StreamSocket:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._ended.wait()
         self._heartbeat.cancel()
-        self._leave_reader()
+        self._leave()
         if transport is not None and not self._ended.is_set():
             transport.abort()
 
@@ -187,15 +188,16 @@ class StreamSocket:
 
     def feed_eof(self) -> None:
         """Handle the loss of the connection."""
-        self._leave_reader()
+        self._leave()
         self._read()
         self._transport = None
         self._hang_up(End.STREAM_CLOSED, "remote")
         self._ended.set()
 
-    def _leave_reader(self) -> None:
-        if self._sockets is not None and self._transport is not None:
-            self._sockets.remove(self._transport)
+    def _leave(self) -> None:
+        self._fd = UNUSABLE
+        if self._transport is not None:
+            self._connections.remove(self._transport)
 
     def _read(self) -> None:
         """Pass the received data to the leg."""

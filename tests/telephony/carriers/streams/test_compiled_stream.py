@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from offhook.media import native
 from offhook.media.rtp.receiver import CompiledReceiver
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.streams import websocket_io
+from offhook.telephony.carriers.streams import connections_io, websocket_io
 from offhook.telephony.carriers.streams.frames import Opcode
 from offhook.telephony.carriers.streams.packets import CompiledPacketizer
 from offhook.telephony.carriers.streams.stream import CarrierStream
@@ -43,6 +43,9 @@ class Wire:
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def get_extra_info(self, name: str) -> None:
+        return None
 
     def is_closing(self) -> bool:
         return False
@@ -108,7 +111,7 @@ class Pair:
         self.make, self.now, self.chunk, self.ms, self.sequence = make, 100.0, 1, 0, 1
         monkeypatch.setattr(websocket_io, "monotonic", lambda: self.now)
         loop = SimpleNamespace(call_soon=lambda call: None)
-        monkeypatch.setattr(websocket_io.asyncio, "get_running_loop", lambda: loop)
+        monkeypatch.setattr(connections_io.asyncio, "get_running_loop", lambda: loop)
         self.twins = Twins(lambda: Line(make, loop))  # type: ignore[arg-type]
         self.text({"event": "start", **STARTS[make]})
 
