@@ -15,10 +15,10 @@ def use_types(arrivals: tuple[Arrival, ...], queued: type[Queued]) -> None:
 def request_times(fd: int) -> None:
     """Has the kernel note when the data of a connection arrives."""
 
-def read_stream(fd: int, now: float) -> tuple[bytes, float] | None:
-    """Reads what has arrived at a connection, at most 64 KiB, without waiting. Returns it and when
-    the last of it arrived; None if nothing has; no bytes at the end of the connection, or if it is
-    broken. `now` is in monotonic seconds."""
+def read_stream(fd: int, now: float, reader: MediaReader | None) -> tuple[bytes, float] | None:
+    """Reads what has arrived at a connection, at most 64 KiB, without waiting. Has `reader` read
+    what it can, and returns the rest and when the last of it arrived; None if nothing is left; no
+    bytes at the end of the connection, or if it is broken. `now` is in monotonic seconds."""
 
 def write_stream(fd: int, data: bytes) -> int:
     """Writes to a connection without waiting. Returns how many bytes it has taken; 0 also if it is

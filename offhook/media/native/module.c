@@ -153,7 +153,7 @@ PyMODINIT_FUNC PyInit__native(void) {
         add_type(module, &stats_spec, &stats_type) < 0 ||
         add_type(module, &receiver_spec, &receiver_type) < 0 ||
         add_type(module, &packetizer_spec, &packetizer_type) < 0 ||
-        add_type(module, &media_reader_spec, NULL) < 0 ||
+        add_type(module, &media_reader_spec, &media_reader_type) < 0 ||
         add_type(module, &media_writer_spec, NULL) < 0 ||
         add_type(module, &srtp_spec, &srtp_type) < 0 ||
         add_type(module, &inbound_spec, &inbound_type) < 0 ||

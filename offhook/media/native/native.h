@@ -227,6 +227,8 @@ int receiver_take(PyObject *receiver, uint32_t ssrc, uint16_t number, uint32_t t
 #define MAX_FIELDS 8
 #define MAX_LEARNED_CHARS 8192 /* of longer messages Python takes care */
 
+/* MediaReader.read: the bytes read, or -1 with an exception set. */
+Py_ssize_t media_read(PyObject *reader, const uint8_t *data, Py_ssize_t size, double now);
 /* Prepares what stream.c looks up. */
 void base64_init(void);
 
@@ -297,8 +299,8 @@ PyObject *end_reading(const Reading *reading, long count);
 /* Has the kernel note when the data of a connection arrives. */
 PyObject *request_times_of(PyObject *module, PyObject *fd);
 /* What has arrived at a connection, at most STREAM_BYTES of it, and when the last of that did, given
-   its file descriptor and the time. None if nothing has; empty at the end of the connection, or if
-   it is broken. */
+   its file descriptor, the time and a MediaReader that first reads what it can, or None. None if
+   nothing else has; empty at the end of the connection, or if it is broken. */
 PyObject *read_stream(PyObject *module, PyObject *const *args, Py_ssize_t given);
 /* Writes bytes to a connection; returns how many it has taken, 0 also if it is broken. */
 PyObject *write_stream(PyObject *module, PyObject *const *args, Py_ssize_t given);
@@ -347,7 +349,7 @@ extern PyType_Spec fir_spec, history_spec, g711_decoder_spec, g711_encoder_spec,
     opus_decoder_spec, opus_encoder_spec, packetizer_spec, port_spec, ports_spec, reception_spec,
     stats_spec, receiver_spec, sender_spec, shared_port_spec, srtp_spec;
 extern PyTypeObject *fir_type, *history_type, *g711_decoder_type, *g711_encoder_type,
-    *g722_decoder_type, *g722_encoder_type, *inbound_type, *jitter_type, *opus_decoder_type, *opus_encoder_type,
+    *g722_decoder_type, *g722_encoder_type, *inbound_type, *jitter_type, *media_reader_type, *opus_decoder_type, *opus_encoder_type,
     *packetizer_type, *port_type, *reception_type, *receiver_type, *srtp_type, *stats_type;
 
 #endif

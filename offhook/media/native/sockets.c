@@ -129,8 +129,8 @@ PyObject *request_times_of(PyObject *module, PyObject *fd) {
 
 PyObject *read_stream(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     static uint8_t room[STREAM_BYTES]; /* the GIL guards it */
-    if (given != 2 || !PyFloat_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "read_stream(fd, now)");
+    if (given != 3 || !PyFloat_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "read_stream(fd, now, reader)");
         return NULL;
     }
     long fd = PyLong_AsLong(args[0]);
@@ -147,9 +147,16 @@ PyObject *read_stream(PyObject *module, PyObject *const *args, Py_ssize_t given)
         Py_RETURN_NONE;
     struct timespec clock;
     clock_gettime(CLOCK_REALTIME, &clock);
-    double wait = size > 0 ? waited(&header, &clock) : 0;
-    return Py_BuildValue("(y#d)", room, size > 0 ? (Py_ssize_t)size : 0,
-                         PyFloat_AsDouble(args[1]) - wait);
+    double arrived = PyFloat_AsDouble(args[1]) - (size > 0 ? waited(&header, &clock) : 0);
+    Py_ssize_t read = 0;
+    if (size > 0 && Py_TYPE(args[2]) == media_reader_type) {
+        read = media_read(args[2], room, size, arrived);
+        if (read < 0)
+            return NULL;
+        if (read == size)
+            Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(y#d)", room + read, size > 0 ? (Py_ssize_t)size - read : 0, arrived);
 }
 
 PyObject *write_stream(PyObject *module, PyObject *const *args, Py_ssize_t given) {

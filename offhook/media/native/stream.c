@@ -3,7 +3,7 @@
 
 #include "native.h"
 
-PyTypeObject *packetizer_type;
+PyTypeObject *media_reader_type, *packetizer_type;
 
 /* --- base64 (RFC 4648 section 4) --- */
 
@@ -274,30 +274,38 @@ static int receive_media(MediaReader *m, const Found *found, double now) {
     return taken > 0 && !move_on(m->packetizer, &at) ? -1 : taken;
 }
 
-static PyObject *reader_read(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+Py_ssize_t media_read(PyObject *self, const uint8_t *data, Py_ssize_t size, double now) {
     MediaReader *m = (MediaReader *)self;
     uint8_t text[MAX_LEARNED_CHARS];
-    char *data;
-    Py_ssize_t size, at = 0, length, frame;
+    Py_ssize_t at = 0, length, frame;
     Found found;
-    if (given != 2 || m->literals == NULL) {
+    if (m->literals == NULL)
+        return 0;
+    while ((frame = text_frame(data + at, size - at, text, &length)) > 0) {
+        if (!matches(m, text, length, &found))
+            break;
+        int taken = receive_media(m, &found, now);
+        if (taken < 0)
+            return -1;
+        if (!taken)
+            break;
+        at += frame;
+    }
+    return at;
+}
+
+static PyObject *reader_read(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+    char *data;
+    Py_ssize_t size;
+    if (given != 2) {
         PyErr_SetString(PyExc_TypeError, "read(data, now)");
         return NULL;
     }
     double now = PyFloat_AsDouble(args[1]);
     if ((now == -1 && PyErr_Occurred()) || PyBytes_AsStringAndSize(args[0], &data, &size) < 0)
         return NULL;
-    while ((frame = text_frame((uint8_t *)data + at, size - at, text, &length)) > 0) {
-        if (!matches(m, text, length, &found))
-            break;
-        int taken = receive_media(m, &found, now);
-        if (taken < 0)
-            return NULL;
-        if (!taken)
-            break;
-        at += frame;
-    }
-    return PyLong_FromSsize_t(at);
+    Py_ssize_t read = media_read(self, (uint8_t *)data, size, now);
+    return read < 0 ? NULL : PyLong_FromSsize_t(read);
 }
 
 static int reader_init(PyObject *self, PyObject *args, PyObject *keywords) {

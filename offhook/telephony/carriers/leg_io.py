@@ -150,7 +150,7 @@ class CarrierLeg(Leg):
         self._packetizer: Packetizer
         self._receiver: AudioReceiver
         self._reception: ReceptionStatistics
-        self._media_reader: native.MediaReader | None = None
+        self.media_reader: native.MediaReader | None = None
         """Reads media messages of the stream's form from the socket's data..."""
         self._media_writer: native.MediaWriter | None = None
         """...and encodes them into it; only on the compiled path."""
@@ -199,12 +199,12 @@ class CarrierLeg(Leg):
             if self.closed is not None:
                 return
         if form is not self.stream.form:
-            self._media_reader = self._make_media_reader()
+            self.media_reader = self._make_media_reader()
 
     def receive_frames(self, data: bytes, now: float) -> int:
         """Process the media messages at the start of a WebSocket's data, between two messages, on
         the compiled path. Returns how many bytes they are; what follows is for `receive`."""
-        return 0 if self._media_reader is None else self._media_reader.read(data, now)
+        return 0 if self.media_reader is None else self.media_reader.read(data, now)
 
     def _make_media_reader(self) -> native.MediaReader | None:
         form, packetizer, receiver = self.stream.form, self._packetizer, self._receiver
@@ -473,7 +473,7 @@ class CarrierLeg(Leg):
         super().close(self._hang_up_reason or reason)
         # Drop references, so that ended calls are freed without a pause for garbage collection.
         self._send_message = _discard
-        self._write = self._media_reader = self._media_writer = None
+        self._write = self.media_reader = self._media_writer = None
         self._read = self.playout.on_cut = _no_op
         if self._all_played is not None:
             self._all_played.set()

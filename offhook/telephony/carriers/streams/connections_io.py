@@ -6,7 +6,6 @@ import contextlib
 import select
 from collections.abc import Callable
 from time import monotonic
-from typing import NamedTuple
 
 from offhook.media import native
 
@@ -14,9 +13,43 @@ UNUSABLE = -1
 """In place of the file descriptor of a connection that only the event loop reads and writes."""
 
 
-class _Connection(NamedTuple):
-    transport: asyncio.Transport
-    receive: Callable[[bytes, float], None]
+class Connection:
+    """A connection under a transport of the event loop. `receive` is called with some bytes and the
+    time, in monotonic seconds, at which the last of them arrived."""
+
+    def __init__(
+        self, transport: asyncio.Transport, receive: Callable[[bytes, float], None]
+    ) -> None:
+        self.transport = transport
+        self.receive = receive
+        self.reader: native.MediaReader | None = None
+        """Reads what it can before `receive` is called."""
+        self.read_at = 0.0
+        """Monotonic seconds of the last tick before which data was read."""
+        self._fd = UNUSABLE
+
+    @property
+    def read_at_ticks(self) -> bool:
+        """Whether it is read by `Connections` while a clock runs."""
+        return self._fd != UNUSABLE
+
+    def write(self, data: bytes) -> None:
+        """Write to the connection, or queue what it does not take now. Errors are the
+        transport's."""
+        transport = self.transport
+        if self._fd == UNUSABLE or transport.get_write_buffer_size():
+            transport.write(data)
+        elif (written := native.write_stream(self._fd, data)) < len(data):
+            transport.write(data[written:])
+
+    def follow(self, clocked: bool) -> None:
+        """Have the event loop read no longer, or again."""
+        if self.transport.is_closing():
+            return
+        if clocked:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
 
 
 class Connections:
@@ -26,43 +59,38 @@ class Connections:
 
     def __init__(self) -> None:
         self._clocked = False
-        self._by_fd: dict[int, _Connection] = {}
+        self._by_fd: dict[int, Connection] = {}
         self._epoll: select.epoll
         """Tells at which connections something has arrived; open while there are any."""
         self._flushes: list[Callable[[], None]] = []
         """To be called in this iteration of the event loop."""
 
-    def add(self, transport: asyncio.Transport, receive: Callable[[bytes, float], None]) -> int:
-        """Read a connection until it is removed or ends: `receive` is called with some bytes and
-        the time, in monotonic seconds, at which the last of them arrived. Returns the file
-        descriptor for `write`; UNUSABLE, with no effect, under TLS and without the compiled
-        path."""
+    def add(self, connection: Connection) -> None:
+        """Read a connection until it is removed or ends. No-op under TLS and without the compiled
+        path: the event loop reads it then."""
+        transport = connection.transport
         sock = transport.get_extra_info("socket")
         if not native.used or sock is None or transport.get_extra_info("sslcontext") is not None:
-            return UNUSABLE
+            return
         if not self._by_fd:
             self._epoll = select.epoll()
-        fd: int = sock.fileno()
+        fd = connection._fd = sock.fileno()
         native.request_times(fd)
         self._epoll.register(fd, select.EPOLLIN)
-        self._by_fd[fd] = _Connection(transport, receive)
+        self._by_fd[fd] = connection
         if self._clocked:
-            transport.pause_reading()
-        return fd
+            connection.follow(True)
 
-    def remove(self, transport: asyncio.Transport) -> None:
+    def remove(self, connection: Connection) -> None:
         """Leave a connection to the event loop from now on. No-op if it is not read here."""
-        for fd, connection in self._by_fd.items():
-            if connection.transport is transport:
-                self._remove(fd, transport)
-                return
-
-    def _remove(self, fd: int, transport: asyncio.Transport) -> None:
+        fd, connection._fd, connection.reader = connection._fd, UNUSABLE, None
+        if self._by_fd.get(fd) is not connection:
+            return
         del self._by_fd[fd]
         with contextlib.suppress(OSError):  # it has been closed
             self._epoll.unregister(fd)
         if self._clocked:
-            _resume(transport)
+            connection.follow(False)
         if not self._by_fd:
             self._epoll.close()
 
@@ -72,10 +100,7 @@ class Connections:
             return
         self._clocked = clocked
         for connection in self._by_fd.values():
-            if not clocked:
-                _resume(connection.transport)
-            elif not connection.transport.is_closing():
-                connection.transport.pause_reading()
+            connection.follow(clocked)
 
     def read(self) -> None:
         """As `PacketSource` has it."""
@@ -86,14 +111,15 @@ class Connections:
             connection = self._by_fd.get(fd)
             if connection is None:
                 continue
-            read = native.read_stream(fd, now)
+            connection.read_at = now
+            read = native.read_stream(fd, now, connection.reader)
             if read is None:
                 continue
             data, arrived = read
             if data:
                 connection.receive(data, arrived)
             else:
-                self._remove(fd, connection.transport)
+                self.remove(connection)
 
     def flush_soon(self, flush: Callable[[], None]) -> None:
         """Call this once, after the ticks of all legs if it is asked for in one."""
@@ -105,16 +131,3 @@ class Connections:
         flushes, self._flushes = self._flushes, []
         for flush in flushes:
             flush()
-
-
-def write(fd: int, transport: asyncio.Transport, data: bytes) -> None:
-    """Write to a connection, or queue what it does not take now. Errors are the transport's."""
-    if fd == UNUSABLE or transport.get_write_buffer_size():
-        transport.write(data)
-    elif (written := native.write_stream(fd, data)) < len(data):
-        transport.write(data[written:])
-
-
-def _resume(transport: asyncio.Transport) -> None:
-    if not transport.is_closing():
-        transport.resume_reading()

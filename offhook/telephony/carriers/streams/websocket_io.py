@@ -20,7 +20,7 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.streams.connections_io import UNUSABLE, Connections, write
+from offhook.telephony.carriers.streams.connections_io import Connection, Connections
 from offhook.telephony.carriers.streams.frames import (
     Close,
     CloseCode,
@@ -91,7 +91,7 @@ class StreamSocket:
         self._connections = connections or Connections()
         self._request: web.Request | None = None
         self._transport: asyncio.Transport | None = None
-        self._fd = UNUSABLE
+        self._connection: Connection | None = None
         self._reader = FrameReader(MAX_MESSAGE_BYTES)
         self._leg: CarrierLeg | None = None
         self._unread: list[tuple[float, bytes]] = []
@@ -132,12 +132,12 @@ class StreamSocket:
             return
         data = unsent[0] if len(unsent) == 1 else b"".join(unsent)
         unsent.clear()
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._connection is None:
             return
         if transport.get_write_buffer_size() > WRITE_BUFFER_BYTES:
             self._hang_up(End.CARRIER_SILENT + " read", "transport")
             return
-        write(self._fd, transport, data)
+        self._connection.write(data)
 
     @asynccontextmanager
     async def line(self, leg: CarrierLeg) -> AsyncIterator[None]:
@@ -145,14 +145,16 @@ class StreamSocket:
         and the socket is closed, unless the leg or the far end has closed it before."""
         assert self._request is not None
         self._leg = leg
+        if self._transport is not None:
+            self._connection = Connection(self._transport, self._receive)
         leg.open(self._read, self._write)
         self._received_at = monotonic()
         self._schedule_heartbeat(HEARTBEAT_S)
         self._request.protocol.set_parser(self)  # type: ignore[arg-type]
         if self._transport is None:
             self.feed_eof()
-        else:
-            self._fd = self._connections.add(self._transport, self._receive)
+        elif self._connection is not None:
+            self._connections.add(self._connection)
         try:
             yield
         finally:
@@ -182,9 +184,16 @@ class StreamSocket:
         self._received_at = now = monotonic()
         self._unread.append((now, data))
         self._unread_bytes += len(data)
-        if not leg.ticks or leg.closed is not None or self._unread_bytes > MAX_UNREAD_BYTES:
+        if self._must_read_now(leg):
             self._read()
         return False, b""
+
+    def _must_read_now(self, leg: CarrierLeg) -> bool:
+        """Whether received data cannot wait for the leg's next tick. Where ticks have a reader of
+        their own, the event loop reads only while there are none."""
+        read_at_ticks = self._connection is not None and self._connection.read_at_ticks
+        waits = leg.ticks and leg.closed is None and not read_at_ticks
+        return not waits or self._unread_bytes > MAX_UNREAD_BYTES
 
     def feed_eof(self) -> None:
         """Handle the loss of the connection."""
@@ -195,9 +204,8 @@ class StreamSocket:
         self._ended.set()
 
     def _leave(self) -> None:
-        self._fd = UNUSABLE
-        if self._transport is not None:
-            self._connections.remove(self._transport)
+        if self._connection is not None:
+            self._connections.remove(self._connection)
 
     def _read(self) -> None:
         """Pass the received data to the leg."""
@@ -228,6 +236,9 @@ class StreamSocket:
         except Exception:
             logger.exception("{}: leg failed", leg.call_id)
             leg.close(End.LINE_FAILED)
+        if self._connection is not None:
+            between = self._reader.between_messages
+            self._connection.reader = leg.media_reader if between else None
 
     def _handle_control(self, item: Control) -> None:
         match item:
@@ -263,7 +274,8 @@ class StreamSocket:
         self._heartbeat = asyncio.get_running_loop().call_later(seconds, self._check_heartbeat)
 
     def _check_heartbeat(self) -> None:
-        silent = monotonic() - self._received_at
+        read_at = 0.0 if self._connection is None else self._connection.read_at
+        silent = monotonic() - max(self._received_at, read_at)
         if silent < HEARTBEAT_S:
             self._schedule_heartbeat(HEARTBEAT_S - silent)
         elif silent < HEARTBEAT_S + PONG_TIMEOUT_S:

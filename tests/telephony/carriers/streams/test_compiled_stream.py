@@ -15,6 +15,7 @@ from offhook.media import native
 from offhook.media.rtp.receiver import CompiledReceiver
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.streams import connections_io, websocket_io
+from offhook.telephony.carriers.streams.connections_io import Connection
 from offhook.telephony.carriers.streams.frames import Opcode
 from offhook.telephony.carriers.streams.packets import CompiledPacketizer
 from offhook.telephony.carriers.streams.stream import CarrierStream
@@ -61,6 +62,10 @@ class Line:
     def __init__(self, make: type[CarrierStream], loop: asyncio.AbstractEventLoop) -> None:
         self.wire, self.socket, self.stream = Wire(), StreamSocket(), make()
         self.socket._transport = self.wire  # type: ignore[assignment]
+        self.socket._connection = Connection(
+            self.wire,  # type: ignore[arg-type]
+            self.socket._receive,
+        )
         self.socket._ended = SimpleNamespace(set=lambda: None)  # type: ignore[assignment]
         self.leg = CarrierLeg("call", self.stream, self.socket.send)
         self.socket._leg = self.leg
@@ -175,7 +180,7 @@ def test_the_usual_messages_are_read_and_written_compiled(
             assert isinstance(line.leg._receiver, CompiledReceiver)
             monkeypatch.setattr(line.leg, "receive", None)
             monkeypatch.setattr(line.leg._encoder, "encode", None)
-    assert pair.twins.python.leg._media_reader is None
+    assert pair.twins.python.leg.media_reader is None
     assert len(pair.twins.python.wire.sent) > 80
 
 
