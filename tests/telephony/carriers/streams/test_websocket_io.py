@@ -1,17 +1,20 @@
 """The WebSocket under a carrier's stream, with a real client at its other end."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from offhook.media.leg import LegListener
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.streams import websocket_io
+from offhook.telephony.carriers.streams.connections_io import Connections
 from offhook.telephony.carriers.streams.frames import Opcode
 from offhook.telephony.carriers.streams.twilio import TwilioStream
 from offhook.telephony.carriers.streams.websocket_io import StreamSocket
+from tests.media.native.paths import needs_compiled, path
 from tests.telephony.carriers.masked import sent
 
 pytestmark = pytest.mark.asyncio
@@ -158,7 +161,7 @@ async def raw(serve, first=None, protocols=()):
     app = web.Application()
 
     async def handle(request):
-        socket = StreamSocket(protocols)
+        socket = StreamSocket(protocols, getattr(serve, "connections", None))
         leg = CarrierLeg("call", TwilioStream(), socket.send)
         await socket.accept(request)
         async with socket.line(leg):
@@ -177,27 +180,35 @@ async def raw(serve, first=None, protocols=()):
 
 
 class Ended:
-    """Serves until the leg closes, and keeps why."""
+    """Serves until the leg closes, and keeps why. With `connections` ticks are those of a clock
+    that reads them."""
 
-    def __init__(self, ticks=False):
-        self.ticks, self.leg = ticks, None
+    def __init__(self, ticks=False, connections=None):
+        self.ticks, self.connections, self.leg = ticks, connections, None
+        if connections is not None:
+            connections.follow(True)
         self._why = asyncio.get_running_loop().create_future()
 
     async def __call__(self, socket, leg):
         self.leg = leg
         while leg.closed is None:
             await asyncio.sleep(0.005)
+            if self.connections is not None:
+                self.connections.read()
             if self.ticks:
                 leg.tick(asyncio.get_running_loop().time())
+        if self.connections is not None:
+            self.connections.follow(False)
         self._why.set_result(leg.closed)
 
     async def why(self):
         return await asyncio.wait_for(self._why, 60)
 
 
-@pytest.fixture(params=[False, True], ids=["before its first tick", "ticking"])
+@pytest.fixture(params=["before its first tick", "ticking", "read by the clock"])
 def ended(request):
-    return lambda: Ended(request.param)
+    ticks, clocked = request.param != "before its first tick", request.param == "read by the clock"
+    return lambda: Ended(ticks, Connections() if clocked else None)
 
 
 async def test_what_comes_with_the_request_is_read(ended):
@@ -347,3 +358,115 @@ async def test_the_handshake_is_the_one_of_the_rfc():
         assert "Sec-WebSocket-Protocol: media" in answer
         assert "Content-" not in answer
         assert "Transfer-" not in answer
+
+
+# --- connections that are read before ticks ---
+
+
+class Keys(LegListener):
+    def __init__(self):
+        self.pressed = ""
+
+    def on_dtmf(self, digit):
+        self.pressed += digit
+
+
+def key(digit):
+    return sent(Opcode.TEXT, b'{"event":"dtmf","dtmf":{"digit":"%c"}}' % digit)
+
+
+async def until(true):
+    async with asyncio.timeout(60):
+        while not true():
+            await asyncio.sleep(0.002)
+
+
+@needs_compiled
+async def test_clocks_that_come_and_go_change_no_order():
+    serve, keys, pressed = Ended(True, Connections()), Keys(), b"0123456789*#ABCD" * 20
+    async with raw(serve) as client:
+        await client.answer()
+        client.send(sent(Opcode.TEXT, START.encode()))
+        await until(lambda: serve.leg is not None and serve.leg.connected)
+        serve.leg.attach(keys)
+        for n, digit in enumerate(pressed):
+            frame = key(digit)
+            client.send(frame[: n % 50])
+            if n % 3 == 0:
+                await asyncio.sleep(0.003)
+            client.send(frame[n % 50 :])
+            if n % 10 == 0:
+                serve.connections.follow(n % 20 == 0)
+        await until(lambda: len(keys.pressed) == len(pressed))
+        assert keys.pressed == pressed.decode()
+
+
+@needs_compiled
+async def test_a_connection_that_a_clock_reads_is_not_read_by_the_event_loop(monkeypatch):
+    fed = []
+    monkeypatch.setattr(StreamSocket, "feed_data", lambda self, data: fed.append(data))
+    serve = Ended(True, Connections())
+    async with raw(serve) as client:
+        await client.answer()
+        await until(lambda: serve.leg is not None)
+        client.send(sent(Opcode.TEXT, START.encode()))
+        await until(lambda: serve.leg.connected)
+        assert fed == []
+        client._writer.close()
+        assert await serve.why() == "the carrier closed the stream"
+        assert not serve.connections._by_fd
+
+
+async def test_without_the_compiled_path_the_event_loop_reads():
+    with path(False):
+        serve = Ended(True, Connections())
+        async with raw(serve) as client:
+            await client.answer()
+            client.send(sent(Opcode.TEXT, START.encode()))
+            await until(lambda: serve.leg is not None and serve.leg.connected)
+            assert not serve.connections._by_fd
+
+
+@needs_compiled
+async def test_connections_of_many_calls_are_read_and_written_each_by_itself():
+    connections = Connections()
+    serves = [Ended(True, connections) for _ in range(20)]
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(raw(serve)) for serve in serves]
+        for client in clients:
+            await client.answer()
+        for number, client in enumerate(clients):
+            client.send(sent(Opcode.PING, b"%d" % number))
+        for number, client in enumerate(clients):
+            assert await client.frame() == (0x8A, b"%d" % number)
+        for client in clients[::2]:
+            client._writer.transport.abort()
+        for serve in serves[::2]:
+            assert await serve.why() == "the carrier closed the stream"
+        connections.follow(True)  # the others' clock
+        for client in clients[1::2]:
+            client.send(sent(Opcode.PING, b"still"))
+        for client in clients[1::2]:
+            assert await client.frame() == (0x8A, b"still")
+
+
+@needs_compiled
+async def test_what_the_kernel_does_not_take_at_once_is_written_later(monkeypatch):
+    """In order, whoever writes it."""
+    monkeypatch.setattr(websocket_io, "WRITE_BUFFER_BYTES", 10_000_000)
+    size = 100_000
+
+    async def serve(socket, leg):
+        for n in range(20):
+            socket.send(bytes((n,)) * size)
+            await asyncio.sleep(0)
+
+    serve.connections = Connections()
+    async with raw(serve) as client:
+        await client.answer()
+        await asyncio.sleep(0.1)
+        for n in range(20):
+            first, length = await client._within(client._reader.readexactly(2))
+            assert (first, length) == (0x82, 127)
+            await client._reader.readexactly(8)
+            assert await client._within(client._reader.readexactly(size)) == bytes((n,)) * size
