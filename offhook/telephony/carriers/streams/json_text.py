@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Any, ClassVar
 
-from offhook.telephony.carriers.streams.media_form import learn
+from offhook.telephony.carriers.streams.media_form import Media, learn
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
     CarrierStream,
@@ -138,9 +138,9 @@ class EventStream(CarrierStream):
 
     def receive(self, data: Message) -> list[Event]:
         if self.form is not None and isinstance(data, str) and len(data) <= self.max_message_bytes:
-            sound = self.form.read(data)
-            if sound is not None:
-                return [sound]
+            media = self.form.read(data)
+            if media is not None:
+                return [Sound(*media)]
         events = self._parse(data)
         if events and type(events[0]) is Sound and isinstance(data, str):
             self._learn(data)
@@ -150,7 +150,15 @@ class EventStream(CarrierStream):
         """Learn the form of a media message that has been parsed."""
         if self._forms_learned < MAX_FORMS:
             self._forms_learned += 1
-            self.form = learn(data, copy.copy(self)._parse)
+            self.form = learn(data, copy.copy(self)._parse_media)
+
+    def _parse_media(self, data: str) -> Media | None:
+        """Parse a message, if it is one with sound."""
+        events = self._parse(data)
+        sound = events[0] if len(events) == 1 else None
+        if not isinstance(sound, Sound):
+            return None
+        return Media(sound.payload, sound.sequence, sound.timestamp_ms)
 
     def _parse(self, data: Message) -> list[Event]:
         """Process a message as JSON: the specification of `receive`."""

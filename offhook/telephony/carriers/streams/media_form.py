@@ -11,8 +11,7 @@ from base64 import b64encode
 from binascii import a2b_base64
 from collections.abc import Callable, Sequence
 from enum import Enum
-
-from offhook.telephony.carriers.streams.stream import Event, Sound
+from typing import NamedTuple
 
 MAX_LEARNED_CHARS = 8192
 """Limit of a message that a form is learned from: 100 ms of L16 at 24 kHz have 6400."""
@@ -21,8 +20,17 @@ MAX_FIELDS = 8
 MAX_DIGITS = 18
 """Of a number, as `json_text.number` takes it."""
 
-Read = Callable[[str], Sequence[Event]]
-"""Parses a message, without an effect on the stream."""
+
+class Media(NamedTuple):
+    """What a media message says."""
+
+    payload: bytes
+    chunk: int | None
+    timestamp_ms: int | None
+
+
+Parse = Callable[[str], Media | None]
+"""Parses a message, without an effect on the stream; None if it is no media message."""
 
 
 class Field(Enum):
@@ -62,8 +70,8 @@ class MediaForm:
         self._chunk = fields.index(Field.CHUNK) + 1 if Field.CHUNK in fields else 0
         self._timestamp = fields.index(Field.TIMESTAMP) + 1 if Field.TIMESTAMP in fields else 0
 
-    def read(self, text: str) -> Sound | None:
-        """The audio of a message of this form; None if it has another."""
+    def read(self, text: str) -> Media | None:
+        """What a message of this form says; None if it has another."""
         found = self._match(text)
         if found is None:
             return None
@@ -72,25 +80,27 @@ class MediaForm:
         except ValueError:
             return None
         chunk = int(found[self._chunk]) if self._chunk else None
-        return Sound(payload, chunk, int(found[self._timestamp]) if self._timestamp else None)
+        return Media(payload, chunk, int(found[self._timestamp]) if self._timestamp else None)
 
 
-def learn(text: str, read: Read) -> MediaForm | None:
-    """The form of a media message that `read` has parsed; None if it has nothing to go by."""
+def learn(text: str, parse: Parse) -> MediaForm | None:
+    """The form of a media message that `parse` understands; None if it has nothing to go by."""
     if len(text) > MAX_LEARNED_CHARS or not text.isascii() or "\\" in text:
         return None
-    said = _sound(text, read)
+    said = parse(text)
     payload = "" if said is None else b64encode(said.payload).decode()
     if said is None or text.count(f'"{payload}"') != 1:
         return None
     at = text.index(f'"{payload}"') + 1
     end = at + len(payload)
+    if parse(text[:at] + "/wD/" + text[end:]) != said._replace(payload=b"\xff\0\xff"):
+        return None  # it stands there by chance, and the payload is written otherwise
     places = [found.span() for found in _NUMBER.finditer(text) if not at <= found.start() < end]
     if len(places) >= MAX_FIELDS:
         return None
     fields = {(at, end): Field.PAYLOAD}
     for start, stop in places:
-        field = _meaning([text[:start] + str(n) + text[stop:] for n in _PROBES], said, read)
+        field = _meaning([text[:start] + str(n) + text[stop:] for n in _PROBES], said, parse)
         if field is None:
             return None
         fields[start, stop] = field
@@ -99,21 +109,19 @@ def learn(text: str, read: Read) -> MediaForm | None:
     return MediaForm(literals, [fields[place] for place in sorted(fields)])
 
 
-def _sound(text: str, read: Read) -> Sound | None:
-    events = read(text)
-    sound = events[0] if len(events) == 1 else None
-    return sound if isinstance(sound, Sound) else None
-
-
-def _meaning(probes: Sequence[str], said: Sound, read: Read) -> Field | None:
+def _meaning(probes: Sequence[str], said: Media, parse: Parse) -> Field | None:
     """What the number is in whose place `probes` have those of _PROBES."""
-    sounds = [_sound(probe, read) for probe in probes]
+    found = [parse(probe) for probe in probes]
     for field in (Field.OTHER, Field.CHUNK, Field.TIMESTAMP):
-        if sounds == [_with(said, field, number) for number in _PROBES]:
+        if found == [_with(said, field, number) for number in _PROBES]:
             return field
     return None
 
 
-def _with(said: Sound, field: Field, number: int) -> Sound:
-    chunk = number if field is Field.CHUNK else said.sequence
-    return Sound(said.payload, chunk, number if field is Field.TIMESTAMP else said.timestamp_ms)
+def _with(said: Media, field: Field, number: int) -> Media:
+    match field:
+        case Field.CHUNK:
+            return said._replace(chunk=number)
+        case Field.TIMESTAMP:
+            return said._replace(timestamp_ms=number)
+    return said

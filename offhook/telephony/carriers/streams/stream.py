@@ -13,12 +13,10 @@ been played (`acknowledges`).
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from offhook.media.leg import LegError
-
-if TYPE_CHECKING:
-    from offhook.telephony.carriers.streams.media_form import MediaForm
+from offhook.telephony.carriers.streams.media_form import MediaForm
 
 Message = str | bytes
 """One text or binary WebSocket message; of AudioSocket, bytes of the TCP stream."""
@@ -138,7 +136,7 @@ class CarrierStream(ABC):
     """Audio per message when that much is queued, in ms, which is cheaper; 0 for no such choice."""
     malformed: int = 0
     """Messages that could not be parsed and were skipped."""
-    form: "MediaForm | None" = None
+    form: MediaForm | None = None
     """How the carrier writes its media messages, once known; None once it sends no more."""
 
     @abstractmethod

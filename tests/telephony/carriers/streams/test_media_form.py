@@ -13,6 +13,7 @@ from offhook.telephony.carriers.streams.media_form import (
     MAX_FIELDS,
     MAX_LEARNED_CHARS,
     Field,
+    Media,
     MediaForm,
     learn,
 )
@@ -161,6 +162,7 @@ def test_a_form_of_any_message_reads_others_as_their_json_says(more, inside, spa
         media(TwilioStream).replace("inbound", "inböund"),
         media(TwilioStream, bytes(MAX_LEARNED_CHARS)),
         media(TwilioStream, b"abc").replace("inbound", "YWJj"),
+        media(TwilioStream, b"A").replace('QQ=="', 'QR==","x":"QQ=="'),
         media(TwilioStream).replace('"track"', '"a":[0' + ",5" * MAX_FIELDS + '],"track"'),
     ],
 )
@@ -191,14 +193,14 @@ def test_after_the_stop_nothing_is_heard():
 
 
 def test_a_number_whose_meaning_depends_on_its_value_gives_no_form():
-    def read(text):
-        return [Sound(b"abc", 5 if "5" in text else None)]
+    def parse(text):
+        return Media(b"abc", 5 if "5" in text else None, None)
 
-    assert learn('{"a":5,"payload":"YWJj"}', read) is None
+    assert learn('{"a":5,"payload":"YWJj"}', parse) is None
 
 
 def test_numbers_without_quotes_have_no_leading_zeros():
     form = MediaForm(('{"c":', ',"p":"', '"}'), (Field.CHUNK, Field.PAYLOAD))
-    assert form.read('{"c":10,"p":"YWJj"}') == Sound(b"abc", 10)
+    assert form.read('{"c":10,"p":"YWJj"}') == Media(b"abc", 10, None)
     assert form.read('{"c":010,"p":"YWJj"}') is None
     assert form.read('{"c":10,"p":"YWJ"}') is None
