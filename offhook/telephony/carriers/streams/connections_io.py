@@ -67,10 +67,12 @@ class Connections:
 
     def add(self, connection: Connection) -> None:
         """Read a connection until it is removed or ends. No-op under TLS and without the compiled
-        path: the event loop reads it then."""
+        path, where the event loop reads it, and if it is closing."""
         transport = connection.transport
         sock = transport.get_extra_info("socket")
-        if not native.used or sock is None or transport.get_extra_info("sslcontext") is not None:
+        if not native.used or sock is None or transport.is_closing():
+            return
+        if transport.get_extra_info("sslcontext") is not None:
             return
         if not self._by_fd:
             self._epoll = select.epoll()
