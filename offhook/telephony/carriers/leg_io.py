@@ -58,6 +58,8 @@ MARK_SAMPLES = RATE_OUT * 100 // 1000
 TAIL_SAMPLES = RATE_OUT * 40 // 1000
 """An incomplete last message is sent only 40 ms before it is due: more audio may be written until
 then, and its padding would cut that off."""
+COMPILED = ("pcmu", "pcma")
+"""Codecs whose packets the receiver takes on the compiled path, one sample a byte."""
 LOSS_WINDOW_S = 5.0
 """Window over which a leg's loss and MOS are measured."""
 HANG_UP_TIMEOUT_S = 1.0
@@ -210,7 +212,7 @@ class CarrierLeg(Leg):
         form, packetizer, receiver = self.stream.form, self._packetizer, self._receiver
         if form is None or not native.BUILT or not isinstance(packetizer, native.Packetizer):
             return None
-        if not isinstance(receiver, native.Receiver) or self.codec == "opus":
+        if not isinstance(receiver, native.Receiver) or self.codec not in COMPILED:
             return None
         fields = "".join(field.value for field in form.fields)
         literals = tuple(literal.encode() for literal in form.literals)
