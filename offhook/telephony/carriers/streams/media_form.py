@@ -11,6 +11,7 @@ from base64 import b64encode
 from binascii import a2b_base64
 from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import pairwise
 from typing import NamedTuple
 
 MAX_LEARNED_CHARS = 8192
@@ -43,7 +44,7 @@ class Field(Enum):
     """A number that says nothing about the audio."""
 
 
-_PAYLOAD = '[^"]+'
+_QUOTE = '"'
 _QUOTED = f"[0-9]{{1,{MAX_DIGITS}}}"
 _PLAIN = f"0|[1-9][0-9]{{0,{MAX_DIGITS - 1}}}"
 _NUMBER = re.compile(f'(?<="){_QUOTED}(?=")|(?:(?<=[:,])|(?<=[:,] ))(?:{_PLAIN})(?=[,}}])')
@@ -60,27 +61,41 @@ class MediaForm:
         """Literals are ASCII, without escapes of JSON. A number whose literal before ends with a
         quote may have leading zeros."""
         self.literals, self.fields = tuple(literals), tuple(fields)
-        pattern = re.escape(literals[0])
-        for field, before, after in zip(fields, literals[:-1], literals[1:], strict=True):
-            number = _QUOTED if before.endswith('"') else _PLAIN
-            between = _PAYLOAD if field is Field.PAYLOAD else number
-            pattern += f"({between}){re.escape(after)}"
-        self._match = re.compile(pattern).fullmatch
-        self._payload = fields.index(Field.PAYLOAD) + 1
-        self._chunk = fields.index(Field.CHUNK) + 1 if Field.CHUNK in fields else 0
-        self._timestamp = fields.index(Field.TIMESTAMP) + 1 if Field.TIMESTAMP in fields else 0
+        at = fields.index(Field.PAYLOAD)
+        # Apart, since a long payload is found faster than it is matched.
+        self._head = re.compile(_pattern(literals[: at + 1])).match
+        self._tail = re.compile(_pattern(literals[at + 1 :])).fullmatch
+        numbers = [field for field in fields if field is not Field.PAYLOAD]
+        self._chunk = numbers.index(Field.CHUNK) if Field.CHUNK in numbers else None
+        self._timestamp = numbers.index(Field.TIMESTAMP) if Field.TIMESTAMP in numbers else None
 
     def read(self, text: str) -> Media | None:
         """What a message of this form says; None if it has another."""
-        found = self._match(text)
-        if found is None:
+        head = self._head(text)
+        if head is None:
+            return None
+        start = head.end()
+        end = text.find('"', start)
+        tail = self._tail(text, end) if end > start else None
+        if tail is None:
             return None
         try:
-            payload = a2b_base64(found[self._payload], strict_mode=True)
+            payload = a2b_base64(text[start:end], strict_mode=True)
         except ValueError:
             return None
-        chunk = int(found[self._chunk]) if self._chunk else None
-        return Media(payload, chunk, int(found[self._timestamp]) if self._timestamp else None)
+        numbers = head.groups() + tail.groups()
+        chunk = None if self._chunk is None else int(numbers[self._chunk])
+        return Media(
+            payload, chunk, None if self._timestamp is None else int(numbers[self._timestamp])
+        )
+
+
+def _pattern(literals: Sequence[str]) -> str:
+    """What matches literals with numbers between them."""
+    pattern = re.escape(literals[0])
+    for before, after in pairwise(literals):
+        pattern += f"({_QUOTED if before.endswith(_QUOTE) else _PLAIN}){re.escape(after)}"
+    return pattern
 
 
 def learn(text: str, parse: Parse) -> MediaForm | None:
