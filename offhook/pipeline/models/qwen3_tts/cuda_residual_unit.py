@@ -5,6 +5,10 @@ each tile. Here (`residual_unit.cu`) the rows of a tile are copied into shared m
 all taps. The weights of 96 channels stay there, in blocks that take tile after tile; those of 192
 pass by. NVRTC, which comes with torch, compiles the kernels, in some 5 s.
 
+A block needs nearly all shared memory of a multiprocessor. Under CUDA MPS it would wait until those
+of other processes have left one, while theirs do not wait for it: with a recognizer beside, first
+sounds of 1,200 conversations took 228 ms in place of 31. So they are left out there.
+
 On an H200, in us, one frame of so many streams, and the faster way of those in Triton:
 
     streams              8     16     32     64    256    512
@@ -24,6 +28,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from offhook.pipeline.models.qwen3.cuda_step import is_shared
 from offhook.pipeline.models.qwen3_tts.codec import DILATIONS, TAPS, Residual, Snake
 from offhook.pipeline.models.qwen3_tts.triton_codec_convolution import Batch
 
@@ -53,6 +58,7 @@ def fits(batch: Batch, x: Tensor, rate: int) -> bool:
         and x.dtype == torch.bfloat16
         and hasattr(torch.cuda, "_compile_kernel")
         and torch.cuda.get_device_capability(x.device) == HOPPER
+        and not is_shared(x.device)
     )
 
 
