@@ -208,7 +208,7 @@ class CarrierLeg(Leg):
         the compiled path. Returns how many bytes they are; what follows is for `receive`."""
         return 0 if self.media_reader is None else self.media_reader.read(data, now)
 
-    def _make_media_reader(self) -> native.MediaReader | None:
+    def _make_media_reader(self) -> "native.MediaReader | None":
         form, packetizer, receiver = self.stream.form, self._packetizer, self._receiver
         if form is None or not native.BUILT or not isinstance(packetizer, native.Packetizer):
             return None
