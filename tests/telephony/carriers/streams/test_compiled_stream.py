@@ -12,12 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offhook.media import native
-from offhook.media.rtp.receiver import CompiledReceiver
+from offhook.media.rtp import receiver
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.streams import connections_io, websocket_io
+from offhook.telephony.carriers.streams import connections_io, packets, websocket_io
 from offhook.telephony.carriers.streams.connections_io import Connection
 from offhook.telephony.carriers.streams.frames import Opcode
-from offhook.telephony.carriers.streams.packets import CompiledPacketizer
 from offhook.telephony.carriers.streams.stream import CarrierStream
 from offhook.telephony.carriers.streams.telnyx import TelnyxStream
 from offhook.telephony.carriers.streams.twilio import TwilioStream
@@ -176,8 +175,8 @@ def test_the_usual_messages_are_read_and_written_compiled(
         pair.same()
         if i == 10:
             line = pair.twins.compiled
-            assert isinstance(line.leg._packetizer, CompiledPacketizer)
-            assert isinstance(line.leg._receiver, CompiledReceiver)
+            assert isinstance(line.leg._packetizer, packets.CompiledPacketizer)
+            assert isinstance(line.leg._receiver, receiver.CompiledReceiver)
             monkeypatch.setattr(line.leg, "receive", None)
             monkeypatch.setattr(line.leg._encoder, "encode", None)
     assert pair.twins.python.leg.media_reader is None

@@ -405,16 +405,17 @@ async def test_clocks_that_come_and_go_change_no_order():
 async def test_a_connection_that_a_clock_reads_is_not_read_by_the_event_loop(monkeypatch):
     fed = []
     monkeypatch.setattr(StreamSocket, "feed_data", lambda self, data: fed.append(data))
-    serve = Ended(True, Connections())
-    async with raw(serve) as client:
-        await client.answer()
-        await until(lambda: serve.leg is not None)
-        client.send(sent(Opcode.TEXT, START.encode()))
-        await until(lambda: serve.leg.connected)
-        assert fed == []
-        client._writer.close()
-        assert await serve.why() == "the carrier closed the stream"
-        assert not serve.connections._by_fd
+    with path(True):
+        serve = Ended(True, Connections())
+        async with raw(serve) as client:
+            await client.answer()
+            await until(lambda: serve.leg is not None)
+            client.send(sent(Opcode.TEXT, START.encode()))
+            await until(lambda: serve.leg.connected)
+            assert fed == []
+            client._writer.close()
+            assert await serve.why() == "the carrier closed the stream"
+            assert not serve.connections._by_fd
 
 
 async def test_without_the_compiled_path_the_event_loop_reads():
