@@ -17,13 +17,14 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from benchmarks.media.phone_lines import on_path
 from offhook.bench.phones.rtp import lines
 from offhook.media import native
 from offhook.media.codecs.g711 import ULAW_LEVELS
@@ -157,15 +158,6 @@ class Line:
         self.coming = [client_frame(compact(m)) for m in self.far_end.messages_to_send()]
 
 
-@contextmanager
-def _path(compiled: bool) -> Iterator[None]:
-    before, native.used = native.used, compiled
-    try:
-        yield
-    finally:
-        native.used = before
-
-
 class Lines:
     """Calls on one path."""
 
@@ -178,7 +170,7 @@ class Lines:
 
     async def open(self, calls: int, kind: str, said: Sequence[Pcm], now: float) -> None:
         chance = Random(1)
-        with _path(self.compiled):
+        with on_path(self.compiled):
             for number in range(calls):
                 line = Line(number, kind, said[number % len(said)], chance)
                 await self._open.enter_async_context(line.socket.line(line.leg))
@@ -189,7 +181,7 @@ class Lines:
         lines = self._lines
         for line in lines:
             line.play(now)
-        with _path(self.compiled):
+        with on_path(self.compiled):
             at = [time.thread_time_ns()]
             for line in lines:
                 for data in line.coming:

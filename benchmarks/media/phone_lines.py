@@ -127,7 +127,8 @@ def _port(leg: SipLeg) -> int:
 
 
 @contextmanager
-def _path(compiled: bool) -> Iterator[None]:
+def on_path(compiled: bool) -> Iterator[None]:
+    """What is made within takes this path."""
     before, native.used = native.used, compiled
     try:
         yield
@@ -150,7 +151,7 @@ class Lines:
         loop: Any = asyncio.get_running_loop()
         loop.add_reader = lambda sock, read: self._readers.update({sock: read})
         loop.remove_reader = lambda sock: self._readers.pop(sock, None)
-        with _path(self.compiled):
+        with on_path(self.compiled):
             for number in range(calls):
                 await self._add(number)
 
@@ -161,7 +162,7 @@ class Lines:
     def tick(self, counted: bool) -> None:
         for caller in self.callers:
             caller.tick()
-        with _path(self.compiled):
+        with on_path(self.compiled):
             at = [time.thread_time_ns()]
             for read in self._readers.values():
                 read()
