@@ -333,11 +333,14 @@ async def test_when_all_lines_are_busy_the_provider_is_told_in_its_words(monkeyp
     ],
 )
 async def test_a_stream_that_is_none_ends_and_others_go_on(monkeypatch, said, why):
-    monkeypatch.setattr("offhook.web.edge.carriers_io.START_S", 0.5)
     async with talking(carriers({"provider": "twilio"}), monkeypatch) as (server, talks):
         good_url, parameters = stream_url("twilio", await webhook(server, "twilio", "CA17"))
         good = FarEndCall(Twilio(CallFacts(call_id="CA17", parameters=parameters)))
         await good.start(good_url)
+        async with asyncio.timeout(SOON):
+            while not talks:
+                await asyncio.sleep(0.02)
+        monkeypatch.setattr("offhook.web.edge.carriers_io.START_S", 0.5)
         url, _ = stream_url("twilio", await webhook(server, "twilio", "CA18"))
         async with aiohttp.ClientSession() as http, http.ws_connect(url) as socket:
             for message in said:
