@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Span, Stem, Verdict
+from offhook.pipeline.engine.asr.windows import WINDOW_S
 from offhook.pipeline.engine.graphs import Fields, Ints, Pending, Size, Stage, capture_all, on
 from offhook.pipeline.engine.pages import PAGE_SIZE
 from offhook.pipeline.models import mel as log_mel
@@ -37,7 +38,6 @@ RING_WINDOWS = 8
 """Windows kept per slot: completed ones that can be prefilled again, and the active one."""
 WINDOW_TOKENS = 104
 """Encoder tokens of an 8 s window."""
-WINDOW_S = 8
 SECOND_TOKENS = 13
 SECOND_FRAMES = 100
 MAX_TOKENS = 2048
