@@ -85,7 +85,8 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
 
     first, second = server.events("call_ended")
     caller = [turn for turn in seen["turns"] if turn["who"] == "caller"]
-    agent = answers([turn for turn in seen["turns"] if turn["who"] == "agent"])
+    spoken = [turn for turn in seen["turns"] if turn["who"] == "agent"]
+    agent = answers(spoken)
     heard = [event for event in server.events("caller_turn") if event["call"] == first["call"]]
     said = [event for event in server.events("agent_turn") if event["call"] == first["call"]]
     # Two turns that no answer parted are one on the page.
@@ -107,7 +108,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     latencies = server.events("turn_latency")
     assert len(latencies) >= 4  # more where a busy machine has heard a sentence as two turns
     scale = max(1000, *(latency["total_ms"] for latency in latencies))  # of all bars
-    for latency, turn in zip(latencies, filter(itemgetter("total"), agent), strict=True):
+    for latency, turn in zip(latencies, filter(itemgetter("total"), spoken), strict=True):
         assert turn["total"] == f"answered in {latency['total_ms'] / 1000:.1f}\u00a0s"
         assert turn["width"] / STRIP_PX == pytest.approx(latency["total_ms"] / scale, abs=0.02)
         shown = [(SPANS[name], ms) for name, ms, _ in turn["spans"]]
