@@ -46,9 +46,10 @@ from offhook.bench.callers.servers import (
     stock_servers,
 )
 from offhook.bench.callers.summary import (
+    FAILOVER_HEAD,
     Noticed,
     Result,
-    failover_table,
+    failover_row,
     noticed,
     percentiles,
     table,
@@ -211,23 +212,35 @@ async def _run(a: argparse.Namespace) -> int:
             progress(f"{name}: {a.calls} calls for {a.minutes:g} minutes")
             results.append(await measure(a, servers, name, a.calls, fault))
         await _report_on(a, results)
-        if not a.json and len(faults) < 2:
+        if a.json:
+            continue
+        if len(faults) < 2:
             print(table(results[-1]), flush=True)
+        else:  # as soon as it is known: what is printed stays if a later one fails
+            print("\n".join(_noticed(a, results, len(results) - 1)), flush=True)
     if a.beside:
         results += await _beside(a)
         await _report_on(a, results)
         if not a.json:
             print(_held(results))
-    rows = _rows(a, results)
     if a.json:
         runs = [result.as_dict() for result in results]
-        print(json.dumps({"runs": runs, "failover": [asdict(row) for row in rows]}))
-    elif rows:
-        late = [f"x {one.name}: {why}" for one in results for why in one.limits]
-        print("\n".join([*late, failover_table(rows)]))
+        rows = [asdict(row) for row in _rows(a, results)]
+        print(json.dumps({"runs": runs, "failover": rows}))
+    elif len(faults) == 1:
+        print("\n".join(_noticed(a, results)))
     if a.report:
         progress(f"report: {a.report}")
     return 0
+
+
+def _noticed(a: argparse.Namespace, results: Sequence[Result], first: int = 0) -> list[str]:
+    """Returns the lines of the failover table from the run `first` on."""
+    lines = [] if first else [FAILOVER_HEAD]
+    for result, row in zip(results[first:], _rows(a, results)[first:], strict=True):
+        lines += [f"x {result.name}: {why}" for why in result.limits]
+        lines.append(failover_row(row))
+    return lines
 
 
 def _rows(a: argparse.Namespace, results: Sequence[Result]) -> list[Noticed]:

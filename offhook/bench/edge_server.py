@@ -7,10 +7,10 @@ echo       no conversation: what a caller says comes back
 
 import argparse
 import asyncio
-import socket
 from collections.abc import Callable
 
 from offhook.bench.memory import memory_route
+from offhook.bench.own_server import free_port
 from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.bench.scripted import ScriptedAgent, ScriptedRecognizer, ScriptedSynthesizer
 from offhook.media.codecs.resample import Resampler
@@ -74,13 +74,6 @@ def edge_of(engines: str, words: int, port: int = 0) -> Edge:
         case "echo":
             return EchoEdge(config)
     return Edge(config)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 async def serve(make: Callable[[], Edge]) -> None:

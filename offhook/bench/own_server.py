@@ -21,11 +21,16 @@ LOGGED_CHARS = 2000
 
 
 def free_port() -> int:
-    """Returns a free TCP port of 127.0.0.1."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
+    """Returns a port of 127.0.0.1 free for TCP and UDP."""
+    while True:
+        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+            tcp.bind(("127.0.0.1", 0))
+            port: int = tcp.getsockname()[1]
+            try:
+                udp.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 async def is_ready(url: str) -> bool:

@@ -312,19 +312,19 @@ def _at(values: dict[str, float], name: str) -> str:
     return f"{values[name]:.0f}" if name in values else "-"
 
 
-def failover_table(rows: Sequence[Noticed]) -> str:
-    lines = [
-        f"{'run':10}{'words':>7}{'lost':>6}{'twice':>7}{'wrong':>7}{'inaud.':>8}"
-        f"{'final later p99':>17}"
-        f"{'max':>7}{'silence max':>13}{'voice lost':>12}{'twice':>7}{'unansw.':>9}{'cut':>5}"
-        f"{'back':>8}"
-    ]
-    for row in rows:
-        back = "-" if row.back_ms is None else f"{row.back_ms:.0f}"
-        lines.append(
-            f"{row.run:10}{row.words:7}{row.lost:6}{row.twice:7}{row.wrong:7}{row.inaudible:8}"
-            f"{_at(row.final_late_ms, 'p99'):>17}{_at(row.final_late_ms, 'max'):>7}"
-            f"{row.silence_ms:13.0f}{row.voice_lost:12}{row.voice_twice:7}{row.unanswered:9}"
-            f"{row.cut:5}{back:>8}"
-        )
-    return "\n".join([*lines, "times in ms"])
+FAILOVER_HEAD = (
+    f"{'(times in ms)':14}{'words':>7}{'lost':>6}{'twice':>7}{'wrong':>7}{'inaud.':>8}"
+    f"{'final later p99':>17}{'max':>7}{'silence max':>13}{'voice lost':>12}{'twice':>7}"
+    f"{'unansw.':>9}{'cut':>5}{'back':>8}"
+)
+
+
+def failover_row(row: Noticed) -> str:
+    """Returns a line under FAILOVER_HEAD."""
+    back = "-" if row.back_ms is None else f"{row.back_ms:.0f}"
+    return (
+        f"{row.run:14}{row.words:7}{row.lost:6}{row.twice:7}{row.wrong:7}{row.inaudible:8}"
+        f"{_at(row.final_late_ms, 'p99'):>17}{_at(row.final_late_ms, 'max'):>7}"
+        f"{row.silence_ms:13.0f}{row.voice_lost:12}{row.voice_twice:7}{row.unanswered:9}"
+        f"{row.cut:5}{back:>8}"
+    )

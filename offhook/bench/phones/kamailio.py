@@ -2,13 +2,13 @@
 
 import asyncio
 import signal
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from offhook.bench.own_server import free_port
 from offhook.bench.phones.rtp import HOST
 from offhook.bench.process import cpu_s
 from offhook.web.process.parent_io import ending_with_us
@@ -61,7 +61,7 @@ async def kamailio(
             )
         )
         (folder / "trunks").write_text("".join(f"1 {address} 32 0 test\n" for address in trunks))
-        control, port = f"unix:{folder}/control", _free_port()
+        control, port = f"unix:{folder}/control", free_port()
         defines = {
             "LISTEN_PORT": port,
             "EDGES_FILE": f'"{folder}/edges"',
@@ -102,16 +102,3 @@ async def _listens(port: int, process: asyncio.subprocess.Process) -> bool:
             return True
         await asyncio.sleep(LOOK_S)
     return False
-
-
-def _free_port() -> int:
-    """Returns a port free for TCP and UDP."""
-    while True:
-        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
-            tcp.bind((HOST, 0))
-            port: int = tcp.getsockname()[1]
-            try:
-                udp.bind((HOST, port))
-            except OSError:
-                continue
-            return port

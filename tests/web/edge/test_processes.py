@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -91,9 +91,12 @@ class TwoProcesses:
 
     async def ready(self, wanted: int = 200) -> dict[str, Any]:
         async with asyncio.timeout(START_S):
-            while (answer := await self.ask("GET", "/readyz"))[0] != wanted:
+            while True:
+                with suppress(aiohttp.ClientConnectionError):  # it was a killed process's
+                    status, answer = await self.ask("GET", "/readyz")
+                    if status == wanted:
+                        return answer
                 await asyncio.sleep(0.05)
-        return answer[1]
 
     async def samples(self, family: str) -> list[Sample]:
         async with aiohttp.ClientSession(self.url) as http, http.get("/metrics") as scrape:
