@@ -118,14 +118,14 @@ async def measure(
     """Makes `number` calls at once. Raises ChildError."""
     calls = shares(a.mix, number)
     processes = ceil(number / CALLERS)
-    began = monotonic() + START_S
-    until = began + 60 * a.minutes
     usage = Usage(servers.pids)
     async with AsyncExitStack() as stack:
         children = [
             await stack.enter_async_context(child("offhook.bench.callers.process"))
             for _ in range(processes)
         ]
+        began = monotonic() + START_S
+        until = began + 60 * a.minutes
         for index, (part, each) in enumerate(zip(divided(calls, processes), children, strict=True)):
             plan = Plan(
                 part,
@@ -249,7 +249,7 @@ def _rows(a: argparse.Namespace, results: Sequence[Result]) -> list[Noticed]:
     if not a.kill:
         return []
     usual = percentiles(turn.final_ms for turn in results[0].report.turns).get("p50", 0.0)
-    return [noticed(result.name, result.report, usual) for result in results]
+    return [noticed(result.name, result.report, result.began + a.at, usual) for result in results]
 
 
 async def _report_on(a: argparse.Namespace, results: Sequence[Result]) -> None:

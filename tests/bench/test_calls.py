@@ -408,7 +408,7 @@ def test_memory_is_told_at_the_beginning_at_half_time_and_at_the_end() -> None:
 
 def test_the_report_is_one_page_with_nothing_from_elsewhere() -> None:
     results = [result("control"), result("worker", 20.0)]
-    rows = [noticed(one.name, one.report, 390.0) for one in results]
+    rows = [noticed(one.name, one.report, 20.0, 390.0) for one in results]
     text = page(results, rows)
     tags = Tags()
     tags.feed(text)
@@ -418,6 +418,7 @@ def test_the_report_is_one_page_with_nothing_from_elsewhere() -> None:
     assert "prefers-color-scheme: dark" in text
     assert "edge &lt;1&gt;" in text
     assert text.count('class="mark"') >= 5
+    assert rows[0].calls == 1
     assert rows[0].lost == 1
     assert rows[0].cut == 1
     assert rows[0].back_ms == pytest.approx(800)

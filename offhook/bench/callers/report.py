@@ -319,6 +319,7 @@ def _faults(rows: Sequence[Noticed]) -> str:
     head = (
         *(
             "run",
+            "calls then up",
             "words",
             "lost",
             "said twice",
@@ -332,7 +333,7 @@ def _faults(rows: Sequence[Noticed]) -> str:
     )
     table = [
         (
-            *(r.run, r.words, r.lost, r.twice, r.wrong, r.inaudible),
+            *(r.run, r.calls, r.words, r.lost, r.twice, r.wrong, r.inaudible),
             *(r.final_late_ms.get("p99", "-"), r.final_late_ms.get("max", "-"), r.silence_ms),
             *(r.voice_lost, r.voice_twice, r.unanswered, r.cut),
             "-" if r.back_ms is None else r.back_ms,

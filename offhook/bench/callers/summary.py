@@ -147,6 +147,8 @@ class Noticed:
     """What callers noticed of a fault, or of none: a row of `offhook bench failover`."""
 
     run: str
+    calls: int
+    """Calls up when it happened."""
     words: int
     """Those whose sound reached the server."""
     lost: int
@@ -167,13 +169,15 @@ class Noticed:
     connected, or until another server continues it."""
 
 
-def noticed(run: str, report: Report, usual_final_ms: float) -> Noticed:
+def noticed(run: str, report: Report, at: float, usual_final_ms: float) -> Noticed:
+    """`at` is the time of the fault, or that at which it would have been."""
     lines = [turn for turn in report.turns if not turn.key]
     words, voice = recognized(report.calls), spoken(lines)
     finals = [turn.final_ms - usual_final_ms for turn in lines if turn.final_ms is not None]
     holes = [ms for turn in lines for ms in turn.holes_ms]
     return Noticed(
         run,
+        sum(_was_up(call, at) for call in report.calls),
         words.right + words.lost + words.wrong,
         words.lost,
         words.twice,
@@ -187,6 +191,12 @@ def noticed(run: str, report: Report, usual_final_ms: float) -> Noticed:
         voice.twice,
         _back_ms(report),
     )
+
+
+def _was_up(call: CallRecord, at: float) -> bool:
+    if call.setup_ms is None:
+        return False
+    return call.began + call.setup_ms / 1000 <= at and (call.ended is None or at < call.ended)
 
 
 def _back_ms(report: Report) -> float | None:
@@ -313,7 +323,7 @@ def _at(values: dict[str, float], name: str) -> str:
 
 
 FAILOVER_HEAD = (
-    f"{'(times in ms)':14}{'words':>7}{'lost':>6}{'twice':>7}{'wrong':>7}{'inaud.':>8}"
+    f"{'(times in ms)':14}{'calls':>7}{'words':>7}{'lost':>6}{'twice':>7}{'wrong':>7}{'inaud.':>8}"
     f"{'final later p99':>17}{'max':>7}{'silence max':>13}{'voice lost':>12}{'twice':>7}"
     f"{'unansw.':>9}{'cut':>5}{'back':>8}"
 )
@@ -323,7 +333,7 @@ def failover_row(row: Noticed) -> str:
     """Returns a line under FAILOVER_HEAD."""
     back = "-" if row.back_ms is None else f"{row.back_ms:.0f}"
     return (
-        f"{row.run:14}{row.words:7}{row.lost:6}{row.twice:7}{row.wrong:7}{row.inaudible:8}"
+        f"{row.run:14}{row.calls:7}{row.words:7}{row.lost:6}{row.twice:7}{row.wrong:7}{row.inaudible:8}"
         f"{_at(row.final_late_ms, 'p99'):>17}{_at(row.final_late_ms, 'max'):>7}"
         f"{row.silence_ms:13.0f}{row.voice_lost:12}{row.voice_twice:7}{row.unanswered:9}"
         f"{row.cut:5}{back:>8}"
