@@ -238,7 +238,8 @@ def _noticed(a: argparse.Namespace, results: Sequence[Result], first: int = 0) -
     """Returns the lines of the failover table from the run `first` on."""
     lines = [] if first else [FAILOVER_HEAD]
     for result, row in zip(results[first:], _rows(a, results)[first:], strict=True):
-        lines += [f"x {result.name}: {why}" for why in result.limits]
+        if result.limit:
+            lines.append(f"x {result.name}: {result.limit}")
         lines.append(failover_row(row))
     return lines
 
@@ -278,7 +279,7 @@ def _held(results: Sequence[Result]) -> str:
     lines = []
     for result in results:
         verb = "holds" if result.holds else "does not hold"
-        unsure = ", but the load generator is the limit" if result.limits else ""
+        unsure = ", but the load generator is the limit" if result.limit else ""
         name = "pipecat" if result.name == "pipecat" else "offhook"
         lines.append(f"{name} {verb} {result.options['calls']} calls{unsure}")
     return "\n".join(lines)

@@ -294,7 +294,7 @@ def _section(result: Result) -> str:
             figures.append(over_time(title, series, unit_y=unit))
     head = [name for name, _ in _SUMMARY]
     rows = [[cell(summary) for _, cell in _SUMMARY] for summary in result.summaries()]
-    limits = "".join(f"<p class='limit'>{escape(why)}</p>" for why in result.limits)
+    limit = f"<p class='limit'>{escape(result.limit)}</p>" if result.limit else ""
     callers = [
         (
             *(number, process.cpu_percent, process.lag_ms["p99"]),
@@ -307,7 +307,7 @@ def _section(result: Result) -> str:
     options = ", ".join(f"{name} {value}" for name, value in result.options.items())
     return (
         f"<h2>{escape(result.name)}</h2><p class='soft'>{escape(options)}</p>"
-        f"{limits}{_rows(head, rows)}<p class='soft'>Three numbers are p50 / p95 / p99.</p>"
+        f"{limit}{_rows(head, rows)}<p class='soft'>Three numbers are p50 / p95 / p99.</p>"
         f'<div class="plots">{"".join(figures)}</div>'
         f"{_rows((*columns, *late), callers)}"
     )

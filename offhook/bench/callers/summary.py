@@ -226,15 +226,17 @@ class Result:
     fault_at: float | None = None
 
     @property
-    def limits(self) -> list[str]:
-        """Returns why the callers themselves are the limit, a sentence for each process."""
-        return [
-            f"the load generator is the limit: the callers of process {number} sent "
-            f"1 % of their packets over {process.late_ms['p99']:.0f} ms late; what follows says "
-            "little about the servers"
-            for number, process in enumerate(self.report.processes, 1)
-            if process.late_ms.get("p99", 0.0) > LATE_MS
-        ]
+    def limit(self) -> str:
+        """Returns why the callers themselves are the limit, a sentence; "" if they are not."""
+        late = [process.late_ms.get("p99", 0.0) for process in self.report.processes]
+        slow = [ms for ms in late if ms > LATE_MS]
+        if not slow:
+            return ""
+        return (
+            f"the load generator is the limit: {len(slow)} of {len(late)} processes of callers "
+            f"sent 1 % of their packets over {min(slow):.0f} to {max(slow):.0f} ms late; what "
+            "follows says little about the servers"
+        )
 
     @property
     def holds(self) -> bool:
@@ -258,7 +260,7 @@ class Result:
             "processes": {s.name: _used(s) for s in self.processes},
             "gpus": {s.name: _used(s) for s in self.gpus},
             "callers": [asdict(process) for process in self.report.processes],
-            "callers_are_the_limit": bool(self.limits),
+            "callers_are_the_limit": bool(self.limit),
             "holds": self.holds,
         }
 
@@ -276,7 +278,9 @@ def _used(samples: Samples) -> dict[str, float]:
 
 def table(result: Result) -> str:
     """Returns the result as text."""
-    lines = [f"{result.name}: {result.seconds:.0f} s", *(f"x {why}" for why in result.limits)]
+    lines = [f"{result.name}: {result.seconds:.0f} s"]
+    if result.limit:
+        lines.append(f"x {result.limit}")
     head = "".join(f"{name:>8}" for name in ("calls", "refused", "cut", "turns", "answ."))
     lines.append(
         f"{'':8}{head}{'set-up p50':>12}{'p95':>7}{'response p50':>14}{'p95':>7}{'p99':>7}"

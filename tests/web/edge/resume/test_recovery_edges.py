@@ -124,7 +124,10 @@ async def pair(url: str, folder: Path, **sip: Any) -> AsyncIterator[list[Resumab
         for edge in edges:  # each has held its lease long enough to claim calls
             assert edge.recovery is not None
             lease = edge.recovery._lease
-            await until(lambda of=lease: of.may_claim(monotonic()))
+            try:
+                await until(lambda of=lease: of.may_claim(monotonic()))
+            except TimeoutError:
+                pytest.fail(f"no lease: {vars(lease)}, {vars(edge.recovery)}")
         yield edges
 
 
