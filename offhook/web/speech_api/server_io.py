@@ -184,11 +184,17 @@ class SpeechServer:
         for stream in self.streams:
             stream.announce_drain()
 
+    @property
+    def is_used(self) -> bool:
+        """Returns whether there are requests or streams in progress. A caller who is silent has a
+        stream too; a connection without a voice to be made is none."""
+        return self.admission.is_busy or bool(self.admission.lanes["transcription"].idle)
+
     async def drain(self, seconds: float) -> None:
-        """Rejects new requests and waits up to `seconds` for those in progress."""
+        """Rejects new requests and waits up to `seconds` for what is in progress."""
         self.begin_drain()
         until = time.monotonic() + seconds
-        while self.admission.is_busy and time.monotonic() < until:
+        while self.is_used and time.monotonic() < until:
             await asyncio.sleep(DRAIN_CHECK_S)
 
     def stop_streams(self) -> None:

@@ -209,8 +209,8 @@ class Worker(SpeechServer, Generic[E]):
             await asyncio.sleep(min(limit - unused, IDLE_CHECK_S))
 
     def _unused_s(self) -> float:
-        if self.admission.is_busy or (self.kind == "transcription" and self._open_streams):
-            return 0.0  # a caller who is silent has a stream, a voice that is not to be does not
+        if self.is_used:
+            return 0.0
         return time.monotonic() - max(self._loaded_at, self.admission.idle_since)
 
     @property

@@ -33,6 +33,7 @@ from offhook.web.config.config import Asr, Config, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.listening_io import Address, listener
 from offhook.web.routes_io import listening
+from offhook.web.speech_api.server_io import DRAIN_CHECK_S
 from offhook.web.speech_api.sockets import worker_stream_io
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker import local_worker_io
@@ -547,6 +548,8 @@ async def test_stopping_lets_streams_end_and_tells_those_that_do_not(
         await asyncio.sleep(0)
         async with talking(client) as late:
             assert (await late.receive_json())["code"] == "stopping"
+        await asyncio.sleep(2 * DRAIN_CHECK_S)
+        assert not draining.done()  # whose caller is silent has a stream, too
         assert await say(socket, phrase)
         await socket.send_json({"type": "close"})
         await asyncio.wait_for(draining, SOON)
