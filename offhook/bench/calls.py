@@ -205,58 +205,57 @@ def faults_of(kill: Sequence[str]) -> list[Fault]:
 
 async def _run(a: argparse.Namespace) -> int:
     results: list[Result] = []
+    rows: list[Noticed] = []
     faults = faults_of(a.kill)
     names: list[tuple[str, Fault | None]] = [("control", None), *((one, one) for one in faults)]
     for name, fault in names if a.kill else [("calls", None)]:
         async with _servers(a, fault) as servers:
             progress(f"{name}: {a.calls} calls for {a.minutes:g} minutes")
             results.append(await measure(a, servers, name, a.calls, fault))
-        await _report_on(a, results)
+        if a.kill:
+            rows.append(_row(a, results[0], results[-1]))
+        await _report_on(a, results, rows)
         if a.json:
             continue
         if len(faults) < 2:
             print(table(results[-1]), flush=True)
         else:  # as soon as it is known: what is printed stays if a later one fails
-            print("\n".join(_noticed(a, results, len(results) - 1)), flush=True)
+            head = [FAILOVER_HEAD] if len(rows) == 1 else []
+            print("\n".join([*head, *_lines(results[-1], rows[-1])]), flush=True)
     if a.beside:
         results += await _beside(a)
-        await _report_on(a, results)
+        await _report_on(a, results, rows)
         if not a.json:
             print(_held(results))
     if a.json:
         runs = [result.as_dict() for result in results]
-        rows = [asdict(row) for row in _rows(a, results)]
-        print(json.dumps({"runs": runs, "failover": rows}))
+        print(json.dumps({"runs": runs, "failover": [asdict(row) for row in rows]}))
     elif len(faults) == 1:
-        print("\n".join(_noticed(a, results)))
+        told = [line for one, row in zip(results, rows, strict=True) for line in _lines(one, row)]
+        print("\n".join([FAILOVER_HEAD, *told]))
     if a.report:
         progress(f"report: {a.report}")
     return 0
 
 
-def _noticed(a: argparse.Namespace, results: Sequence[Result], first: int = 0) -> list[str]:
-    """Returns the lines of the failover table from the run `first` on."""
-    lines = [] if first else [FAILOVER_HEAD]
-    for result, row in zip(results[first:], _rows(a, results)[first:], strict=True):
-        if result.limit:
-            lines.append(f"x {result.name}: {result.limit}")
-        lines.append(failover_row(row))
-    return lines
+def _row(a: argparse.Namespace, control: Result, result: Result) -> Noticed:
+    """Returns what callers noticed in a run beside the control run."""
+    usual = percentiles(turn.final_ms for turn in control.report.turns).get("p50", 0.0)
+    return noticed(result.name, result.report, result.began + a.at, usual)
 
 
-def _rows(a: argparse.Namespace, results: Sequence[Result]) -> list[Noticed]:
-    """Returns what callers noticed in each run; nothing without --kill. The first is the control
-    run."""
-    if not a.kill:
-        return []
-    usual = percentiles(turn.final_ms for turn in results[0].report.turns).get("p50", 0.0)
-    return [noticed(result.name, result.report, result.began + a.at, usual) for result in results]
+def _lines(result: Result, row: Noticed) -> list[str]:
+    """Returns the lines of a run under FAILOVER_HEAD."""
+    limit = [f"x {result.name}: {result.limit}"] if result.limit else []
+    return [*limit, failover_row(row)]
 
 
-async def _report_on(a: argparse.Namespace, results: Sequence[Result]) -> None:
+async def _report_on(
+    a: argparse.Namespace, results: Sequence[Result], rows: Sequence[Noticed]
+) -> None:
     """Writes the report of the runs so far: what they say stays if a later one fails."""
     if a.report:
-        await asyncio.to_thread(a.report.write_text, page(results, _rows(a, results)))
+        await asyncio.to_thread(a.report.write_text, page(results, rows))
 
 
 async def _beside(a: argparse.Namespace) -> list[Result]:

@@ -234,8 +234,8 @@ class Result:
             return ""
         return (
             f"the load generator is the limit: {len(slow)} of {len(late)} processes of callers "
-            f"sent 1 % of their packets over {min(slow):.0f} to {max(slow):.0f} ms late; what "
-            "follows says little about the servers"
+            f"sent 1 % of their packets over {LATE_MS:g} ms late, the slowest over "
+            f"{max(slow):.0f}; what follows says little about the servers"
         )
 
     @property
@@ -327,9 +327,9 @@ def _at(values: dict[str, float], name: str) -> str:
 
 
 FAILOVER_HEAD = (
-    f"{'(times in ms)':14}{'calls':>7}{'words':>7}{'lost':>6}{'twice':>7}{'wrong':>7}{'inaud.':>8}"
-    f"{'final later p99':>17}{'max':>7}{'silence max':>13}{'voice lost':>12}{'twice':>7}"
-    f"{'unansw.':>9}{'cut':>5}{'back':>8}"
+    f"{'(times in ms)':14}{'calls':>7}{'words':>7}{'lost':>6}{'twice':>7}{'wrong':>7}"
+    f"{'inaud.':>8}{'final later p99':>17}{'max':>7}{'silence max':>13}{'voice lost':>12}"
+    f"{'twice':>7}{'unansw.':>9}{'cut':>5}{'back':>8}"
 )
 
 
@@ -337,7 +337,8 @@ def failover_row(row: Noticed) -> str:
     """Returns a line under FAILOVER_HEAD."""
     back = "-" if row.back_ms is None else f"{row.back_ms:.0f}"
     return (
-        f"{row.run:14}{row.calls:7}{row.words:7}{row.lost:6}{row.twice:7}{row.wrong:7}{row.inaudible:8}"
+        f"{row.run:14}{row.calls:7}{row.words:7}{row.lost:6}{row.twice:7}{row.wrong:7}"
+        f"{row.inaudible:8}"
         f"{_at(row.final_late_ms, 'p99'):>17}{_at(row.final_late_ms, 'max'):>7}"
         f"{row.silence_ms:13.0f}{row.voice_lost:12}{row.voice_twice:7}{row.unanswered:9}"
         f"{row.cut:5}{back:>8}"

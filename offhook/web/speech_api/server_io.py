@@ -186,8 +186,8 @@ class SpeechServer:
 
     @property
     def is_used(self) -> bool:
-        """Returns whether there are requests or streams in progress. A caller who is silent has a
-        stream too; a connection without a voice to be made is none."""
+        """Returns whether there are requests or streams in progress. A silent caller's stream is
+        one; a connection on which no voice is being made is not."""
         return self.admission.is_busy or bool(self.admission.lanes["transcription"].idle)
 
     async def drain(self, seconds: float) -> None:
