@@ -159,7 +159,7 @@ async def measure(
         "minutes": a.minutes,
         "loss %": a.loss,
         "jitter ms": a.jitter,
-        **({"edges": a.edges, "workers": a.workers} if isinstance(servers, OwnServers) else {}),
+        **(_own_options(a) if isinstance(servers, OwnServers) else {}),
     }
     report = Report.of(list(tables))
     if (heard := await servers.heard()) is not None:
@@ -168,6 +168,10 @@ async def measure(
                 call.transcript = heard_in(heard.get(call.number, ""))
     taken = list(usage.processes.values()), list(usage.gpus.values())
     return Result(name, options, began, until - began, report, *taken, fault_at)
+
+
+def _own_options(a: argparse.Namespace) -> dict[str, int]:
+    return {"edges": a.edges, "processes of each": a.processes, "workers": a.workers}
 
 
 async def _report(callers: Child, until: float) -> dict[str, Any]:
@@ -188,8 +192,9 @@ async def _servers(a: argparse.Namespace, fault: Fault | None) -> AsyncIterator[
         webhooks = [f"{url.rstrip('/')}/carriers/twilio/voice" for url in a.url]
         yield Servers(a.url, a.sip, webhooks, a.twilio_secret)
         return
-    progress(f"starting {a.edges} edges and {a.workers} workers of each kind")
-    async with own_servers(a.edges, a.workers, fault) as running:
+    each = f" of {a.processes} processes" if a.processes > 1 else ""
+    progress(f"starting {a.edges} edges{each} and {a.workers} workers of each kind")
+    async with own_servers(a.edges, a.workers, fault, a.processes) as running:
         yield running
 
 
@@ -303,6 +308,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--pressing", type=float, default=5.0, help="%% of the turns that are a key (5)")
     own = parser.add_argument_group("servers of its own")
     own.add_argument("--edges", type=int, default=1, help="(1)")
+    own.add_argument("--processes", type=int, default=1, help="of an edge (1)")
     own.add_argument("--workers", type=int, default=1, help="of each kind (1)")
     faults = "; ".join(f"{name}: {what}" for name, what in FAULTS.items())
     several = f"{ALL}: each of them. Several happen in turn, beside one control run"
@@ -334,7 +340,8 @@ def _check(parser: argparse.ArgumentParser, a: argparse.Namespace) -> None:
         kinds = shares(a.mix, a.calls)
     except ValueError as error:
         parser.error(f"--mix: {error}")
-    if a.calls < 1 or a.edges < 1 or a.workers < 1 or a.rate <= 0 or a.minutes <= 0:
+    counts = a.calls, a.edges, a.processes, a.workers
+    if min(counts) < 1 or a.rate <= 0 or a.minutes <= 0:
         parser.error("there is one of everything at least")
     if a.url and a.kill:
         parser.error("--kill is for servers that this command starts, not for those at --url")

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -22,15 +22,22 @@ LOGGED_CHARS = 2000
 
 def free_port() -> int:
     """Returns a port of 127.0.0.1 free for TCP and UDP."""
-    while True:
-        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns different ports of 127.0.0.1, each free for TCP and UDP."""
+    ports: list[int] = []
+    with ExitStack() as bound:
+        while len(ports) < count:
+            tcp = bound.enter_context(socket.socket())
+            udp = bound.enter_context(socket.socket(type=socket.SOCK_DGRAM))
             tcp.bind(("127.0.0.1", 0))
             port: int = tcp.getsockname()[1]
-            try:
+            with suppress(OSError):  # another program's UDP socket has it
                 udp.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+                ports.append(port)
+    return ports
 
 
 async def is_ready(url: str) -> bool:

@@ -9,19 +9,19 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from shutil import which
-from typing import Literal
+from typing import Any, Literal
 
 import aiohttp
 from aiohttp import web
 
 from offhook.bench.node import Node, node
-from offhook.bench.own_server import free_port, is_ready, started
+from offhook.bench.own_server import free_port, free_ports, is_ready, started
 from offhook.bench.phones.kamailio import kamailio
 from offhook.bench.process import child, get_json
 from offhook.bench.speech.table import progress
@@ -127,6 +127,7 @@ class OwnServers(Servers):
         url: str,
         within: Sequence[str] = (),
     ) -> None:
+        self.pids.setdefault(name, 0)  # in the order of their starts, not of their being ready
         there = partial(is_ready, url)
         process = await self._stack.enter_async_context(
             started(arguments, there, START_S, f"no {name}", module=module, within=within)
@@ -134,9 +135,9 @@ class OwnServers(Servers):
         self._arguments[name] = module, list(arguments), url, within
         self._processes[name], self.pids[name] = process, process.pid
 
-    async def start_worker(self, kind: str, number: int) -> str:
+    async def start_worker(self, kind: str, number: int, port: int) -> str:
         other = self._node if number == 1 else None
-        address = f"{other.address if other else '127.0.0.1'}:{free_port()}"
+        address = f"{other.address if other else '127.0.0.1'}:{port}"
         arguments = [kind, "--listen", address, "--max-streams", str(4 * CALLS)]
         arguments += ["--drain-seconds", str(DRAIN_S)]
         url = f"http://{address}"
@@ -171,9 +172,10 @@ class OwnServers(Servers):
         port = self._directory.addresses[0][1]
         return {kind: f"http://127.0.0.1:{port}/{kind}" for kind in workers}
 
-    async def start_edge(self, number: int, asr: str, tts: str) -> int:
-        """`asr` and `tts` are values of `url`, in TOML. Returns its SIP port."""
-        port, sip = free_port(), free_port()
+    async def start_edge(
+        self, number: int, processes: int, port: int, sip: int, asr: str, tts: str
+    ) -> str:
+        """`asr` and `tts` are values of `url`, in TOML. Returns its URL."""
         config = self._folder / f"edge-{number}.toml"
         low = 16_384 + number * RTP_PORTS
         config.write_text(
@@ -190,9 +192,7 @@ class OwnServers(Servers):
         )
         url = f"http://127.0.0.1:{port}"
         await self._start(f"edge {number}", "offhook", ["serve", "--config", str(config)], url)
-        self.web.append(url)
-        self.twilio.append(f"{url}/carriers/twilio/voice")
-        return sip
+        return url
 
     # --- what may happen to them ---
 
@@ -270,6 +270,7 @@ async def _answer(listed: Mapping[str, object], request: web.Request) -> web.Res
 _CONFIGURATION = """
 [server]
 port = {port}
+processes = {processes}
 max_calls = {calls}
 drain_seconds = 2
 redis = "{redis}"
@@ -314,36 +315,52 @@ def _in_toml(urls: Sequence[str]) -> str:
     return "[" + ", ".join(f'"{url}"' for url in urls) + "]"
 
 
+async def _all(starts: Iterable[Coroutine[Any, Any, str]]) -> list[str]:
+    """Runs them at once and returns their results. Raises the error of the first that fails, and
+    cancels the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(start) for start in starts]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
 @asynccontextmanager
 async def own_servers(
-    edges: int, workers: int, fault: Fault | None = None
+    edges: int, workers: int, fault: Fault | None = None, processes: int = 1
 ) -> AsyncIterator[OwnServers]:
-    """Starts `workers` workers of each kind and the edges, ready for `fault`; with several edges
-    phones call Kamailio, where it is installed. Raises RuntimeError, ChildError, KamailioError."""
+    """Starts `workers` workers of each kind and the edges, each of `processes`, ready for `fault`;
+    with several edges phones call Kamailio, where it is installed. Raises RuntimeError, ChildError,
+    KamailioError."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         other = await stack.enter_async_context(node()) if fault in LINKED else None
         running = OwnServers(stack, folder, other)
         await running.start_model()
-        urls: dict[str, list[str]] = {"asr": [], "tts": []}
-        for kind, listed in urls.items():
-            for number in range(1, workers + 1):
-                listed.append(await running.start_worker(kind, number))
+        ports = iter(free_ports(2 * (workers + edges)))
+        numbers = range(1, workers + 1)
+        urls = {
+            kind: await _all(running.start_worker(kind, number, next(ports)) for number in numbers)
+            for kind in ("asr", "tts")
+        }
         found = {kind: _in_toml(listed) for kind, listed in urls.items()}
         if fault == "head":
             at = await running.start_directory(urls)
             found = {kind: f'"{url}"' for kind, url in at.items()}
         if edges > 1 and which("redis-server"):
             await running.start_redis()
-        ports = [
-            await running.start_edge(number, found["asr"], found["tts"])
-            for number in range(1, edges + 1)
-        ]
+        sip = [next(ports) for _ in range(edges)]
+        running.web = await _all(
+            running.start_edge(number, processes, next(ports), port, found["asr"], found["tts"])
+            for number, port in enumerate(sip, 1)
+        )
+        running.twilio = [f"{url}/carriers/twilio/voice" for url in running.web]
         if edges > 1 and which("kamailio"):
-            proxy = await stack.enter_async_context(kamailio(ports))
+            proxy = await stack.enter_async_context(kamailio(sip))
             running.pids["kamailio"] = proxy.pid
-            ports = [proxy.port]
-        running.sip = [f"127.0.0.1:{port}" for port in ports]
+            sip = [proxy.port]
+        running.sip = [f"127.0.0.1:{port}" for port in sip]
         try:
             yield running
         finally:
