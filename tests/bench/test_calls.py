@@ -28,6 +28,7 @@ from offhook.bench.callers.caller import (
 )
 from offhook.bench.callers.ear import BUFFER_S, Ear
 from offhook.bench.callers.model import GREETING, number_in, reply_to, user_turns
+from offhook.bench.callers.process import server_of
 from offhook.bench.callers.records import CallRecord, ProcessRecord, Report, TurnRecord
 from offhook.bench.callers.report import page, ticks
 from offhook.bench.callers.servers import FAULTS, LINKED
@@ -481,3 +482,14 @@ async def test_edges_lose_a_machine_of_workers_and_find_it_again(
         await running.apply("node")
         await until_counted("gone", 1)
         await until_counted("ready", 2)
+
+
+def test_the_callers_of_a_server_are_spread_over_the_others() -> None:
+    servers = ["a", "b", "c", "d"]
+    first = [server_of(servers, number, 0) for number in range(24)]
+    assert [first.count(one) for one in servers] == [6, 6, 6, 6]
+    of_a = [number for number in range(24) if first[number] == "a"]
+    then = [server_of(servers, number, 1) for number in of_a]
+    assert [then.count(one) for one in servers] == [0, 2, 2, 2]
+    assert [server_of(["a", "b"], 4, attempt) for attempt in range(3)] == ["a", "b", "a"]
+    assert server_of(["a"], 7, 3) == "a"

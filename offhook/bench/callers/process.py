@@ -34,6 +34,7 @@ from offhook.bench.process import LoopLag, input_lines, say
 from offhook.bench.speech.number_words import LEAD_MS, level_of, line, sound
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.media.tasks_io import TaskSet
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.config.config import Log
 from offhook.web.http.access import LOOPBACK_NAMES
@@ -47,6 +48,8 @@ FEC_LOSS = 0.05
 """Share of lost packets that the callers' Opus is prepared for, as browsers' is once some are."""
 RETRY_S = 2.0
 """Time in s after which a refused caller tries again."""
+RESUME_S = 0.25
+"""The same for one whose call was cut, doubled with each refusal up to that, as in the page."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,14 @@ class Plan:
     @classmethod
     def of(cls, table: dict[str, Any]) -> "Plan":
         return cls(**{**table, "habits": Habits(**table["habits"])})
+
+
+def server_of(servers: Sequence[str], number: int, attempt: int) -> str:
+    """Returns the server that a caller calls: the callers of each server are spread over all the
+    others with their next attempt, as a balancer does."""
+    others = max(1, len(servers) - 1)
+    step = 1 + number // len(servers) % others
+    return servers[(number + attempt * step) % len(servers)]
 
 
 class Gate:
@@ -119,6 +130,8 @@ class Callers:
         servers = [server.rpartition(":")[0] for server in plan.sip]
         self._signalling = Signalling(servers=servers or (rtp.HOST,))
         self._gate = Gate(plan.rate)
+        self._goodbyes = TaskSet()
+        """Calls hanging up, for which nobody waits who calls again."""
         self._resumable: dict[str, str] = {}
         """`pc_id` of the last call of a browser that its server has cut, by caller."""
         headers = {"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
@@ -136,7 +149,9 @@ class Callers:
             async with asyncio.TaskGroup() as group:
                 for number, kind in numbered:
                     group.create_task(self._keep(number, kind))
+            await asyncio.gather(*self._goodbyes)
         finally:
+            await self._goodbyes.close()
             self._pace.stop()
             self._signalling.close()
             await self._http.close()
@@ -144,9 +159,10 @@ class Callers:
 
     async def _keep(self, number: int, kind: Kind) -> None:
         """Makes one call after another."""
-        attempt = 0
+        attempt = refused = 0
         while monotonic() < self._plan.until:
-            await self._gate.pass_through()
+            if f"{kind} {number}" not in self._resumable:  # whose call was cut is back at once
+                await self._gate.pass_through()
             if monotonic() >= self._plan.until:
                 break
             record = CallRecord(f"{kind} {number}.{attempt}", kind, monotonic())
@@ -154,12 +170,15 @@ class Callers:
                 record.number = f"+1{number:06}{attempt:04}"
             self.report.calls.append(record)
             chance = Random(f"{number} {attempt}")
-            await self._call(record, number + attempt, chance)
-            if record.refused:
-                await asyncio.sleep(min(RETRY_S, max(0.0, self._plan.until - monotonic())))
+            await self._call(record, number, attempt, chance)
+            refused = refused + 1 if record.refused else 0
+            if refused:
+                resuming = f"{kind} {number}" in self._resumable
+                pause_s = RESUME_S * 2 ** (refused - 1) if resuming else RETRY_S
+                await asyncio.sleep(min(pause_s, RETRY_S, max(0.0, self._plan.until - monotonic())))
             attempt += 1
 
-    async def _call(self, record: CallRecord, place: int, chance: Random) -> None:
+    async def _call(self, record: CallRecord, number: int, attempt: int, chance: Random) -> None:
         plan, codec = self._plan, CODECS[record.kind]
         ear = Ear(RATE_IN, plan.numbers)
         caller = Caller(
@@ -178,13 +197,13 @@ class Callers:
         try:
             match record.kind:
                 case "webrtc":
-                    url = plan.web[place % len(plan.web)]
+                    url = server_of(plan.web, number, attempt)
                     by_server = await self._by_browser(caller, way, chance, url)
                 case "sip":
-                    host, _, port = plan.sip[place % len(plan.sip)].rpartition(":")
+                    host, _, port = server_of(plan.sip, number, attempt).rpartition(":")
                     by_server = await self._by_phone(caller, way, chance, (host, int(port)))
                 case "twilio":
-                    webhook = plan.twilio[place % len(plan.twilio)]
+                    webhook = server_of(plan.twilio, number, attempt)
                     by_server = await self._by_twilio(caller, way, chance, webhook)
         except Refused as error:
             record.refused = str(error)[-100:]
@@ -211,8 +230,9 @@ class Callers:
         leg = BrowserCall(caller, way, chance)
         number = caller.record.call.rpartition(".")[0]
         try:
-            resumed = self._resumable.pop(number, "")
+            resumed = self._resumable.get(number, "")
             await leg.connect_to(self._http, url, resumed)
+            self._resumable.pop(number, None)  # a refused caller still has it
             caller.record.resumed = bool(resumed)
             self._connected(caller)
             by_server = await self._until_end(leg.run(self._clock.add))
@@ -224,7 +244,7 @@ class Callers:
         finally:
             caller.ear.one_way_ms = leg.one_way_ms
             self._clock.remove(leg)
-            await leg.hang_up("goodbye")
+            self._goodbyes.spawn(leg.hang_up("goodbye"), f"goodbye {leg.call_id}")
 
     async def _by_phone(
         self, caller: Caller, way: Way, chance: Random, server: tuple[str, int]
