@@ -33,6 +33,7 @@ MODULES: dict[Kind, tuple[str, ...]] = {
     "stock": ("offhook.bench.stock_server", "scripted"),
 }
 
+MANNERS: tuple[Manner, ...] = ("listening", "talking")
 CALLS = (1, 10, 25, 50)
 SECONDS = 20.0
 SEARCH_S = 10.0
@@ -80,6 +81,8 @@ class Row:
     response_ms: dict[str, float]
     rss_mb: float
     rss_per_call_mb: float
+    rss_growth_mb: float
+    """What memory grew by while it was measured."""
     threads: int
     tasks: int
     lag_ms: dict[str, float]
@@ -150,6 +153,7 @@ async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> 
         callers = await _callers(loads, running.hello["port"], manner, calls)
         await asyncio.sleep(SETTLE_S)
         before = await get_json(http, "/stats")
+        filled = Footprint.of(running.pid)
         for caller in callers:
             caller.send("measure")
         await asyncio.sleep(seconds)
@@ -186,6 +190,7 @@ async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> 
         response_ms=percentiles(counts.response_ms),
         rss_mb=full.rss_mb,
         rss_per_call_mb=round((full.rss_mb - empty.rss_mb) / max(1, connected), 2),
+        rss_growth_mb=round(full.rss_mb - filled.rss_mb, 1),
         threads=full.threads,
         tasks=after["tasks"],
         lag_ms=after["lag_ms"],
@@ -271,8 +276,8 @@ async def capacity(
 HEADER = (
     f"{'server':7}{'manner':13}{'calls':>6}{'ref.':>5}{'% core':>8}{'/call':>7}{'pkt/s':>7}"
     f"{'agent':>7}{'miss':>6}{'holes/min':>10}{'late p50':>9}{'p95':>7}{'p99':>7}{'max':>7}"
-    f"{'answ.':>7}{'resp p50':>9}{'p95':>7}{'RSS MB':>8}{'/call':>7}{'lag p99':>8}"
-    f"{'tick p99':>9}{'load %':>7}  threads, % core/call"
+    f"{'answ.':>7}{'resp p50':>9}{'p95':>7}{'RSS MB':>8}{'/call':>7}{'grew':>6}"
+    f"{'lag p99':>8}{'tick p99':>9}{'load %':>7}  threads, % core/call"
 )
 
 
@@ -290,7 +295,8 @@ def line(row: Row | Failed) -> str:
         f"{row.missing:6}{row.holes_per_minute:10.1f}{late.get('p50', 0):9.1f}"
         f"{late.get('p95', 0):7.1f}{late.get('p99', 0):7.1f}{late.get('max', 0):7.1f}"
         f"{answered:>7}{response.get('p50', 0):9.0f}{response.get('p95', 0):7.0f}"
-        f"{row.rss_mb:8.0f}{row.rss_per_call_mb:7.2f}{row.lag_ms['p99']:8.1f}{tick:>9}"
+        f"{row.rss_mb:8.0f}{row.rss_per_call_mb:7.2f}{row.rss_growth_mb:6.1f}"
+        f"{row.lag_ms['p99']:8.1f}{tick:>9}"
         f"{row.load_cpu_percent:7.0f}  {threads}"
     )
 
@@ -301,6 +307,7 @@ def run(
     seconds: float = SECONDS,
     search: bool = True,
     servers: Sequence[Kind] = SERVERS,
+    manners: Sequence[Manner] = MANNERS,
 ) -> int:
     """Prints every row as it is measured, then the capacities. Returns 0."""
     rows: list[Row | Failed] = []
@@ -310,7 +317,6 @@ def run(
             print(line(row), flush=True)
 
     async def all_of_it() -> list[Capacity]:
-        manners: tuple[Manner, ...] = ("listening", "talking")
         for count in calls:
             for manner in manners:
                 for server in servers:
@@ -343,12 +349,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--servers", nargs="+", choices=MODULES, default=SERVERS, help="port: edge on one UDP port"
     )
+    parser.add_argument(
+        "--manners", nargs="+", choices=MANNERS, default=MANNERS, help="of the callers (both)"
+    )
     parser.add_argument("--no-search", action="store_true", help="leave out the largest number")
     arguments = parser.parse_args(argv)
     set_up(Log(level="WARNING"))
     calls = [int(number) for number in arguments.calls.split(",")]
     search = not arguments.no_search
-    return run(arguments.json, calls, arguments.seconds, search, arguments.servers)
+    return run(
+        arguments.json, calls, arguments.seconds, search, arguments.servers, arguments.manners
+    )
 
 
 if __name__ == "__main__":

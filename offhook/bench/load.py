@@ -143,7 +143,7 @@ class AgentSound:
         if self._transits:
             transits = np.array(self._transits)
             late = np.round((transits - transits.min()) * 1000, 2)
-            self.counts.late_ms += late.tolist()
+            self.counts.late_ms += late.round(1).tolist()
             self._transits.clear()
 
 

@@ -335,7 +335,8 @@ def row_of(cpu_percent: float) -> sip_load.Row:
     own = {"cpu_percent": 5.0, "sends_late_ms": {}, "lag_ms": {}}
     late = {"20": 0.0, "40": 0.0}
     return sip_load.Row(
-        *("vad", "before", 50, 50, 5.0, 0, {}, {}, 0, 0, 9000, 0, {}, late, spent, 0.5, None, own)
+        *("vad", "before", 50, 50, 5.0, 0, {}, {}, 0, 0, 9000, 0, {}, late, spent, 0.5, None),
+        *(0.0, own),
     )
 
 

@@ -97,7 +97,7 @@ async def test_calls_are_measured_over_both(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_the_option_nothing_is_said_of_shares() -> None:
     row: Any = sip_load.Row(
         *("vad", "held", 5, 5, 1.0, 0, {}, {}, 0, 0, 9, 0, {}, {}),
-        *(ResourceUse.between(ONE, replace(ONE, wall_s=11.0)), 0.5, None, {}),
+        *(ResourceUse.between(ONE, replace(ONE, wall_s=11.0)), 0.5, None, 0.0, {}),
     )
     assert "shares" not in sip_load.as_dict(row)
 

@@ -44,6 +44,8 @@ class Row:
     spent: ResourceUse
     cpu_per_call_percent: float
     mb_per_call: float | None
+    rss_growth_mb: float
+    """What the server's memory grew by meanwhile."""
     own: dict[str, Any]
     """The callers' own CPU share, sending lateness and loop lag."""
     shares: CpuShares | None = None
@@ -82,11 +84,11 @@ async def _row(
     both: Pair, server: str, phase: str, asked: int, seconds: float, mb_per_call: float | None
 ) -> Row:
     """Measures the next `seconds`."""
-    first = await both.look()
+    first, filled = await both.look(), both.footprint()
     both.callers.send("measure")
     await asyncio.sleep(seconds)
+    last = await both.look()  # first: a long report keeps the callers from sending
     report = await both.ask("report")
-    last = await both.look()
     spent = ResourceUse.between(first.whole, last.whole)
     packets = max(1, report["packets"])
     return Row(
@@ -107,6 +109,7 @@ async def _row(
         spent=spent,
         cpu_per_call_percent=round(spent.cpu_percent / max(1, report["up"]), 3),
         mb_per_call=mb_per_call,
+        rss_growth_mb=round(both.footprint().rss_mb - filled.rss_mb, 1),
         own=report["own"],
         shares=CpuShares.between(first, last) if both.proxy is not None else None,
     )
@@ -195,7 +198,7 @@ HEADER = (
     f"{'server':9}{'phase':8}{'calls':>9}{'new':>6}{'set-up p50':>11}{'p95':>7}{'refused':>16}"
     f"{'cut':>5}{'lost':>6}{'>20 ms':>8}{'>40 ms':>8}{'late p50':>9}{'p99':>7}{'max':>7}"
     f"{'in lost':>8}{'late':>6}{'conc.':>8}{'MOS':>6}{'least':>6}{'% core':>8}{'/call':>7}"
-    f"{'MB/call':>8}{'tick p99':>9}{'callers: %':>11}{'sends p99':>10}{'max':>7}"
+    f"{'MB/call':>8}{'grew':>6}{'tick p99':>9}{'callers: %':>11}{'sends p99':>10}{'max':>7}"
 )
 
 
@@ -212,7 +215,8 @@ def line(row: Row) -> str:
         f"{late.get('p50', 0):9.1f}{late.get('p99', 0):7.1f}{late.get('max', 0):7.1f}"
         f"{spent.lost:>8}{spent.late:>6}{spent.concealed_percent:7.2f}%"
         f"{spent.mos_mean:6.2f}{spent.mos_least:6.2f}{spent.cpu_percent:8.1f}"
-        f"{row.cpu_per_call_percent:7.3f}{mb:>8}{spent.tick_late_ms:9.1f}"
+        f"{row.cpu_per_call_percent:7.3f}{mb:>8}"
+        f"{row.rss_growth_mb:6.1f}{spent.tick_late_ms:9.1f}"
         f"{own['cpu_percent']:11.0f}{sends.get('p99', 0):10.1f}{sends.get('max', 0):7.1f}"
     )
 
