@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -443,20 +443,20 @@ def test_many_transactions_that_come_and_go_leave_no_heap_of_stopped_timers() ->
 
 
 def seconds_for_100(live: int) -> float:
-    """To send 100 requests and come to their first repeats, while so many others wait."""
+    """CPU time to send 100 requests and come to their first repeats, while so many others wait."""
     side = Transactions(sent_by)
     for _ in range(live):
         side.send_request(request("OPTIONS"), flow("a", 1), 0)
     side.messages_to_send()
     best = 1.0
-    for run in range(3):
+    for run in range(6):  # the others repeat in some of them
         given = [request("OPTIONS") for _ in range(100)]
-        started = perf_counter()
+        started = thread_time()
         for one in given:
             side.send_request(one, flow("a"), run)
             side.get_timer()
         side.handle_timer(run + T1)
-        best = min(best, perf_counter() - started)
+        best = min(best, thread_time() - started)
         assert len(side.messages_to_send()) >= 200
     return best
 
