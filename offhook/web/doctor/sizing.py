@@ -108,7 +108,7 @@ ENGINES: dict[Kind, tuple[EngineCost, ...]] = {
     "asr": (
         EngineCost("qwen3-asr", "1.7B", "GPU", 450, H200, 0, GPU_MB),
         EngineCost("qwen3-asr", "", "GPU", 700, H200, 0, GPU_MB),
-        EngineCost(NEMOTRON_GPU, "", "GPU", 2000, H200, SOCKETS, GPU_MB),
+        EngineCost(NEMOTRON_GPU, "", "GPU", 1500, H200, SOCKETS, GPU_MB),
         EngineCost("nemotron", "", "core", 1 / 0.15, CALLS, 0, 1440, VNNI),
         EngineCost("nemotron", "", "core", 1 / 0.36, SLOW, 0, 1440),
         EngineCost("sherpa", "", "core", 1 / 0.047, EPYC, 0, 300),

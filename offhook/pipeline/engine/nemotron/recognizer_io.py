@@ -47,10 +47,10 @@ CPU_STREAMS = 64
 """Maximum live streams on a CPU."""
 CPU_FILES = 4
 GPU_RUNS = 5
-GPU_LOAD = 0.45
+GPU_LOAD = 0.3
 """Share of the time that full batches of a GPU may take, packed and read, when all streams speak:
-texts grow, and sound does not come in full batches. On an H100 2154 streams of 80 ms follow from
-it: 2000 were held, and 2600 were not."""
+texts grow, and sound does not come in full batches. On one machine with an H100 streams of 80 ms
+were held up to a share of 0.42, on another, with slower cores, not quite up to 0.31."""
 CPU_LOOKAHEAD = 6
 """Least right context in frames on a CPU: each chunk reads all the weights, so chunks of 80 ms cost
 six times as much as chunks of 560 ms."""
