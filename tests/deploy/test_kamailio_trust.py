@@ -129,7 +129,7 @@ async def test_a_phone_proves_itself_to_the_edge(tmp_path):
             edge = next(e for e in here.edges if e.host.talks)
             talk = edge.host.talks[0]
             await asyncio.sleep(0.8)
-            assert talk.hears(THEIR_TONE, 0.5)
+            await until(lambda: talk.hears(THEIR_TONE, 0.5))
             assert edge.asked[:2] == ["INVITE", "401"]
             await talk.leg.hang_up("goodbye")
             await phone.event("CALL_CLOSED")

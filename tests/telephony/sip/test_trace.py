@@ -213,6 +213,6 @@ def test_whatever_comes_is_taken(data, sent):
 )
 def test_a_malicious_message_costs_milliseconds(data):
     trace = Trace(2)
-    started = time.perf_counter()
+    started = time.thread_time()
     trace.record(data, FLOW, False, NOON)
-    assert time.perf_counter() - started < 0.1
+    assert time.thread_time() - started < 0.1

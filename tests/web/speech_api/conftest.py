@@ -69,6 +69,8 @@ class ScriptedRecognizer:
     """In the middle of a stream, with these words."""
     partials: bool = True
     opened: list["ScriptedHearing"] = field(default_factory=list)
+    permits: asyncio.Semaphore | None = None
+    """If set, each final takes one."""
     count: int = 0
     """Utterances heard."""
 
@@ -141,6 +143,8 @@ class ScriptedHearing:
                     text = " ".join(words[:count])
                     self._events.put_nowait(Partial(text, len(text), final.audio_ms))
             await asyncio.sleep(self._engine.slow_s)
+            if self._engine.permits is not None:
+                await self._engine.permits.acquire()
             self._events.put_nowait(final)
 
     async def events(self) -> AsyncIterator[Partial | Final]:

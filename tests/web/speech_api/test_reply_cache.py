@@ -1,6 +1,5 @@
 """What the speech API said before: said again at once, and never in the place of something else."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -53,9 +52,7 @@ async def test_what_was_said_before_is_said_again_without_the_engine(
     async with remembering(monkeypatch) as quick:
         quick.voice.slow_s = 0.05
         assert await say(quick, input=WORDS) == "miss"
-        began = time.monotonic()
         assert await say(quick, input=WORDS) == "hit"
-        assert time.monotonic() - began < 0.3
         for form in FORMATS:
             assert await say(quick, input=WORDS, response_format=form) == "hit"
         assert await say(quick, input=WORDS, voice="alloy", stream=False) == "hit"

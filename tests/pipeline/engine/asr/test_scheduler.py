@@ -4,7 +4,7 @@ from collections import Counter
 from heapq import heappop, heappush
 from itertools import pairwise
 from random import Random
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -530,7 +530,7 @@ def test_nobody_starves_when_there_is_too_much(seed: int, batch: int) -> None:
 def test_a_thousand_callers_cost_microseconds() -> None:
     s = scheduler()
     streams = [s.open(320) for _ in range(1000)]
-    began, packets, updates = perf_counter(), 0, 0
+    began, packets, updates = thread_time(), 0, 0
     for packet in range(1, 51):
         now = packet * 0.02
         for stream in streams:
@@ -540,7 +540,7 @@ def test_a_thousand_callers_cost_microseconds() -> None:
             for job in batch:
                 s.done(job.stream, now)
                 updates += 1
-    took = perf_counter() - began
+    took = thread_time() - began
     assert updates == 3000
     assert took / packets < 50e-6
 

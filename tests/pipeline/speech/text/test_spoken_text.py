@@ -447,7 +447,7 @@ def test_little_is_held_back(text: str, language: str) -> None:
 
 @pytest.mark.parametrize("language", ["en", "de", "zh", "ko"])
 def test_no_word_takes_long(language: str) -> None:
-    begin = time.perf_counter()
+    begin = time.thread_time()
     units = (
         "a",
         "1",
@@ -468,14 +468,14 @@ def test_no_word_takes_long(language: str) -> None:
     )
     for unit in (*units, "x1", "1/", "1:", "'", "&", "é1", "개1", "+1-", "²", "ö", "_", "http://a"):
         said(unit * (MAX_WORD // len(unit)) + "!", language=language)
-    assert time.perf_counter() - begin < 2
+    assert time.thread_time() - begin < 2
 
 
 @pytest.mark.parametrize("text", ["中", "word ", "今天天气很好，我们去公园散步吧。", "1 "])
 def test_a_long_text_is_read_in_time(text: str) -> None:
-    begin = time.perf_counter()
+    begin = time.thread_time()
     read(text * (8_000 // len(text)), language="zh")
-    assert time.perf_counter() - begin < 4
+    assert time.thread_time() - begin < 4
 
 
 def test_the_language_may_change_on_the_way() -> None:

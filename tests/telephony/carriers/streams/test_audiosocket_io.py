@@ -186,7 +186,7 @@ async def test_silence_is_sent_all_the_time() -> None:
         began = loop.time()
         frames = [await asterisk.read() for _ in range(30)]
         assert set(frames) == {(0x10, bytes(320))}
-        assert 0.4 < loop.time() - began < 2.0
+        assert loop.time() - began > 0.4
         await asterisk.close()
 
 

@@ -172,10 +172,10 @@ def test_what_is_no_challenge_is_refused(text):
     ],
 )
 def test_sixty_kilobytes_of_malice_take_milliseconds(text):
-    started = time.perf_counter()
+    started = time.thread_time()
     with contextlib.suppress(SipError):
         parse_parameters(text)
-    assert time.perf_counter() - started < 0.05
+    assert time.thread_time() - started < 0.05
 
 
 def test_parameters_are_bounded():

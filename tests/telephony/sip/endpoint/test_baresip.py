@@ -6,6 +6,7 @@ import pytest
 
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (
     OUR_TONE,
     THEIR_TONE,
@@ -61,7 +62,7 @@ async def test_both_ends_hear_each_other(tmp_path, codec, protection, transport)
         await phone.dial(f"sip:agent@127.0.0.1:{port};transport={transport}")
         talk = await host.talk()
         await asyncio.sleep(2)
-        assert talk.hears(THEIR_TONE)
+        await until(lambda: talk.hears(THEIR_TONE))
         await phone.hang_up()
         await asyncio.wait_for(talk.over.wait(), 60)
     assert phone.hears(OUR_TONE)
@@ -84,7 +85,7 @@ async def test_a_phone_that_we_call_hears_us(tmp_path, codec):
         states = [progress.state async for progress in _until_answered(call)]
         talk = await host.talk()
         await asyncio.sleep(2)
-        assert talk.hears(THEIR_TONE)
+        await until(lambda: talk.hears(THEIR_TONE))
         await call.hang_up("done")
         await phone.event("CALL_CLOSED")
     assert phone.hears(OUR_TONE)
@@ -145,4 +146,4 @@ async def test_we_put_a_phone_on_hold_and_take_it_back(tmp_path):
         assert talk.leg.statistics().packets_received - received < 5
         await talk.leg.resume()
         await asyncio.sleep(1.5)
-        assert talk.hears(THEIR_TONE, 0.8)
+        await until(lambda: talk.hears(THEIR_TONE, 0.8))

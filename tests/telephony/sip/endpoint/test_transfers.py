@@ -8,6 +8,7 @@ import pytest
 from offhook.media.leg import LegError
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (
     LOOPBACK,
     OUR_TONE,
@@ -133,8 +134,7 @@ async def test_nobody_is_called_at_our_cost(caller, target):
         await host.talk()
         await asyncio.sleep(0.3)
         await caller.command("transfer", target.uri)
-        await asyncio.sleep(1)
-        assert "603 Decline" in sip.trace.render()
+        await until(lambda: "603 Decline" in sip.trace.render())
     assert not len(target.heard())
 
 
@@ -171,7 +171,7 @@ async def test_an_attended_transfer_joins_the_two_far_ends(tmp_path):
             await talk.leg.transfer("1003")
             await asyncio.wait_for(talk.over.wait(), 60)
             await asyncio.sleep(1.5)
-            assert caller_host.talks[0].hears(TARGET_TONE, 0.8)
+            await until(lambda: caller_host.talks[0].hears(TARGET_TONE, 0.8))
             assert target_host.talks[0].hears(THEIR_TONE, 0.8)
             assert len(target_host.talks) == 1
             assert middle.user_agent.sessions == 0

@@ -210,7 +210,7 @@ async def test_the_first_hello_is_repeated_at_once_for_a_far_end_that_comes_late
     async with asyncio.timeout(60):
         while not (client.keys and server.keys):
             await asyncio.sleep(0.002)
-    assert asyncio.get_running_loop().time() - began < 0.5
+    assert asyncio.get_running_loop().time() - began < 0.9  # OpenSSL itself repeats it after 1 s
     client.dtls.close()
     server.dtls.close()
     understand(client, server)

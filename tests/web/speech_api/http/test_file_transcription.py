@@ -354,7 +354,7 @@ async def test_to_stop_waits_for_the_piece_in_the_making_only(tmp_path: Path) ->
     task.cancel()
     began = time.monotonic()
     await hearing.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10  # all of it takes 20
     assert closed.is_set()
     await stream.close()
 

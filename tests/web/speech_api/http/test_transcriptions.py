@@ -221,18 +221,17 @@ async def test_each_segment_is_told_when_it_is_done(quick_server: Quick) -> None
 
 async def test_a_delta_leaves_before_the_next_piece_is_heard(quick_server: Quick) -> None:
     quick_server.ears.says = ["first", "second", "third"]
-    quick_server.ears.slow_s = 0.5
-    began = time.monotonic()
+    quick_server.ears.permits = asyncio.Semaphore(1)
     stream = await quick_server.openai.audio.transcriptions.create(
         file=("a.wav", wav(tone(9))), model="whisper-1", stream=True
     )
     first = await anext(aiter(stream))
-    assert time.monotonic() - began < 0.95
     assert isinstance(first, TranscriptionTextDeltaEvent)
     assert first.delta == "first"
+    for _ in range(2):
+        quick_server.ears.permits.release()
     rest = [event async for event in stream]
     assert [getattr(event, "delta", "") for event in rest[:-1]] == [" second", " third"]
-    assert time.monotonic() - began > 1.2
 
 
 async def test_the_prompt_and_the_language_reach_the_engine(quick_server: Quick) -> None:
@@ -398,9 +397,7 @@ async def test_a_client_that_leaves_frees_the_stream_and_the_file(
     await until(lambda: quick_server.ears.open_streams)
     assert os.listdir(tmp_path)
     asking.cancel()
-    began = time.monotonic()
-    await until(lambda: quick_server.ears.open_streams == 0)
-    assert time.monotonic() - began < 0.5
+    await until(lambda: quick_server.ears.open_streams == 0, 30)  # not after 60 s
     await until(lambda: not os.listdir(tmp_path))
 
 
