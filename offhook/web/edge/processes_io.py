@@ -14,7 +14,7 @@ import sys
 import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_urlsafe
@@ -194,11 +194,21 @@ async def serve_all(config: Config, bot_file: Path | None = None, read: Read | N
     server_io.check_doors(config)
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("server.processes: this system has no SO_REUSEPORT to share the port")
+    try:
+        async with _kept_port(config.server) as port:
+            server = config.server.model_copy(update={"port": port})
+            await _serve_all(config, config.model_copy(update={"server": server}), bot_file, read)
+    except ExceptionGroup as failed:  # of the group of processes, which tells it in one line
+        raise failed.exceptions[0] from None
+
+
+async def _serve_all(
+    as_read: Config, config: Config, bot_file: Path | None, read: Read | None
+) -> None:
+    """Serves with the configuration that was read, and the port that `config` has for it."""
     stop = Stop()
     stop.on_signals()
-    as_read = config
-    server = config.server.model_copy(update={"port": await _free_port(config.server)})
-    config = config.model_copy(update={"server": server})
+    server = config.server
     with tempfile.TemporaryDirectory(prefix="offhook-") as directory:  # mode 0700
         settings = Settings(FIRST, Path(directory), config, bot_file, token_urlsafe())
         _number_logs(settings)
@@ -219,11 +229,29 @@ async def serve_all(config: Config, bot_file: Path | None = None, read: Read | N
             await stop.until_drained(edge.drain)
 
 
-async def _free_port(server: Server) -> int:
-    """Checks that the port is free: SO_REUSEPORT alone would share it with another server."""
-    async with await asyncio.start_server(lambda *_: None, server.host, server.port) as alone:
-        port: int = alone.sockets[0].getsockname()[1]
-        return port
+@asynccontextmanager
+async def _kept_port(server: Server) -> AsyncIterator[int]:
+    """Yields the port, a free one for 0, and keeps it bound meanwhile: the processes can listen
+    there, and nobody else is given it. Raises OSError if another server has it, with which
+    SO_REUSEPORT alone would share it."""
+    loop, port = asyncio.get_running_loop(), server.port
+    found = await loop.getaddrinfo(
+        server.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    with ExitStack() as bound:
+        for family, kind, protocol, _, address in found:
+            one = bound.enter_context(socket.socket(family, kind, protocol))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family is socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                one.bind((address[0], port, *address[2:]))
+            except OSError as error:
+                where = f"{server.host}:{port}: {error.strerror}"
+                raise OSError(error.errno, where) from error
+            port = one.getsockname()[1]
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        yield port
 
 
 async def _keep_running(settings: Settings, stop: Stop, hive: OtherProcesses) -> None:

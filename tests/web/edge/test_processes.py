@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,11 +27,14 @@ from offhook.media.end_reason import End
 from offhook.pipeline.conversation.events import CallEnded, CallStarted
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.cli.caller_io import CallerLeg
+from offhook.web.config.config import Server
+from offhook.web.edge import processes_io
 from offhook.web.edge.siblings_io import merged
 from offhook.web.process.metrics import Metrics
 from tests.support.environment import environment
 from tests.support.listening import Listening
 
+HOST = "127.0.0.1"
 START_S = 120
 SOON = 60
 """Seconds; what must happen happens in far less."""
@@ -382,3 +386,43 @@ async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, proc
     finally:
         server.process.terminate()
         assert server.process.wait(START_S) == 0
+
+
+async def test_the_port_is_nobody_elses_while_processes_begin_to_listen() -> None:
+    async with processes_io._kept_port(Server(port=0)) as port:
+        taken = {await a_free_port() for _ in range(20)}
+        assert port not in taken
+        both = [await asyncio.start_server(ignore, HOST, port, reuse_port=True) for _ in range(2)]
+        with pytest.raises(OSError, match=f"{HOST}:{port}: Address already in use"):
+            async with processes_io._kept_port(Server(port=port)):
+                pass
+        for one in both:
+            one.close()
+
+
+async def a_free_port() -> int:
+    async with await asyncio.start_server(ignore, HOST, 0) as server:
+        port: int = server.sockets[0].getsockname()[1]
+        return port
+
+
+def ignore(*streams: object) -> None:
+    pass
+
+
+def test_what_keeps_processes_from_starting_is_told_in_a_line(tmp_path: Path) -> None:
+    with socket.create_server((HOST, 0)) as other:
+        carrier = f'[[carriers]]\nprovider = "audiosocket"\nport = {other.getsockname()[1]}\n'
+        (tmp_path / "offhook.toml").write_text(carrier)
+        ended = subprocess.run(
+            [sys.executable, "-m", "offhook", "serve"],
+            cwd=tmp_path,
+            env=environment(OFFHOOK_SERVER_PORT="0", OFFHOOK_SERVER_PROCESSES="2"),
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=START_S,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert "ddress already in use" in ended.stderr.splitlines()[-1]
