@@ -17,6 +17,7 @@ from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Speech, Qwen3Synthes
 from offhook.pipeline.engine.tts_models import TtsModels  # noqa: E402
 from offhook.pipeline.speech.recognizer import EngineError, EngineFailed, EngineOverloaded  # noqa: E402
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions  # noqa: E402
+from offhook.pipeline.speech.voice import audio_cache_io  # noqa: E402
 from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache  # noqa: E402
 from offhook.pipeline.speech.voice_cloning import Sample  # noqa: E402
 from tests.pipeline.engine.tts import tiny_tts  # noqa: E402
@@ -207,6 +208,7 @@ async def test_what_another_worker_said_is_not_made_again(
         return step(runner, steps)  # type: ignore[arg-type]
 
     await other.start()
+    monkeypatch.setattr(audio_cache_io, "ANSWER_S", 60)
     monkeypatch.setattr(TtsRunner, "step", counted)
     again = await say(other)
     assert [piece.text for piece in again] == [piece.text for piece in first]
