@@ -12,6 +12,7 @@ import gc
 import heapq
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -111,33 +112,34 @@ class Caller:
     """One who speaks all the time, in utterances of UTTERANCE_S. The sound comes a chunk at a time,
     just when the chunk is complete, and ends in the middle of one."""
 
-    def __init__(self, stream: int, slot: int, begins: float, frames: int) -> None:
-        self.stream, self.slot = stream, slot
-        self.begins = begins
-        """When the utterance began."""
-        self.frames = frames
-        self.chunks = 0
-        """That were fed."""
+    __slots__ = ("_begins", "_come", "_pieces", "chunk", "ended", "last", "piece", "slot")
+
+    def __init__(self, slot: int, pieces: list[int]) -> None:
+        """`pieces` are the samples of an utterance that come at a time."""
+        self.slot = slot
         self.ended = 0.0
-        self._most = max(2, round(UTTERANCE_S * 1000 / (frames * FRAME_MS)))
+        self._pieces = pieces
 
-    @property
-    def last(self) -> bool:
-        """The utterance ends with the next piece."""
-        return self.chunks + 1 == self._most
+    def begin(self, at: float) -> float:
+        """Begins an utterance and returns when its first piece has come: s."""
+        self._begins, self._come, self.chunk = at, 0, -1
+        return self.next()
 
-    @property
-    def piece(self) -> int:
-        """Samples that come next."""
-        whole = chunk_end(self.chunks * self.frames, self.frames)
-        before = chunk_end(self.chunks * self.frames, 0) if self.chunks else 0
-        return (whole - before) // 2 if self.last else whole - before
-
-    @property
     def next(self) -> float:
-        """When they have come: s."""
-        before = chunk_end(self.chunks * self.frames, 0) if self.chunks else 0
-        return self.begins + (before + self.piece) / RATE_IN
+        """Goes on to the next piece and returns when it has come: s."""
+        self.chunk += 1
+        self.piece = self._pieces[self.chunk]
+        self.last = self.chunk + 1 == len(self._pieces)
+        self._come += self.piece
+        return self._begins + self._come / RATE_IN
+
+
+def pieces(frames: int) -> list[int]:
+    """Returns the samples of an utterance that come at a time in chunks of so many frames."""
+    chunks = max(2, round(UTTERANCE_S * 1000 / (frames * FRAME_MS)))
+    ends = [0, *(chunk_end(i * frames, frames) for i in range(chunks))]
+    found = [after - before for before, after in pairwise(ends)]
+    return [*found[:-1], found[-1] // 2]
 
 
 class Watched:
@@ -202,10 +204,11 @@ def streams(
     began = clock() + 0.2
     stagger = min(UTTERANCE_S, MAX_STAGGER_S)
     heap: list[tuple[float, int]] = []
+    said = pieces(frames)
     for i in range(count):
         number = engine.open(lookahead)
-        callers[number] = Caller(number, i + 1, began + stagger * i / count, frames)
-        heap.append((callers[number].next, number))
+        callers[number] = Caller(i + 1, said)
+        heap.append((callers[number].begin(began + stagger * i / count), number))
     heapq.heapify(heap)
     idle_files += [engine.open(max(runner.largest), live=False) for _ in range(files)]
     busy = longest = file_s = 0.0
@@ -215,16 +218,15 @@ def streams(
         while heap[0][0] <= now:
             due, number = heap[0]
             caller = callers[number]
+            engine.feed(number, sound[: caller.piece], due)
             if caller.last:
                 caller.ended = due
-                engine.feed(number, sound[: caller.piece], due)
                 engine.finish(number, due)
-                caller.begins, caller.chunks = due, 0
+                comes = caller.begin(due)
             else:
-                watched.complete[caller.slot, caller.chunks * frames] = due
-                engine.feed(number, sound[: caller.piece], due)
-                caller.chunks += 1
-            heapq.heapreplace(heap, (caller.next, number))
+                watched.complete[caller.slot, caller.chunk * frames] = due
+                comes = caller.next()
+            heapq.heapreplace(heap, (comes, number))
         while idle_files:
             number = idle_files.pop()
             engine.feed(number, recording, now)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.nemotron.runner import Label, Part
@@ -71,11 +71,13 @@ class StreamState(Enum):
     """As HEARD, and the stream is closed afterwards."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Stream:
     number: int
     slot: int
     lookahead: int
+    frames: int
+    """Encoder frames of a chunk."""
     live: bool
     prompt: int
     timing: bool
@@ -92,25 +94,10 @@ class _Stream:
     speaks: bool = False
     """Whether chunks of other streams may wait for this one."""
 
-    @property
-    def frames(self) -> int:
-        return self.lookahead + 1
-
-
-class _Work(NamedTuple):
-    """One stream's part of a batch."""
-
-    stream: _Stream
-    utterance: NemotronUtterance
-    position: int
-    begun: float
-    due: float
-
 
 @dataclass(frozen=True)
 class _Batch:
-    lookahead: int
-    works: list[_Work]
+    works: list[tuple[_Stream, NemotronUtterance]]
     started: float
     hearing: PendingLabels
 
@@ -168,7 +155,8 @@ class NemotronEngine:
         self._room[live] -= 1
         self._count += 1
         slot = self._free_slots.pop()
-        stream = _Stream(self._count, slot, lookahead, live, prompt, timing, language)
+        frames = lookahead + 1
+        stream = _Stream(self._count, slot, lookahead, frames, live, prompt, timing, language)
         self._streams[stream.number] = stream
         return stream.number
 
@@ -179,18 +167,20 @@ class NemotronEngine:
             raise AudioOverrun(f"{stream.waiting // RATE_IN} s of audio are pending")
         if not len(pcm):
             return
-        self._current(stream).feed(pcm, now)
+        self._current(stream).audio.feed(pcm, now)
         stream.waiting += len(pcm)
-        self._consider(stream, now)
+        if stream.state is StreamState.IDLE:
+            self._consider(stream, now)
 
     def finish(self, number: int, now: float) -> None:
         """Ends the utterance; its Final follows."""
         stream = self._streams[number]
         utterance = self._current(stream)
         utterance.ended = True
-        stream.samples += utterance.fed
+        stream.samples += utterance.audio.fed
         if stream.state is StreamState.DUE and stream.utterances[0] is utterance:
             self._leave_queue(stream)
+        self._count_speaker(stream)
         self._consider(stream, now)
 
     def cancel(self, number: int) -> None:
@@ -199,8 +189,8 @@ class NemotronEngine:
         if not stream.utterances or stream.utterances[-1].ended:
             return
         utterance = stream.utterances.pop()
-        stream.samples += utterance.fed
-        stream.waiting -= utterance.unheard
+        stream.samples += utterance.audio.fed
+        stream.waiting -= utterance.audio.unheard
         if stream.state is StreamState.DUE and not stream.utterances:
             self._leave_queue(stream)
         self._count_speaker(stream)
@@ -226,8 +216,10 @@ class NemotronEngine:
     def _current(self, stream: _Stream) -> NemotronUtterance:
         """Returns the utterance in progress, a new one if there is none."""
         if not stream.utterances or stream.utterances[-1].ended:
-            new = NemotronUtterance(stream.samples, self._tokenizer, stream.language)
+            start, language = stream.samples, stream.language
+            new = NemotronUtterance(stream.frames, start, self._tokenizer, language)
             stream.utterances.append(new)
+            self._count_speaker(stream)
         return stream.utterances[-1]
 
     # --- what is due ---
@@ -236,15 +228,14 @@ class NemotronEngine:
         """Queues the stream's next chunk if it is due and completes ended utterances."""
         while stream.state is StreamState.IDLE and stream.utterances:
             utterance = stream.utterances[0]
+            if not utterance.is_due:
+                break
             if utterance.over:
                 stream.utterances.popleft()
                 self._tell(stream.number, utterance.final(None))
-            elif utterance.is_due(stream.frames):
+            else:
                 stream.state, stream.due = StreamState.DUE, now
                 self._queue(stream)[stream.number] = stream
-            else:
-                break
-        self._count_speaker(stream)
 
     def _queue(self, stream: _Stream) -> dict[int, _Stream]:
         """Returns the queue in which the stream waits with its oldest utterance."""
@@ -330,33 +321,40 @@ class NemotronEngine:
         works, parts = [], []
         for stream in streams:
             utterance = stream.utterances[0]
-            position, unheard = utterance.position, utterance.unheard
-            works.append(_Work(stream, utterance, position, utterance.begun, stream.due))
-            pcm = utterance.pop_chunk(stream.frames, now)
-            parts.append(Part(stream.slot, position, pcm, stream.prompt))
-            stream.waiting -= unheard - utterance.unheard
+            audio = utterance.audio
+            position, unheard = audio.position, audio.unheard
+            parts.append(Part(stream.slot, position, audio.pop_chunk(now), stream.prompt))
+            works.append((stream, utterance))
+            stream.waiting -= unheard - audio.unheard
             stream.state = StreamState.HEARD
         self.batches += 1
-        return _Batch(lookahead, works, now, self._runner.encode(lookahead, parts))
+        return _Batch(works, now, self._runner.encode(lookahead, parts))
 
     def _read(self, batch: _Batch, clock: Callable[[], float]) -> None:
         labels = batch.hearing.labels()
         now = clock()
-        for work, new in zip(batch.works, labels, strict=True):
-            stream, utterance = work.stream, work.utterance
+        for (stream, utterance), new in zip(batch.works, labels, strict=True):
             if stream.state is StreamState.CLOSING:
                 self._drop(stream)
                 continue
             stream.state = StreamState.IDLE
             # otherwise it was cancelled
             if stream.utterances and stream.utterances[0] is utterance:
-                timing = Timing(work.begun, work.due, batch.started, now) if stream.timing else None
-                self._collect(work, new, timing)
+                timing = None
+                if stream.timing:
+                    timing = Timing(utterance.audio.chunk_begun, stream.due, batch.started, now)
+                self._collect(stream, utterance, new, timing)
             self._consider(stream, now)
 
-    def _collect(self, work: _Work, new: list[Label], timing: Timing | None) -> None:
-        stream, utterance = work.stream, work.utterance
-        utterance.say(work.position, new)
+    def _collect(
+        self,
+        stream: _Stream,
+        utterance: NemotronUtterance,
+        new: list[Label],
+        timing: Timing | None,
+    ) -> None:
+        if new:
+            utterance.say(new)
         if utterance.over:
             stream.utterances.popleft()
             self._tell(stream.number, utterance.final(timing))

@@ -104,6 +104,7 @@ class NemotronRunner:
                 _layout(r + 1),
                 [Size(n) for n in self._sizes(r + 1)] if self._cuda else [],
                 self.device,
+                uncleared="pcm",  # what is beyond a stream's samples is ignored
             )
             for r in c.lookaheads
         }
@@ -219,8 +220,8 @@ def _layout(frames: int) -> Callable[[Size], dict[str, int]]:
 
     def layout(size: Size) -> dict[str, int]:
         return {
-            "pcm": size.items * words,
             **dict.fromkeys(("samples", "slots", "position", "prompt"), size.items),
+            "pcm": size.items * words,
         }
 
     return layout

@@ -11,13 +11,14 @@ from offhook.pipeline.engine.nemotron.runner import (
     FRAME_SAMPLES,
     Label,
     chunk_begin,
-    chunk_end,
     chunk_samples,
 )
 from offhook.pipeline.speech.recognizer import Final, Partial, Timing, Word
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 
 FRAME_MS = FRAME_SAMPLES * 1000 // RATE_IN
+SHARED_SAMPLES = chunk_samples(0)
+"""Samples of a chunk that are of the one before, too."""
 
 
 class LabelText(Protocol):
@@ -31,56 +32,84 @@ class LabelText(Protocol):
 
 
 class UtteranceAudio:
-    """Buffers the audio of an utterance that is still needed."""
+    """The audio of an utterance, buffered as far as its next chunks need it."""
 
-    def __init__(self) -> None:
-        self._pcm = np.empty(4 * FRAME_SAMPLES, np.int16)
-        self._first = 0
-        """Position in the utterance of the buffer's first sample."""
+    __slots__ = (
+        *("_begin", "_end", "_pcm", "_size", "begun", "chunk_begun"),
+        *("fed", "frames", "missing", "position", "unheard"),
+    )
+
+    def __init__(self, frames: int) -> None:
+        """`frames` are the encoder frames of a chunk."""
+        self.frames = frames
+        self.position = 0
+        """Encoder frames processed or in flight."""
         self.fed = 0
+        """Samples of the utterance so far."""
+        self.unheard = 0
+        """Samples not yet in a chunk."""
+        self.begun = 0.0
+        """When the first of them arrived, in s."""
+        self.chunk_begun = 0.0
+        """When the first new sample of the newest chunk arrived, in s."""
+        self._size = chunk_samples(frames)
+        self._pcm = np.zeros(self._size + FRAME_SAMPLES, np.int16)
+        self._begin, self._end = 0, -chunk_begin(0)
+        """Where in the buffer the next chunk begins, and where the audio ends. Before the utterance
+        there are zeros."""
+        self.missing = self._size - self._end
+        """Samples that the next chunk lacks; 0 or less: none."""
 
-    def feed(self, pcm: Pcm) -> None:
-        at = self.fed - self._first
-        if at + len(pcm) > len(self._pcm):
-            size = max(len(self._pcm), 2 * (at + len(pcm)))
-            grown = np.empty(size, np.int16)
-            grown[:at] = self._pcm[:at]
-            self._pcm = grown
-        self._pcm[at : at + len(pcm)] = pcm
-        self.fed += len(pcm)
+    def feed(self, pcm: Pcm, now: float) -> None:
+        """Adds samples that arrived at `now`, in s."""
+        count = len(pcm)
+        if self._end + count > len(self._pcm):
+            self._make_room(count)
+        end = self._end + count
+        self._pcm[self._end : end] = pcm
+        if not self.begun:
+            self.begun = now
+        self._end = end
+        self.fed += count
+        self.unheard += count
+        self.missing -= count
 
-    def cut(self, begin: int, count: int) -> Pcm:
-        """Returns samples [begin, begin + count) as far as available, zeros before the utterance.
-        Earlier samples are no longer needed. The result is a view, valid until the next `feed`."""
-        if begin < 0:
-            lead = np.zeros(min(count, -begin), np.int16)
-            return np.concatenate([lead, self._pcm[: max(0, min(begin + count, self.fed))]])
-        self._compact(begin)
-        return self._pcm[begin - self._first : min(begin + count, self.fed) - self._first]
+    def _make_room(self, count: int) -> None:
+        """Moves what is still needed to the front, of a larger buffer if `count` samples more do
+        not fit."""
+        kept = self._pcm[self._begin : self._end]
+        self._begin, self._end = 0, len(kept)
+        if self._end + count > len(self._pcm):
+            self._pcm = np.empty(2 * (self._end + count), np.int16)
+        self._pcm[: self._end] = kept
 
-    def _compact(self, before: int) -> None:
-        """Compacts the buffer once half of it is no longer needed."""
-        gone = before - self._first
-        if gone > len(self._pcm) // 2:
-            left = self._pcm[gone : self.fed - self._first]
-            self._pcm = np.concatenate([left, np.empty(len(self._pcm) - len(left), np.int16)])
-            self._first = before
+    def pop_chunk(self, now: float) -> Pcm:
+        """Returns the samples of the next chunk as far as there are any; see `runner.Part`. The
+        result is a view, valid until the next `feed`."""
+        pcm = self._pcm[self._begin : min(self._begin + self._size, self._end)]
+        samples = self.frames * FRAME_SAMPLES
+        self.position += self.frames
+        self._begin += samples
+        self.missing += samples
+        self.unheard = max(0, self._end - self._begin - SHARED_SAMPLES)
+        self.chunk_begun = self.begun
+        self.begun = now if self.unheard else 0.0
+        return pcm
 
 
 class NemotronUtterance:
     """The audio of an utterance and the labels recognized in it."""
 
-    def __init__(self, start: int, tokenizer: LabelText, language: str) -> None:
-        """`start` is in samples of the stream. `language` is an ISO 639 code; empty: taken from the
-        model's language tags."""
-        self.position = 0
-        """Encoder frames processed or in flight."""
+    __slots__ = (
+        *("_final_ms", "_frames", "_labels", "_language", "_start_ms", "_text", "_tokenizer"),
+        *("audio", "ended"),
+    )
+
+    def __init__(self, frames: int, start: int, tokenizer: LabelText, language: str) -> None:
+        """`frames` are those of a chunk. `start` is in samples of the stream. `language` is an ISO
+        639 code; empty: taken from the model's language tags."""
+        self.audio = UtteranceAudio(frames)
         self.ended = False
-        self.begun = 0.0
-        """When the first sample arrived that is in no chunk yet, in s."""
-        self._sound = UtteranceAudio()
-        self._taken = chunk_end(0, 0)
-        """Samples covered by processed and in-flight chunks; negative before the first."""
         self._start_ms = start * 1000 // RATE_IN
         self._tokenizer = tokenizer
         self._language = language
@@ -92,59 +121,34 @@ class NemotronUtterance:
         self._final_ms = 0
         """Audio in ms covered by Finals that did not end the utterance."""
 
-    # --- its sound ---
-
     @property
-    def fed(self) -> int:
-        return self._sound.fed
-
-    @property
-    def unheard(self) -> int:
-        """Samples not yet in a batch."""
-        return max(0, self._sound.fed - max(0, self._taken))
+    def is_due(self) -> bool:
+        """Whether the next chunk has all of its audio, or all that will come."""
+        return self.ended or self.audio.missing <= 0
 
     @property
     def over(self) -> bool:
         """Whether it has ended and all of its audio is processed or in flight."""
-        return self.ended and not self.unheard
-
-    def feed(self, pcm: Pcm, now: float) -> None:
-        if not self.begun:
-            self.begun = now
-        self._sound.feed(pcm)
-
-    def is_due(self, frames: int) -> bool:
-        """Whether the next chunk of `frames` frames has all of its audio, or all that will come."""
-        return self.ended or self._sound.fed >= self._taken + frames * FRAME_SAMPLES
-
-    def pop_chunk(self, frames: int, now: float) -> Pcm:
-        """Returns the samples of the next chunk; see `runner.Part`."""
-        pcm = self._sound.cut(chunk_begin(self.position), chunk_samples(frames))
-        self.position += frames
-        self._taken = chunk_end(self.position, 0)
-        self.begun = now if self.unheard else 0.0
-        return pcm
-
-    # --- its words ---
+        return self.ended and not self.audio.unheard
 
     @property
     def labels(self) -> int:
         """Number of labels since the last Final."""
         return len(self._labels)
 
-    def say(self, position: int, labels: Sequence[Label]) -> None:
-        """Adds the labels of the chunk at this position."""
-        if labels:
-            self._labels += [label.id for label in labels]
-            self._frames += [position + label.frame for label in labels]
-            self._text = self._tokenizer.text(self._labels)
+    def say(self, labels: Sequence[Label]) -> None:
+        """Adds the labels of the newest chunk."""
+        position = self.audio.position - self.audio.frames
+        self._labels += [label.id for label in labels]
+        self._frames += [position + label.frame for label in labels]
+        self._text = self._tokenizer.text(self._labels)
 
     def partial(self, timing: Timing | None) -> Partial:
         return Partial(self._text, len(self._text), self._covered_ms, timing)
 
     def final(self, timing: Timing | None) -> Final:
         """Returns the last Final of the utterance."""
-        audio_ms = self.fed * 1000 // RATE_IN - self._final_ms
+        audio_ms = self.audio.fed * 1000 // RATE_IN - self._final_ms
         return self._final(len(self._labels), audio_ms, timing, continues=False)
 
     def cut(self, timing: Timing | None) -> Final:
@@ -161,8 +165,7 @@ class NemotronUtterance:
     @property
     def _covered_ms(self) -> int:
         """Returns the audio in ms that the labels cover since the last Final."""
-        heard = min(self._sound.fed, max(0, self._taken))
-        return heard * 1000 // RATE_IN - self._final_ms
+        return (self.audio.fed - self.audio.unheard) * 1000 // RATE_IN - self._final_ms
 
     def _final(self, end: int, audio_ms: int, timing: Timing | None, continues: bool) -> Final:
         """Returns a Final of the labels up to `end`."""

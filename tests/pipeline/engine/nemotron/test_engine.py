@@ -437,17 +437,21 @@ def test_more_sound_than_may_wait_is_refused_and_none_of_it_taken() -> None:
 )
 def test_sound_comes_out_as_it_went_in(pieces: list[int], size: int) -> None:
     whole = np.arange(sum(pieces)).astype(np.int16)
-    sound, position, at = UtteranceAudio(), 0, 0
+    audio, at, taken = UtteranceAudio(size), 0, 0
     for piece in pieces:
-        sound.feed(whole[at : at + piece])
+        audio.feed(whole[at : at + piece], 1.0)
         at += piece
-        while at >= chunk_begin(position) + chunk_samples(size):
-            begin = chunk_begin(position)
-            cut = sound.cut(begin, chunk_samples(size))
+        assert (audio.fed, audio.unheard) == (at, at - taken)
+        while audio.missing <= 0:
+            begin = chunk_begin(audio.position)
+            cut = audio.pop_chunk(1.0)
             lead = max(0, -begin)
+            assert len(cut) == chunk_samples(size)
             assert not cut[:lead].any()
             np.testing.assert_array_equal(cut[lead:], whole[max(0, begin) : begin + len(cut)])
-            position += size
+            taken = begin + len(cut)
+            assert audio.unheard == at - taken
+        assert at < chunk_begin(audio.position) + chunk_samples(size)
 
 
 @given(
