@@ -175,6 +175,8 @@ class EngineSpeech(Generic[P, E]):
         if self._cancelled or self._error is not None or self._reply.over:
             return
         given = self._reply.parts()
+        if self._reply.has_speech:
+            self._news.set()
         last = self._reply.end_of_text and not self._end_given
         if not given and not last:
             return

@@ -132,7 +132,7 @@ class EngineReply(ABC, Generic[P, E]):
         self._ended = True
 
     def parts(self) -> list[P]:
-        """Returns the text to give to the engine now."""
+        """Returns the text to give to the engine now. Sound that waited for it can be delivered."""
         found = []
         while (
             self._given - self._taken < self._most_tokens
@@ -207,6 +207,11 @@ class EngineReply(ABC, Generic[P, E]):
         self._pieces.extend(pieces)
         self._unread_samples = sum(len(piece.pcm) for piece in pieces)
         self.over = True
+
+    @property
+    def has_speech(self) -> bool:
+        """Whether a piece of speech can be delivered."""
+        return bool(self._pieces)
 
     def speech(self) -> Speech | None:
         """Returns the next piece of speech, or None if there is none yet."""

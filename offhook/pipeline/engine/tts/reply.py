@@ -52,8 +52,11 @@ class Reply(EngineReply[WordTokens, EngineEvent]):
 
     def parts(self) -> list[WordTokens]:
         found = super().parts()
-        if found or self.end_of_text:
+        if self._starved and (found or self.end_of_text):
+            # The next piece may be a while: the engine believes that what waits here was played.
             self._starved = False
+            self._sound.starved(False)
+            self._track_words(self._marks, self._sound.push(NO_SOUND))
         return found
 
     def _say(self, words: list[SpokenWord]) -> None:

@@ -1,6 +1,9 @@
 """A reply between its text and its sound."""
 
+import asyncio
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.pipeline.engine.replies_io import EngineSpeech, EngineSynthesizer
 from offhook.pipeline.engine.reply import FILE_S, MAX_WAITING_CHARS, VoiceProfile
 from offhook.pipeline.engine.tts.messages import Break, Ended, Reason, Spoken, Starved
 from offhook.pipeline.engine.tts.reply import FILE_TOKENS, Reply, WordTokens
+from offhook.pipeline.engine.tts_models import NO_CACHE
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.speech.text.spoken_text import TextReader
 from tests.pipeline.models.qwen3.test_token_stream import VOCABULARIES
@@ -149,8 +154,33 @@ def test_half_a_word_waits_while_there_is_no_text() -> None:
     assert sum(len(piece.pcm) for piece in taken(made)) == 0
     made.write("three ")
     assert made.parts()
+    assert sum(len(piece.pcm) for piece in taken(made)) > 11000
     made.receive(Spoken(1, tone[24000:], 12, 3))
-    assert sum(len(piece.pcm) for piece in taken(made)) > 23000
+    assert sum(len(piece.pcm) for piece in taken(made)) > 11000
+
+
+async def test_sound_that_waited_for_text_is_delivered_with_the_text() -> None:
+    """The engine believes that it was played, so the next piece may be a while."""
+    given: list[WordTokens] = []
+    streams: Any = SimpleNamespace(write=lambda stream, parts, last: given.extend(parts))
+    voice: EngineSynthesizer[Any, Any] = EngineSynthesizer("a voice", NO_CACHE, streams)
+    said: EngineSpeech[Any, Any] = EngineSpeech(voice, reply(), None)
+    noise = np.random.default_rng(0).normal(0, 3000, 12 * 1920).astype(np.int16)
+    said.write("one two ")
+    said.receive(Starved(1))
+    said.receive(Spoken(1, noise[: 4 * 1920], 4, 2))
+    said.receive(Spoken(1, noise[4 * 1920 :], 12, 2))
+    pieces, heard = aiter(said), 0
+    while heard < 4 * 1920:
+        heard += len((await anext(pieces)).pcm)
+    more = asyncio.ensure_future(anext(pieces))
+    await asyncio.sleep(0)
+    assert not more.done()
+    said.write("three ")
+    heard += len((await asyncio.wait_for(more, 30)).pcm)
+    while heard < len(noise):
+        heard += len((await anext(pieces)).pcm)
+    assert len(given) == 3
 
 
 def test_the_engine_waits_for_whoever_takes_the_sound() -> None:
