@@ -47,6 +47,7 @@ class SocketLeg(Leg):
         self._rest = _SILENCE[:0]
         self._starved_ms = GRACE_MS
         self._packets = 0
+        self._ticked_at: float | None = None
 
     @property
     def is_ahead(self) -> bool:
@@ -104,6 +105,9 @@ class SocketLeg(Leg):
 
     def send_tick(self, now: float) -> None:
         super().send_tick(now)
+        if now == self._ticked_at:
+            return  # one of several missed ticks: the voice detector has not run since the last
+        self._ticked_at = now
         for _ in range(MAX_PACKETS_A_TICK - 1):
             if self._queued <= READ_AHEAD or (packet := self._next_input()) is None:
                 break

@@ -67,6 +67,18 @@ def test_what_came_early_is_read_faster_than_real_time() -> None:
     np.testing.assert_array_equal(np.concatenate(packets), ramp(100))
 
 
+def test_missed_ticks_that_run_at_once_read_a_packet_each() -> None:
+    """The voice detector does not run between them, and keeps a second of sound."""
+    leg = SocketLeg("a")
+    packets = heard(leg)
+    leg.feed(ramp(100))
+    for _ in range(25):
+        leg.tick(0.5)
+    assert len(packets) == 25 + MAX_PACKETS_A_TICK - 1
+    leg.tick(0.52)
+    assert len(packets) == 25 + 2 * MAX_PACKETS_A_TICK - 1
+
+
 def test_an_action_comes_after_the_audio_before_it() -> None:
     leg = SocketLeg("a")
     packets = heard(leg)
