@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from offhook.web.edge.resume import store_io
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
 
 
@@ -11,6 +12,12 @@ from tests.pipeline.speech.voice.test_audio_cache import redis_server
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with redis_server(tmp_path_factory.mktemp("redis")) as url:
         yield url
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes back waits for Redis for as long as a busy machine takes."""
+    monkeypatch.setattr(store_io, "CLAIM_S", 60)
 
 
 @pytest.fixture
