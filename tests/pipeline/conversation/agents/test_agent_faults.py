@@ -57,7 +57,9 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 SECRET = "sk-proj-0123456789abcdefghijklmnop"
 WORDS = f"Incorrect API key provided: {SECRET}"
 """What no caller may read."""
-SHORT = Limits(first_token_seconds=2, between_tokens_seconds=1)
+LONG = Limits(first_token_seconds=30, between_tokens_seconds=30)
+SHORT = Limits(first_token_seconds=4, between_tokens_seconds=2)
+"""For models that stall: other faults are noticed without them."""
 HEARD_WITHIN_S = 8
 WORD_PACKETS = 15
 PREFIX = "the price of it is"
@@ -217,7 +219,7 @@ async def heard(phone: Phone, occasion: Occasion) -> None:
 @asynccontextmanager
 async def talking(
     endpoint: Model,
-    limits: Limits = SHORT,
+    limits: Limits = LONG,
     leg: PhoneLeg | None = None,
     standby: Answerer | None = None,
     **settings: Any,
@@ -234,9 +236,17 @@ async def talking(
         yield phone
 
 
+def limits_for(name: str, place: Place) -> Limits:
+    """Short ones if nothing else ends the answer."""
+    ills = FAULTS[name]
+    speaking = place is Place.SPEAKING and ills.later is Fault.STALLED
+    return SHORT if speaking or ills.fault is Fault.FIRST_TOKEN_LATE else LONG
+
+
 async def a_failing_model(
     name: str, place: Place, limits: Limits, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> float:
+    """Returns the time in s from the caller's turn to the first packet of the sentence."""
     script = [[says("hello")]]
     if place is Place.TOOL:
         script.append([calls("send_dtmf", digits="1")])
@@ -252,7 +262,7 @@ async def a_failing_model(
             began, said = monotonic(), leg.said
             prefix = PREFIX if place is Place.SPEAKING else ""
             await phone.until(lambda: leg.said > said + WORD_PACKETS * len(prefix.split()))
-            assert monotonic() - began < HEARD_WITHIN_S
+            heard_s = monotonic() - began
             await heard(phone, Occasion.BROKEN_OFF if prefix else Occasion.TROUBLE)
             assert phone.of(AgentTurn)[1].text.startswith(prefix)
             await recover(endpoint, names)
@@ -263,6 +273,7 @@ async def a_failing_model(
     assert {event.fault for event in failed} == {fault or FAULTS[name].fault}
     assert {event.place for event in failed} == {place}
     assert failed[-1].action == Action.SAY
+    return heard_s
 
 
 @pytest.mark.parametrize(
@@ -276,7 +287,7 @@ async def a_failing_model(
 async def test_the_caller_hears_a_sentence_and_the_next_turn_works(
     name: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await a_failing_model(name, place, SHORT, monkeypatch)
+    await a_failing_model(name, place, limits_for(name, place), monkeypatch)
 
 
 class Slow(Words):
@@ -337,7 +348,7 @@ def voice(tmp_path_factory: pytest.TempPathFactory) -> Pcm:
 async def test_with_the_usual_limits_the_caller_hears_it_within_eight_seconds(
     name: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await a_failing_model(name, place, Limits(), monkeypatch)
+    assert await a_failing_model(name, place, Limits(), monkeypatch) < HEARD_WITHIN_S
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -350,7 +361,7 @@ async def test_the_caller_is_greeted_when_the_model_fails_at_the_start(
         if endpoint.on_last is not None:
             await endpoint.on_last()
         url = endpoint.url.replace("127.0.0.1", NAME)
-        async with talking(endpoint, base_url=url) as phone:
+        async with talking(endpoint, limits_for(name, Place.START), base_url=url) as phone:
             await heard(phone, Occasion.GREETING)
             await recover(endpoint, names)
             await phone.press("1#")
@@ -382,7 +393,7 @@ async def test_where_there_is_somebody_the_caller_is_transferred(refusal: str) -
     leg.transfer_takes = transfer
     async with model() as endpoint:
         endpoint.ill = FAULTS["500"].silent
-        limits = replace(SHORT, failures=1)
+        limits = replace(LONG, failures=1)
         async with talking(endpoint, limits, leg, gives_up_to="+4930555") as phone:
             await phone.until(lambda: leg.done)
             assert leg.done == ["transfer +4930555"]
@@ -410,7 +421,7 @@ async def test_a_stalled_model_is_given_half_of_the_time_when_another_stands_by(
     async with model() as endpoint, model([says("hello")]) as other:
         endpoint.ill = stands_still
         fallback = OpenAIModel("other", other.url, "key")
-        async with talking(endpoint, fallback=fallback) as phone:
+        async with talking(endpoint, SHORT, fallback=fallback) as phone:
             await phone.until(lambda: phone.of(AgentTurn))
     (failed,) = phone.of(AgentFailed)
     assert (failed.fault, failed.action) == (Fault.FIRST_TOKEN_LATE, Action.FALL_BACK)
@@ -446,10 +457,10 @@ async def test_a_failing_tool_is_not_asked_for_for_ever() -> None:
         await phone.until(lambda: phone.of(AgentTurn))
         await phone.press("1#")
         await heard(phone, Occasion.TROUBLE)
-    assert len(endpoint.requests) == 2 + SHORT.tool_rounds
+    assert len(endpoint.requests) == 2 + LONG.tool_rounds
     assert phone.of(AgentFailed)[-1].fault == Fault.TOO_MANY_ROUNDS
     tools = [event for event in phone.of(AgentFailed) if event.fault == Fault.TOOL_FAILED]
-    assert len(tools) == 1 + SHORT.tool_rounds
+    assert len(tools) == 1 + LONG.tool_rounds
 
 
 async def test_a_tool_that_hangs_is_given_up_and_the_caller_told_to_wait() -> None:
@@ -457,20 +468,20 @@ async def test_a_tool_that_hangs_is_given_up_and_the_caller_told_to_wait() -> No
         async def hold(self) -> None:
             await asyncio.sleep(60)
 
-    limits = replace(SHORT, first_token_seconds=1, tool_seconds=2)
+    limits = replace(LONG, first_token_seconds=3, tool_seconds=6)
     script = [says("hello")], [calls("hold_call")]
     async with model(*script) as endpoint, talking(endpoint, limits, Hanging()) as phone:
         await phone.until(lambda: phone.of(AgentTurn))
         await phone.press("1#")
         await heard(phone, Occasion.WAIT)
         await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
-    assert endpoint.results() == [{"error": "it took longer than 2 s"}]
+    assert endpoint.results() == [{"error": "it took longer than 6 s"}]
     assert [event.fault for event in phone.of(AgentFailed)] == [Fault.TOOL_FAILED]
 
 
 async def test_an_answer_ends_where_it_is_too_long() -> None:
     sentence = "and on it goes again. "
-    limits = replace(SHORT, answer_characters=100)
+    limits = replace(LONG, answer_characters=100)
     answer = [says(sentence) for _ in range(500)]
     async with model(answer) as endpoint, talking(endpoint, limits) as phone:
         await phone.until(lambda: phone.of(AgentTurn))
@@ -488,7 +499,7 @@ async def test_a_rate_limit_that_is_over_soon_is_waited_for() -> None:
             return await limited(request)
 
         endpoint.ill = once
-        async with talking(endpoint, replace(SHORT, first_token_seconds=5)) as phone:
+        async with talking(endpoint) as phone:
             began = monotonic()
             await phone.until(lambda: phone.of(AgentTurn))
             assert monotonic() - began > 1

@@ -32,7 +32,9 @@ from tests.pipeline.conversation.phone import Answerer, Phone, Words, phone_call
 __all__ = ["voice"]
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-SHORT = Limits(first_token_seconds=2, between_tokens_seconds=1)
+LONG = Limits(first_token_seconds=30, between_tokens_seconds=30)
+SHORT = Limits(first_token_seconds=4, between_tokens_seconds=2)
+"""For a model that falls silent: other faults are noticed without them."""
 ENGLISH = SENTENCES["en"]
 SECRET = "sk-0123456789abcdef"
 PREFIX = "the price of it is "
@@ -168,7 +170,7 @@ async def talking(
     there: Model, *heard: str, standby: Answerer | None = None, **settings: Any
 ) -> AsyncIterator[Phone]:
     about = RealtimeAgentSettings(
-        *("scripted", there.url, SECRET, "Be kind."), **{"limits": SHORT, **settings}
+        *("scripted", there.url, SECRET, "Be kind."), **{"limits": LONG, **settings}
     )
     other = standby.agent() if standby is not None else None
     async with phone_call(
@@ -234,7 +236,8 @@ async def heard(phone: Phone, occasion: Occasion) -> None:
 async def test_the_caller_hears_a_sentence_and_the_next_turn_works(name: str) -> None:
     async with model("hello") as there:
         there.ill, fault = ILLS[name]
-        async with talking(there) as phone:
+        limits = SHORT if name == "silence" else LONG
+        async with talking(there, limits=limits) as phone:
             await phone.until(lambda: phone.of(AgentTurn))
             await phone.press("1#")
             await heard(phone, Occasion.TROUBLE)
@@ -254,7 +257,8 @@ async def test_in_mid_sentence_the_caller_hears_why_it_ended(name: str) -> None:
 
     async with model("hello") as there:
         there.ill = breaks_off
-        async with talking(there) as phone:
+        limits = SHORT if name == "silence" else LONG
+        async with talking(there, limits=limits) as phone:
             await phone.until(lambda: phone.of(AgentTurn))
             await phone.press("1#")
             await heard(phone, Occasion.BROKEN_OFF)
