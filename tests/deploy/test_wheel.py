@@ -38,6 +38,7 @@ UNDER_ANOTHER = {
     "starlette": "ray",
     "transformers": "qwen-tts",
     "triton": "torch",
+    "wait_for2": "pipecat-ai",
 }
 """Modules of packages that always come with the listed one, in the version that it wants."""
 

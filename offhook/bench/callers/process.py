@@ -160,12 +160,13 @@ class Callers:
     async def _keep(self, number: int, kind: Kind) -> None:
         """Makes one call after another."""
         attempt = refused = 0
+        caller = f"{kind} {number}"
         while monotonic() < self._plan.until:
-            if f"{kind} {number}" not in self._resumable:  # whose call was cut is back at once
+            if caller not in self._resumable:  # whose call was cut is back at once
                 await self._gate.pass_through()
             if monotonic() >= self._plan.until:
                 break
-            record = CallRecord(f"{kind} {number}.{attempt}", kind, monotonic())
+            record = CallRecord(f"{caller}.{attempt}", kind, monotonic())
             if kind != "webrtc":
                 record.number = f"+1{number:06}{attempt:04}"
             self.report.calls.append(record)
@@ -173,7 +174,7 @@ class Callers:
             await self._call(record, number, attempt, chance)
             refused = refused + 1 if record.refused else 0
             if refused:
-                resuming = f"{kind} {number}" in self._resumable
+                resuming = caller in self._resumable
                 pause_s = RESUME_S * 2 ** (refused - 1) if resuming else RETRY_S
                 await asyncio.sleep(min(pause_s, RETRY_S, max(0.0, self._plan.until - monotonic())))
             attempt += 1
@@ -228,18 +229,18 @@ class Callers:
 
     async def _by_browser(self, caller: Caller, way: Way, chance: Random, url: str) -> bool:
         leg = BrowserCall(caller, way, chance)
-        number = caller.record.call.rpartition(".")[0]
+        who = caller.record.caller
         try:
-            resumed = self._resumable.get(number, "")
+            resumed = self._resumable.get(who, "")
             await leg.connect_to(self._http, url, resumed)
-            self._resumable.pop(number, None)  # a refused caller still has it
+            self._resumable.pop(who, None)  # a refused caller still has it
             caller.record.resumed = bool(resumed)
             self._connected(caller)
             by_server = await self._until_end(leg.run(self._clock.add))
             if by_server:
                 caller.record.heard_until = leg.last_packet_at
             if by_server and leg.pc_id:
-                self._resumable[number] = leg.pc_id
+                self._resumable[who] = leg.pc_id
             return by_server
         finally:
             caller.ear.one_way_ms = leg.one_way_ms

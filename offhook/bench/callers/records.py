@@ -48,6 +48,7 @@ class CallRecord:
     """One attempt to call."""
 
     call: str
+    """CALLER.ATTEMPT"""
     kind: Kind
     began: float
     setup_ms: float | None = None
@@ -85,6 +86,11 @@ class CallRecord:
     delay_ms: float = 0.0
     """Mouth to ear as far as it can be measured here: see `ear.Ear`."""
     mos: float | None = None
+
+    @property
+    def caller(self) -> str:
+        """Who makes it, one call after another."""
+        return self.call.rpartition(".")[0]
 
 
 @dataclass

@@ -200,11 +200,10 @@ def _was_up(call: CallRecord, at: float) -> bool:
 
 
 def _back_ms(report: Report) -> float | None:
-    """Calls of one caller are numbered CALLER.ATTEMPT."""
     times = [call.moved_ms for call in report.calls if call.moved_ms is not None]
     waiting: dict[str, float] = {}
     for call in sorted(report.calls, key=lambda call: call.began):
-        caller = call.call.rpartition(".")[0]
+        caller = call.caller
         if call.setup_ms is not None and caller in waiting:
             times.append(1000 * (call.began - waiting.pop(caller)) + call.setup_ms)
         if call.ended_by == "server" and call.ended is not None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,6 +18,7 @@ from loguru import logger
 from offhook.bench.node import Node, missing
 from offhook.web.routes_io import application
 from offhook.web.worker.worker_io import Engine, Worker
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 needs_node = pytest.mark.skipif(bool(missing()), reason=missing())
@@ -130,12 +130,6 @@ class LosableServer:
         await self._runner.cleanup()
         await self.worker.close()
         self._runner = None
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @asynccontextmanager
