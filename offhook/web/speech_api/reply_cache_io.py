@@ -5,6 +5,7 @@ without waiting for the engine or loading it. The cache holds audio rather than 
 serves all formats, since encoding takes a hundredth of its duration.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -23,6 +24,9 @@ MAX_CHARS = 500
 """Maximum length of a text whose reply is cached; recurring texts are short."""
 MAX_VOICES = 1000
 """Voice names whose resolution is cached; beyond it all are resolved again."""
+
+Keep = Callable[[Sequence[Speech]], None]
+"""Caches the pieces of a whole reply."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from offhook.web.speech_api.errors import ApiError, engine_fault
 from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse
 from offhook.web.speech_api.metrics import SpeechMetrics
-from offhook.web.speech_api.reply_cache_io import ResolvedVoices, SpeechCache
+from offhook.web.speech_api.reply_cache_io import Keep, ResolvedVoices, SpeechCache
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.speech_api.sockets.worker_stream_io import WorkerStream
 from offhook.web.speech_api.stages import Stages
@@ -98,6 +98,8 @@ class RequestContext:
         """Audio format of the response, a label of the encoding metric."""
         self.audio_s = 0.0
         """Seconds of audio recognized or synthesized; see SpeechServer.count_audio."""
+        self.keep: Keep | None = None
+        """Called with the whole reply if another process caches it."""
 
 
 class HttpContext(RequestContext):
@@ -214,6 +216,13 @@ class SpeechServer:
     async def handed_over(self, request: web.Request) -> web.StreamResponse | None:
         """Leaves a WebSocket to another process until it closes, and returns its response; None if
         this process serves it."""
+        return None
+
+    async def spoken_elsewhere(
+        self, request: web.Request, body: bytes, keep: Keep | None
+    ) -> web.StreamResponse | None:
+        """Leaves a request for speech, whose turn has come, to another process until it has
+        answered, and returns its response; None if this process answers. `keep` gets the reply."""
         return None
 
     def engine_broke(self, error: EngineFailed) -> None:

@@ -1,9 +1,10 @@
-"""A front: a process with WebSockets of a worker, beside the one with its engine.
+"""A front: a process with WebSockets and voices of a worker, beside the one with its engine.
 
-For replies it reads text, levels sound and finds where words end, and the engine gives it frames;
-for callers it reads sound, which the engine gets, and writes the words. The worker hands the
-connections over. Admission, metrics, health and everything but the
-WebSockets stay with the worker. It ends when the worker does.
+For replies it reads text, levels and encodes sound and finds where words end, and the engine gives
+it frames; for callers it reads sound, which the engine gets, and writes the words. The worker hands
+the connections over: with a WebSocket until it closes, with a request for speech until it is
+answered. Admission, cache, metrics, health and everything else stay with the worker. It ends when
+the worker does.
 
     python -m offhook.web.worker.front_io LINK HANDOVER
 
@@ -15,8 +16,8 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from aiohttp import web
@@ -26,25 +27,30 @@ from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.engine.process_link_io import ProcessLink
 from offhook.pipeline.engine.tts_models import NO_CACHE
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
+from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.timing import Stages
 from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
-from offhook.web.config.config import Speech
+from offhook.web.config import config
 from offhook.web.http.listening_io import Runner
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import freeze_loaded_objects, run
 from offhook.web.routes_io import LINGER_S, application
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.server_io import (
+    GONE,
     EngineHandle,
+    Handler,
     HttpContext,
     RequestContext,
     SpeechServer,
+    Turn,
 )
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.speech_api.sockets.worker_stream_io import CLOSE_S
 from offhook.web.worker.front_protocol import (
     BEAT_S,
     MAX_CONNECTION_BYTES,
+    Answered,
     Beat,
     Begun,
     Closed,
@@ -54,6 +60,7 @@ from offhook.web.worker.front_protocol import (
     Granted,
     Rest,
     Setup,
+    Spoken,
     Stop,
     ToFront,
     ToWorker,
@@ -76,10 +83,13 @@ class FrontServer(SpeechServer):
         hears = setup.kind == "transcription"
         self.engine_metrics = metrics = ForwardedMetrics(self) if hears else TtsMetrics()
         hearing, speaking = (handle, None) if hears else (None, handle)
-        super().__init__(Speech(), hearing, speaking, metrics.registry, NO_CACHE)
+        super().__init__(config.Speech(), hearing, speaking, metrics.registry, NO_CACHE)
         self._turns: TurnAnswers | None = getattr(engine, "turns", None)
         self.id = setup.server_id
         self.connections: dict[RequestHandler, Connection] = {}
+        self.sent: set[RequestHandler] = set()
+        """Those with a response of which all has been sent, so that the client may send another
+        request."""
         self._link = link
         self._asked: dict[int, asyncio.Future[None]] = {}
         """For the use of the engine, by connection."""
@@ -92,12 +102,40 @@ class FrontServer(SpeechServer):
 
     # --- admission ---
 
-    @contextmanager
-    def stream(self, kind: Kind, context: RequestContext) -> Iterator[Ticket]:
+    def _find(self, context: RequestContext) -> Connection | None:
+        """Returns the connection; None if it has closed."""
         assert isinstance(context, HttpContext)
-        connection = self.connections.get(context.request.protocol)
+        return self.connections.get(context.request.protocol)
+
+    def _connection(self, context: RequestContext) -> Connection:
+        """Raises ConnectionError if it has closed."""
+        connection = self._find(context)
         if connection is None:
             raise ConnectionResetError("the client has gone")
+        return connection
+
+    @asynccontextmanager
+    async def request(self, kind: Kind, context: HttpContext) -> AsyncIterator[Turn]:
+        connection = self._connection(context)
+        assert connection.stages is not None
+        context.kind, context.stages = kind, connection.stages
+        if connection.kept:
+
+            def keep(pieces: Sequence[Speech]) -> None:
+                self.send(Spoken(connection.number, pieces))
+
+            context.keep = keep
+
+        async def turn() -> None:
+            """It has come; of the connection no more is read."""
+            if (transport := context.request.transport) is not None:
+                transport.pause_reading()
+
+        yield turn
+
+    @contextmanager
+    def stream(self, kind: Kind, context: RequestContext) -> Iterator[Ticket]:
+        connection = self._connection(context)
         self._free = connection.free
         if connection.refused is not None:
             raise connection.refused
@@ -167,6 +205,14 @@ class FrontServer(SpeechServer):
     def stream_ended(self, code: str) -> None:
         self.send(Counted(self._uncounted_audio_s(), stream=code))
 
+    def record(self, method: str, endpoint: str, context: RequestContext, status: int) -> None:
+        connection = self._find(context)
+        if connection is None or connection.stages is None:
+            super().record(method, endpoint, context, status)
+            return
+        more = context.format, context.audio_s
+        self.send(Answered(connection.number, status, context.stages, *more))
+
     def _uncounted_audio_s(self) -> float:
         seconds, self._audio_s = self._audio_s, 0.0
         return seconds
@@ -228,7 +274,8 @@ class Front:
         self._server = FrontServer(setup, engine, self._link)
         access = setup.worker.access()
         app = application(self._server, lambda: access)
-        app.on_response_prepare.append(_close_after)
+        app.on_response_prepare.append(self._close_after)
+        app.middlewares.insert(0, self._send_all)
         self._runner = Runner(app, shutdown_timeout=CLOSE_S, lingering_time=LINGER_S)
         await self._runner.setup()
         server = self._runner.server
@@ -238,7 +285,8 @@ class Front:
         def note_end(handler: RequestHandler, error: BaseException | None = None) -> None:
             connection_lost(handler, error)
             if (connection := self._server.connections.pop(handler, None)) is not None:
-                self._link.send(Closed(connection.number))
+                self._link.send(Closed(connection.number, handler in self._server.sent))
+            self._server.sent.discard(handler)
 
         setattr(server, "connection_lost", note_end)  # noqa: B010 - see Runner.setup
         freeze_loaded_objects()
@@ -259,10 +307,13 @@ class Front:
             if not data:
                 asyncio.get_running_loop().remove_reader(self._handover.fileno())
                 return
-            self._tasks.spawn(self._open(pickle.loads(data), files[0]), "connection")
+            connection: Connection = pickle.loads(data)
+            is_socket = connection.stages is None
+            opened = (self._open if is_socket else self._answer)(connection, files[0])
+            self._tasks.spawn(opened, "connection")
 
     async def _open(self, connection: Connection, file: int) -> None:
-        """Serves the connection as if its request came here."""
+        """Serves the connection of a WebSocket as if its request came here."""
         server = self._runner.server
         assert server is not None
         loop, handler = asyncio.get_running_loop(), server()
@@ -272,14 +323,64 @@ class Front:
         except OSError:
             server.connection_lost(handler)
             return
-        handler.data_received(connection.head)
+        handler.data_received(connection.request)
+
+    async def _answer(self, connection: Connection, file: int) -> None:
+        """Answers a request for speech. No more is read: the next request is the worker's, and
+        whether the client disconnects is asked of the socket, see `disconnect_io`. aiohttp resumes
+        reading where a body ends and where its handler reads it, so it is paused after both."""
+        server = self._runner.server
+        assert server is not None
+        loop, handler, early = asyncio.get_running_loop(), server(), _Early()
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: early, socket.socket(fileno=file)
+            )
+        except OSError:
+            self._link.send(Closed(connection.number, reusable=False))
+            return
+        transport.set_protocol(handler)
+        # Whoever sent more before has to send it again, on another connection (RFC 9112 §9.3.2).
+        self._server.connections[handler] = connection._replace(reusable=not early.received)
+        handler.connection_made(transport)
+        handler.data_received(connection.request)
+        transport.pause_reading()
+        handler.close()  # after the response
+
+    @web.middleware
+    async def _send_all(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Notes that all of a response for speech has been sent."""
+        response, transport = await handler(request), request.transport
+        connection = self._server.connections.get(request.protocol)
+        if transport is None or connection is None or connection.stages is None:
+            return response
+        if response.status == GONE:
+            return response
+        transport.set_write_buffer_limits(high=0)
+        with suppress(ConnectionError):  # aiohttp will notice, too
+            await response.prepare(request)
+            await response.write_eof()
+            await request.writer.drain()
+            if response.keep_alive and connection.reusable:
+                self._server.sent.add(request.protocol)
+        return response
+
+    async def _close_after(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Closes the connection of a refused WebSocket: a further request is the worker's."""
+        connection = self._server.connections.get(request.protocol)
+        if response.status != 101 and (connection is None or connection.stages is None):
+            response.force_close()
+            response.headers["Connection"] = "close"
 
 
-async def _close_after(request: web.Request, response: web.StreamResponse) -> None:
-    """A further request is the worker's."""
-    if response.status != 101:
-        response.force_close()
-        response.headers["Connection"] = "close"
+class _Early(asyncio.Protocol):
+    """Notices what is read of a connection before reading can be paused: uvloop begins to read
+    however early that is asked for."""
+
+    received = False
+
+    def data_received(self, data: bytes) -> None:
+        self.received = True
 
 
 async def _main(link: int, handover: int) -> None:

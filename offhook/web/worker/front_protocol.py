@@ -1,17 +1,20 @@
-"""Messages between a worker and its fronts, the processes with its WebSockets.
+"""Messages between a worker and its fronts, the processes with its WebSockets and voices.
 
 Beside these, those of `engine.far_streams_io` or `engine.far_recognizer_io` go both ways. A
 `Connection` comes by a socket of its own, for it has the connection's file descriptor with it.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from offhook.pipeline.engine.far_recognizer_io import FromRecognizer, ToRecognizer
 from offhook.pipeline.engine.far_streams_io import FromEngine, ToEngine
-from offhook.pipeline.speech.timing import Stages
+from offhook.pipeline.speech import timing
+from offhook.pipeline.speech.synthesizer import Speech
 from offhook.web.process.logs import Log
 from offhook.web.speech_api.admission import Kind
 from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.stages import Stages
 
 BEAT_S = 1.0
 """Interval in s at which a front sends a `Beat`."""
@@ -34,14 +37,21 @@ class Setup(NamedTuple):
 
 
 class Connection(NamedTuple):
-    """A connection whose request for a WebSocket the worker has read, and admitted or not."""
+    """A connection whose request the worker has read: one for a WebSocket, admitted or not, or one
+    for speech, whose turn has come."""
 
     number: int
-    head: bytes
-    """The request as it came."""
-    free: float
-    """Free share of the worker's streams."""
-    refused: ApiError | None
+    request: bytes
+    """The request as it came, with its body."""
+    free: float = 1.0
+    """Free share of the worker's streams; only for a WebSocket."""
+    refused: ApiError | None = None
+    stages: Stages | None = None
+    """Of a request for speech until now; None: it is one for a WebSocket."""
+    kept: bool = False
+    """Whether the worker caches the reply; the front then sends a `Spoken`."""
+    reusable: bool = True
+    """Whether the worker may read another request from it afterwards."""
 
 
 class Granted(NamedTuple):
@@ -97,17 +107,39 @@ class Counted(NamedTuple):
     turn_s: float = -1.0
     """Time in s from a question whether a turn is over to its answer; negative: there was none."""
     turn_answered: bool = True
-    stages: Stages | None = None
+    stages: timing.Stages | None = None
     """Of a text of a sampled stream."""
     stream: str = ""
     """The error's code, or `none`, with which a stream ended; empty: none has."""
 
 
-class Closed(NamedTuple):
-    """A connection has closed."""
+class Spoken(NamedTuple):
+    """A whole reply, to be cached."""
 
     number: int
+    pieces: Sequence[Speech]
+
+
+class Answered(NamedTuple):
+    """A request for speech has been answered, as far as its handler is concerned."""
+
+    number: int
+    status: int
+    """Of the response; 499: the client has disconnected."""
+    stages: Stages
+    format: str
+    audio_s: float
+
+
+class Closed(NamedTuple):
+    """The front has closed its connection."""
+
+    number: int
+    reusable: bool
+    """Whether all of a response has been sent after which the client may send a request."""
 
 
 ToFront = Setup | Granted | Drain | Stop | FromEngine | FromRecognizer
-ToWorker = Begun | Beat | Use | Rest | Counted | Closed | ToEngine | ToRecognizer
+ToWorker = (
+    Begun | Beat | Use | Rest | Counted | Spoken | Answered | Closed | ToEngine | ToRecognizer
+)

@@ -1,12 +1,13 @@
-"""Fronts of a worker: processes with its WebSockets, before the one with the engine.
+"""Fronts of a worker: processes with its WebSockets and voices, before the one with the engine.
 
 A process runs one thread of Python at a time, and what a voice costs between the engine and the
 socket is several times what its frames cost; a recognizer's sockets take half as much of it as
-its inference. So a worker with many streams leaves its WebSockets to
+its inference. So a worker with many streams leaves its WebSockets and its requests for speech to
 others: it reads each request and admits it, then hands the connection over to the front that has
-the fewest, and keeps its place in the admission until the front says that it has closed. A front
-that ends is started again; its connections are lost, the streams of their replies are freed, and
-all others go on.
+the fewest, and keeps its place in the admission until the front says that it has closed. After a
+request for speech the connection is the worker's again: it has kept it, and reads on. A front that
+ends is started again; its connections are lost, the streams of their replies are freed, and all
+others go on.
 """
 
 import asyncio
@@ -28,13 +29,16 @@ from offhook.pipeline.engine.far_streams_io import Failed, FromEngine
 from offhook.pipeline.engine.process_link_io import ProcessLink
 from offhook.pipeline.speech.recognizer import EngineFailed
 from offhook.pipeline.speech.streams.retry import RetryPolicy
+from offhook.pipeline.speech.synthesizer import Speech
 from offhook.web.process.logs import configured
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.reply_cache_io import Keep
 from offhook.web.speech_api.server_io import CONTEXT, SpeechServer
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker.front_protocol import (
     BEAT_S,
+    Answered,
     Beat,
     Begun,
     Closed,
@@ -44,6 +48,7 @@ from offhook.web.worker.front_protocol import (
     Granted,
     Rest,
     Setup,
+    Spoken,
     Stop,
     ToFront,
     ToWorker,
@@ -63,7 +68,12 @@ AGAIN_S = 0.5
 END_S = 5.0
 MAX_MISSED_BEATS = 10
 """Beats that may be missed before a front counts as hung and is killed."""
+MAX_REQUEST_BYTES = 1 << 17
+"""Maximum request for speech, with its body, that a front gets; a longer one does not fit through
+the socket, and the worker answers it."""
 REQUEST_ID = b"x-request-id"
+FRAMING = (b"content-length", b"transfer-encoding", b"content-encoding", b"expect")
+"""Headers of a body as it came, which is handed over as it is."""
 
 
 def fronts_for(kind: Kind, streams: int) -> int:
@@ -96,8 +106,8 @@ class Door(Protocol):
 class HandedOver(web.StreamResponse):
     """The response to a request that a front has answered."""
 
-    def __init__(self) -> None:
-        super().__init__(status=101)
+    def __init__(self, status: int = 101) -> None:
+        super().__init__(status=status)
 
     async def prepare(self, request: web.BaseRequest) -> None:
         pass
@@ -106,11 +116,43 @@ class HandedOver(web.StreamResponse):
         pass
 
 
+class SpokenByFront(HandedOver):
+    """That to a request for speech, after which the client may send another."""
+
+    def __init__(
+        self, status: int, transport: asyncio.Transport, closed: "asyncio.Future[bool]"
+    ) -> None:
+        super().__init__(status)
+        self._transport, self._closed = transport, closed
+        self._reusable = False
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Waits until the front has sent all of it. Raises ConnectionError."""
+        self._reusable = await self._closed
+        if self._reusable:
+            self._transport.resume_reading()
+
+    @property
+    def keep_alive(self) -> bool:
+        return self._reusable
+
+
 @dataclass(eq=False)
 class HandedOverConnection:
-    ticket: Ticket | None
-    """None: refused."""
-    closed: "asyncio.Future[None]"
+    closed: "asyncio.Future[bool]"
+    """The front has closed it: whether the client may send another request on it."""
+    ticket: Ticket | None = None
+    """Of a WebSocket; None: refused, or no WebSocket."""
+    answered: "asyncio.Future[Answered] | None" = None
+    """Of a request for speech."""
+    keep: Keep | None = None
+    """Caches its reply."""
+
+    def fail(self, error: ConnectionError) -> None:
+        for future in (self.closed, self.answered):
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # nobody may wait for it any more
 
 
 class RunningFront:
@@ -179,20 +221,55 @@ class RunningFront:
             except ApiError as error:
                 refused = error  # the front answers, on the socket if that is the protocol
             free = self._server.free(self._kind)
-            transport.pause_reading()
-            if not self._pass(transport, Connection(number, _head(request), free, refused)):
-                transport.resume_reading()
+            if not self._pass(transport, Connection(number, _packed(request), free, refused)):
                 return None
-            closed = asyncio.get_running_loop().create_future()
-            self.connections[number] = HandedOverConnection(ticket, closed)
+            connection = HandedOverConnection(asyncio.get_running_loop().create_future(), ticket)
+            self.connections[number] = connection
             try:
-                await closed
+                await connection.closed
             finally:
                 del self.connections[number]
                 transport.abort()
         return HandedOver()
 
+    async def speak(
+        self, request: web.Request, body: bytes, keep: Keep | None
+    ) -> web.StreamResponse | None:
+        """Hands a request for speech over, whose turn has come, and returns when the front has
+        answered; None if it cannot. Raises ConnectionError."""
+        transport, context = request.transport, request[CONTEXT]
+        if transport is None:
+            raise ConnectionResetError("the client has gone")
+        number, packed = next(self._numbers), _packed(request, body)
+        if len(packed) > MAX_REQUEST_BYTES:
+            return None
+        stages, loop = context.stages, asyncio.get_running_loop()
+        handed = Connection(number, packed, stages=stages, kept=keep is not None)
+        if not self._pass(transport, handed):
+            return None
+        answered: asyncio.Future[Answered] = loop.create_future()
+        connection = HandedOverConnection(loop.create_future(), answered=answered, keep=keep)
+        self.connections[number] = connection
+        try:
+            answer = await answered
+        except BaseException:
+            self.connections.pop(number, None)
+            transport.abort()
+            raise
+        context.stages, context.format = answer.stages, answer.format
+        self._server.count_audio(context, answer.audio_s)
+        return SpokenByFront(answer.status, transport, connection.closed)
+
     def _pass(self, transport: asyncio.Transport, connection: Connection) -> bool:
+        """Passes the connection on, of which no more is read; returns whether the front takes
+        it."""
+        transport.pause_reading()
+        if self._send(transport, connection):
+            return True
+        transport.resume_reading()
+        return False
+
+    def _send(self, transport: asyncio.Transport, connection: Connection) -> bool:
         file = transport.get_extra_info("socket").fileno()
         try:
             socket.send_fds(self._handover, [pickle.dumps(connection)], [file])
@@ -211,8 +288,12 @@ class RunningFront:
                 self._use(number, always=always)
             case Rest(number):
                 self._rest(number)
-            case Closed(number):
-                self._connection_closed(number)
+            case Spoken(number, pieces):
+                self._keep(number, pieces)
+            case Answered():
+                self._answered(message)
+            case Closed(number, reusable):
+                self._connection_closed(number, reusable)
             case Begun():
                 self.begun.set()
             case Beat():
@@ -237,10 +318,24 @@ class RunningFront:
         if connection is not None and connection.ticket and connection.ticket.lane == "stream":
             self._server.rest(connection.ticket)
 
-    def _connection_closed(self, number: int) -> None:
+    def _keep(self, number: int, pieces: Sequence[Speech]) -> None:
         connection = self.connections.get(number)
-        if connection is not None and not connection.closed.done():
-            connection.closed.set_result(None)
+        if connection is not None and connection.keep is not None:
+            connection.keep(pieces)
+
+    def _answered(self, answer: Answered) -> None:
+        connection = self.connections.get(answer.number)
+        if connection is not None and connection.answered is not None:
+            connection.answered.set_result(answer)
+
+    def _connection_closed(self, number: int, reusable: bool) -> None:
+        if (connection := self.connections.get(number)) is None or connection.closed.done():
+            return
+        connection.closed.set_result(reusable)
+        if connection.answered is not None:
+            del self.connections[number]
+            if not connection.answered.done():
+                connection.answered.set_exception(ConnectionResetError("the client has gone"))
 
     def _count(self, counted: Counted) -> None:
         server = self._server
@@ -275,8 +370,7 @@ class RunningFront:
 
     def _lost(self) -> None:
         for connection in self.connections.values():
-            if not connection.closed.done():
-                connection.closed.set_exception(ConnectionResetError("its front has ended"))
+            connection.fail(ConnectionResetError("its front has ended"))
         self.ended.set()
 
     async def close(self) -> None:
@@ -333,10 +427,23 @@ class Fronts:
 
     async def serve(self, request: web.Request) -> web.StreamResponse | None:
         """Leaves the connection to a front; None if none takes it."""
-        for front in sorted(self.running, key=lambda one: len(one.connections)):
+        for front in self._least_busy_first():
             if (response := await front.serve(request)) is not None:
                 return response
         return None
+
+    async def speak(
+        self, request: web.Request, body: bytes, keep: Keep | None
+    ) -> web.StreamResponse | None:
+        """Leaves a request for speech to a front; None if none takes it. Raises
+        ConnectionError."""
+        for front in self._least_busy_first():
+            if (response := await front.speak(request, body, keep)) is not None:
+                return response
+        return None
+
+    def _least_busy_first(self) -> list[RunningFront]:
+        return sorted(self.running, key=lambda one: len(one.connections))
 
     def drain(self) -> None:
         for front in self.running:
@@ -352,9 +459,14 @@ class Fronts:
         await asyncio.gather(*self._keeping, return_exceptions=True)
 
 
-def _head(request: web.Request) -> bytes:
-    """Returns the request's head as it came, with the id under which the worker logs it."""
-    request_id = request[CONTEXT].id.encode()
-    lines = [f"{request.method} {request.raw_path} HTTP/1.1".encode()]
-    lines += [b": ".join(pair) for pair in request.raw_headers if pair[0].lower() != REQUEST_ID]
-    return b"\r\n".join((*lines, b"X-Request-Id: " + request_id, b"", b""))
+def _packed(request: web.Request, body: bytes | None = None) -> bytes:
+    """Returns the request as it came, with the id under which the worker logs it, and the body
+    that has been read, if there is one."""
+    dropped = {REQUEST_ID, *(FRAMING if body is not None else ())}
+    version = f"HTTP/{request.version.major}.{request.version.minor}"
+    lines = [f"{request.method} {request.raw_path} {version}".encode()]
+    lines += [b": ".join(pair) for pair in request.raw_headers if pair[0].lower() not in dropped]
+    lines.append(b"X-Request-Id: " + request[CONTEXT].id.encode())
+    if body is not None:
+        lines.append(b"Content-Length: %d" % len(body))
+    return b"\r\n".join((*lines, b"", body or b""))

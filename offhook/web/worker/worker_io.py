@@ -26,6 +26,7 @@ from offhook.web.process.loop_io import run
 from offhook.web.process.stop_io import Stop, first_of
 from offhook.web.routes_io import listening
 from offhook.web.speech_api.admission import Kind, Ticket
+from offhook.web.speech_api.reply_cache_io import Keep
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer, limits_of
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker.fronts_io import Fronts, ServesFar, fronts_for
@@ -68,7 +69,8 @@ class WorkerSettings:
     metrics: Literal["open", "key"] = "open"
     """Who may read /metrics, as in [server]."""
     fronts: int | None = None
-    """Processes with its WebSockets; None: by its streams and the cores of the machine."""
+    """Processes with its WebSockets and voices; None: by its streams and the cores of the
+    machine."""
     ports: Sequence[int] = ()
     """Ports of this worker and its neighbours on other GPUs, listed at /workers."""
 
@@ -107,7 +109,8 @@ class Worker(SpeechServer, Generic[E]):
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Completed with an EngineFailed, it ends the worker."""
         self.fronts: Fronts | None = None
-        """Those that take its WebSockets, once it has loaded; None: it takes them itself."""
+        """Those that take its WebSockets and requests for speech, once it has loaded; None: it
+        takes them itself."""
         self.doing = "starting"
         self.fraction = 0.0
         self._make = make
@@ -226,6 +229,11 @@ class Worker(SpeechServer, Generic[E]):
 
     async def handed_over(self, request: web.Request) -> web.StreamResponse | None:
         return None if self.fronts is None else await self.fronts.serve(request)
+
+    async def spoken_elsewhere(
+        self, request: web.Request, body: bytes, keep: Keep | None
+    ) -> web.StreamResponse | None:
+        return None if self.fronts is None else await self.fronts.speak(request, body, keep)
 
     def begin_drain(self) -> None:
         super().begin_drain()

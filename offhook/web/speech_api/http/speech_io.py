@@ -31,7 +31,7 @@ from offhook.web.speech_api.http.audio_encoder import (
 )
 from offhook.web.speech_api.http.speech_request import MAX_BODY_BYTES, SpeechRequest
 from offhook.web.speech_api.http.synthesis_io import AudioBuffer, buffered, played, spoken
-from offhook.web.speech_api.reply_cache_io import REPLIES, SpeechCache, choose
+from offhook.web.speech_api.reply_cache_io import REPLIES, Keep, ResolvedVoice, choose
 from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
 
 BODY_S = 20.0
@@ -55,7 +55,7 @@ class Reply:
     pieces: AsyncIterator[Speech]
     stream: SynthesizerStream | None = None
     """The engine's stream that produces the pieces; None: they come from the cache."""
-    keep: Callable[[list[Speech]], None] | None = None
+    keep: Keep | None = None
     """Called with all pieces once the engine has finished."""
 
 
@@ -77,15 +77,30 @@ async def _speak(
     """`form` is the only format of this path; `always` means that the path always streams."""
     server, context = request.app[SPEECH], request[CONTEXT]
     async with server.request("speech", context) as turn:
-        wanted = server.request_to_speak(await _body(request), form)
+        body = await _body(request)
+        wanted = server.request_to_speak(body, form)
         if always and not wanted.stream:
             words = "this path always streams: POST /v1/audio/speech does not have to"
             raise ApiError(400, words, "stream")
         await turn()
+        voice = await _voice(server, context, wanted)
         cache = None if _has_directive(request, "no-store") else request.app.get(REPLIES)
         anew = _has_directive(request, "no-cache")
-        reply = await _reply(server, context, wanted, cache, anew)
-        return await respond(request, wanted, reply)
+        # A remote engine must not use its cache either.
+        options = replace(wanted.voice_options(voice.name), cache=cache is not None and not anew)
+        keep = context.keep
+        if cache is not None and (key := cache.key(_engine(server), wanted.input, voice, options)):
+            if not anew and (known := await cache.find(key)) is not None:
+                return await respond(request, wanted, Reply(played(known)))
+            keep = partial(cache.put, key)
+        if (response := await server.spoken_elsewhere(request, body, keep)) is not None:
+            return response
+        synthesizer = await _loaded(server, context)
+        try:
+            stream = synthesizer.open(server.prioritized(options))
+        except ValueError as error:
+            raise _not_possible(error) from error
+        return await respond(request, wanted, Reply(spoken(stream, wanted.input), stream, keep))
 
 
 async def _body(request: web.Request) -> bytes:
@@ -114,32 +129,15 @@ def _has_directive(request: web.Request, name: str) -> bool:
     return name in (directive.strip() for directive in said)
 
 
-async def _reply(
-    server: SpeechServer,
-    context: RequestContext,
-    wanted: SpeechRequest,
-    cache: SpeechCache | None,
-    anew: bool,
-) -> Reply:
-    """Returns a cached reply if the voice is permanent, else one from the engine; `anew` skips the
-    cache. Raises ApiError, EngineError."""
+async def _voice(
+    server: SpeechServer, context: RequestContext, wanted: SpeechRequest
+) -> ResolvedVoice:
+    """Resolves the request's voice. Raises ApiError, EngineError."""
     voice = server.resolved.find(_engine(server), wanted.voice)
     if voice is None:
         voice = await choose(await _loaded(server, context), wanted.voice)
         server.resolved.remember(_engine(server), wanted.voice, voice)
-    # A remote engine must not use its cache either.
-    options = replace(wanted.voice_options(voice.name), cache=cache is not None and not anew)
-    keep = None
-    if cache is not None and (key := cache.key(_engine(server), wanted.input, voice, options)):
-        if not anew and (known := await cache.find(key)) is not None:
-            return Reply(played(known))
-        keep = partial(cache.put, key)
-    synthesizer = await _loaded(server, context)
-    try:
-        stream = synthesizer.open(server.prioritized(options))
-    except ValueError as error:
-        raise _not_possible(error) from error
-    return Reply(spoken(stream, wanted.input), stream, keep)
+    return voice
 
 
 def _engine(server: SpeechServer) -> str:

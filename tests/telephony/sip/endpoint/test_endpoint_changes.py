@@ -43,9 +43,10 @@ async def is_silent(line):
 
 
 async def changed(far, sdp, method="INVITE", headers=()):
-    """Their answer to an offer in mid-call."""
+    """Their answer to an offer in mid-call; one to an INVITE may be repeated until its ACK."""
     far.ask(method, *headers, sdp=sdp)
-    answer = await far.response(200, method)
+    while (answer := await far.response(200, method)).cseq.number != far.cseq:
+        pass
     if method == "INVITE":
         far.ack(answer)
     return sdp_of(answer)
