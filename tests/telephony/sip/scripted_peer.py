@@ -88,6 +88,12 @@ class Peer:
         assert isinstance(response, Response)
         return response
 
+    async def accepted(self, request: Request) -> Response:
+        """The 200 to this request, as one to an INVITE before may be repeated until its ACK."""
+        while (response := await self.response(200, request.method)).cseq != request.cseq:
+            pass
+        return response
+
     async def asked(self, method: str) -> Request:
         """The next request of that method, repeats too."""
         request = await self._next(
