@@ -9,6 +9,9 @@ from aiohttp import web
 LOOK_S = 0.2
 """Interval in s at which the connection is checked."""
 
+ELSEWHERE: web.RequestKey[bool] = web.RequestKey("elsewhere", bool)
+"""Set once another process has the connection, and checks it."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -24,7 +27,8 @@ async def run(request: web.Request, handler: Handler) -> web.StreamResponse:
     running = asyncio.ensure_future(handler(request))
     try:
         while not running.done():
-            await asyncio.wait((running,), timeout=LOOK_S)
+            elsewhere = request.get(ELSEWHERE, False)
+            await asyncio.wait((running,), timeout=None if elsewhere else LOOK_S)
             if not running.done() and has_disconnected(request):
                 raise ClientDisconnected("the client disconnected")
         return running.result()

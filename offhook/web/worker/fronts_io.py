@@ -32,6 +32,7 @@ from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.web.process.logs import configured
 from offhook.web.speech_api.admission import Kind, Ticket
+from offhook.web.speech_api.disconnect_io import ELSEWHERE
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.reply_cache_io import Keep
 from offhook.web.speech_api.server_io import CONTEXT, SpeechServer
@@ -247,6 +248,7 @@ class RunningFront:
         handed = Connection(number, packed, stages=stages, kept=keep is not None)
         if not self._pass(transport, handed):
             return None
+        request[ELSEWHERE] = True
         answered: asyncio.Future[Answered] = loop.create_future()
         connection = HandedOverConnection(loop.create_future(), answered=answered, keep=keep)
         self.connections[number] = connection
