@@ -519,6 +519,10 @@ def test_a_first_sentence_gets_a_sensible_answer(said: str, answer: str) -> None
         ("where the shop", "where is your shop"),
         ("stop what are you reopening hours", "stop what are your opening hours"),
         ("are you then on sunday", "are you open on sunday"),
+        ("can i speak to a person please", "can i talk to a person"),
+        ("i'd like to speak to a real person please", "can i talk to a person"),
+        ("human please", "can i talk to a person"),
+        ("may i speak to someone in sales", "can i talk to somebody in sales"),
     ],
 )
 def test_what_pocketsphinx_wrote_is_understood(heard: str, said: str) -> None:
