@@ -12,31 +12,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.engines.random_workers import worker  # noqa: E402
 from offhook.bench.speech.texts import frames_of  # noqa: E402
 from offhook.pipeline.engine.tts.messages import FRAME_SAMPLES  # noqa: E402
-from offhook.pipeline.engine.tts_models import NO_CACHE  # noqa: E402
 from offhook.web.worker.fronts_io import MAX_REQUEST_BYTES  # noqa: E402
-from offhook.web.worker.worker_io import Worker, WorkerSettings  # noqa: E402
-from tests.web.worker.test_fronts import engine_streams, held, metrics  # noqa: E402
-from tests.web.worker.workers import SOON, Client, served, until  # noqa: E402
+from offhook.web.worker.worker_io import Worker  # noqa: E402
+from tests.web.worker.test_fronts import engine_streams, fronted, held, metrics  # noqa: E402
+from tests.web.worker.workers import SOON, Client, until  # noqa: E402
 
 PATH = "/v1/audio/speech"
 TEXT = "The tree."
 FRAMES = frames_of(3)  # two words and a mark
 LONG = "The tree stands by the river. " * 3
 SPOKEN = f'offhook_speech_requests_total{{endpoint="{PATH}",status="200"}}'
-
-
-@asynccontextmanager
-async def fronted(cache: str = NO_CACHE) -> AsyncIterator[tuple[Client, Worker[Any]]]:
-    settings = WorkerSettings("qwen3-tts", "random", 8, audio_cache=cache, fronts=2)
-    async with served(worker("tts", "simulated", settings)) as (client, one):
-        async with asyncio.timeout(SOON):
-            await one.loading
-        assert one.fronts is not None
-        await until(lambda: len(one.fronts.running) == 2)
-        yield client, one
 
 
 def wanted(text: str = TEXT, **more: Any) -> dict[str, Any]:
@@ -67,21 +54,20 @@ class Http:
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
         """Returns status, headers and body of the next response."""
         status, headers = await self.head()
+        if "content-length" not in headers:
+            return status, headers, await self.chunks()
         async with asyncio.timeout(SOON):
-            if "content-length" in headers:
-                return (
-                    status,
-                    headers,
-                    await self.reader.readexactly(int(headers["content-length"])),
-                )
-            if headers.get("transfer-encoding") != "chunked":
-                return status, headers, await self.reader.read()
-            body = b""
-            while size := int(await self.reader.readline(), 16):
-                body += await self.reader.readexactly(size)
-                await self.reader.readline()
-            await self.reader.readline()
+            body = await self.reader.readexactly(int(headers["content-length"]))
         return status, headers, body
+
+    async def chunks(self) -> bytes:
+        """Returns the rest of a chunked body."""
+        body = b""
+        async with asyncio.timeout(SOON):
+            while size := int(await self.reader.readline(), 16):
+                body += (await self.reader.readexactly(size + 2))[:-2]
+            await self.reader.readline()
+        return body
 
 
 @asynccontextmanager
@@ -264,9 +250,7 @@ async def test_who_reads_nothing_holds_up_nobody_and_loses_nothing() -> None:
         async with client.post(PATH, json=wanted()) as response:
             assert is_whole(await response.read())
         transport.resume_reading()
-        async with asyncio.timeout(SOON):
-            while size := int(await http.reader.readline(), 16):
-                await http.reader.readexactly(size + 2)
+        await http.chunks()
 
 
 async def test_a_reply_in_progress_is_finished_when_the_worker_drains() -> None:
@@ -276,7 +260,5 @@ async def test_a_reply_in_progress_is_finished_when_the_worker_drains() -> None:
         one.begin_drain()
         async with client.post(PATH, json=wanted()) as response:
             assert response.status == 503
-        async with asyncio.timeout(SOON):
-            while size := int(await http.reader.readline(), 16):
-                await http.reader.readexactly(size + 2)
+        await http.chunks()
         await until(lambda: not one.is_used)

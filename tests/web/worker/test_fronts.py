@@ -47,8 +47,10 @@ FRAMES = frames_of(3)  # two words and a mark
 
 
 @asynccontextmanager
-async def fronted(streams: int = 8, fronts: int = 2) -> AsyncIterator[tuple[Client, Worker[Any]]]:
-    settings = WorkerSettings("qwen3-tts", "random", streams, audio_cache=NO_CACHE, fronts=fronts)
+async def fronted(
+    streams: int = 8, fronts: int = 2, cache: str = NO_CACHE
+) -> AsyncIterator[tuple[Client, Worker[Any]]]:
+    settings = WorkerSettings("qwen3-tts", "random", streams, audio_cache=cache, fronts=fronts)
     async with served(worker("tts", "simulated", settings)) as (client, one):
         async with asyncio.timeout(SOON):
             await one.loading
