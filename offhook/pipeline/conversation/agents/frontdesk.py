@@ -199,7 +199,9 @@ class FrontDesk:
         if intent == UNKNOWN and self.step is not Step.TEXT:
             if "name is" in " ".join(words):
                 return "greeting"
-            return "fact" if self._business.fact_in(words) else UNKNOWN
+            if self._business.fact_in(words):
+                return "fact"
+            return "hours" if self.step in IDLE and intents.is_about_a_day(words) else UNKNOWN
         return asked.meaning(intent)
 
     def _fill(self) -> str:

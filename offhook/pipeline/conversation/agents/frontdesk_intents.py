@@ -140,6 +140,12 @@ def _alike(said: set[str], example: list[str]) -> float:
     return both / (both + rest / 2)
 
 
+def is_about_a_day(words: list[str]) -> bool:
+    """Returns whether the words name a day of the week and hardly anything else."""
+    others = [word for word in words if word not in _FUNCTION_WORDS and day_in([word]) not in DAYS]
+    return len(others) <= 1 and day_in(words) in DAYS
+
+
 def day_in(words: list[str]) -> str:
     """Returns the day mentioned: one of `DAYS`, "now", "today", "tomorrow", "weekend", "holiday" or
     ""."""

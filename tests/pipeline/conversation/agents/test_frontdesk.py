@@ -417,6 +417,19 @@ def test_any_call_gets_short_new_answers(steps: list[tuple[str, str]], caller: s
         last = reply.text
 
 
+@pytest.mark.parametrize(
+    "said", ["sunday", "and on sunday", "what about sunday", "how about sunday",
+             "are you you know ten on sunday"]
+)  # fmt: skip
+def test_who_names_a_day_asks_for_its_hours(said: str) -> None:
+    assert "closed on Sunday" in talk(said, desk=FrontDesk())[-1].text
+
+
+def test_a_day_in_other_talk_is_no_question() -> None:
+    text = talk("my order was promised for tuesday", desk=FrontDesk())[-1].text
+    assert "open on Tuesday" not in text
+
+
 def test_the_table_leads_everywhere() -> None:
     for step, asked in STEPS.items():
         assert {*asked.means.values(), asked.gives_up} <= set(INTENTS), step
