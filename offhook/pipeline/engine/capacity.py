@@ -29,8 +29,8 @@ RESERVE = 1 << 30
 """Bytes left free: CUDA's own, and what a forced aligner or voice encoders need for a moment."""
 GRAPH_BYTES = 8 * MIB
 """Bytes of a captured graph besides its tensors."""
-LIVE_TENSORS = 4
-"""Tensors of a stage's widest layer that exist at the same time."""
+LIVE_TENSORS = 3
+"""Tensors of a block of the codec that exist at the same time, besides inputs of convolutions."""
 WORKSPACE_SHARE = 0.25
 """Share of the memory that the largest launches may need; beyond it they are made smaller."""
 
@@ -48,7 +48,7 @@ updates come late or are merged; when as many do as the device follows, nobody e
 RING_S, RING_WINDOWS, WINDOW_TOKENS, SECOND_TOKENS = 24, 8, 104, 13
 """What a recognition stream keeps on the device; see `asr.runner`."""
 
-MAX_VOICES = 2048
+MAX_VOICES = 4096
 """Upper limit of concurrent synthesis streams."""
 PAGES_PER_VOICE = 8
 """Average KV pages of a synthesis stream, enough for about 60 words. With less, segments are
@@ -176,14 +176,11 @@ CODEC_FRAMES = (512, 256, 128, 64)
 
 
 def codec_frame_bytes(c: "CodecConfig") -> int:
-    """Returns the bytes of the tensors of one frame in the codec's widest block, in 16 bits."""
-    rate, width, widest = 1, c.decoder_dim, 0
-    for factor in c.upsampling_ratios:
-        rate *= factor
-    for factor in c.upsample_rates:
-        rate, width = rate * factor, width // 2
-        widest = max(widest, rate * width)
-    return 2 * LIVE_TENSORS * widest
+    """Returns the bytes of one frame in a codec launch, in 16 bits: of the inputs of all
+    convolutions, with the left contexts of a stream of which there is no other frame, and of the
+    tensors in the widest block."""
+    inputs = sum((x.length + x.rate) * x.channels for x in c.left_contexts)
+    return 2 * (inputs + LIVE_TENSORS * max(x.rate * x.channels for x in c.left_contexts))
 
 
 def synthesis_workspace(c: "TtsConfig", codec: "CodecConfig", batch: int, frames: int) -> int:

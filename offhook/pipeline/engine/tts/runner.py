@@ -331,8 +331,8 @@ class TtsRunner:
         return known[1]
 
     def _run_recall(self, f: Fields, size: Size) -> Tensor:
-        for ring in self._codec_state.rings:
-            ring.index_copy_(0, f["to"], ring.index_select(0, f["from"]))
+        for kept in self._codec_state.tensors:
+            kept.index_copy_(0, f["to"], kept.index_select(0, f["from"]))
         return f["to"]
 
     @torch.inference_mode()

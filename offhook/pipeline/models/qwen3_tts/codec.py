@@ -40,11 +40,11 @@ WIDENING = 4
 LAYER_NORM_EPS = 1e-6
 
 
-class RingShape(NamedTuple):
-    """The history of one part."""
+class LeftContext(NamedTuple):
+    """The rows before its first new one that a convolution sees."""
 
     length: int
-    """Rows before the first new one."""
+    """Rows."""
     rate: int
     """Rows per frame."""
     channels: int
@@ -77,20 +77,20 @@ class CodecConfig:
         return math.prod(self.upsampling_ratios) * math.prod(self.upsample_rates)
 
     @property
-    def memories(self) -> list[RingShape]:
-        """Returns the history of all parts, in processing order."""
-        found = [RingShape(EMBEDDING_TAPS - 1, 1, self.codebooks)]
-        found += [RingShape(self.window - 1, 1, self.heads * self.head_dim)] * (2 * self.layers)
+    def left_contexts(self) -> list[LeftContext]:
+        """Returns the left contexts of all convolutions after the transformer, in processing
+        order."""
         rate, channels = 1, self.decoder_dim
+        found = []
         for ratio in self.upsampling_ratios:
             rate *= ratio
-            found.append(RingShape(TAPS - 1, rate, self.latent_dim))
-        found.append(RingShape(TAPS - 1, rate, self.latent_dim))
+            found.append(LeftContext(TAPS - 1, rate, self.latent_dim))
+        found.append(LeftContext(TAPS - 1, rate, self.latent_dim))
         for ratio in self.upsample_rates:
-            found.append(RingShape(1, rate, channels))
+            found.append(LeftContext(1, rate, channels))
             rate, channels = rate * ratio, channels // 2
-            found += [RingShape((TAPS - 1) * dilation, rate, channels) for dilation in DILATIONS]
-        return [*found, RingShape(TAPS - 1, rate, channels)]
+            found += [LeftContext((TAPS - 1) * dilation, rate, channels) for dilation in DILATIONS]
+        return [*found, LeftContext(TAPS - 1, rate, channels)]
 
     @staticmethod
     def from_json(config: Mapping[str, Any]) -> "CodecConfig":
@@ -138,11 +138,12 @@ QWEN3_CODEC = CodecConfig()
 
 
 class CodecState:
-    """The history of all streams by slot: a ring of rows for each of `CodecConfig.memories`, [slots
-    + 1, rows, channels], with row p of a stream at p modulo rows. Slot 0 is for padding.
+    """What is kept of all streams between calls, by slot. Slot 0 is for padding.
 
-    A ring has room for the rows of a call in addition to the history, so nothing is overwritten
-    while it is read.
+    Of the codes, and of the keys and values of each layer, a ring is kept: [slots + 1, rows,
+    channels], with frame p of a stream at p modulo rows. It has room for the frames of a call
+    besides the history, so nothing is overwritten while it is read. Of the rows that convolutions
+    see, of which a frame has up to thousands, only their left contexts are kept.
     """
 
     def __init__(
@@ -155,45 +156,81 @@ class CodecState:
     ) -> None:
         self.frames = frames
         """Maximum frames of one call."""
-        codes, *others = (
-            (slots + 1, (-(-m.length // m.rate) + frames) * m.rate, m.channels)
-            for m in config.memories
-        )
-        self.rings = [torch.zeros(codes, device=device, dtype=torch.int64)]
-        self.rings += [torch.zeros(shape, device=device, dtype=dtype) for shape in others]
+        c, shape = config, (slots + 1, EMBEDDING_TAPS - 1 + frames, config.codebooks)
+        self.rings = [torch.zeros(shape, device=device, dtype=torch.int64)]
+        """Codes, then keys and values of each layer."""
+        shape = slots + 1, c.window - 1 + frames, c.heads * c.head_dim
+        self.rings += [torch.zeros(shape, device=device, dtype=dtype) for _ in range(2 * c.layers)]
+        self._shapes = c.left_contexts
+        size = sum(x.length * x.channels for x in self._shapes)
+        self.contexts = torch.zeros(slots + 1, size, device=device, dtype=dtype)
+        """[slots + 1, elements]: the left contexts of all convolutions, one after the other."""
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that is kept, each tensor by slot."""
+        return [*self.rings, self.contexts]
+
+    def split_contexts(self) -> list[Tensor]:
+        """Returns views of `contexts`: of each convolution, [slots + 1, length, channels]."""
+        parts = self.contexts.split([x.length * x.channels for x in self._shapes], 1)
+        return [
+            part.unflatten(1, (x.length, x.channels))
+            for x, part in zip(self._shapes, parts, strict=True)
+        ]
 
     @property
     def bytes_per_slot(self) -> int:
-        return sum(ring[0].numel() * ring.element_size() for ring in self.rings)
+        return sum(kept[0].numel() * kept.element_size() for kept in self.tensors)
 
 
 class CausalPast:
-    """The history before the rows of one call, in plain torch."""
+    """What was before the rows of one call, in plain torch: what a state keeps, or nothing."""
 
     def __init__(
-        self, frames: int, first: Tensor, slots: Tensor | None, rings: Iterable[Tensor | None]
+        self,
+        frames: int,
+        first: Tensor,
+        slots: Tensor | None = None,
+        rings: Iterable[Tensor] = (),
+        contexts: Iterable[Tensor] = (),
     ) -> None:
+        """`contexts`: of each convolution, [slots, length, channels]. Without `slots` streams begin
+        here."""
         self.frames = frames
         """Frames of each stream in this call."""
         self.first = first
         """int64 [B], the number of each stream's first frame."""
         self._slots = slots
         self._rings = iter(rings)
+        self._contexts = iter(contexts)
 
     def extend(self, x: Tensor, length: int) -> Tensor:
-        """Prepends `length` history rows to x [B, T, ...], zeros before the stream's start. Call
-        once per part, in order."""
-        ring = next(self._rings)
-        count, rows = x.shape[:2]
-        if ring is None or self._slots is None:
-            return torch.cat((x.new_zeros(count, length, *x.shape[2:]), x), 1)
-        slots = self._slots[:, None]
-        position = self.first[:, None] * (rows // self.frames)
-        before = position + torch.arange(-length, 0, device=x.device)
+        """Prepends the `length` rows before x [B, T, channels], zeros before the stream's start.
+        Call once per convolution, in order."""
+        if self._slots is None:
+            return _after_zeros(x, length)
+        context = next(self._contexts)
+        before = context[self._slots].masked_fill(self.first[:, None, None] == 0, 0)
+        x = torch.cat((before, x), 1)
+        context[self._slots] = x[:, x.shape[1] - length :]
+        return x
+
+    def extend_frames(self, x: Tensor, length: int) -> Tensor:
+        """Prepends the `length` frames before x [B, T, ...], zeros before the stream's start. Call
+        once per ring, in order."""
+        if self._slots is None:
+            return _after_zeros(x, length)
+        ring, slots = next(self._rings), self._slots[:, None]
+        before = self.first[:, None] + torch.arange(-length, 0, device=x.device)
         old = ring[slots, before % ring.shape[1]].masked_fill(before[..., None] < 0, 0)
-        new = position + torch.arange(rows, device=x.device)
+        new = self.first[:, None] + torch.arange(x.shape[1], device=x.device)
         ring[slots, new % ring.shape[1]] = x.flatten(2)
         return torch.cat((old.unflatten(2, x.shape[2:]), x), 1)
+
+
+def _after_zeros(x: Tensor, length: int) -> Tensor:
+    return torch.cat((x.new_zeros(len(x), length, *x.shape[2:]), x), 1)
 
 
 # --- the parts ---
@@ -256,8 +293,8 @@ class Layer(nn.Module):
         c = self.config
         y = attention.rms_norm_reference(x, self.attention_norm, c.rms_eps)
         q, k, v = self.qkv(y).unflatten(-1, (3, c.heads, c.head_dim)).unbind(2)
-        k = past.extend(_rotate(k, turn), c.window - 1)
-        v = past.extend(v, c.window - 1)
+        k = past.extend_frames(_rotate(k, turn), c.window - 1)
+        v = past.extend_frames(v, c.window - 1)
         query = torch.arange(x.shape[1], device=x.device)[:, None]
         key = torch.arange(k.shape[1], device=x.device)
         near = (key >= query) & (key < query + c.window)
@@ -362,7 +399,7 @@ class Codec(nn.Module):
         frames * frame_samples] in [-1, 1].
         """
         first = torch.zeros(len(codes), dtype=torch.int64, device=codes.device)
-        return self._decode(codes, CausalPast(codes.shape[2], first, None, itertools.repeat(None)))
+        return self._decode(codes, CausalPast(codes.shape[2], first))
 
     def new_state(self, slots: int, frames: int = CALL_FRAMES) -> CodecState:
         """Returns the state of `slots` streams, in slots 1 to `slots`, for calls of up to `frames`
@@ -381,7 +418,8 @@ class Codec(nn.Module):
 
         Returns: fp32 [B, frames * frame_samples] in [-1, 1].
         """
-        return self._decode(codes, CausalPast(codes.shape[2], first, slots, state.rings))
+        past = CausalPast(codes.shape[2], first, slots, state.rings, state.split_contexts())
+        return self._decode(codes, past)
 
     def _decode(self, codes: Tensor, past: CausalPast) -> Tensor:
         x = self._embed(codes.transpose(1, 2), past)
@@ -400,7 +438,7 @@ class Codec(nn.Module):
 
     def _embed(self, codes: Tensor, past: CausalPast) -> Tensor:
         """Embeds int64 [B, frames, codebooks] to [B, frames, hidden_size]."""
-        codes = past.extend(codes, EMBEDDING_TAPS - 1)
+        codes = past.extend_frames(codes, EMBEDDING_TAPS - 1)
         book = torch.arange(codes.shape[2], device=codes.device)
         number = past.first[:, None] + torch.arange(past.frames, device=codes.device)
         x = self.embedding_bias

@@ -30,13 +30,10 @@ from torch import Tensor
 
 from offhook.pipeline.models.qwen3.cuda_step import is_shared
 from offhook.pipeline.models.qwen3_tts.codec import DILATIONS, TAPS, Residual, Snake
-from offhook.pipeline.models.qwen3_tts.triton_codec_convolution import Batch
 
 HOPPER = (9, 0)
 LEAST_ROWS = {96: 12_000, 192: 20_000}
 """By channels: the rows from which these kernels are faster than those of Triton."""
-MOST_STREAMS = 768
-"""Streams of a call, for each of which a block has room in shared memory."""
 TILE = 128
 """Rows of a tile, all of one stream."""
 TILES = 2
@@ -48,13 +45,11 @@ BARRIERS = 256
 """Bytes of its barriers."""
 
 
-def fits(batch: Batch, x: Tensor, rate: int) -> bool:
-    """Returns whether `residual_unit` supports the ring x and is the fastest way."""
-    channels, streams = x.shape[2], len(batch.slots)
+def fits(x: Tensor) -> bool:
+    """Returns whether `residual_unit` supports the packed x and is the fastest way."""
+    rows, channels = x.shape
     return (
-        channels in LEAST_ROWS
-        and streams * batch.frames * rate >= LEAST_ROWS[channels]
-        and streams <= MOST_STREAMS
+        rows >= LEAST_ROWS.get(channels, rows + 1)
         and x.dtype == torch.bfloat16
         and hasattr(torch.cuda, "_compile_kernel")
         and torch.cuda.get_device_capability(x.device) == HOPPER
@@ -63,40 +58,31 @@ def fits(batch: Batch, x: Tensor, rate: int) -> bool:
 
 
 def residual_unit(
-    batch: Batch,
-    unit: Residual,
-    x: Tensor,
-    rate: int,
-    *,
-    add: Tensor,
-    keep: bool,
-    snake: Snake,
-    to: Tensor,
+    unit: Residual, x: Tensor, *, add: Tensor, keep: bool, snake: Snake, to: Tensor
 ) -> Tensor:
     """`unit`, of x with its first snake applied, through `snake`.
 
     Args:
-        x: the ring where the new rows are.
-        rate: rows a frame.
+        x: padded, [B, length + T, channels].
         add: packed, x without the snake.
         keep: what there is before `snake` is returned.
         snake: always the same for a unit.
-        to: the ring into which what comes out is written.
+        to: padded by any number of rows: where what comes out is written.
 
     Returns: packed, what is kept.
     """
-    channels, streams = x.shape[2], len(batch.slots)
-    rows, dilation = rate * batch.frames, unit.conv1.dilation
+    streams, rows, channels = x.shape
+    rows -= unit.conv1.length
     kept = x.new_empty(streams * rows if keep else 0, channels)
     tiles = streams * -(-rows // TILE)
     _compiled(channels)(
         (min(-(-tiles // TILES), _multiprocessors(x.device)), 1, 1),
         (THREADS[channels], 1, 1),
         [
-            *(x, *_packed(unit, snake), add, kept if keep else x, to, batch.slots, batch.first),
-            *(streams, rows, rate, x.shape[1], to.shape[1], dilation, int(keep)),
+            *(x, *_packed(unit, snake), add, kept if keep else x, to),
+            *(streams, rows, to.shape[1], unit.conv1.dilation, int(keep)),
         ],
-        shared_mem=_shared_memory(channels, dilation, streams),
+        shared_mem=_shared_memory(channels, unit.conv1.dilation),
     )
     return kept
 
@@ -107,15 +93,14 @@ def _multiprocessors(device: torch.device) -> int:
     return count
 
 
-def _shared_memory(channels: int, dilation: int, streams: int) -> int:
-    """Returns the bytes that a block needs: weights, six numbers a channel, rows, and four numbers
-    a stream."""
+def _shared_memory(channels: int, dilation: int) -> int:
+    """Returns the bytes that a block needs: weights, six numbers a channel, and rows."""
     if channels == 96:
         weights = 2 * (TAPS + 1) * channels**2
     else:
         weights = 2 * STAGES * STAGE * channels + BARRIERS
     rows = TILES * (TILE + (TAPS - 1) * dilation)
-    return weights + 4 * 6 * channels + 2 * rows * channels + 16 * streams
+    return weights + 4 * 6 * channels + 2 * rows * channels
 
 
 @functools.cache
@@ -127,7 +112,7 @@ def _compiled(channels: int) -> Any:
         compute_capability="90a",
         nvcc_options=["--device-as-default-execution-space"],
     )
-    kernel.set_shared_memory_config(_shared_memory(channels, max(DILATIONS), MOST_STREAMS))
+    kernel.set_shared_memory_config(_shared_memory(channels, max(DILATIONS)))
     return kernel
 
 

@@ -172,58 +172,39 @@ __device__ __forceinline__ void pin(float (&d)[N]) {
 // --- rows ---
 
 struct Call {
-  const u16* x;    // ring
+  const u16* x;    // padded: of each stream rows + (TAPS - 1) * dilation
   const u16* add;  // packed
   u16* kept;       // packed, or null
-  u16* out;        // ring
-  const i64* slots;
-  const i64* first;
-  int streams, rows, rate, x_ring, out_ring, dilation;
-};
-
-// The number of a stream's first new row, and its place in either ring. In shared memory: looked up
-// in global memory, for each tile, a product would be done meanwhile.
-struct Stream {
-  int slot, position, x_at, out_at;
+  u16* out;        // padded: of each stream out_rows
+  int streams, rows, out_rows, dilation;
+  __device__ __forceinline__ int x_rows() const { return rows + (TAPS - 1) * dilation; }
 };
 
 // ROWS rows of one stream, from `start` of its new ones; fewer at the end.
 struct Tile {
-  Stream of;
   int number, start;
 };
 
-// Looks all streams up, by all threads of a block.
-__device__ __forceinline__ void look_up(Stream* streams, const Call& call) {
-  for (int i = threadIdx.x; i < call.streams; i += blockDim.x) {
-    int position = (int)call.first[i] * call.rate;
-    streams[i] = {(int)call.slots[i], position, position % call.x_ring, position % call.out_ring};
-  }
-}
-
-__device__ __forceinline__ Tile tile_of(const Call& call, const Stream* streams, int index) {
+__device__ __forceinline__ Tile tile_of(const Call& call, int index) {
   int each = (call.rows + ROWS - 1) / ROWS;
   int number = index / each;
-  int4 of = *(const int4*)(streams + number);
-  return {{of.x, of.y, of.z, of.w}, number, (index - number * each) * ROWS};
+  return {number, (index - number * each) * ROWS};
 }
 
 // Begins to copy WIDTH channels of the rows of a tile and of those before it that it looks back on,
-// `count` together, zeros for rows that do not exist. This is one of `warps` warps.
+// `count` together, zeros for rows past the stream's last. This is one of `warps` warps.
 template <int WIDTH>
 __device__ __forceinline__ void copy_rows(u32 to, const Call& call, const Tile& tile, int channel,
                                           int count, int warp, int warps) {
   int lane = threadIdx.x & 31;
-  int before = tile.start - (TAPS - 1) * call.dilation;
   int first = lane >> 3;
-  const u16* ring = call.x + (i64)tile.of.slot * call.x_ring * CHANNELS + channel + first * 8;
+  int left = call.x_rows() - tile.start;
+  const u16* x = call.x + ((i64)tile.number * call.x_rows() + tile.start) * CHANNELS + channel +
+                 first * 8;
 #pragma unroll 1
   for (int row = warp * 8 + (lane & 7); row < count; row += warps * 8) {
-    int at = tile.of.x_at + before + row;
-    at += at < 0 ? call.x_ring : 0;
-    at -= at >= call.x_ring ? call.x_ring : 0;
-    bool real = before + row < call.rows && tile.of.position + before + row >= 0;
-    const u16* from = ring + (real ? at * CHANNELS : 0);
+    bool real = row < left;
+    const u16* from = x + (real ? row * CHANNELS : 0);
     u32 there = to + (first * count + row) * 16;
 #pragma unroll
     for (int i = 0; i < WIDTH / 32; i++) copy_16(there + i * 4 * count * 16, from + i * 32, real);
@@ -236,9 +217,8 @@ __device__ __forceinline__ i64 packed_row(const Call& call, const Tile& tile, in
 }
 
 __device__ __forceinline__ i64 out_row(const Call& call, const Tile& tile, int row) {
-  int at = tile.of.out_at + tile.start + row;
-  at -= at >= call.out_ring ? call.out_ring : 0;
-  return ((i64)tile.of.slot * call.out_ring + at) * CHANNELS;
+  int before = call.out_rows - call.rows;
+  return ((i64)tile.number * call.out_rows + before + tile.start + row) * CHANNELS;
 }
 
 // Stores 8 neighbouring channels of one of a thread's two rows, and their snake.
@@ -322,20 +302,17 @@ __device__ __forceinline__ void increase(float (&sum)[N], int q, int half, const
 // Brings a tile's rows into the L2 cache.
 __device__ __forceinline__ void fetch_tile(const Call& call, const Tile& tile) {
   int rows = min(ROWS, call.rows - tile.start);
-  int at = tile.of.x_at + tile.start;
-  at -= at >= call.x_ring ? call.x_ring : 0;
-  fetch_to_l2(call.x + ((i64)tile.of.slot * call.x_ring + at) * CHANNELS,
-              min(rows, call.x_ring - at) * CHANNELS * 2);
+  fetch_to_l2(call.x + ((i64)tile.number * call.x_rows() + tile.start) * CHANNELS,
+              (rows + (TAPS - 1) * call.dilation) * CHANNELS * 2);
   fetch_to_l2(call.add + packed_row(call, tile, 0), rows * CHANNELS * 2);
 }
 
 extern "C" __global__ void __launch_bounds__(2 * PAIR, 1)
     residual_unit(const u16* x, const u16* weights, const float* parameters, const u16* add,
-                  u16* kept, u16* out, const i64* slots, const i64* first, int streams, int rows,
-                  int rate, int x_ring, int out_ring, int dilation, int keep) {
+                  u16* kept, u16* out, int streams, int rows, int out_rows, int dilation,
+                  int keep) {
   extern __shared__ __align__(128) unsigned char memory[];
-  const Call call = {x, add, keep ? kept : nullptr, out, slots, first, streams, rows, rate, x_ring,
-                     out_ring, dilation};
+  const Call call = {x, add, keep ? kept : nullptr, out, streams, rows, out_rows, dilation};
   int pair = __shfl_sync(FULL, threadIdx.x / PAIR, 0);
   int warp = __shfl_sync(FULL, threadIdx.x % PAIR / 32, 0);
   int lane = threadIdx.x & 31;
@@ -343,9 +320,7 @@ extern "C" __global__ void __launch_bounds__(2 * PAIR, 1)
   u32 base = shared_address(memory);
   float* values = (float*)(memory + WEIGHTS);
   u32 seen = base + WEIGHTS + PARAMETERS * 4 + pair * count * CHANNELS * 2;
-  Stream* known = (Stream*)(memory + WEIGHTS + PARAMETERS * 4 + 2 * count * CHANNELS * 2);
 
-  look_up(known, call);
   for (int i = threadIdx.x; i < WEIGHTS / 16; i += 2 * PAIR)
     copy_16(base + i * 16, weights + i * 8, true);
   for (int i = threadIdx.x; i < PARAMETERS; i += 2 * PAIR) values[i] = parameters[i];
@@ -354,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(2 * PAIR, 1)
   int step = gridDim.x * 2;
   __syncthreads();
   if (index < tiles)
-    copy_rows<CHANNELS>(seen, call, tile_of(call, known, index), 0, count, warp, PAIR / 32);
+    copy_rows<CHANNELS>(seen, call, tile_of(call, index), 0, count, warp, PAIR / 32);
   finish_copies();
   __syncthreads();
 
@@ -377,19 +352,18 @@ extern "C" __global__ void __launch_bounds__(2 * PAIR, 1)
                  right + (tap * CHUNKS + k) * CHANNELS);
     }
     commit_products();
-    if (more && threadIdx.x % PAIR == 0) fetch_tile(call, tile_of(call, known, index + step));
+    if (more && threadIdx.x % PAIR == 0) fetch_tile(call, tile_of(call, index + step));
     wait_products<0>();
     pin(sum);
     meet(1 + pair, PAIR);
     if (more)
-      copy_rows<CHANNELS>(seen, call, tile_of(call, known, index + step), 0, count, warp,
-                          PAIR / 32);
+      copy_rows<CHANNELS>(seen, call, tile_of(call, index + step), 0, count, warp, PAIR / 32);
     u32 z[24];
 #pragma unroll
     for (int q = 0; q < 3; q++)
       turn(sum, z, q, eight(values + CHANNELS + 32 * q), eight(values + 2 * CHANNELS + 32 * q));
     uint4 added[6];
-    read_added(added, call, tile_of(call, known, index), row, channel);
+    read_added(added, call, tile_of(call, index), row, channel);
     start_sum(sum, values + 3 * CHANNELS);
     pin(sum);
     begin_products();
@@ -401,7 +375,7 @@ extern "C" __global__ void __launch_bounds__(2 * PAIR, 1)
     pin(sum);
     finish_copies();  // Before anything is stored, or its fence would wait for that, too.
     const float* snakes = values + 4 * CHANNELS;
-    Tile tile = tile_of(call, known, index);  // Only now, to spare registers.
+    Tile tile = tile_of(call, index);  // Only now, to spare registers.
     i64 packed = packed_row(call, tile, row) + channel;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -481,22 +455,20 @@ __device__ __forceinline__ int tiles_of(const Call& call) {
 }
 
 // A block's tile of a warpgroup; past the end, one without rows.
-__device__ __forceinline__ Tile own_tile(const Call& call, const Stream* known, int index,
-                                         int group) {
+__device__ __forceinline__ Tile own_tile(const Call& call, int index, int group) {
   index = WORKERS * index + group;
   int last = tiles_of(call) - 1;
-  Tile tile = tile_of(call, known, min(index, last));
+  Tile tile = tile_of(call, min(index, last));
   if (index > last) tile.start = call.rows;
   return tile;
 }
 
-__device__ __forceinline__ void feed_weights(const Call& call, const Stream* known,
-                                             const u16* weights, u32 stages,
+__device__ __forceinline__ void feed_weights(const Call& call, const u16* weights, u32 stages,
                                              const Barriers& barriers, int turns) {
   Place<STAGES> place;
   for (int index = blockIdx.x; index < turns; index += gridDim.x) {
     for (int group = 0; group < WORKERS; group++) {
-      Tile tile = own_tile(call, known, index, group);
+      Tile tile = own_tile(call, index, group);
       int rows = min(ROWS, call.rows - tile.start);
       fetch_to_l2(call.add + packed_row(call, tile, 0), rows * CHANNELS * 2);
     }
@@ -516,14 +488,14 @@ __device__ __forceinline__ void feed_weights(const Call& call, const Stream* kno
   }
 }
 
-__device__ __forceinline__ void feed_rows(const Call& call, const Stream* known, u32 seen,
-                                          const Barriers& barriers, int turns, int warp) {
+__device__ __forceinline__ void feed_rows(const Call& call, u32 seen, const Barriers& barriers,
+                                          int turns, int warp) {
   int count = ROWS + (TAPS - 1) * call.dilation;
   u32 round = 1;
   for (int index = blockIdx.x; index < turns; index += gridDim.x, round ^= 1) {
     for (int part = 0; part < PARTS; part++) {
       for (int group = 0; group < WORKERS; group++) {
-        Tile tile = own_tile(call, known, index, group);
+        Tile tile = own_tile(call, index, group);
         wait(barriers.rows_empty(group, part), round);
         copy_rows<96>(seen + (group * PARTS + part) * count * CHUNKS * 16, call, tile, part * 96,
                   count, warp, 3);
@@ -535,15 +507,15 @@ __device__ __forceinline__ void feed_rows(const Call& call, const Stream* known,
 }
 
 // Finishes 64 rows whose first product is y: the other half's are in registers, too.
-__device__ __forceinline__ void finish(const Call& call, const Stream* known, int index,
-                                       int group, const float (&y)[96], const float* parameters,
-                                       u32 stages, const Barriers& barriers,
-                                       Place<STAGES>& place, int row, int channel) {
+__device__ __forceinline__ void finish(const Call& call, int index, int group,
+                                       const float (&y)[96], const float* parameters, u32 stages,
+                                       const Barriers& barriers, Place<STAGES>& place, int row,
+                                       int channel) {
   u32 z[48];
 #pragma unroll
   for (int q = 0; q < 6; q++)
     turn(y, z, q, eight(parameters + CHANNELS + 32 * q), eight(parameters + 2 * CHANNELS + 32 * q));
-  Tile tile = own_tile(call, known, index, group);
+  Tile tile = own_tile(call, index, group);
   i64 packed = packed_row(call, tile, row) + channel;
   i64 to[2] = {out_row(call, tile, row) + channel, out_row(call, tile, row + 8) + channel};
   bool real[2] = {tile.start + row < call.rows, tile.start + row + 8 < call.rows};
@@ -590,9 +562,8 @@ __device__ __forceinline__ void finish(const Call& call, const Stream* known, in
   }
 }
 
-__device__ __forceinline__ void work(const Call& call, const Stream* known,
-                                     const float* parameters, u32 stages, u32 seen,
-                                     const Barriers& barriers, int turns, int group) {
+__device__ __forceinline__ void work(const Call& call, const float* parameters, u32 stages,
+                                     u32 seen, const Barriers& barriers, int turns, int group) {
   int lane = threadIdx.x & 31;
   int count = ROWS + (TAPS - 1) * call.dilation;
   int row = threadIdx.x % GROUP / 32 * 16 + (lane >> 2);
@@ -639,25 +610,21 @@ __device__ __forceinline__ void work(const Call& call, const Stream* known,
     }
     pin(y[0]);
     pin(y[1]);
-    finish(call, known, index, group, y[0], parameters, stages, barriers, place, row, channel);
-    finish(call, known, index, group, y[1], parameters, stages, barriers, place, row + 64, channel);
+    finish(call, index, group, y[0], parameters, stages, barriers, place, row, channel);
+    finish(call, index, group, y[1], parameters, stages, barriers, place, row + 64, channel);
   }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     residual_unit(const u16* x, const u16* weights, const float* parameters, const u16* add,
-                  u16* kept, u16* out, const i64* slots, const i64* first, int streams, int rows,
-                  int rate, int x_ring, int out_ring, int dilation, int keep) {
+                  u16* kept, u16* out, int streams, int rows, int out_rows, int dilation,
+                  int keep) {
   extern __shared__ __align__(128) unsigned char memory[];
-  const Call call = {x, add, keep ? kept : nullptr, out, slots, first, streams, rows, rate, x_ring,
-                     out_ring, dilation};
+  const Call call = {x, add, keep ? kept : nullptr, out, streams, rows, out_rows, dilation};
   u32 base = shared_address(memory);
   const Barriers barriers = {base};
   float* values = (float*)(memory + BARRIERS);
   for (int i = threadIdx.x; i < PARAMETERS; i += THREADS) values[i] = parameters[i];
-  Stream* known = (Stream*)(memory + BARRIERS + PARAMETERS * 4 + STAGES * STAGE +
-                            WORKERS * (ROWS + (TAPS - 1) * dilation) * CHANNELS * 2);
-  look_up(known, call);
   u32 stages = base + BARRIERS + PARAMETERS * 4, seen = stages + STAGES * STAGE;
   int turns = (tiles_of(call) + WORKERS - 1) / WORKERS;
   if (threadIdx.x == 0) {
@@ -680,13 +647,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     int warp = threadIdx.x / 32 % 4;
     if (warp == 3) {
-      if (threadIdx.x % 32 == 0) feed_weights(call, known, weights, stages, barriers, turns);
+      if (threadIdx.x % 32 == 0) feed_weights(call, weights, stages, barriers, turns);
     } else {
-      feed_rows(call, known, seen, barriers, turns, warp);
+      feed_rows(call, seen, barriers, turns, warp);
     }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    work(call, known, values, stages, seen, barriers, turns, group);
+    work(call, values, stages, seen, barriers, turns, group);
   }
 }
 

@@ -1,9 +1,11 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, import-untyped, import-not-found"
 """`Codec.stream` as Triton kernels, made for an H200 (sm_90).
 
-The number of launches does not grow with the streams: 80 for one frame of one, a hundred at most.
-Between them x is packed: [B * T, channels], T rows of each stream of the call. On an H200, in a
-CUDA graph:
+The number of launches does not grow with the streams: 82 for one frame of one, a hundred at most.
+Between them x is packed, [B * T, channels], T rows of each stream of the call, or padded, [B,
+length + T, channels], behind the `length` rows before them that a convolution sees too. The first
+launch brings those from the state, the last keeps there what the next call will see. On an H200, in
+a CUDA graph:
 
     1 stream, 1 frame        412 us
     1 stream, 2 frames       482
@@ -14,6 +16,8 @@ CUDA graph:
 The residual units of many rows are not in Triton there: see `cuda_residual_unit`.
 """
 
+import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +31,7 @@ from offhook.pipeline.models.qwen3_tts import cuda_residual_unit
 from offhook.pipeline.models.qwen3_tts.codec import (
     LAYER_NORM_EPS,
     Codec,
+    CodecConfig,
     CodecState,
     Convolution,
     Upsampling,
@@ -35,7 +40,6 @@ from offhook.pipeline.models.qwen3_tts.triton_codec_convolution import (
     Batch,
     choose_pair_tile,
     convolve,
-    wrap,
 )
 
 
@@ -43,27 +47,29 @@ def stream(codec: Codec, codes: Tensor, slots: Tensor, first: Tensor, state: Cod
     """`Codec.stream`."""
     assert codes.shape[2] <= state.frames
     batch = Batch(slots, first, codes.shape[2])
-    rings = iter(state.rings)
+    rings, padded = iter(state.rings), Padded(batch, codec.config, state.contexts)
+    padded.begin()
     x = embed(batch, codec, codes, next(rings))
     for layer in codec.layers:
         _transform(batch, layer, x, (codec.cos, codec.sin), (next(rings), next(rings)))
     x = attention.rms_norm(x, codec.norm, codec.config.rms_eps)
-    rate, ring = 1, next(rings)
+    inputs = iter(padded.inputs)
     upsamplings: Any = codec.upsamplings
     for upsampling in upsamplings:
-        convolve(batch, upsampling.expand, x, rate, to=ring)
-        rate *= upsampling.expand.rows
-        y = depthwise(batch, upsampling, ring, rate)
-        y = convolve(batch, upsampling.widen, y, rate, gelu=True)
-        seen, ring = ring, next(rings)
-        last = upsampling is upsamplings[-1]
-        x = convolve(batch, upsampling.narrow, y, rate, add=seen, to=ring if last else None)
-    seen, ring = ring, next(rings)
+        seen = next(inputs)
+        convolve(batch, upsampling.expand, x, to=seen)
+        y = depthwise(batch, upsampling, seen)
+        y = convolve(batch, upsampling.widen, y, gelu=True)
+        last = next(inputs) if upsampling is upsamplings[-1] else None
+        x = convolve(batch, upsampling.narrow, y, add=seen, to=last)
+    x, seen = last, next(inputs)
     blocks: Any = codec.blocks
-    convolve(batch, codec.inner, seen, rate, snake=blocks[0].snake, to=ring)
+    convolve(batch, codec.inner, x, snake=blocks[0].snake, to=seen)
     for block, after in zip(blocks, [*blocks[1:], codec], strict=True):
-        ring, rate = _block(batch, block, after.snake, ring, rate, rings)
-    return finish(batch, codec.outer, ring, rate)
+        seen = _block(batch, block, after.snake, seen, inputs)
+    sound = finish(codec.outer, seen)
+    padded.keep()
+    return sound
 
 
 def _transform(
@@ -82,32 +88,134 @@ def _transform(
     linear.add_linear_(x, wide, layer.down)
 
 
-def _block(
-    batch: Batch, block: Any, after: Any, ring: Tensor, rate: int, rings: Iterator[Tensor]
-) -> tuple[Tensor, int]:
-    """Runs a decoder block and returns the ring and the rate of its output, with the snake of the
-    following part applied."""
-    seen, ring = ring, next(rings)
+def _block(batch: Batch, block: Any, after: Any, x: Tensor, inputs: Iterator[Tensor]) -> Tensor:
+    """Runs a decoder block and returns its output with the snake of the following part applied."""
+    seen = next(inputs)
     snakes = [residual.snake1 for residual in block.residuals]
-    x = convolve(batch, block.expand, seen, rate, keep=True, snake=snakes[0], to=ring)
-    rate *= block.expand.rows
+    x = convolve(batch, block.expand, x, keep=True, snake=snakes[0], to=seen)
     for residual, snake in zip(block.residuals, [*snakes[1:], after], strict=True):
-        seen, ring = ring, next(rings)
+        to = next(inputs)
         second, keep = residual.conv2, snake is not after
         pair = choose_pair_tile(x)
-        if cuda_residual_unit.fits(batch, seen, rate):
+        if cuda_residual_unit.fits(x):
             x = cuda_residual_unit.residual_unit(
-                batch, residual, seen, rate, add=x, keep=keep, snake=snake, to=ring
+                residual, seen, add=x, keep=keep, snake=snake, to=to
             )
         elif pair:
             x = convolve(
-                batch, residual.conv1, seen, rate, between=residual.snake2, second=second,
-                add=x, keep=keep, snake=snake, to=ring, tile=pair,
+                batch, residual.conv1, seen, between=residual.snake2, second=second,
+                add=x, keep=keep, snake=snake, to=to, tile=pair,
             )  # fmt: skip
         else:
-            y = convolve(batch, residual.conv1, seen, rate, snake=residual.snake2)
-            x = convolve(batch, second, y, rate, add=x, keep=keep, snake=snake, to=ring)
-    return ring, rate
+            y = convolve(batch, residual.conv1, seen, snake=residual.snake2)
+            x = convolve(batch, second, y, add=x, keep=keep, snake=snake, to=to)
+        seen = to
+    return seen
+
+
+class Padded:
+    """The padded inputs of all convolutions after the transformer, of one call."""
+
+    def __init__(self, batch: Batch, config: CodecConfig, contexts: Tensor) -> None:
+        """`contexts`: those of a state, [slots, elements]."""
+        self._batch, self._contexts = batch, contexts
+        self._parts = _parts(config, contexts.device)
+        shapes = [
+            (len(batch.slots), x.length + batch.frames * x.rate, x.channels)
+            for x in config.left_contexts
+        ]
+        sizes = [math.prod(shape) for shape in shapes]
+        self._all = contexts.new_empty(sum(sizes))
+        self.inputs = [
+            part.view(shape) for part, shape in zip(self._all.split(sizes), shapes, strict=True)
+        ]
+        """In the order of the convolutions, each [B, length + T, channels]."""
+
+    def begin(self) -> None:
+        """Writes the left contexts; they are zeros for streams that begin."""
+        self._copy(keep=False)
+
+    def keep(self) -> None:
+        """Keeps the last rows of all inputs as the left contexts of the next call."""
+        self._copy(keep=True)
+
+    def _copy(self, keep: bool) -> None:
+        streams = len(self._batch.slots)
+        _copy_contexts[(streams, len(self._parts))](
+            self._contexts,
+            self._all,
+            self._parts,
+            self._batch.slots,
+            self._batch.first,
+            streams,
+            self._batch.frames,
+            self._contexts.shape[1] // VECTOR,
+            KEEP=keep,
+            PART=PART,
+            VECTOR=VECTOR,
+            num_warps=4,
+        )
+
+
+VECTOR = 8
+"""Elements of 16 bytes. All channels are multiples of it."""
+PART = 1024
+"""Elements of a context that a program copies."""
+
+
+@functools.cache
+def _parts(config: CodecConfig, device: torch.device) -> Tensor:
+    """Returns what the programs copy of each stream: int64 [parts, 7], in vectors. See
+    `_copy_contexts`."""
+    parts = []
+    start = before = before_frame = 0
+    for x in config.left_contexts:
+        size, frame = (n * x.channels // VECTOR for n in (x.length, x.rate))
+        for inner in range(0, size, PART // VECTOR):
+            count = min(PART // VECTOR, size - inner)
+            parts.append((start + inner, count, inner, size, frame, before, before_frame))
+        start, before, before_frame = start + size, before + size, before_frame + frame
+    return torch.tensor(parts, device=device)
+
+
+@triton.jit(do_not_specialize=["streams", "frames", "total"])
+def _copy_contexts(
+    contexts,
+    inputs,
+    parts,
+    slots,
+    first,
+    streams,
+    frames,
+    total,
+    KEEP: tl.constexpr,
+    PART: tl.constexpr,
+    VECTOR: tl.constexpr,
+):
+    """Copies a part of a stream's contexts to the padded inputs of a call or, to keep it, back.
+
+    A part says: where it begins in the contexts of a slot, how long it is, and where it begins in
+    its own context; how long that is, and a frame of its input; and how long all contexts before it
+    are, and a frame of all inputs before. Counts are of vectors, so that Triton knows that their
+    elements can be copied so.
+    """
+    number = tl.program_id(0).to(tl.int64)
+    part = parts + tl.program_id(1) * 7
+    start, count, inner = tl.load(part), tl.load(part + 1), tl.load(part + 2)
+    size, frame = tl.load(part + 3), tl.load(part + 4)
+    before = streams * (tl.load(part + 5) + frames * tl.load(part + 6))
+    slot = tl.load(slots + number)
+    lane = tl.arange(0, PART)
+    real = lane < count * VECTOR
+    at = before + number * (size + frames * frame) + inner
+    of_slot = contexts + (slot * total + start) * VECTOR + lane
+    if KEEP:
+        of_input = inputs + (at + frames * frame) * VECTOR + lane
+        x = tl.load(of_input, mask=real & (slot > 0))
+        tl.store(of_slot, x, mask=real & (slot > 0))
+    else:
+        known = real & (tl.load(first + number) > 0)
+        tl.store(inputs + at * VECTOR + lane, tl.load(of_slot, mask=known, other=0.0), mask=real)
 
 
 def embed(batch: Batch, codec: Codec, codes: Tensor, ring: Tensor) -> Tensor:
@@ -215,6 +323,13 @@ def attend(
     return out
 
 
+@triton.jit
+def wrap(row, ring):
+    """Wraps a row number, less than one ring length out of range, into the ring."""
+    row = tl.where(row < 0, row + ring, row)
+    return tl.where(row >= ring, row - ring, row)
+
+
 @triton.jit(do_not_specialize=["frames", "ring_length"])
 def _attend(
     qkv,
@@ -282,22 +397,17 @@ def _attend(
     tl.store(at, sum.to(out.dtype.element_ty), mask=real)
 
 
-def depthwise(batch: Batch, upsampling: Upsampling, ring: Tensor, rate: int) -> Tensor:
-    """The depthwise convolution of a ConvNeXt block and the following norm, packed."""
+def depthwise(batch: Batch, upsampling: Upsampling, x: Tensor) -> Tensor:
+    """The depthwise convolution of a ConvNeXt block and the following norm: padded to packed."""
     taps, channels = upsampling.depthwise.shape
-    rows = rate * batch.frames
-    total = len(batch.slots) * rows
-    out = torch.empty((total, channels), dtype=ring.dtype, device=ring.device)
-    _depthwise[(total,)](
-        ring,
+    rows = x.shape[1] - (taps - 1)
+    out = x.new_empty(len(x) * rows, channels)
+    _depthwise[(len(out),)](
+        x,
         upsampling.depthwise,
         upsampling.depthwise_bias,
         out,
-        batch.slots,
-        batch.first,
         rows,
-        rate,
-        ring.shape[1],
         LAYER_NORM_EPS,
         CHANNELS=channels,
         TAPS=taps,
@@ -307,57 +417,44 @@ def depthwise(batch: Batch, upsampling: Upsampling, ring: Tensor, rate: int) -> 
     return out
 
 
-@triton.jit(do_not_specialize=["rows", "rate", "ring_length"])
+@triton.jit(do_not_specialize=["rows"])
 def _depthwise(
-    ring,
+    x,
     weight,
     bias,
     out,
-    slots,
-    first,
     rows,
-    rate,
-    ring_length,
     eps,
     CHANNELS: tl.constexpr,
     TAPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    number = tl.program_id(0) // rows
-    position = (tl.load(first + number) * rate).to(tl.int32) + tl.program_id(0) % rows
-    ring += tl.load(slots + number) * ring_length * CHANNELS
+    row = tl.program_id(0).to(tl.int64)
     channel = tl.arange(0, BLOCK)
-    position += tl.zeros_like(channel)
     real = channel < CHANNELS
+    # Each stream before it has so many rows more in x.
+    seen = x + (row + row // rows * (TAPS - 1)) * CHANNELS + channel
     y = tl.load(bias + channel, mask=real, other=0.0)
     for tap in tl.static_range(TAPS):
-        row = position + tap - (TAPS - 1)
-        there = real & (row >= 0)
-        at = ring + tl.maximum(row, 0) % ring_length * CHANNELS + channel
-        x = tl.load(at, mask=there, other=0.0).to(tl.float32)
-        y += x * tl.load(weight + tap * CHANNELS + channel, mask=real, other=0.0).to(tl.float32)
+        z = tl.load(seen + tap * CHANNELS, mask=real, other=0.0).to(tl.float32)
+        y += z * tl.load(weight + tap * CHANNELS + channel, mask=real, other=0.0).to(tl.float32)
     y = tl.where(real, y - tl.sum(y, 0) / CHANNELS, 0.0)
     y *= tl.rsqrt(tl.sum(y * y, 0) / CHANNELS + eps)
-    at = out + tl.program_id(0).to(tl.int64) * CHANNELS + channel
-    tl.store(at, y.to(out.dtype.element_ty), mask=real)
+    tl.store(out + row * CHANNELS + channel, y.to(out.dtype.element_ty), mask=real)
 
 
-def finish(batch: Batch, conv: Convolution, ring: Tensor, rate: int) -> Tensor:
-    """The last convolution, to one channel: fp32 [B, T] in [-1, 1]."""
+def finish(conv: Convolution, x: Tensor) -> Tensor:
+    """The last convolution, to one channel: padded to fp32 [B, T] in [-1, 1]."""
     _, taps, channels = conv.weight.shape
-    rows = rate * batch.frames
-    out = torch.empty((len(batch.slots), rows), dtype=torch.float32, device=ring.device)
+    rows = x.shape[1] - conv.length
+    out = x.new_empty((len(x), rows), dtype=torch.float32)
     seen = 128 if len(out) > 4 else 32
     _finish[(len(out), triton.cdiv(rows, seen - taps + 1))](
-        ring,
+        x,
         conv.weight,
         conv.bias,
         out,
-        batch.slots,
-        batch.first,
         rows,
-        rate,
-        ring.shape[1],
         CHANNELS=channels,
         TAPS=taps,
         SEEN=seen,
@@ -367,17 +464,13 @@ def finish(batch: Batch, conv: Convolution, ring: Tensor, rate: int) -> Tensor:
     return out
 
 
-@triton.jit(do_not_specialize=["rows", "rate", "ring_length"])
+@triton.jit(do_not_specialize=["rows"])
 def _finish(
-    ring,
+    x,
     weight,
     bias,
     out,
-    slots,
-    first,
     rows,
-    rate,
-    ring_length,
     CHANNELS: tl.constexpr,
     TAPS: tl.constexpr,
     SEEN: tl.constexpr,
@@ -387,16 +480,14 @@ def _finish(
     row i - j."""
     number = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * (SEEN - TAPS + 1) + tl.arange(0, SEEN)
-    position = (tl.load(first + number) * rate).to(tl.int32) + row - (TAPS - 1)
-    real = (position >= 0) & (row < rows + TAPS - 1)
-    ring += tl.load(slots + number) * ring_length * CHANNELS
-    at = ring + tl.maximum(position, 0) % ring_length * CHANNELS
+    real = row < rows + TAPS - 1
     channel, tap = tl.arange(0, BLOCK), tl.arange(0, 16)
     there = channel < CHANNELS
-    x = tl.load(at[:, None] + channel[None, :], mask=real[:, None] & there[None, :], other=0.0)
+    at = x + (number * (rows + TAPS - 1) + row) * CHANNELS
+    seen = tl.load(at[:, None] + channel[None, :], mask=real[:, None] & there[None, :], other=0.0)
     at = weight + tap[None, :] * CHANNELS + channel[:, None]
     w = tl.load(at, mask=there[:, None] & (tap < TAPS)[None, :], other=0.0)
-    product = tl.dot(x, w, input_precision="ieee")
+    product = tl.dot(seen, w, input_precision="ieee")
     of = tl.minimum(tl.arange(0, SEEN)[:, None] + tap[None, :], SEEN - 1)
     product = tl.gather(product, of, 0)
     y = tl.sum(tl.where((tap < TAPS)[None, :], product, 0.0), 1) + tl.load(bias)

@@ -2,8 +2,8 @@
 """The convolutions of `codec` as one Triton kernel, made for an H200 (sm_90).
 
 A convolution is a product over taps and channels whose left factor is read in place, row by row,
-from the rings of the streams. What stands behind it (bias, residual, snake, GELU) is done in the
-same launch, and the rows that the next one looks back on are written where they are remembered.
+from the padded input. What stands behind it (bias, residual, snake, GELU) is done in the same
+launch, and what comes out is written where the next one has its input.
 
 On an H200, in us, one stream with a frame and 128 with 4 frames each; of the latter the share of
 the 790 TFLOP/s that it has in bf16:
@@ -103,7 +103,6 @@ def convolve(
     batch: Batch,
     conv: Convolution,
     x: Tensor,
-    rate: int,
     *,
     between: "Snake | None" = None,
     second: "Convolution | None" = None,
@@ -114,21 +113,21 @@ def convolve(
     to: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
-    """`conv` of the new rows of x, plus `add`, through `snake` or GELU.
+    """`conv` of x, plus `add`, through `snake` or GELU.
 
     Args:
-        x: packed, or the ring where the new rows are.
-        rate: rows of x a frame.
+        x: packed, or padded by as many rows as `conv` looks back.
         between, second: what follows `conv` before the sum, of one tap and the same channels.
-        add: packed, or the ring.
-        to: the ring into which what comes out is written.
+        add: packed, or padded by any number of rows.
+        to: padded likewise: where what comes out is written.
         keep: what there is before the snake is returned.
 
     Returns: packed, what comes out if there is no `to`, or what is kept.
     """
     outputs, taps, channels = conv.weight.shape
-    rows = rate * batch.frames
-    total = len(batch.slots) * rows
+    streams = len(batch.slots)
+    rows = x.shape[1] - conv.length if x.ndim == 3 else len(x) // streams
+    total = streams * rows
     tile = tile or choose_tile(total, outputs, taps * channels)
     packed = x.new_empty(total if keep or to is None else 0, outputs)
     nothing = conv.bias
@@ -147,28 +146,22 @@ def convolve(
         packed if to is None else to,
         nothing if snake is None else snake.rate,
         nothing if snake is None else snake.depth,
-        batch.slots,
-        batch.first,
         total,
         rows,
-        rate,
-        x.shape[1] if x.ndim == 3 else 0,
-        add.shape[1] if add is not None and add.ndim == 3 else 0,
-        to.shape[1] // conv.rows if to is not None else 0,
+        x.shape[1] if x.ndim == 3 else rows,
+        add.shape[1] if add is not None and add.ndim == 3 else rows,
+        rows * conv.rows if to is None else to.shape[1],
         channels,
         taps * channels,
         outputs,
         outputs // conv.rows,
+        conv.rows,
         conv.dilation,
-        conv.length,
-        FROM_RING=x.ndim == 3,
         SECOND=second is not None,
         ADD=add is not None,
-        ADD_RING=add is not None and add.ndim == 3,
         KEEP=keep,
         SNAKE=snake is not None,
         GELU=gelu,
-        TO_RING=to is not None,
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         BESIDE=tile.beside,
@@ -178,13 +171,6 @@ def convolve(
         num_stages=tile.stages,
     )
     return packed.view(len(packed) * conv.rows, outputs // conv.rows)
-
-
-@triton.jit
-def wrap(row, ring):
-    """Wraps a row number, less than one ring length out of range, into the ring."""
-    row = tl.where(row < 0, row + ring, row)
-    return tl.where(row >= ring, row - ring, row)
 
 
 @triton.jit
@@ -211,7 +197,7 @@ def _snake_of(x, rates, depths, channel):
 @triton.jit(
     # Must not be specialized when they are 1 or divisible by 16.
     do_not_specialize=[
-        "total", "rows", "rate", "x_ring", "add_ring", "out_ring", "dilation", "length"
+        "total", "rows", "x_rows", "add_rows", "out_rows", "row_outputs", "dilation"
     ]
 )  # fmt: skip
 def _convolve(
@@ -227,66 +213,48 @@ def _convolve(
     out,
     snake_rate,
     snake_depth,
-    slots,
-    first,
     total,
     rows,
-    rate,
-    x_ring,
-    add_ring,
-    out_ring,
+    x_rows,
+    add_rows,
+    out_rows,
     channels,
     inputs,
     outputs,
     out_channels,
+    row_outputs,
     dilation,
-    length,
-    FROM_RING: tl.constexpr,
     SECOND: tl.constexpr,
     ADD: tl.constexpr,
-    ADD_RING: tl.constexpr,
     KEEP: tl.constexpr,
     SNAKE: tl.constexpr,
     GELU: tl.constexpr,
-    TO_RING: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     BESIDE: tl.constexpr,
     DEPTH: tl.constexpr,
     WAYS: tl.constexpr,
 ):
+    """`x_rows`, `add_rows`, `out_rows`: rows of a stream, those before the new ones included.
+    `row_outputs`: rows that come out for each."""
     tiles = tl.cdiv(outputs, COLUMNS + BESIDE)
     start = tl.program_id(0) % tiles * (COLUMNS + BESIDE)
     row = tl.program_id(0) // tiles * ROWS + tl.arange(0, ROWS)
     real = row < total
-    number = tl.minimum(row, total - 1) // rows
-    inner = row - number * rows
-    slot = tl.load(slots + number)
-    position = (tl.load(first + number) * rate).to(tl.int32)
-    place = row.to(tl.int64) * outputs
-    if FROM_RING:
-        x += slot * x_ring * channels
-        near = wrap(position % x_ring + inner - length, x_ring)
-        before = tl.where(real, position + inner - length, -1073741824)
-    else:
-        x += row.to(tl.int64) * channels
-        near = tl.zeros_like(row)
-        before = tl.where(real, 0, -1073741824)
+    row = tl.minimum(row, total - 1)  # Those past the end repeat the last.
+    number = (row // rows).to(tl.int64)
+    inner = row % rows
+    x += (number * x_rows + inner) * channels
     column = start + tl.arange(0, COLUMNS)
     column_beside = start + COLUMNS + tl.arange(0, BESIDE if BESIDE else 1)
-    # Those past the end repeat the last.
     w = weight + tl.minimum(column, outputs - 1).to(tl.int64) * inputs
     w_beside = weight + tl.minimum(column_beside, outputs - 1).to(tl.int64) * inputs
     if WAYS == 1:
         sum, beside = _sum(
-            x, near, before, x_ring, w, w_beside, channels, inputs, dilation,
-            FROM_RING, ROWS, COLUMNS, BESIDE, DEPTH,
+            x, w, w_beside, channels, inputs, dilation, ROWS, COLUMNS, BESIDE, DEPTH
         )  # fmt: skip
     else:
-        sum = _sum_ways(
-            x, near, before, x_ring, w, channels, inputs, dilation,
-            FROM_RING, ROWS, COLUMNS, DEPTH, WAYS,
-        )  # fmt: skip
+        sum = _sum_ways(x, w, channels, inputs, dilation, ROWS, COLUMNS, DEPTH, WAYS)
     if SECOND:
         y = _snake_of(sum + tl.load(bias + column)[None, :], between_rate, between_depth, column)
         y = y.to(x.dtype.element_ty)
@@ -298,22 +266,19 @@ def _convolve(
             beside = _second(y, second_weight, column_beside, column, outputs)
             beside += _second(z, second_weight, column_beside, column_beside, outputs)
         bias = second_bias
-    if ADD_RING:
-        add += (slot * add_ring + wrap(position % add_ring + inner, add_ring)) * outputs
-    elif ADD:
-        add += place
+    if ADD:
+        add += (number * add_rows + add_rows - rows + inner) * outputs
     if KEEP:
-        kept += place
-    if TO_RING:
-        place = (slot * out_ring + wrap(position % out_ring + inner, out_ring)) * outputs
+        kept += row.to(tl.int64) * outputs
+    out += (number * out_rows + out_rows - rows * row_outputs) * out_channels + inner * outputs
     _put(
-        sum, column, real, outputs, out_channels, bias, add, kept, out + place, snake_rate,
-        snake_depth, ADD, KEEP, SNAKE, GELU,
+        sum, column, real, outputs, out_channels, bias, add, kept, out, snake_rate, snake_depth,
+        ADD, KEEP, SNAKE, GELU,
     )  # fmt: skip
     if BESIDE:
         _put(
-            beside, column_beside, real, outputs, out_channels, bias, add, kept, out + place,
-            snake_rate, snake_depth, ADD, KEEP, SNAKE, GELU,
+            beside, column_beside, real, outputs, out_channels, bias, add, kept, out, snake_rate,
+            snake_depth, ADD, KEEP, SNAKE, GELU,
         )  # fmt: skip
 
 
@@ -345,41 +310,32 @@ def _put(
 
 @triton.jit
 def _sum(
-    x, near, before, x_ring, weight, beside_weight, channels, inputs, dilation,
-    FROM_RING: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BESIDE: tl.constexpr,
-    DEPTH: tl.constexpr,
+    x, weight, beside_weight, channels, inputs, dilation,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BESIDE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Multiplies rows of x by outputs of the weight, and by those beside them."""
     depth = tl.arange(0, DEPTH)
     sum = tl.zeros([ROWS, COLUMNS], tl.float32)
     beside = tl.zeros([ROWS, BESIDE if BESIDE else 1], tl.float32)
-    size = x_ring * channels
-    place = near * channels
-    channel = 0
+    channel, seen = 0, 0
     for start in tl.range(0, inputs, DEPTH):
-        at = x + place
-        y = tl.load(at[:, None] + depth[None, :], mask=(before >= 0)[:, None], other=0.0)
+        y = tl.load(x[:, None] + (seen + depth)[None, :])
         w = tl.load(weight[None, :] + (start + depth)[:, None])
         sum = tl.dot(y, w, sum, input_precision="ieee")
         if BESIDE:
             w = tl.load(beside_weight[None, :] + (start + depth)[:, None])
             beside = tl.dot(y, w, beside, input_precision="ieee")
-        place += DEPTH
-        if FROM_RING:
-            channel += DEPTH
-            over = channel == channels
-            channel = tl.where(over, 0, channel)
-            place += tl.where(over, (dilation - 1) * channels, 0)
-            place = tl.where(place >= size, place - size, place)
-            before += tl.where(over, dilation, 0)
+        channel += DEPTH
+        over = channel == channels
+        seen += DEPTH + tl.where(over, (dilation - 1) * channels, 0)
+        channel = tl.where(over, 0, channel)
     return sum, beside
 
 
 @triton.jit
 def _sum_ways(
-    x, near, before, x_ring, weight, channels, inputs, dilation,
-    FROM_RING: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
-    WAYS: tl.constexpr,
+    x, weight, channels, inputs, dilation,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
     """`_sum` with the inputs split over the warps (the first axis): with few rows the sum is bound
     by latency, not by its operands."""
@@ -387,15 +343,10 @@ def _sum_ways(
     sum = tl.zeros([WAYS, ROWS, COLUMNS], tl.float32)
     for start in tl.range(0, inputs, WAYS * DEPTH):
         first = start + tl.arange(0, WAYS) * DEPTH
-        channel = first % channels
-        shift = first // channels * dilation
-        at = x[None, :]
-        if FROM_RING:
-            at += wrap(near[None, :] + shift[:, None], x_ring) * channels
         there = (first < inputs)[:, None, None]
-        real = there & (before[None, :] + shift[:, None] >= 0)[:, :, None]
+        seen = first // channels * dilation * channels + first % channels
         y = tl.load(
-            at[:, :, None] + channel[:, None, None] + depth[None, None, :], mask=real, other=0.0
+            x[None, :, None] + (seen[:, None] + depth[None, :])[:, None, :], mask=there, other=0.0
         )
         w = tl.load(
             weight[None, None, :] + first[:, None, None] + depth[None, :, None],

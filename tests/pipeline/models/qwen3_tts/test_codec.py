@@ -75,9 +75,7 @@ def test_a_frame_attends_to_its_window():
     turn = CODEC.cos[None, :frames], CODEC.sin[None, :frames]
 
     def attend(x):
-        return layer(
-            x, turn, CausalPast(frames, torch.zeros(1, dtype=torch.int64), None, [None, None])
-        )
+        return layer(x, turn, CausalPast(frames, torch.zeros(1, dtype=torch.int64)))
 
     x = torch.randn(1, frames, CONFIG.hidden_size)
     changed = x.clone()
@@ -139,15 +137,15 @@ def test_a_stream_as_long_as_there_are_positions():
 
 def test_what_is_left_in_a_slot_is_not_heard():
     state = CODEC.new_state(1)
-    for ring in state.rings[1:]:
-        ring.fill_(float("nan"))
+    for kept in state.tensors[1:]:
+        kept.fill_(float("nan"))
     sound = CODEC.stream(CODES[:1, :, :5], torch.tensor([1]), torch.tensor([0]), state)
     torch.testing.assert_close(sound, SOUND[:1, : 5 * SAMPLES], **NEAR)
 
 
 def test_memory_of_a_slot():
     state = CODEC.new_state(7, frames=2)
-    assert state.bytes_per_slot * 8 == sum(ring.nbytes for ring in state.rings)
+    assert state.bytes_per_slot * 8 == sum(kept.nbytes for kept in state.tensors)
 
 
 # --- checkpoints ---

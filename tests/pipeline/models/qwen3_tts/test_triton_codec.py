@@ -69,10 +69,6 @@ def batch():
     )
 
 
-def past(batch, *rings):
-    return CausalPast(batch.frames, batch.first, batch.slots, rings)
-
-
 def assert_near(got, want):
     """Of all but the padding."""
     real = [i for i, slot in enumerate(SLOTS) if slot]
@@ -81,8 +77,14 @@ def assert_near(got, want):
     torch.testing.assert_close(got, want, **NEAR)
 
 
-def assert_same_rings(got, want):
-    torch.testing.assert_close(got[1:].float(), want[1:].float(), **NEAR)
+def padded(rows):
+    """Room for these, and for 5 rows before them."""
+    return torch.zeros(3, 5 + rows.shape[1], rows.shape[2], device=DEVICE, dtype=DTYPE)
+
+
+def assert_written(out, want):
+    assert not out[:, :5].any()
+    assert_near(out[:, 5:], want)
 
 
 def convolution(inputs, outputs, **settings):
@@ -112,21 +114,15 @@ TILES = [*triton_convolution.LARGE, *triton_convolution.SHALLOW, *triton_convolu
     ("tile", "taps", "dilation", "rows"),
     [(t, *shape) for t in TILES for shape in [(7, 9, 1), (2, 1, 5)]] if GPU else SMALL,
 )
-def test_a_convolution_of_rings_and_its_snake(tile, taps, dilation, rows):
-    """Rings have room for the rows before and the new ones, and not for one more."""
-    call, rate = batch(), 3
+def test_a_convolution_of_padded_rows_and_its_snake(tile, taps, dilation, rows):
     conv = convolution(32, 48, taps=taps, dilation=dilation, rows=rows)
     after = snake(48)
-    ring = draw(3, conv.length + rate * FRAMES, 32)
-    new = draw(3, rate * FRAMES, 32)
-    seen = past(call, ring).extend(new, conv.length)  # which puts the new rows into the ring
+    seen = draw(3, conv.length + 3 * FRAMES, 32)
     kept = conv(seen)
-    out = torch.zeros(3, (5 + rate * FRAMES) * rows, 48, device=DEVICE, dtype=DTYPE)
-    want = out.clone()
-    past(call, want).extend(after(kept), 0)
-    got = convolve(call, conv, ring, rate, keep=True, snake=after, to=out, tile=tile)
+    out = padded(kept)
+    got = convolve(batch(), conv, seen, keep=True, snake=after, to=out, tile=tile)
     assert_near(got, kept)
-    assert_same_rings(out, want)
+    assert_written(out, after(kept))
 
 
 PAIRS = {16: Tile(16, 16, 0, 16, 1, 4, 2), 48: Tile(16, 32, 16, 16, 1, 4, 2)}
@@ -134,40 +130,33 @@ PAIRS = {16: Tile(16, 16, 0, 16, 1, 4, 2), 48: Tile(16, 32, 16, 16, 1, 4, 2)}
 
 @pytest.mark.parametrize(("channels", "tile"), (triton_convolution.PAIRS if GPU else PAIRS).items())
 def test_two_convolutions_in_one(channels, tile):
-    call, rate = batch(), 3
     unit = Residual(channels, dilation=3)
     unit.conv1 = convolution(channels, channels, taps=7, dilation=3)
     unit.conv2 = convolution(channels, channels)
     unit.snake2, after = snake(channels), snake(channels)
-    ring = draw(3, unit.conv1.length + rate * FRAMES, channels)
-    x, new = (draw(3, rate * FRAMES, channels) for _ in range(2))
-    seen = past(call, ring).extend(new, unit.conv1.length)
+    x = draw(3, 3 * FRAMES, channels)
+    seen = draw(3, unit.conv1.length + 3 * FRAMES, channels)
     # The kernel does not round what is between the two.
     exact = copy.deepcopy(unit).float()
     kept = (x + exact.conv2(exact.snake2(exact.conv1(seen.float())))).to(DTYPE)
-    out = torch.zeros(3, 5 + rate * FRAMES, channels, device=DEVICE, dtype=DTYPE)
-    want = out.clone()
-    past(call, want).extend(after(kept), 0)
+    out = padded(kept)
     got = convolve(
-        call, unit.conv1, ring, rate, between=unit.snake2, second=unit.conv2,
+        batch(), unit.conv1, seen, between=unit.snake2, second=unit.conv2,
         add=x.flatten(0, 1), keep=True, snake=after, to=out, tile=tile,
     )  # fmt: skip
     assert_near(got, kept)
-    assert_same_rings(out, want)
+    assert_written(out, after(kept))
 
 
 @pytest.mark.parametrize("tile", TILES if GPU else [SMALL[0][0], SMALL[3][0]])
 def test_a_product_and_what_is_added(tile):
-    call, rate = batch(), 2
     conv = convolution(48, 32)
-    x, add = draw(3 * rate * FRAMES, 48), draw(3, rate * FRAMES, 32)
-    want = conv(x.view(3, -1, 48)) + add
-    got = convolve(call, conv, x, rate, add=add.flatten(0, 1), tile=tile)
-    assert_near(got, want)
-    ring = torch.zeros(3, 9, 32, device=DEVICE, dtype=DTYPE)
-    past(call, ring).extend(add, 0)
-    assert_near(convolve(call, conv, x, rate, add=ring, tile=tile), want)
-    got = convolve(call, conv, x, rate, gelu=True, tile=tile)
+    x, add = draw(3 * 2 * FRAMES, 48), draw(3, 5 + 2 * FRAMES, 32)
+    want = conv(x.view(3, -1, 48)) + add[:, 5:]
+    assert_near(convolve(batch(), conv, x, add=add, tile=tile), want)
+    add = add[:, 5:].flatten(0, 1)
+    assert_near(convolve(batch(), conv, x, add=add, tile=tile), want)
+    got = convolve(batch(), conv, x, gelu=True, tile=tile)
     assert_near(got, F.gelu(conv(x.view(3, -1, 48)).float()).to(DTYPE))
 
 
@@ -182,21 +171,42 @@ def test_attention(window):
     want = [ring.clone() for ring in rings]
     x = draw(3, FRAMES, 32) / 16  # or what is added to it would be rounded to its precision
     positions = call.first[:, None] + torch.arange(FRAMES, device=DEVICE)
-    added = layer(x, tuple(y[positions] for y in turn), past(call, *want)) - x
+    past = CausalPast(FRAMES, call.first, call.slots, want)
+    added = layer(x, tuple(y[positions] for y in turn), past) - x
     y = attention.rms_norm_reference(x, layer.attention_norm, TINY.rms_eps)
     got = triton_codec.attend(call, layer.qkv(y).flatten(0, 1), turn, rings, 2, window)
     assert_near(got.view_as(added), added)
     for ours, theirs in zip(rings, want, strict=True):
-        assert_same_rings(ours, theirs)
+        torch.testing.assert_close(ours[1:].float(), theirs[1:].float(), **NEAR)
+
+
+def test_left_contexts_come_from_slots_and_go_there():
+    state = random_codec(TINY, DEVICE, DTYPE).new_state(4, FRAMES)
+    state.contexts.copy_(draw(*state.contexts.shape))
+    before = [x.clone() for x in state.split_contexts()]
+    inputs = triton_codec.Padded(batch(), TINY, state.contexts)
+    inputs.begin()
+    shapes = TINY.left_contexts
+    for x, kept, shape in zip(inputs.inputs, before, shapes, strict=True):
+        assert x.shape == (3, shape.length + FRAMES * shape.rate, shape.channels)
+        begun = x[:, : shape.length]
+        assert not begun[0].any()  # a stream that begins
+        assert torch.equal(begun[2], kept[1])
+        x[:, shape.length :] = draw(3, FRAMES * shape.rate, shape.channels)
+    inputs.keep()
+    for x, was, kept in zip(inputs.inputs, before, state.split_contexts(), strict=True):
+        assert torch.equal(kept[SLOTS[0]], x[0, -kept.shape[1] :])
+        assert torch.equal(kept[SLOTS[2]], x[2, -kept.shape[1] :])
+        assert torch.equal(kept[[0, 3, 4]], was[[0, 3, 4]])
 
 
 def test_streams():
     """Two of them in slots that others left, cut into pieces, beside padding."""
     codec = random_codec(TINY, DEVICE, DTYPE)
     state = codec.new_state(3, frames=3)
-    for ring in state.rings[1:]:
-        ring.fill_(float("nan"))
-        ring[0] = 0  # whatever goes through it, padding stays finite
+    for kept in state.tensors[1:]:
+        kept.fill_(float("nan"))
+        kept[0] = 0  # whatever goes through it, padding stays finite
     codes = torch.randint(TINY.codebook_size, (3, TINY.codebooks, 4), device=DEVICE)
     slots = torch.tensor([3, 0, 1], device=DEVICE)
     sound, at = [], 0
