@@ -10,6 +10,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from offhook.pipeline.engine.pages import PAGE_SIZE
+from offhook.pipeline.engine.tts.messages import PIECE_FRAMES
 from offhook.pipeline.speech.recognizer import EngineError
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ class SynthesisPlan:
     """Most frames of all streams in a codec launch."""
 
 
-CODEC_FRAMES = (512, 256, 128, 64)
+CODEC_FRAMES = (512, 384, 256, 192, 128, 96, 64)
 """Largest codec launches, best first."""
 
 
@@ -213,11 +214,12 @@ def synthesis_plan(
     fixed = PREFIX_PAGES * page + (spare + 1) * state
     wanted = 0
     for batch in reversed(batches):
+        useful = batch * PIECE_FRAMES[-1]
         frames = next(
             (
                 n
                 for n in CODEC_FRAMES
-                if synthesis_workspace(c, codec, batch, n) <= WORKSPACE_SHARE * room
+                if n <= useful and synthesis_workspace(c, codec, batch, n) <= WORKSPACE_SHARE * room
             ),
             CODEC_FRAMES[-1],
         )

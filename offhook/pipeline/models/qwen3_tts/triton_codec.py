@@ -60,11 +60,12 @@ def stream(codec: Codec, codes: Tensor, slots: Tensor, first: Tensor, state: Cod
         convolve(batch, upsampling.expand, x, to=seen)
         y = depthwise(batch, upsampling, seen)
         y = convolve(batch, upsampling.widen, y, gelu=True)
-        last = next(inputs) if upsampling is upsamplings[-1] else None
-        x = convolve(batch, upsampling.narrow, y, add=seen, to=last)
-    x, seen = last, next(inputs)
+        to = next(inputs) if upsampling is upsamplings[-1] else None
+        x = convolve(batch, upsampling.narrow, y, add=seen, to=to)
+    assert to is not None
+    seen = next(inputs)
     blocks: Any = codec.blocks
-    convolve(batch, codec.inner, x, snake=blocks[0].snake, to=seen)
+    convolve(batch, codec.inner, to, snake=blocks[0].snake, to=seen)
     for block, after in zip(blocks, [*blocks[1:], codec], strict=True):
         seen = _block(batch, block, after.snake, seen, inputs)
     sound = finish(codec.outer, seen)
