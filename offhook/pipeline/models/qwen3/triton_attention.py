@@ -240,16 +240,16 @@ def _attend_pages(
     channel = tl.arange(0, CHANNELS)
     for start in tl.range(low, high, KEYS):
         key = start + tl.arange(0, KEYS)
-        page = tl.load(pages + start // PAGE).to(tl.int64)
-        slot = page * PAGE + start % PAGE + tl.arange(0, KEYS)
-        at = (slot * KV_HEADS + head)[:, None] * CHANNELS + channel[None, :]
+        slot = tl.load(pages + start // PAGE).to(tl.int64) * PAGE + start % PAGE
+        block = (slot * KV_HEADS + head) * CHANNELS
+        at = tl.arange(0, KEYS)[:, None] * (KV_HEADS * CHANNELS) + channel[None, :]
         if MASKED:
             # What lies past the last token may be anything, and 0 * NaN is NaN.
-            k = tl.load(k_cache + at, mask=(key < high)[:, None], other=0.0)
-            v = tl.load(v_cache + at, mask=(key < high)[:, None], other=0.0)
+            k = tl.load(k_cache + block + at, mask=(key < high)[:, None], other=0.0)
+            v = tl.load(v_cache + block + at, mask=(key < high)[:, None], other=0.0)
         else:
-            k = tl.load(k_cache + at)
-            v = tl.load(v_cache + at)
+            k = tl.load(k_cache + block + at)
+            v = tl.load(v_cache + block + at)
         visible = key[None, :] <= position[:, None]
         total, top, out = _attend(q, k, v, visible, total, top, out, scale, MASKED)
     return total, top, out
@@ -322,8 +322,8 @@ def _paged_attention(
     token = first + row // GROUP
     real = (row < TOKENS * GROUP) & (token < end)
     q_head = head * GROUP + row % GROUP
-    out_at = (token.to(tl.int64) * (KV_HEADS * GROUP) + q_head)[:, None] * CHANNELS
-    out_at += channel[None, :]
+    out += first.to(tl.int64) * (KV_HEADS * GROUP * CHANNELS)
+    out_at = (row // GROUP * (KV_HEADS * GROUP) + q_head)[:, None] * CHANNELS + channel[None, :]
     if sequence == sequences:
         if split == 0:
             zeros = tl.zeros([ROWS, CHANNELS], out.dtype.element_ty)
@@ -341,8 +341,8 @@ def _paged_attention(
     low = split * share
     high = tl.minimum(low + share, seen)
 
-    q_at = (token.to(tl.int64) * q_token_stride + q_head * q_head_stride)[:, None]
-    q_rows = tl.load(q + q_at + channel[None, :], mask=real[:, None], other=0.0)
+    q_at = (row // GROUP * q_token_stride + q_head * q_head_stride)[:, None] + channel[None, :]
+    q_rows = tl.load(q + first.to(tl.int64) * q_token_stride + q_at, mask=real[:, None], other=0.0)
     pages = page_table + sequence * table_stride
     total = tl.zeros([ROWS], tl.float32)
     top = tl.full([ROWS], -1e30, tl.float32)
@@ -400,28 +400,32 @@ def _window_attention(
     window, first, end = _find_block(starts, tokens, windows, ROWS, SEARCH)
     if first >= end:
         return
-    token = first + tl.arange(0, ROWS)
+    row = tl.arange(0, ROWS)[:, None]
     channel = tl.arange(0, CHANNELS)
-    real = token < end
-    out_at = (token.to(tl.int64) * HEADS + head)[:, None] * CHANNELS + channel[None, :]
+    real = first + tl.arange(0, ROWS) < end
+    out += (first.to(tl.int64) * HEADS + head) * CHANNELS
+    out_at = row * (HEADS * CHANNELS) + channel[None, :]
     if window == windows:
         zeros = tl.zeros([ROWS, CHANNELS], out.dtype.element_ty)
         tl.store(out + out_at, zeros, mask=real[:, None])
         return
 
-    q_at = (token.to(tl.int64) * q_token_stride + head * q_head_stride)[:, None]
-    q_rows = tl.load(q + q_at + channel[None, :], mask=real[:, None], other=0.0)
+    q += first.to(tl.int64) * q_token_stride + head * q_head_stride
+    q_rows = tl.load(q + (row * q_token_stride + channel[None, :]), mask=real[:, None], other=0.0)
     total = tl.zeros([ROWS], tl.float32)
     top = tl.full([ROWS], -1e30, tl.float32)
     sum = tl.zeros([ROWS, CHANNELS], tl.float32)
+    k += head * k_head_stride
+    v += head * v_head_stride
+    key = tl.arange(0, KEYS)
     for start in tl.range(tl.load(starts + window), end, KEYS):
-        key = start + tl.arange(0, KEYS)
-        inside = (key < end)[:, None]
-        k_at = (key.to(tl.int64) * k_token_stride + head * k_head_stride)[:, None]
-        v_at = (key.to(tl.int64) * v_token_stride + head * v_head_stride)[:, None]
-        k_rows = tl.load(k + k_at + channel[None, :], mask=inside, other=0.0)
-        v_rows = tl.load(v + v_at + channel[None, :], mask=inside, other=0.0)
-        visible = (key < end)[None, :]
+        inside = (start + key < end)[:, None]
+        first_key = start.to(tl.int64)
+        k_at = key[:, None] * k_token_stride + channel[None, :]
+        v_at = key[:, None] * v_token_stride + channel[None, :]
+        k_rows = tl.load(k + first_key * k_token_stride + k_at, mask=inside, other=0.0)
+        v_rows = tl.load(v + first_key * v_token_stride + v_at, mask=inside, other=0.0)
+        visible = (start + key < end)[None, :]
         total, top, sum = _attend(q_rows, k_rows, v_rows, visible, total, top, sum, scale, True)
     sum = sum / total[:, None]
     tl.store(out + out_at, sum.to(out.dtype.element_ty), mask=real[:, None])

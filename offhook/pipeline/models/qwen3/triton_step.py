@@ -116,11 +116,12 @@ def _load_old(
     PAGE: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """The keys or values from `start` on; all of them are in one page."""
-    page = tl.load(pages + start // PAGE).to(tl.int64)
-    slot = page * PAGE + start % PAGE + tl.arange(0, KEYS)
-    at = (slot * KV_HEADS + head)[:, None] * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    slot = tl.load(pages + start // PAGE).to(tl.int64) * PAGE + start % PAGE
+    cache += (slot * KV_HEADS + head) * CHANNELS
+    key = tl.arange(0, KEYS)
+    at = key[:, None] * (KV_HEADS * CHANNELS) + tl.arange(0, CHANNELS)[None, :]
     # What lies past the last token may be anything, and 0 * NaN is NaN.
-    return tl.load(cache + at, mask=(start + tl.arange(0, KEYS) < past)[:, None], other=0.0)
+    return tl.load(cache + at, mask=(start + key < past)[:, None], other=0.0)
 
 
 @triton.jit

@@ -133,6 +133,7 @@ def convolve(
     nothing = conv.bias
     wide = tile.columns + tile.beside
     assert second is None or wide == outputs
+    assert max(x.numel(), total * outputs, 0 if to is None else to.numel()) < 1 << 31
     _convolve[(triton.cdiv(outputs, wide) * triton.cdiv(total, tile.rows),)](
         x,
         conv.weight,
@@ -236,25 +237,30 @@ def _convolve(
     WAYS: tl.constexpr,
 ):
     """`x_rows`, `add_rows`, `out_rows`: rows of a stream, those before the new ones included.
-    `row_outputs`: rows that come out for each."""
+    `row_outputs`: rows that come out for each.
+
+    Places are offsets of 32 bits: pointers of each row take registers that the sums need, and a
+    twentieth of the time."""
     tiles = tl.cdiv(outputs, COLUMNS + BESIDE)
     start = tl.program_id(0) % tiles * (COLUMNS + BESIDE)
     row = tl.program_id(0) // tiles * ROWS + tl.arange(0, ROWS)
     real = row < total
     row = tl.minimum(row, total - 1)  # Those past the end repeat the last.
-    number = (row // rows).to(tl.int64)
-    inner = row % rows
-    x += (number * x_rows + inner) * channels
+    number, inner = row // rows, row % rows
+    x_at = (number * x_rows + inner) * channels
     column = start + tl.arange(0, COLUMNS)
     column_beside = start + COLUMNS + tl.arange(0, BESIDE if BESIDE else 1)
-    w = weight + tl.minimum(column, outputs - 1).to(tl.int64) * inputs
-    w_beside = weight + tl.minimum(column_beside, outputs - 1).to(tl.int64) * inputs
+    w_at = tl.minimum(column, outputs - 1) * inputs
+    beside_at = tl.minimum(column_beside, outputs - 1) * inputs
     if WAYS == 1:
         sum, beside = _sum(
-            x, w, w_beside, channels, inputs, dilation, ROWS, COLUMNS, BESIDE, DEPTH
+            x, x_at, weight, w_at, beside_at, channels, inputs, dilation,
+            ROWS, COLUMNS, BESIDE, DEPTH,
         )  # fmt: skip
     else:
-        sum = _sum_ways(x, w, channels, inputs, dilation, ROWS, COLUMNS, DEPTH, WAYS)
+        sum = _sum_ways(
+            x, x_at, weight, w_at, channels, inputs, dilation, ROWS, COLUMNS, DEPTH, WAYS
+        )  # fmt: skip
     if SECOND:
         y = _snake_of(sum + tl.load(bias + column)[None, :], between_rate, between_depth, column)
         y = y.to(x.dtype.element_ty)
@@ -266,19 +272,16 @@ def _convolve(
             beside = _second(y, second_weight, column_beside, column, outputs)
             beside += _second(z, second_weight, column_beside, column_beside, outputs)
         bias = second_bias
-    if ADD:
-        add += (number * add_rows + add_rows - rows + inner) * outputs
-    if KEEP:
-        kept += row.to(tl.int64) * outputs
-    out += (number * out_rows + out_rows - rows * row_outputs) * out_channels + inner * outputs
+    add_at = (number * add_rows + add_rows - rows + inner) * outputs
+    out_at = (number * out_rows + out_rows - rows * row_outputs) * out_channels + inner * outputs
     _put(
-        sum, column, real, outputs, out_channels, bias, add, kept, out, snake_rate, snake_depth,
-        ADD, KEEP, SNAKE, GELU,
+        sum, column, real, outputs, out_channels, bias, add, add_at, kept, row * outputs, out,
+        out_at, snake_rate, snake_depth, ADD, KEEP, SNAKE, GELU,
     )  # fmt: skip
     if BESIDE:
         _put(
-            beside, column_beside, real, outputs, out_channels, bias, add, kept, out, snake_rate,
-            snake_depth, ADD, KEEP, SNAKE, GELU,
+            beside, column_beside, real, outputs, out_channels, bias, add, add_at, kept,
+            row * outputs, out, out_at, snake_rate, snake_depth, ADD, KEEP, SNAKE, GELU,
         )  # fmt: skip
 
 
@@ -290,27 +293,28 @@ def _second(y, weight, column, seen, inputs):
 
 @triton.jit
 def _put(
-    y, column, real, outputs, out_channels, bias, add, kept, out, rates, depths,
-    ADD: tl.constexpr, KEEP: tl.constexpr, SNAKE: tl.constexpr, GELU: tl.constexpr,
+    y, column, real, outputs, out_channels, bias, add, add_at, kept, kept_at, out, out_at, rates,
+    depths, ADD: tl.constexpr, KEEP: tl.constexpr, SNAKE: tl.constexpr, GELU: tl.constexpr,
 ):  # fmt: skip
-    """The operations after the product; add, kept and out are per row."""
+    """The operations after the product; `add_at`, `kept_at` and `out_at` are of each row."""
     there = column < outputs
     real = real[:, None] & there[None, :]
     y += tl.load(bias + column, mask=there, other=0.0)[None, :]
     if ADD:
-        y += tl.load(add[:, None] + column[None, :], mask=real, other=0.0)
+        y += tl.load(add + (add_at[:, None] + column[None, :]), mask=real, other=0.0)
     if KEEP:
-        tl.store(kept[:, None] + column[None, :], y.to(kept.dtype.element_ty), mask=real)
+        at = kept_at[:, None] + column[None, :]
+        tl.store(kept + at, y.to(kept.dtype.element_ty), mask=real)
     if SNAKE:
         y = _snake_of(y, rates, depths, tl.where(there, column, 0) % out_channels)
     if GELU:
         y = 0.5 * y * (1.0 + tl.erf(y * 0.7071067811865476))
-    tl.store(out[:, None] + column[None, :], y.to(out.dtype.element_ty), mask=real)
+    tl.store(out + (out_at[:, None] + column[None, :]), y.to(out.dtype.element_ty), mask=real)
 
 
 @triton.jit
 def _sum(
-    x, weight, beside_weight, channels, inputs, dilation,
+    x, x_at, weight, w_at, beside_at, channels, inputs, dilation,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BESIDE: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Multiplies rows of x by outputs of the weight, and by those beside them."""
@@ -319,11 +323,11 @@ def _sum(
     beside = tl.zeros([ROWS, BESIDE if BESIDE else 1], tl.float32)
     channel, seen = 0, 0
     for start in tl.range(0, inputs, DEPTH):
-        y = tl.load(x[:, None] + (seen + depth)[None, :])
-        w = tl.load(weight[None, :] + (start + depth)[:, None])
+        y = tl.load(x + (x_at[:, None] + (seen + depth)[None, :]))
+        w = tl.load(weight + (w_at[None, :] + (start + depth)[:, None]))
         sum = tl.dot(y, w, sum, input_precision="ieee")
         if BESIDE:
-            w = tl.load(beside_weight[None, :] + (start + depth)[:, None])
+            w = tl.load(weight + (beside_at[None, :] + (start + depth)[:, None]))
             beside = tl.dot(y, w, beside, input_precision="ieee")
         channel += DEPTH
         over = channel == channels
@@ -334,7 +338,7 @@ def _sum(
 
 @triton.jit
 def _sum_ways(
-    x, weight, channels, inputs, dilation,
+    x, x_at, weight, w_at, channels, inputs, dilation,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
     """`_sum` with the inputs split over the warps (the first axis): with few rows the sum is bound
@@ -345,13 +349,9 @@ def _sum_ways(
         first = start + tl.arange(0, WAYS) * DEPTH
         there = (first < inputs)[:, None, None]
         seen = first // channels * dilation * channels + first % channels
-        y = tl.load(
-            x[None, :, None] + (seen[:, None] + depth[None, :])[:, None, :], mask=there, other=0.0
-        )
-        w = tl.load(
-            weight[None, None, :] + first[:, None, None] + depth[None, :, None],
-            mask=there,
-            other=0.0,
-        )
+        at = x_at[None, :, None] + (seen[:, None] + depth[None, :])[:, None, :]
+        y = tl.load(x + at, mask=there, other=0.0)
+        at = w_at[None, None, :] + (first[:, None] + depth[None, :])[:, :, None]
+        w = tl.load(weight + at, mask=there, other=0.0)
         sum = tl.dot(y, w, sum, input_precision="ieee")
     return tl.sum(sum, 0)
