@@ -200,6 +200,8 @@ def _was_up(call: CallRecord, at: float) -> bool:
 
 
 def _back_ms(report: Report) -> float | None:
+    """Returns the longest time in ms that a caller whose call the server cut was without one, or
+    that a call took to go on elsewhere; None if there was neither."""
     times = [call.moved_ms for call in report.calls if call.moved_ms is not None]
     waiting: dict[str, float] = {}
     for call in sorted(report.calls, key=lambda call: call.began):

@@ -36,6 +36,8 @@ async def run(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not running.done():
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+        elif not running.cancelled():
+            running.exception()  # asyncio would miss it if this was cancelled as the handler failed
 
 
 def has_disconnected(request: web.Request) -> bool:

@@ -207,6 +207,8 @@ class FrontServer(SpeechServer):
 
     def record(self, method: str, endpoint: str, context: RequestContext, status: int) -> None:
         connection = self._find(context)
+        if connection is None and method == "POST":
+            return  # The worker, which has the connection too, records that its client has gone.
         if connection is None or connection.stages is None:
             super().record(method, endpoint, context, status)
             return

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from loguru import logger
 
 torch = pytest.importorskip("torch")
 
@@ -238,6 +239,25 @@ async def test_a_reply_that_breaks_off_leaves_nothing(
         await until(lambda: engine_streams(one) == 0)
         async with client.post(PATH, json=wanted()) as response:
             assert is_whole(await response.read())
+
+
+async def test_that_a_client_has_gone_is_logged_by_the_worker_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    lines: list[str] = []
+    sink = logger.add(lines.append, format="{message}")
+    try:
+        async with fronted() as (client, one), connected(client) as http:
+            http.post(packed(LONG))
+            await http.head()
+            http.writer.close()
+            await until(lambda: not one.is_used)
+            async with client.post(PATH, json=wanted()) as response:
+                assert is_whole(await response.read())
+    finally:
+        logger.remove(sink)
+    assert [sum(f"{PATH} {s}:" in line for line in lines) for s in (499, 200)] == [1, 1]
+    assert PATH not in capfd.readouterr().err  # where fronts log
 
 
 async def test_who_reads_nothing_holds_up_nobody_and_loses_nothing() -> None:

@@ -221,6 +221,10 @@ ILLS: dict[str, tuple[Callable[[Session], Awaitable[None]], Fault]] = {
 }
 
 
+def limits_for(name: str) -> Limits:
+    return SHORT if name == "silence" else LONG
+
+
 def is_part(text: str) -> bool:
     """Whether it is what may have been heard of the sentence that breaks off."""
     return PREFIX.startswith(text) and len(text.split()) >= 2
@@ -236,8 +240,7 @@ async def heard(phone: Phone, occasion: Occasion) -> None:
 async def test_the_caller_hears_a_sentence_and_the_next_turn_works(name: str) -> None:
     async with model("hello") as there:
         there.ill, fault = ILLS[name]
-        limits = SHORT if name == "silence" else LONG
-        async with talking(there, limits=limits) as phone:
+        async with talking(there, limits=limits_for(name)) as phone:
             await phone.until(lambda: phone.of(AgentTurn))
             await phone.press("1#")
             await heard(phone, Occasion.TROUBLE)
@@ -257,8 +260,7 @@ async def test_in_mid_sentence_the_caller_hears_why_it_ended(name: str) -> None:
 
     async with model("hello") as there:
         there.ill = breaks_off
-        limits = SHORT if name == "silence" else LONG
-        async with talking(there, limits=limits) as phone:
+        async with talking(there, limits=limits_for(name)) as phone:
             await phone.until(lambda: phone.of(AgentTurn))
             await phone.press("1#")
             await heard(phone, Occasion.BROKEN_OFF)
