@@ -13,6 +13,7 @@ import heapq
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.engines.asr_passes import MODELS, average_passes, calls, noise
 from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
@@ -106,8 +108,11 @@ def floors(
     }
 
 
-def stages(runner: SimulatedRunner, model: str, batches: Sequence[int], repeats: int) -> None:
-    """How long each takes at several numbers of streams, beside its floor."""
+def stages(
+    runner: SimulatedRunner, model: str, batches: Sequence[int], repeats: int, kernels: int
+) -> None:
+    """How long each takes at several numbers of streams, beside its floor, and which kernels take
+    longest."""
     for streams in batches:
         passes = average_passes(runner, streams)
         tokens, rows = sum(p.tokens for p in passes), sum(p.rows for p in passes)
@@ -118,6 +123,8 @@ def stages(runner: SimulatedRunner, model: str, batches: Sequence[int], repeats:
             if name in floor:
                 row["floor_ms"] = round(floor[name].ms, 3)
             say(f"stage {name}", **row)
+            for kernel in by_kernel(getattr(runner, f"{name}_stage"), kernels):
+                say(f"stage {name}", model=model, streams=streams, **kernel)
 
 
 def wall_ms(runner: SimulatedRunner, run: Callable[[], Any], repeats: int) -> float:
@@ -146,6 +153,32 @@ def gpu_ms(stage: Any, repeats: int) -> float:
         end.synchronize()
         times.append(start.elapsed_time(end))
     return round(float(np.median(times)), 3)
+
+
+def by_kernel(stage: Any, most: int) -> list[dict[str, Any]]:
+    """Returns launches and ms of all kernels of the graph that the stage last launched, the ms
+    between them, and of those kernels that take longest, at most `most`; nothing for 0."""
+    graph = stage.last_graph
+    if graph is None or most == 0:
+        return []
+    graph.replay()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        graph.replay()
+        torch.cuda.synchronize()
+    spans = [
+        (event.time_range.start, event.time_range.end, event.name[:70])
+        for event in seen.events()
+        if event.device_type.name == "CUDA" and not event.name.startswith("Mem")
+    ]
+    launches: Counter[str] = Counter(name for *_, name in spans)
+    us: Counter[str] = Counter()
+    for begun, ended, name in spans:
+        us[name] += ended - begun
+    whole = max(ended for _, ended, _ in spans) - min(begun for begun, *_ in spans)
+    rows = [("all", len(spans), us.total()), ("between them", 0, whole - us.total())]
+    rows += [(name, launches[name], time_us) for name, time_us in us.most_common(most)]
+    return [{"kernel": name, "launches": n, "ms": round(us / 1000, 3)} for name, n, us in rows]
 
 
 # --- exactness ---
@@ -348,6 +381,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--revised", type=int, default=1, help="tokens at the end that every update says otherwise"
     )
+    parser.add_argument("--kernels", type=int, default=0, help="of each stage, the longest first")
     parser.add_argument("--pages", type=int, default=0, help="of the KV cache; 0: 5 a stream")
     arguments = parser.parse_args(argv)
     loads = [
@@ -366,7 +400,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     pages = arguments.pages or 5 * slots + 64
     runner = make_runner(arguments.model, slots, pages, Simulation(revised=arguments.revised))
     if "stages" in parts:
-        stages(runner, arguments.model, list(_ladder(arguments.batches)), arguments.repeats)
+        batches = list(_ladder(arguments.batches))
+        stages(runner, arguments.model, batches, arguments.repeats, arguments.kernels)
     if "exact" in parts:
         exact(runner, arguments.model)
     if "update" in parts:

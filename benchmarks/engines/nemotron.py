@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.engines.asr import Floor, percentiles, say
+from benchmarks.engines.asr import Floor, by_kernel, percentiles, say
 from benchmarks.engines.asr_passes import noise
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.capacity import MAX_FILES
@@ -73,7 +73,9 @@ def parts(streams: int, frames: int, position: int, first_slot: int = 1) -> list
     return found
 
 
-def stages(runner: NemotronRunner, lookahead: int, batches: Sequence[int], repeats: int) -> None:
+def stages(
+    runner: NemotronRunner, lookahead: int, batches: Sequence[int], repeats: int, kernels: int
+) -> None:
     frames = lookahead + 1
     for streams in batches:
         if streams > runner.largest[lookahead]:
@@ -106,6 +108,8 @@ def stages(runner: NemotronRunner, lookahead: int, batches: Sequence[int], repea
             of_floor=round(device_ms / least, 1),
             with_host_ms=round(float(np.median(whole)), 3),
         )
+        for kernel in by_kernel(stage, kernels):
+            say("stage", chunk_ms=frames * FRAME_MS, streams=streams, **kernel)
 
 
 class Caller:
@@ -324,6 +328,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-batch-latency-ms", default="10", help="one or more")
     parser.add_argument("--files", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--kernels", type=int, default=0, help="of each stage, the longest first")
     parser.add_argument("--labels-per-second", type=float, default=4.5)
     arguments = parser.parse_args(argv)
     loads = [
@@ -344,7 +349,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     wanted = arguments.parts.split(",")
     if "stages" in wanted:
         for lookahead in config.lookaheads:
-            stages(runner, lookahead, _counts(arguments.batches), arguments.repeats)
+            batches = _counts(arguments.batches)
+            stages(runner, lookahead, batches, arguments.repeats, arguments.kernels)
     if "file" in wanted:
         for seconds in (5.0, 60.0):
             file(runner, seconds, 10)

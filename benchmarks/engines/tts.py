@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--simulated", action="store_true", help="a rehearsal on a cost model, without a GPU")
     add("--json", action="store_true", help="a JSON line a row")
+    add("--kernels", type=int, default=0, help="of the stages of frame, the longest first")
     add("--repeats", type=int, default=30, help="of what is timed by itself (default %(default)s)")
     add("--starts", type=int, default=50, help="of a voice that is hot, and cold")
     add("--peers", metavar="DIR", help="folder with qwen-tts and its transformers, for frame")
@@ -97,7 +98,7 @@ def _run(part: str, machine: Machine, a: argparse.Namespace) -> None:
     if part == "frame":
         tts_frame.one_voice(machine, a.repeats, a.peers, a.json)
         tts_frame.starts(machine, a.starts, a.json)
-        tts_frame.stages(machine, a.repeats, a.json)
+        tts_frame.stages(machine, a.repeats, a.kernels, a.json)
     elif part == "voices":
         points = sorted({min(n, machine.streams) for n in a.points})
         tts_parts.voices(machine, points, a.seconds, a.settle, a.json)

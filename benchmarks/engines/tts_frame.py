@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.engines.asr import gpu_ms
+from benchmarks.engines.asr import by_kernel, gpu_ms
 from benchmarks.engines.listening import Tally
 from benchmarks.engines.tts_load import Reply, Serving, serve
 from benchmarks.engines.tts_parts import heat
@@ -137,7 +137,7 @@ def _stepped(runner: TtsRunner, steps: Sequence[Step]) -> None:
     runner.step(steps)()
 
 
-def stages(machine: Machine, repeats: int, as_json: bool) -> None:
+def stages(machine: Machine, repeats: int, kernels: int, as_json: bool) -> None:
     runner = machine.runner
     assert runner is not None
     columns = (
@@ -166,7 +166,21 @@ def stages(machine: Machine, repeats: int, as_json: bool) -> None:
                 runner.decode([Piece(s.slot, 0, frames) for s in steps])()
                 row[f"codec_{frames}_ms"] = gpu_ms(stage, repeats)
         table.row(**row)
+        _kernels(runner, streams, kernels, as_json)
     _prefill(runner, repeats, as_json)
+
+
+def _kernels(runner: TtsRunner, streams: int, most: int, as_json: bool) -> None:
+    """Which kernels of a step and of the codec take longest."""
+    for name, stage in (("step", runner.step_stage), ("codec", runner.codec_stages[1])):
+        rows = by_kernel(stage, most)
+        if rows:
+            title = f"{name} of {streams}"
+            table = Table(
+                title, "kernels in a graph, replayed alone", "ms launches kernel", as_json
+            )
+            for row in rows:
+                table.row(**row)
 
 
 def _prefill(runner: TtsRunner, repeats: int, as_json: bool) -> None:
