@@ -156,8 +156,8 @@ def gpu_ms(stage: Any, repeats: int) -> float:
 
 
 def by_kernel(stage: Any, most: int) -> list[dict[str, Any]]:
-    """Returns launches and ms of all kernels of the graph that the stage last launched, the ms
-    between them, and of those kernels that take longest, at most `most`; nothing for 0."""
+    """Returns launches and ms of all kernels of the graph that the stage last launched, and of at
+    most `most` that take longest; nothing for 0."""
     graph = stage.last_graph
     if graph is None or most == 0:
         return []
@@ -175,8 +175,7 @@ def by_kernel(stage: Any, most: int) -> list[dict[str, Any]]:
     us: Counter[str] = Counter()
     for begun, ended, name in spans:
         us[name] += ended - begun
-    whole = max(ended for _, ended, _ in spans) - min(begun for begun, *_ in spans)
-    rows = [("all", len(spans), us.total()), ("between them", 0, whole - us.total())]
+    rows = [("all", len(spans), us.total())]
     rows += [(name, launches[name], time_us) for name, time_us in us.most_common(most)]
     return [{"kernel": name, "launches": n, "ms": round(us / 1000, 3)} for name, n, us in rows]
 
