@@ -209,7 +209,7 @@ class FrontServer(SpeechServer):
         connection = self._find(context)
         if connection is None and method == "POST":
             return  # The worker, which has the connection too, records that its client has gone.
-        if connection is None or connection.stages is None:
+        if connection is None or not connection.is_request:
             super().record(method, endpoint, context, status)
             return
         more = context.format, context.audio_s
@@ -310,9 +310,8 @@ class Front:
                 asyncio.get_running_loop().remove_reader(self._handover.fileno())
                 return
             connection: Connection = pickle.loads(data)
-            is_socket = connection.stages is None
-            opened = (self._open if is_socket else self._answer)(connection, files[0])
-            self._tasks.spawn(opened, "connection")
+            take = self._answer if connection.is_request else self._open
+            self._tasks.spawn(take(connection, files[0]), "connection")
 
     async def _open(self, connection: Connection, file: int) -> None:
         """Serves the connection of a WebSocket as if its request came here."""
@@ -354,7 +353,7 @@ class Front:
         """Notes that all of a response for speech has been sent."""
         response, transport = await handler(request), request.transport
         connection = self._server.connections.get(request.protocol)
-        if transport is None or connection is None or connection.stages is None:
+        if transport is None or connection is None or not connection.is_request:
             return response
         if response.status == GONE:
             return response
@@ -370,7 +369,7 @@ class Front:
     async def _close_after(self, request: web.Request, response: web.StreamResponse) -> None:
         """Closes the connection of a refused WebSocket: a further request is the worker's."""
         connection = self._server.connections.get(request.protocol)
-        if response.status != 101 and (connection is None or connection.stages is None):
+        if response.status != 101 and not (connection is not None and connection.is_request):
             response.force_close()
             response.headers["Connection"] = "close"
 

@@ -47,11 +47,16 @@ class Connection(NamedTuple):
     """Free share of the worker's streams; only for a WebSocket."""
     refused: ApiError | None = None
     stages: Stages | None = None
-    """Of a request for speech until now; None: it is one for a WebSocket."""
+    """Of a request for speech until now; None for a WebSocket."""
     kept: bool = False
     """Whether the worker caches the reply; the front then sends a `Spoken`."""
     reusable: bool = True
     """Whether the worker may read another request from it afterwards."""
+
+    @property
+    def is_request(self) -> bool:
+        """Whether its request is one for speech, and not for a WebSocket."""
+        return self.stages is not None
 
 
 class Granted(NamedTuple):

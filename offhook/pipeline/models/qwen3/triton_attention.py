@@ -417,15 +417,14 @@ def _window_attention(
     sum = tl.zeros([ROWS, CHANNELS], tl.float32)
     k += head * k_head_stride
     v += head * v_head_stride
-    key = tl.arange(0, KEYS)
     for start in tl.range(tl.load(starts + window), end, KEYS):
-        inside = (start + key < end)[:, None]
-        first_key = start.to(tl.int64)
+        key = start + tl.arange(0, KEYS)
+        inside = (key < end)[:, None]
         k_at = key[:, None] * k_token_stride + channel[None, :]
         v_at = key[:, None] * v_token_stride + channel[None, :]
-        k_rows = tl.load(k + first_key * k_token_stride + k_at, mask=inside, other=0.0)
-        v_rows = tl.load(v + first_key * v_token_stride + v_at, mask=inside, other=0.0)
-        visible = (start + key < end)[None, :]
+        k_rows = tl.load(k + k_at, mask=inside, other=0.0)
+        v_rows = tl.load(v + v_at, mask=inside, other=0.0)
+        visible = (key < end)[None, :]
         total, top, sum = _attend(q_rows, k_rows, v_rows, visible, total, top, sum, scale, True)
     sum = sum / total[:, None]
     tl.store(out + out_at, sum.to(out.dtype.element_ty), mask=real[:, None])
