@@ -64,9 +64,9 @@ COST_STREAMS, CPU_COST_STREAMS = 32, 2
 COST_PAGES = 4
 """KV pages per stream when steps are timed: 15 s of speech."""
 COST_ROWS = 128
-LOAD = 0.94
-"""Share of the time that steps and the codec may take when all streams speak. On an H200 1,793
-voices (0.6B) and 1,678 (1.7B) follow from it: 1,800 of either were held."""
+LOAD = 0.91
+"""Share of the time that steps and the codec may take when all streams speak. On an H200 1,789
+voices (0.6B) and some 1,650 (1.7B) follow from it: 1,800 of either were held."""
 
 
 class TtsLoading:
