@@ -102,7 +102,7 @@ class RecognitionPlan:
     """Largest prefill."""
 
 
-PREFILL_TOKENS = (4096, 2048)
+PREFILL_TOKENS = (5120, 4096, 2048)
 """Largest prefills, best first. One stream may need 2,048 tokens."""
 
 

@@ -263,9 +263,13 @@ class AsrEngine:
 
     def turn(self, clock: Callable[[], float]) -> bool:
         """Runs the most urgent batch and returns whether there was one. The next batch is encoded
-        while this one decodes."""
-        works = self._ahead or self._next(clock)
+        while this one decodes; the ends of turns that came since then join it."""
+        works: list[_Work] | None = self._ahead
         self._ahead = []
+        if works:
+            works += self._encoded(self._scheduler.join([work.job for work in works]), clock)
+        else:
+            works = self._next(clock)
         if works is None:
             return False
         self._read(self._lay_out(works, clock), clock)
@@ -273,11 +277,13 @@ class AsrEngine:
 
     def _next(self, clock: Callable[[], float], ahead: bool = False) -> list[_Work] | None:
         """Returns the most urgent batch after encoding it, or None if nothing is due."""
+        batch = self._scheduler.next_batch(clock(), ahead)
+        return self._encoded(batch, clock) if batch else None
+
+    def _encoded(self, jobs: Sequence[Job], clock: Callable[[], float]) -> list[_Work]:
+        """Returns the work of the jobs after encoding it, without those that have no new audio."""
         started = clock()
-        batch = self._scheduler.next_batch(started, ahead)
-        if not batch:
-            return None
-        works = [work for job in batch if (work := self._plan(job, started, clock)) is not None]
+        works = [work for job in jobs if (work := self._plan(job, started, clock)) is not None]
         self._encode(works)
         return works
 

@@ -48,7 +48,7 @@ TABLE_WIDTH = MAX_TOKENS // PAGE_SIZE
 # Captured sizes, about a fifth apart: padding costs as much as tokens do.
 TOKEN_LADDER = (
     *(32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024),
-    *(1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096),
+    *(1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120),
 )
 SECOND_LADDER = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 ROW_LADDER = (8, 16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048)

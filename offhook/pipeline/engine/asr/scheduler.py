@@ -3,7 +3,8 @@
 A live stream is updated once enough new audio has arrived (FIRST_UPDATE_MS, then every update_ms)
 and then processes all of it. Updates run earliest deadline first: the deadline is the time an
 update became due plus its slack, and never moves, so no stream starves. The end of a turn, which a
-caller waits for, has no slack and is put FINISH_HEAD_START_S ahead.
+caller waits for, has no slack and is put FINISH_HEAD_START_S ahead. A batch that is chosen while
+another one runs keeps room for ends of turns, which join it just before it runs.
 
 Files use the remaining capacity. While callers speak, files run in short batches of their own, only
 where the next live update is expected later: speech arrives in real time, so a speaker is due again
@@ -15,6 +16,7 @@ Times are float seconds; audio is counted in 16 kHz samples. All operations are 
 """
 
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from heapq import heappop, heappush
@@ -42,6 +44,8 @@ than a second late still go first, so none starves under overload."""
 BATCH_MS = 50.0
 """Target duration of a batch in ms, since the end of a turn waits for the running batch. Twice an
 empty batch on machines where even that takes long."""
+JOIN_SHARE = 0.2
+"""Share of the tokens of a batch chosen ahead that is kept for ends of turns."""
 FILE_BATCH_MS = 5.0
 """File work in ms, besides `Cost.batch_ms`, in a batch of its own while callers speak; short,
 because batches are not interrupted and a turn may end at any time."""
@@ -381,7 +385,8 @@ class Scheduler:
     def next_batch(self, now: float, ahead: bool = False) -> list[Job]:
         """Returns the jobs to run now, most urgent first and files last; empty if nothing is due.
         Report each with `done` after the batch. With `ahead` the batch runs after another one, so
-        future live updates are unknown and files are not held back for them."""
+        ends of turns may `join` it by then, future live updates are unknown, and files are not held
+        back for them."""
         while self._no_pages and self._no_pages[0][0] <= now:
             _, stream = self._no_pages.popleft()
             if stream.state in QUEUED:
@@ -389,11 +394,12 @@ class Scheduler:
         self._expire_expected(now)
         jobs: list[Job] = []
         ms, tokens, time_left = self._cost.batch_ms, 0, float("inf")
+        max_tokens = self._max_tokens * (1 - JOIN_SHARE) if ahead else self._max_tokens
         while first := self._live.first():
             job = first.job(first.fed, first.state is StreamState.FINISHING)
             ms += self._cost.work_ms(job.encoder_tokens, job.prefill_tokens)
             tokens += job.prefill_tokens
-            full = len(jobs) == self._max_batch or tokens > self._max_tokens or ms > self._batch_ms
+            full = len(jobs) == self._max_batch or tokens > max_tokens or ms > self._batch_ms
             if jobs and full:
                 return jobs
             self._start(first, job)
@@ -402,6 +408,20 @@ class Scheduler:
         if not (ahead and self.has_live_speech):
             self._add_files(jobs, ms, time_left * 1000 - ms, self._max_tokens - tokens, now)
         return jobs
+
+    def join(self, jobs: Sequence[Job]) -> list[Job]:
+        """Returns the ends of turns that are due by now and fit into a batch of `jobs` that was
+        chosen earlier with `ahead`. Report each with `done` after that batch."""
+        joined: list[Job] = []
+        tokens = sum(job.prefill_tokens for job in jobs)
+        while (first := self._live.first()) and first.state is StreamState.FINISHING:
+            job = first.job(first.fed, True)
+            tokens += job.prefill_tokens
+            if len(jobs) + len(joined) == self._max_batch or tokens > self._max_tokens:
+                break
+            self._start(first, job)
+            joined.append(job)
+        return joined
 
     def _expect(self, stream: _Stream, when: float) -> None:
         stream.expected = when

@@ -65,12 +65,12 @@ def sound(seconds: float, seed: int) -> Pcm:
 class Heard:
     """An engine whose clock stands still, and what it said."""
 
-    def __init__(self, runner: Runner, pages: int = PAGES) -> None:
+    def __init__(self, runner: Runner, pages: int = PAGES, most_batch: int = 8) -> None:
         self.said: list[TextUpdate] = []
         cost = Cost(4.0, 0.001, 0.002)
         tokenizer = Ids(tiny.tokenizer())
         self.engine = AsrEngine(
-            runner, tokenizer, pages, cost, STREAMS, FILES, 8, 4096, self.said.append
+            runner, tokenizer, pages, cost, STREAMS, FILES, most_batch, 4096, self.said.append
         )
 
     def run(self) -> None:
@@ -137,6 +137,23 @@ def test_streams_heard_together_hear_what_each_hears_alone(runner: Runner) -> No
     heard.run()
     for stream, pcm in zip(streams, sounds, strict=True):
         assert heard.final(stream) == at_once(runner, pcm)
+
+
+def test_the_end_of_a_turn_joins_the_batch_that_was_encoded_ahead(runner: Runner) -> None:
+    sounds = [sound(1.0, i) for i in range(STREAMS)]
+    heard = Heard(runner, most_batch=STREAMS - 1)
+    streams = [heard.engine.open() for _ in sounds]
+    for stream, pcm in zip(streams, sounds, strict=True):
+        heard.engine.feed(stream, pcm[:8000], 0.0)
+    heard.engine.turn(lambda: 0.0)  # all but the last, which is encoded ahead
+    ended = streams[0]
+    heard.engine.feed(ended, sounds[0][8000:], 0.0)
+    heard.engine.finish(ended, 0.0)
+    before = len(heard.said)
+    heard.engine.turn(lambda: 0.0)
+    told = {(text.stream, text.final) for text in heard.said[before:]}
+    assert told == {(streams[-1], False), (ended, True)}
+    assert heard.final(ended) == at_once(runner, sounds[0])
 
 
 def test_a_file_hears_what_a_caller_hears_though_its_pages_were_taken(runner: Runner) -> None:

@@ -33,9 +33,13 @@ MS = 16  # samples
 
 
 def scheduler(
-    cost: Cost = COST, streams: int = 2000, files: int = 50, batch: int = 64
+    cost: Cost = COST,
+    streams: int = 2000,
+    files: int = 50,
+    batch: int = 64,
+    tokens: int = 8192,
 ) -> Scheduler:
-    return Scheduler(cost, streams, files, batch, max_tokens=8192)
+    return Scheduler(cost, streams, files, batch, tokens)
 
 
 def total_ms(jobs: list[Job], cost: Cost = COST) -> float:
@@ -156,6 +160,41 @@ def test_an_end_of_turn_during_the_update_comes_next() -> None:
     assert s.settled(stream)
     s.audio(stream, 200 * MS, 0.6)  # the next utterance
     assert s.next_batch(0.6)[0].end == 200 * MS
+
+
+def test_ends_of_turns_join_a_batch_that_was_chosen_ahead() -> None:
+    s = scheduler(batch=3)
+    running, chosen, late, ending = (s.open() for _ in range(4))
+    s.audio(running, 400 * MS, 1.0)
+    s.next_batch(1.0)
+    for stream in (chosen, late, ending):
+        s.audio(stream, 400 * MS, 1.01)
+    s.finish(late, 1.01)
+    batch = s.next_batch(1.01, ahead=True)
+    assert [job.stream for job in batch] == [late, chosen, ending]
+    s.done(running, 1.02)
+    s.audio(running, 400 * MS, 1.02)  # a partial does not join
+    s.finish(ending, 1.02)  # nor does a stream twice
+    assert s.join(batch[:2]) == []
+    for job in batch:
+        s.done(job.stream, 1.03)
+    assert [(job.stream, job.final) for job in s.join([])] == [(ending, True)]
+    s.done(ending, 1.04)
+    assert [job.stream for job in s.next_batch(1.04)] == [running]
+
+
+def test_a_batch_chosen_ahead_leaves_room_for_ends_of_turns() -> None:
+    each = 13 * 60 + TEXT_TOKENS  # prefill tokens of a minute
+    s = scheduler(Cost(1.0, 0.001, 0.001), batch=10, tokens=5 * each)
+    streams = [s.open() for _ in range(8)]
+    for stream in streams:
+        s.audio(stream, 60_000 * MS, 1.0)
+    batch = s.next_batch(1.0, ahead=True)
+    assert len(batch) == 4
+    for stream in streams[4:]:
+        s.finish(stream, 1.01)
+    assert [job.stream for job in s.join(batch)] == [streams[4]]
+    assert s.join(s.next_batch(1.02)) == []
 
 
 def test_an_end_without_sound() -> None:
