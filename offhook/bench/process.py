@@ -90,7 +90,7 @@ class Child:
         return self.process.pid
 
     async def line(self, seconds: float) -> dict[str, Any]:
-        """Returns the next line of its output. Raises ChildError."""
+        """Returns the next line of the child's output, parsed. Raises ChildError."""
         assert self.process.stdout is not None
         try:
             text = await asyncio.wait_for(self.process.stdout.readline(), seconds)

@@ -38,7 +38,7 @@ class First:
 
 @dataclass
 class Update:
-    """A partial; times in ms."""
+    """The times of one partial text of a stream, in ms."""
 
     total: float
     """Time since its newest audio was sent."""

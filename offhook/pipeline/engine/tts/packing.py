@@ -74,7 +74,7 @@ def prompt_batches(prompts: Sequence[Prompt], tokens: int, most: int) -> Iterato
 
 
 class Run(NamedTuple):
-    """Rows whose vectors are consecutive."""
+    """Rows of a launch whose vectors are consecutive in the buffer that they come from."""
 
     row: int
     vector: int

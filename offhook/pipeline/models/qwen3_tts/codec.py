@@ -49,6 +49,10 @@ class LeftContext(NamedTuple):
     """Rows per frame."""
     channels: int
 
+    @property
+    def elements(self) -> int:
+        return self.length * self.channels
+
 
 @dataclass(frozen=True)
 class CodecConfig:
@@ -162,7 +166,7 @@ class CodecState:
         shape = slots + 1, c.window - 1 + frames, c.heads * c.head_dim
         self.rings += [torch.zeros(shape, device=device, dtype=dtype) for _ in range(2 * c.layers)]
         self._shapes = c.left_contexts
-        size = sum(x.length * x.channels for x in self._shapes)
+        size = sum(x.elements for x in self._shapes)
         self.contexts = torch.zeros(slots + 1, size, device=device, dtype=dtype)
         """[slots + 1, elements]: the left contexts of all convolutions, one after the other."""
 
@@ -173,7 +177,7 @@ class CodecState:
 
     def split_contexts(self) -> list[Tensor]:
         """Returns views of `contexts`: of each convolution, [slots + 1, length, channels]."""
-        parts = self.contexts.split([x.length * x.channels for x in self._shapes], 1)
+        parts = self.contexts.split([x.elements for x in self._shapes], 1)
         return [
             part.unflatten(1, (x.length, x.channels))
             for x, part in zip(self._shapes, parts, strict=True)

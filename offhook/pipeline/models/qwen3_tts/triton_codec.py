@@ -19,7 +19,7 @@ The residual units of many rows are not in Triton there: see `cuda_residual_unit
 import functools
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -37,16 +37,23 @@ from offhook.pipeline.models.qwen3_tts.codec import (
     Upsampling,
 )
 from offhook.pipeline.models.qwen3_tts.triton_codec_convolution import (
-    Batch,
     choose_pair_tile,
     convolve,
 )
 
 
+class Batch(NamedTuple):
+    """The streams and frames of a call; see `Codec.stream`."""
+
+    slots: Tensor
+    first: Tensor
+    frames: int
+
+
 def stream(codec: Codec, codes: Tensor, slots: Tensor, first: Tensor, state: CodecState) -> Tensor:
     """`Codec.stream`."""
     assert codes.shape[2] <= state.frames
-    batch = Batch(slots, first, codes.shape[2])
+    batch, streams = Batch(slots, first, codes.shape[2]), len(slots)
     rings, padded = iter(state.rings), Padded(batch, codec.config, state.contexts)
     padded.begin()
     x = embed(batch, codec, codes, next(rings))
@@ -57,17 +64,17 @@ def stream(codec: Codec, codes: Tensor, slots: Tensor, first: Tensor, state: Cod
     upsamplings: Any = codec.upsamplings
     for upsampling in upsamplings:
         seen = next(inputs)
-        convolve(batch, upsampling.expand, x, to=seen)
-        y = depthwise(batch, upsampling, seen)
-        y = convolve(batch, upsampling.widen, y, gelu=True)
+        convolve(streams, upsampling.expand, x, to=seen)
+        y = depthwise(upsampling, seen)
+        y = convolve(streams, upsampling.widen, y, gelu=True)
         to = next(inputs) if upsampling is upsamplings[-1] else None
-        x = convolve(batch, upsampling.narrow, y, add=seen, to=to)
+        x = convolve(streams, upsampling.narrow, y, add=seen, to=to)
     assert to is not None
     seen = next(inputs)
     blocks: Any = codec.blocks
-    convolve(batch, codec.inner, to, snake=blocks[0].snake, to=seen)
+    convolve(streams, codec.inner, to, snake=blocks[0].snake, to=seen)
     for block, after in zip(blocks, [*blocks[1:], codec], strict=True):
-        seen = _block(batch, block, after.snake, seen, inputs)
+        seen = _block(block, after.snake, seen, inputs)
     sound = finish(codec.outer, seen)
     padded.keep()
     return sound
@@ -89,11 +96,11 @@ def _transform(
     linear.add_linear_(x, wide, layer.down)
 
 
-def _block(batch: Batch, block: Any, after: Any, x: Tensor, inputs: Iterator[Tensor]) -> Tensor:
+def _block(block: Any, after: Any, x: Tensor, inputs: Iterator[Tensor]) -> Tensor:
     """Runs a decoder block and returns its output with the snake of the following part applied."""
-    seen = next(inputs)
+    streams, seen = len(x), next(inputs)
     snakes = [residual.snake1 for residual in block.residuals]
-    x = convolve(batch, block.expand, x, keep=True, snake=snakes[0], to=seen)
+    x = convolve(streams, block.expand, x, keep=True, snake=snakes[0], to=seen)
     for residual, snake in zip(block.residuals, [*snakes[1:], after], strict=True):
         to = next(inputs)
         second, keep = residual.conv2, snake is not after
@@ -104,12 +111,12 @@ def _block(batch: Batch, block: Any, after: Any, x: Tensor, inputs: Iterator[Ten
             )
         elif pair:
             x = convolve(
-                batch, residual.conv1, seen, between=residual.snake2, second=second,
+                streams, residual.conv1, seen, between=residual.snake2, second=second,
                 add=x, keep=keep, snake=snake, to=to, tile=pair,
             )  # fmt: skip
         else:
-            y = convolve(batch, residual.conv1, seen, snake=residual.snake2)
-            x = convolve(batch, second, y, add=x, keep=keep, snake=snake, to=to)
+            y = convolve(streams, residual.conv1, seen, snake=residual.snake2)
+            x = convolve(streams, second, y, add=x, keep=keep, snake=snake, to=to)
         seen = to
     return seen
 
@@ -171,7 +178,7 @@ def _parts(config: CodecConfig, device: torch.device) -> Tensor:
     parts = []
     start = before = before_frame = 0
     for x in config.left_contexts:
-        size, frame = (n * x.channels // VECTOR for n in (x.length, x.rate))
+        size, frame = x.elements // VECTOR, x.rate * x.channels // VECTOR
         for inner in range(0, size, PART // VECTOR):
             count = min(PART // VECTOR, size - inner)
             parts.append((start + inner, count, inner, size, frame, before, before_frame))
@@ -398,7 +405,7 @@ def _attend(
     tl.store(at, sum.to(out.dtype.element_ty), mask=real)
 
 
-def depthwise(batch: Batch, upsampling: Upsampling, x: Tensor) -> Tensor:
+def depthwise(upsampling: Upsampling, x: Tensor) -> Tensor:
     """The depthwise convolution of a ConvNeXt block and the following norm: padded to packed."""
     taps, channels = upsampling.depthwise.shape
     rows = x.shape[1] - (taps - 1)

@@ -30,14 +30,6 @@ from torch import Tensor
 from offhook.pipeline.models.qwen3_tts.codec import Convolution, Snake
 
 
-class Batch(NamedTuple):
-    """The streams and frames of a call; see `Codec.stream`."""
-
-    slots: Tensor
-    first: Tensor
-    frames: int
-
-
 class Tile(NamedTuple):
     """The work of one program per iteration."""
 
@@ -100,7 +92,7 @@ def choose_pair_tile(x: Tensor) -> Tile | None:
 
 
 def convolve(
-    batch: Batch,
+    streams: int,
     conv: Convolution,
     x: Tensor,
     *,
@@ -116,6 +108,7 @@ def convolve(
     """`conv` of x, plus `add`, through `snake` or GELU.
 
     Args:
+        streams: those of the call.
         x: packed, or padded by as many rows as `conv` looks back.
         between, second: what follows `conv` before the sum, of one tap and the same channels.
         add: packed, or padded by any number of rows.
@@ -125,7 +118,6 @@ def convolve(
     Returns: packed, what comes out if there is no `to`, or what is kept.
     """
     outputs, taps, channels = conv.weight.shape
-    streams = len(batch.slots)
     rows = x.shape[1] - conv.length if x.ndim == 3 else len(x) // streams
     total = streams * rows
     tile = tile or choose_tile(total, outputs, taps * channels)

@@ -25,7 +25,7 @@ from offhook.pipeline.models.qwen3_tts.codec import (  # noqa: E402
     Snake,
 )
 from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec  # noqa: E402
-from offhook.pipeline.models.qwen3_tts.triton_codec_convolution import Batch, Tile, convolve  # noqa: E402
+from offhook.pipeline.models.qwen3_tts.triton_codec_convolution import Tile, convolve  # noqa: E402
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -64,7 +64,7 @@ def draw(*shape):
 
 
 def batch():
-    return Batch(
+    return triton_codec.Batch(
         torch.tensor(SLOTS, device=DEVICE), torch.tensor(FIRST, device=DEVICE), frames=FRAMES
     )
 
@@ -120,7 +120,7 @@ def test_a_convolution_of_padded_rows_and_its_snake(tile, taps, dilation, rows):
     seen = draw(3, conv.length + 3 * FRAMES, 32)
     kept = conv(seen)
     out = padded(kept)
-    got = convolve(batch(), conv, seen, keep=True, snake=after, to=out, tile=tile)
+    got = convolve(len(SLOTS), conv, seen, keep=True, snake=after, to=out, tile=tile)
     assert_near(got, kept)
     assert_written(out, after(kept))
 
@@ -141,7 +141,7 @@ def test_two_convolutions_in_one(channels, tile):
     kept = (x + exact.conv2(exact.snake2(exact.conv1(seen.float())))).to(DTYPE)
     out = padded(kept)
     got = convolve(
-        batch(), unit.conv1, seen, between=unit.snake2, second=unit.conv2,
+        len(SLOTS), unit.conv1, seen, between=unit.snake2, second=unit.conv2,
         add=x.flatten(0, 1), keep=True, snake=after, to=out, tile=tile,
     )  # fmt: skip
     assert_near(got, kept)
@@ -153,10 +153,10 @@ def test_a_product_and_what_is_added(tile):
     conv = convolution(48, 32)
     x, add = draw(3 * 2 * FRAMES, 48), draw(3, 5 + 2 * FRAMES, 32)
     want = conv(x.view(3, -1, 48)) + add[:, 5:]
-    assert_near(convolve(batch(), conv, x, add=add, tile=tile), want)
+    assert_near(convolve(len(SLOTS), conv, x, add=add, tile=tile), want)
     add = add[:, 5:].flatten(0, 1)
-    assert_near(convolve(batch(), conv, x, add=add, tile=tile), want)
-    got = convolve(batch(), conv, x, gelu=True, tile=tile)
+    assert_near(convolve(len(SLOTS), conv, x, add=add, tile=tile), want)
+    got = convolve(len(SLOTS), conv, x, gelu=True, tile=tile)
     assert_near(got, F.gelu(conv(x.view(3, -1, 48)).float()).to(DTYPE))
 
 
