@@ -6,7 +6,7 @@ every text has ended. Each stream's result is emitted as soon as it is known.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -266,10 +266,7 @@ class AsrEngine:
         while this one decodes; the ends of turns that came since then join it."""
         works: list[_Work] | None = self._ahead
         self._ahead = []
-        if works:
-            works += self._encoded(self._scheduler.join([work.job for work in works]), clock)
-        else:
-            works = self._next(clock)
+        works = self._joined(works, clock) if works else self._next(clock)
         if works is None:
             return False
         self._read(self._lay_out(works, clock), clock)
@@ -278,21 +275,43 @@ class AsrEngine:
     def _next(self, clock: Callable[[], float], ahead: bool = False) -> list[_Work] | None:
         """Returns the most urgent batch after encoding it, or None if nothing is due."""
         batch = self._scheduler.next_batch(clock(), ahead)
-        return self._encoded(batch, clock) if batch else None
+        return self._encoded(batch, clock, {}) if batch else None
 
-    def _encoded(self, jobs: Sequence[Job], clock: Callable[[], float]) -> list[_Work]:
-        """Returns the work of the jobs after encoding it, without those that have no new audio."""
+    def _joined(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
+        """Returns a batch that was encoded ahead together with the ends of turns since then."""
+        ends = self._scheduler.join([work.job for work in works])
+        before = {work.job.stream: work for work in works}
+        ended = {job.stream for job in ends}
+        others = [work for work in works if work.job.stream not in ended]
+        return others + self._encoded(ends, clock, before)
+
+    def _encoded(
+        self, jobs: Sequence[Job], clock: Callable[[], float], before: Mapping[int, _Work]
+    ) -> list[_Work]:
+        """Returns the work of the jobs after encoding it, without those that have no new audio.
+        `before` has, by stream, encoded work that a job replaces."""
         started = clock()
-        works = [work for job in jobs if (work := self._plan(job, started, clock)) is not None]
+        works = [
+            work
+            for job in jobs
+            if (work := self._plan(job, started, clock, before.get(job.stream))) is not None
+        ]
         self._encode(works)
         return works
 
-    def _plan(self, job: Job, started: float, clock: Callable[[], float]) -> _Work | None:
-        """Plans the encoder work for the stream's new audio; None if its text is unchanged."""
+    def _plan(
+        self, job: Job, started: float, clock: Callable[[], float], before: _Work | None
+    ) -> _Work | None:
+        """Plans the encoder work for the audio since `before`, if that is given, or since the last
+        update; None if the text is unchanged."""
         stream = self._streams[job.stream]
         step = stream.windows.step(job.end, job.final)
         most = most_tokens(step.audio_ms)
         work = _Work(job, stream, step, Pass(stream.slot), started, most)
+        if before is not None:
+            again = step.windows[0].index if step.windows else None
+            work.pass_.audio = [span for span in before.pass_.audio if span.window != again]
+            return work
         unverified = job.final and bool(stream.hypothesis.prompt()[0])
         if not (step.windows or stream.refill or stream.unread or unverified):
             forced, draft = stream.hypothesis.prompt()
@@ -352,11 +371,11 @@ class AsrEngine:
         return [work for work in ready if work.job.stream not in evicted]
 
     def _write_pass(self, work: _Work) -> None:
-        stream, step, pass_ = work.stream, work.step, work.pass_
+        stream, pass_ = work.stream, work.pass_
         heard = stream.windows
         if not stream.cached:
             pass_.before = stream.header
-        first = step.windows[0].index if step.windows else heard.completed
+        first = pass_.audio[0].window if pass_.audio else heard.completed
         pass_.audio = pass_.audio or [stream.active]
         if stream.refill:
             pass_.audio[:0] = [Span(i, WINDOW_TOKENS) for i in range(heard.dropped, first)]

@@ -4,7 +4,8 @@ A live stream is updated once enough new audio has arrived (FIRST_UPDATE_MS, the
 and then processes all of it. Updates run earliest deadline first: the deadline is the time an
 update became due plus its slack, and never moves, so no stream starves. The end of a turn, which a
 caller waits for, has no slack and is put FINISH_HEAD_START_S ahead. A batch that is chosen while
-another one runs keeps room for ends of turns, which join it just before it runs.
+another one runs keeps room for ends of turns, which join it just before it runs, or take the place
+of their stream's update in it.
 
 Files use the remaining capacity. While callers speak, files run in short batches of their own, only
 where the next live update is expected later: speech arrives in real time, so a speaker is due again
@@ -132,6 +133,8 @@ TRANSITIONS = {
         Event.EVICT: StreamState.WAITING,
     },
     StreamState.ENDING: {
+        # Before the batch runs, its last update takes the place of the one in it.
+        Event.START_LAST: StreamState.LAST,
         Event.DONE: StreamState.FINISHING,
         Event.MORE: StreamState.FINISHING,
         Event.CANCEL: StreamState.DISCARDING,
@@ -199,6 +202,12 @@ class Job(NamedTuple):
     encoder_tokens: int
     """Predicted encoder tokens."""
     prefill_tokens: int
+
+
+def _is_short(job: Job, fed: int) -> bool:
+    """Whether an update of so many samples instead of the job's is one prefill: the runner keeps a
+    minute of encoded audio."""
+    return job.encoder_tokens <= 2 * WINDOW_TOKENS and fed - job.end <= WINDOW_SAMPLES
 
 
 @dataclass(frozen=True)
@@ -410,8 +419,16 @@ class Scheduler:
         return jobs
 
     def join(self, jobs: Sequence[Job]) -> list[Job]:
-        """Returns the ends of turns that are due by now and fit into a batch of `jobs` that was
-        chosen earlier with `ahead`. Report each with `done` after that batch."""
+        """Returns the ends of turns that are due by now and go into a batch of `jobs` that was
+        chosen earlier with `ahead`: those of streams in the batch, where each replaces the
+        stream's job, and others as far as they fit. Report each with `done` after that batch."""
+        replacing = [
+            self._end_started(stream)
+            for job in jobs
+            if (stream := self._streams[job.stream]).state is StreamState.ENDING
+            and stream.live
+            and _is_short(job, stream.fed)
+        ]
         joined: list[Job] = []
         tokens = sum(job.prefill_tokens for job in jobs)
         while (first := self._live.first()) and first.state is StreamState.FINISHING:
@@ -421,7 +438,14 @@ class Scheduler:
                 break
             self._start(first, job)
             joined.append(job)
-        return joined
+        return replacing + joined
+
+    def _end_started(self, stream: _Stream) -> Job:
+        """Returns the last job of a stream whose update has been started, and starts it instead."""
+        job = stream.job(stream.fed, True)
+        self._move(stream, Event.START_LAST)
+        stream.heard, stream.due = job.end, None
+        return job
 
     def _expect(self, stream: _Stream, when: float) -> None:
         stream.expected = when

@@ -156,6 +156,35 @@ def test_the_end_of_a_turn_joins_the_batch_that_was_encoded_ahead(runner: Runner
     assert heard.final(ended) == at_once(runner, sounds[0])
 
 
+@pytest.mark.parametrize(
+    ("seconds", "more"), [(1.0, 0.5), (1.0, 0.0), (7.5, 1.0), (8.0, 0.3), (15.5, 0.7), (9.0, 7.9)]
+)
+def test_an_end_of_turn_takes_the_place_of_its_update_that_was_encoded_ahead(
+    runner: Runner, seconds: float, more: float
+) -> None:
+    pcm, other = sound(seconds + more, 4), sound(1.0, 5)
+    said, other_said = at_once(runner, pcm), at_once(runner, other)
+    cut = int(seconds * 16000)
+    heard = Heard(runner, most_batch=1)
+    first, ended = heard.engine.open(), heard.engine.open()
+    heard.engine.feed(first, other, 0.0)
+    heard.engine.feed(ended, pcm[:cut], 0.0)
+    heard.engine.turn(lambda: 0.0)  # of the first; the other's update is encoded ahead
+    assert [text.stream for text in heard.said] == [first]
+    heard.engine.feed(ended, pcm[cut:], 0.0)
+    heard.engine.finish(ended, 0.0)
+    heard.engine.turn(lambda: 0.0)
+    assert [text.samples for text in heard.said if text.stream == ended] == [len(pcm)]
+    heard.run()  # a long text needs more steps than one batch has
+    assert heard.final(ended) == said
+    heard.engine.feed(ended, other, 0.0)  # the next utterance
+    heard.engine.finish(ended, 0.0)
+    heard.engine.finish(first, 0.0)
+    heard.run()
+    *_, next_text = [text.heard.text for text in heard.said if text.stream == ended and text.final]
+    assert next_text == heard.final(first) == other_said
+
+
 def test_a_file_hears_what_a_caller_hears_though_its_pages_were_taken(runner: Runner) -> None:
     pcm = sound(27.0, 5)
     heard = Heard(runner, pages=16)  # not enough for both

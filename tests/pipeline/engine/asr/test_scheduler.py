@@ -197,6 +197,27 @@ def test_a_batch_chosen_ahead_leaves_room_for_ends_of_turns() -> None:
     assert s.join(s.next_batch(1.02)) == []
 
 
+def test_an_end_of_turn_takes_the_place_of_its_update_in_a_batch_chosen_ahead() -> None:
+    s = scheduler()
+    ending, long, going, file = s.open(), s.open(), s.open(), s.open_file()
+    for stream in (ending, going):
+        s.audio(stream, 400 * MS, 1.0)
+    s.audio(long, 30_000 * MS, 1.0)  # more windows than go into one prefill with what follows
+    s.audio(file, 10_000 * MS, 1.0)
+    batch = s.next_batch(1.0)
+    for stream in (ending, long):
+        s.audio(stream, 40 * MS, 1.01)
+    for stream in (ending, long, file):
+        s.finish(stream, 1.01)
+    (job,) = s.join(batch)
+    assert (job.stream, job.end, job.final) == (ending, 440 * MS, True)
+    assert s.state(ending) is StreamState.LAST
+    for started in batch:
+        assert s.done(started.stream, 1.02)
+    assert s.settled(ending)
+    assert not s.settled(long)
+
+
 def test_an_end_without_sound() -> None:
     s = scheduler()
     stream = s.open()
@@ -585,7 +606,7 @@ def test_a_thousand_callers_cost_microseconds() -> None:
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3)), max_size=80))
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3)), max_size=80))
 def test_any_order_of_events(steps: list[tuple[int, int]]) -> None:
     """Callers come, speak, cancel, hang up and are evicted in any order: nothing is left behind."""
     s = scheduler(streams=3, files=3, batch=3)
@@ -609,8 +630,13 @@ def test_any_order_of_events(steps: list[tuple[int, int]]) -> None:
         elif what == 6 and running:
             evicted = s.evict(now)
             running = [j for j in running if j.stream != evicted]
+        elif what == 7 and running:
+            joined = s.join(running)
+            ended = {j.stream for j in joined}
+            running = [j for j in running if j.stream not in ended] + joined
+            assert len({j.stream for j in running}) == len(running) <= 3
         elif not running:
-            running = s.next_batch(now)
+            running = s.next_batch(now, ahead=bool(which % 2))
             assert len({j.stream for j in running}) == len(running)
         else:
             for i, job in enumerate(running):
