@@ -31,8 +31,8 @@ from typing import Any
 import torch
 from loguru import logger
 
-from benchmarks.engines.asr import percentiles
-from benchmarks.engines.asr_passes import MODELS
+from benchmarks.engines.stages import percentiles
+from benchmarks.recognition.asr_passes import MODELS
 from offhook.bench.process import Child, LoopLag, child, say, thread_cpu_s
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm

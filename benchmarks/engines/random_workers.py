@@ -130,7 +130,7 @@ def nemotron_config(model: str) -> "NemotronConfig":
 def qwen3_tts(models: TtsModels, size: str, progress: Progress) -> Synthesizer:
     import torch
 
-    from benchmarks.engines.tts_runners import MODELS, Planned, codec_config, ready
+    from benchmarks.voices.tts_runners import MODELS, Planned, codec_config, ready
     from offhook.bench.speech.word_tokenizer import WordTokenizer
     from offhook.pipeline.engine.tts.engine import TtsEngine
     from offhook.pipeline.engine.tts.loading_io import TtsLoading

@@ -10,20 +10,17 @@ utterance and ten minutes into it), `streams` (how many live streams are held in
 
 import argparse
 import heapq
-import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.engines.asr_passes import MODELS, average_passes, calls, noise
+from benchmarks.engines.stages import Floor, by_kernel, gpu_ms, percentiles, say
+from benchmarks.recognition.asr_passes import MODELS, average_passes, calls, noise
 from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engine.asr.loading_io import measured_cost, measured_streams
 from offhook.pipeline.engine.asr.passes import Pass
@@ -33,18 +30,6 @@ from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, W
 from offhook.pipeline.engine.graphs import Pending
 from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
 from offhook.pipeline.models.qwen3_asr.model import AsrConfig
-
-BANDWIDTH = 4.3e12
-"""Bytes a second an H200 copies, measured."""
-ARITHMETIC = 790e12
-"""bf16 operations a second of an H200, measured."""
-
-
-def percentiles(values: Sequence[float]) -> dict[str, float]:
-    if not values:
-        return {}
-    cuts = np.percentile(np.asarray(values), (50, 95, 99, 100))
-    return dict(zip(("p50", "p95", "p99", "max"), (round(float(c), 2) for c in cuts), strict=True))
 
 
 def make_runner(
@@ -69,23 +54,7 @@ def make_engine(
     return AsrEngine(runner, WordTokenizer(), runner.pages, cost, live, files, *most, tell)
 
 
-def say(what: str, **fields: Any) -> None:
-    print(json.dumps({"what": what, **fields}), flush=True)
-
-
 # --- stages ---
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The least time a stage can take, ms: weights read once, multiplications at the full rate."""
-
-    bytes: float
-    operations: float
-
-    @property
-    def ms(self) -> float:
-        return 1000 * max(self.bytes / BANDWIDTH, self.operations / ARITHMETIC)
 
 
 def floors(
@@ -137,47 +106,6 @@ def wall_ms(runner: SimulatedRunner, run: Callable[[], Any], repeats: int) -> fl
         runner.synchronize()
         times.append(time.perf_counter() - began)
     return round(1000 * float(np.median(times[3:])), 3)
-
-
-def gpu_ms(stage: Any, repeats: int) -> float:
-    """Median of replaying the graph that the stage last launched."""
-    graph = stage.last_graph
-    if graph is None:
-        return float("nan")
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return round(float(np.median(times)), 3)
-
-
-def by_kernel(stage: Any, most: int) -> list[dict[str, Any]]:
-    """Returns launches and ms of all kernels of the graph that the stage last launched, and of at
-    most `most` that take longest; nothing for 0."""
-    graph = stage.last_graph
-    if graph is None or most == 0:
-        return []
-    graph.replay()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        graph.replay()
-        torch.cuda.synchronize()
-    spans = [
-        (event.time_range.start, event.time_range.end, event.name[:70])
-        for event in seen.events()
-        if event.device_type.name == "CUDA" and not event.name.startswith("Mem")
-    ]
-    launches: Counter[str] = Counter(name for *_, name in spans)
-    us: Counter[str] = Counter()
-    for begun, ended, name in spans:
-        us[name] += ended - begun
-    rows = [("all", len(spans), us.total())]
-    rows += [(name, launches[name], time_us) for name, time_us in us.most_common(most)]
-    return [{"kernel": name, "launches": n, "ms": round(us / 1000, 3)} for name, n, us in rows]
 
 
 # --- exactness ---
@@ -389,7 +317,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     parts = arguments.parts.split(",")
     if "settings" in parts:
-        from benchmarks.engines import asr_settings
+        from benchmarks.recognition import asr_settings
 
         asr_settings.main(["--model", arguments.model])
         if parts == ["settings"]:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.engines.asr_timing import (
+from benchmarks.recognition.asr_timing import (
     Bench,
     Row,
     Skip,

@@ -1,9 +1,9 @@
 """One update of Qwen3-ASR by others: the official package and transformers' own port, eager.
 
 Run in the environment of the peer (the two exclude each other's transformers), as a program:
-``python -m benchmarks.engines.asr_peers official 0.6B --seconds 4,10,60,600``. One JSON line a row.
-Weights are random at the real dimensions; the audio is noise; exactly `--tokens` tokens are made.
-Both re-feed the whole audio at every update, as the official streaming example does.
+``python -m benchmarks.recognition.asr_peers official 0.6B --seconds 4,10,60,600``. One JSON line a
+row. Weights are random at the real dimensions; the audio is noise; exactly `--tokens` tokens are
+made. Both re-feed the whole audio at every update, as the official streaming example does.
 """
 
 import argparse

@@ -24,9 +24,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.engines import asr_alternatives
-from benchmarks.engines.asr_passes import MODELS, calls
-from benchmarks.engines.asr_timing import Bench, Clock, Row, Skip, capture, rounded, sound, windows
+from benchmarks.recognition import asr_alternatives
+from benchmarks.recognition.asr_passes import MODELS, calls
+from benchmarks.recognition.asr_timing import (
+    Bench,
+    Clock,
+    Row,
+    Skip,
+    capture,
+    rounded,
+    sound,
+    windows,
+)
 from offhook.pipeline.engine import affinity_io
 from offhook.pipeline.engine.asr.runner import SECOND_FRAMES, WINDOW_TOKENS, Runner
 from offhook.pipeline.models import mel as log_mel

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.engines.asr_passes import average_passes, calls, noise
+from benchmarks.recognition.asr_passes import average_passes, calls, noise
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass
 from offhook.pipeline.engine.asr.runner import Runner

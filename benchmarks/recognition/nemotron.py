@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.engines.asr import Floor, by_kernel, percentiles, say
-from benchmarks.engines.asr_passes import noise
+from benchmarks.engines.stages import Floor, by_kernel, percentiles, say
+from benchmarks.recognition.asr_passes import noise
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.capacity import MAX_FILES
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine

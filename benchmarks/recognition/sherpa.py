@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.engines import sherpa_graph
+from benchmarks.recognition import sherpa_graph
 from offhook.bench.speech.table import Table, progress
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.sherpa.model import SherpaStreams

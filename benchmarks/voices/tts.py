@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 
 from loguru import logger
 
-from benchmarks.engines import tts_door, tts_frame, tts_hour, tts_parts
-from benchmarks.engines.tts_parts import TEXTS, Point
-from benchmarks.engines.tts_runners import MODELS, Machine, description, ready
+from benchmarks.voices import tts_door, tts_frame, tts_hour, tts_parts
+from benchmarks.voices.tts_parts import TEXTS, Point
+from benchmarks.voices.tts_runners import MODELS, Machine, description, ready
 from offhook.bench.speech.table import Table, progress
 
 PARTS = ("frame", "voices", "open", "llm", "barge", "hour", "marks")
@@ -113,7 +113,7 @@ def _run(part: str, machine: Machine, a: argparse.Namespace) -> None:
     elif part == "hour":
         tts_hour.hour(machine, a.voices, a.minutes, HOUR_S, a.json)
     else:
-        from benchmarks.engines import tts_marks
+        from benchmarks.voices import tts_marks
 
         tts_marks.marks(machine, a.minutes, HOUR_S, a.json)
 

@@ -23,8 +23,8 @@ from typing import Any
 import aiohttp
 
 from benchmarks.engines.listening import Listener, Tally
-from benchmarks.engines.tts_parts import PUBLISHED_P95_MS, WORD_S, Point
-from benchmarks.engines.tts_runners import MODELS
+from benchmarks.voices.tts_parts import PUBLISHED_P95_MS, WORD_S, Point
+from benchmarks.voices.tts_runners import MODELS
 from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.process import cpu_s
 from offhook.bench.speech.http_load import Failed, check

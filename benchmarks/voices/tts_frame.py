@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.engines.asr import by_kernel, gpu_ms
 from benchmarks.engines.listening import Tally
-from benchmarks.engines.tts_load import Reply, Serving, serve
-from benchmarks.engines.tts_parts import heat
-from benchmarks.engines.tts_peers import PeerFailed, official_frame_ms
-from benchmarks.engines.tts_runners import Machine, new_voice, usual_voices
+from benchmarks.engines.stages import ARITHMETIC, BANDWIDTH, by_kernel, gpu_ms
+from benchmarks.voices.tts_load import Reply, Serving, serve
+from benchmarks.voices.tts_parts import heat
+from benchmarks.voices.tts_peers import PeerFailed, official_frame_ms
+from benchmarks.voices.tts_runners import Machine, new_voice, usual_voices
 from offhook.bench.speech.table import Table, percentile
 from offhook.bench.speech.texts import Talk, even_words
 from offhook.pipeline.engine.pages import PAGE_SIZE
@@ -30,10 +30,6 @@ from offhook.pipeline.models.qwen3.config import DecoderConfig
 from offhook.pipeline.models.qwen3_tts.codec import DILATIONS, TAPS, WIDENING, CodecConfig
 from offhook.pipeline.models.qwen3_tts.config import TtsConfig
 
-BANDWIDTH = 4.3e12
-"""Bytes a second an H200 copies, measured."""
-ARITHMETIC = 790e12
-"""bf16 operations a second of an H200, measured."""
 CONTEXT_PAGES = 4
 """KV cache of each stream when steps are timed: 20 s of speech."""
 PREFIX_ROWS = 10

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from benchmarks.engines.listening import Tally
-from benchmarks.engines.tts_load import Reply, Serving, serve
-from benchmarks.engines.tts_runners import Machine, usual_voices
+from benchmarks.voices.tts_load import Reply, Serving, serve
+from benchmarks.voices.tts_runners import Machine, usual_voices
 from offhook.bench.memory import held
 from offhook.bench.speech.table import Table, progress
 from offhook.bench.speech.texts import FRAMES_PER_TOKEN, Word, even_words, frames_of

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, Self
 
 from benchmarks.engines.listening import Listener, Tally
-from benchmarks.engines.tts_runners import Machine
+from benchmarks.voices.tts_runners import Machine
 from offhook.bench.speech.texts import Word
 from offhook.pipeline.engine.inference_io import Inference
 from offhook.pipeline.engine.tts.engine import TtsEngine

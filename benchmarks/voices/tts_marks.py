@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.engines.tts_hour import SENTENCE, Narrator, run_through, tokens_in
-from benchmarks.engines.tts_load import serve
-from benchmarks.engines.tts_runners import Machine, usual_voices
+from benchmarks.voices.tts_hour import SENTENCE, Narrator, run_through, tokens_in
+from benchmarks.voices.tts_load import serve
+from benchmarks.voices.tts_runners import Machine, usual_voices
 from offhook.bench.speech.table import Table, percentile
 from offhook.bench.speech.texts import FRAMES_PER_TOKEN, Word, frames_of
 from offhook.media.pcm import RATE_OUT, Pcm

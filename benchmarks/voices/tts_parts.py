@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.engines.listening import Tally
-from benchmarks.engines.tts_load import Reply, Serving, serve
-from benchmarks.engines.tts_runners import Machine, usual_voices
+from benchmarks.voices.tts_load import Reply, Serving, serve
+from benchmarks.voices.tts_runners import Machine, usual_voices
 from offhook.bench.speech.table import Table, percentile
 from offhook.bench.speech.texts import Talk, Word, even_words, frames_of
 from offhook.pipeline.engine.tts.messages import FRAME_S, Break, Reason

@@ -1,7 +1,7 @@
 """One frame of Qwen3-TTS by the official package, qwen-tts, eager: talker and code predictor.
 
 Run where the package and its transformers 4.57.3 can be imported, as a program:
-``python -m benchmarks.engines.tts_peers 0.6B --frames 20``. One JSON line. Weights are random at
+``python -m benchmarks.voices.tts_peers 0.6B --frames 20``. One JSON line. Weights are random at
 the real dimensions; the codes are not made into sound. A frame is what each of so many more frames
 takes `generate`; what comes before the first is not in it.
 """
@@ -39,7 +39,7 @@ class PeerFailed(RuntimeError):
 def official_frame_ms(size: str, path: str, frames: int = 20) -> float:
     """In a process of its own, with the folder `path` before all others. Raises PeerFailed."""
     paths = os.pathsep.join(p for p in (path, os.environ.get("PYTHONPATH", "")) if p)
-    command = [sys.executable, "-m", "benchmarks.engines.tts_peers", size, "--frames", str(frames)]
+    command = [sys.executable, "-m", "benchmarks.voices.tts_peers", size, "--frames", str(frames)]
     try:
         done = subprocess.run(
             command,

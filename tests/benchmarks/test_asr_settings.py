@@ -6,12 +6,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.engines import (  # noqa: E402
+from benchmarks.recognition import (  # noqa: E402
     asr_alternatives,
     asr_settings,
 )
-from benchmarks.engines.asr_settings import SETTINGS, TINY  # noqa: E402
-from benchmarks.engines.asr_timing import Bench, decode_step, windows  # noqa: E402
+from benchmarks.recognition.asr_settings import SETTINGS, TINY  # noqa: E402
+from benchmarks.recognition.asr_timing import Bench, decode_step, windows  # noqa: E402
 from offhook.pipeline.engine.asr.runner import WINDOW_TOKENS  # noqa: E402
 
 

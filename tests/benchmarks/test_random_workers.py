@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from benchmarks.engines.listening import Listener, Tally  # noqa: E402
 from benchmarks.engines.random_workers import ENGINES, worker  # noqa: E402
-from benchmarks.engines.tts_door import (  # noqa: E402
+from benchmarks.voices.tts_door import (  # noqa: E402
     Ask,
     by_commands,
     by_message,

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("sherpa_onnx")
 
-from benchmarks.engines import sherpa, sherpa_graph
+from benchmarks.recognition import sherpa, sherpa_graph
 from offhook.pipeline.engine.sherpa.model import SherpaStreams
 from offhook.pipeline.engine.sherpa.model_files import read_model
 

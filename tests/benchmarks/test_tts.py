@@ -9,17 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.engines import (  # noqa: E402
+from benchmarks.engines.listening import Listener, Tally  # noqa: E402
+from benchmarks.voices import (  # noqa: E402
     tts,
     tts_frame,
     tts_parts,
     tts_peers,
     tts_runners,
 )
-from benchmarks.engines.listening import Listener, Tally  # noqa: E402
-from benchmarks.engines.tts_load import Reply, Served, serve  # noqa: E402
-from benchmarks.engines.tts_peers import PeerFailed  # noqa: E402
-from benchmarks.engines.tts_runners import Machine, Planned, new_voice, usual_voices  # noqa: E402
+from benchmarks.voices.tts_load import Reply, Served, serve  # noqa: E402
+from benchmarks.voices.tts_peers import PeerFailed  # noqa: E402
+from benchmarks.voices.tts_runners import Machine, Planned, new_voice, usual_voices  # noqa: E402
 from offhook.bench.speech.texts import SENTENCES, even_words, frames_of, words  # noqa: E402
 from offhook.pipeline.engine.tts.engine import TtsEngine  # noqa: E402
 from offhook.pipeline.engine.tts.messages import (  # noqa: E402
