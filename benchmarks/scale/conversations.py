@@ -39,7 +39,7 @@ from typing import Any
 
 from benchmarks.scale.conversation_callers import TURN_S, EdgePlan
 from offhook.bench.own_server import free_port
-from offhook.bench.process import Child, ChildError, child, cpu_s
+from offhook.bench.process import Child, ChildError, all_of, child, children, cpu_s
 from offhook.bench.speech.table import Table, percentile, progress
 from offhook.pipeline.engine.capacity import SHARED
 from offhook.pipeline.engine.tts.messages import FRAME_S
@@ -113,12 +113,13 @@ async def started(options: argparse.Namespace) -> AsyncIterator[Workers]:
             lines += [("asr", gpu, parts[:1]), ("tts", gpu, parts[1:])]
     async with AsyncExitStack() as stack:
         began = time.monotonic()
-        for name, gpu, line in lines:
-            how = ["--memory-share", str(SHARED / options.workers)]
-            how += [] if options.fronts is None else ["--fronts", str(options.fronts)]
+        how = ["--memory-share", str(SHARED / options.workers)]
+        how += [] if options.fronts is None else ["--fronts", str(options.fronts)]
+        starts = []
+        for _, gpu, line in lines:
             only = {"CUDA_VISIBLE_DEVICES": str(gpu)} if options.gpus > 1 else {}
-            one = child(CARD, *how, *line, environment=only)
-            process = await stack.enter_async_context(one)
+            starts.append(stack.enter_async_context(child(CARD, *how, *line, environment=only)))
+        for (name, *_), process in zip(lines, await all_of(starts), strict=True):
             workers.processes.setdefault(name, []).append(process)
         every = [one for processes in workers.processes.values() for one in processes]
         await asyncio.gather(*(one.line(LOAD_S) for one in every))
@@ -315,12 +316,9 @@ async def measure(
 async def conversations(options: argparse.Namespace) -> None:
     """Raises ChildError."""
     most = max(options.conversations)
-    async with started(options) as workers, AsyncExitStack() as stack:
-        children = [
-            await stack.enter_async_context(child(CALLERS))
-            for _ in range(ceil(most / options.callers))
-        ]
-        edges = FarEdges(children, options.callers)
+    processes = ceil(most / options.callers)
+    async with started(options) as workers, children(processes, CALLERS) as callers:
+        edges = FarEdges(callers, options.callers)
         await edges.begin(workers, options)
         where = "in one process" if options.together else "in a process each"
         note = (

@@ -25,7 +25,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from math import ceil
 from pathlib import Path
@@ -57,7 +57,7 @@ from offhook.bench.callers.summary import (
 from offhook.bench.callers.usage import Usage
 from offhook.bench.node import missing
 from offhook.bench.phones.kamailio import KamailioError
-from offhook.bench.process import Child, ChildError, child
+from offhook.bench.process import Child, ChildError, children
 from offhook.bench.process import run as run_loop
 from offhook.bench.speech.table import progress
 from offhook.web.config.config import Log
@@ -119,14 +119,10 @@ async def measure(
     calls = shares(a.mix, number)
     processes = ceil(number / CALLERS)
     usage = Usage(servers.pids)
-    async with AsyncExitStack() as stack:
-        children = [
-            await stack.enter_async_context(child("offhook.bench.callers.process"))
-            for _ in range(processes)
-        ]
+    async with children(processes, "offhook.bench.callers.process") as callers:
         began = monotonic() + START_S
         until = began + 60 * a.minutes
-        for index, (part, each) in enumerate(zip(divided(calls, processes), children, strict=True)):
+        for index, (part, each) in enumerate(zip(divided(calls, processes), callers, strict=True)):
             plan = Plan(
                 part,
                 index * CALLERS,
@@ -146,7 +142,7 @@ async def measure(
         watching = asyncio.create_task(usage.watch())
         ending = asyncio.create_task(_apply(servers, fault, began + a.at)) if fault else None
         try:
-            tables = await asyncio.gather(*(_report(each, until) for each in children))
+            tables = await asyncio.gather(*(_report(each, until) for each in callers))
             fault_at = await ending if ending is not None else None
         finally:
             watching.cancel()

@@ -15,8 +15,8 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -140,6 +140,36 @@ async def child(
             except TimeoutError:
                 process.kill()
                 await process.wait()
+
+
+@asynccontextmanager
+async def children(count: int, module: str, *arguments: str) -> AsyncIterator[list[Child]]:
+    """Runs `count` processes as `child` does. As many start at a time as there are cores, and all
+    end together. Raises ChildError."""
+    starting = asyncio.Semaphore(os.cpu_count() or 1)
+    async with AsyncExitStack() as stack:
+
+        async def start() -> Child:
+            async with starting:
+                return await stack.enter_async_context(child(module, *arguments))
+
+        running = await all_of(start() for _ in range(count))
+        try:
+            yield running
+        finally:
+            for one in running:
+                one.finish()
+
+
+async def all_of(starts: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Runs coroutines at once and returns their results. Raises the error of the first that fails,
+    and cancels the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(start) for start in starts]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 @dataclass(frozen=True)

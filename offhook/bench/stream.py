@@ -20,7 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from math import ceil
 
@@ -29,7 +29,7 @@ import numpy as np
 from loguru import logger
 
 from offhook.bench.own_server import free_port, is_ready, started
-from offhook.bench.process import ChildError, child
+from offhook.bench.process import ChildError, children
 from offhook.bench.process import run as run_loop
 from offhook.bench.speech.http_live import transcribe_file
 from offhook.bench.speech.http_load import Failed, LoadInputs, Overloaded, Requests, long_recording
@@ -94,22 +94,19 @@ async def own_worker(a: argparse.Namespace) -> AsyncIterator[str]:
 async def point(streams: int, a: argparse.Namespace) -> Result:
     """Measures `streams` concurrent callers. Raises ChildError."""
     found = Result()
-    async with AsyncExitStack() as stack:
-        children = [
-            await stack.enter_async_context(child("offhook.bench.speech.stream_callers"))
-            for _ in range(ceil(streams / CALLERS))
-        ]
+    count = ceil(streams / CALLERS)
+    async with children(count, "offhook.bench.speech.stream_callers") as processes:
         at = time.monotonic() + CONNECT_S + streams * CONNECT_EACH_S
         stagger_s = min(STAGGER_S, a.seconds) if streams > 1 else 0.0
         until = at + stagger_s + a.seconds
-        for number, each in enumerate(children):
+        for number, each in enumerate(processes):
             first = number * CALLERS
             callers = min(CALLERS, streams - first)
             every = (a.update_ms, a.chunk_ms, at, stagger_s, until)
             plan = Plan(a.server, a.api_key, first, callers, *every)
             each.send(json.dumps(asdict(plan)))
         within_s = until - time.monotonic() + READY_S + 2 * FINALS_S
-        for table in await asyncio.gather(*(each.line(within_s) for each in children)):
+        for table in await asyncio.gather(*(each.line(within_s) for each in processes)):
             found.add(Result.of(table))
     return found
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -335,7 +336,7 @@ def test_all_that_can_happen_happens_beside_one_control_run(
 async def test_an_upgrade_of_all_workers_loses_no_call() -> None:
     arguments = ["--kill", "upgrade", "--calls", "3", "--minutes", "0.7", "--at", "10", "--json"]
     process = await asyncio.create_subprocess_exec(
-        *("python", "-m", "offhook", "bench", "failover", *arguments),
+        *(sys.executable, "-m", "offhook", "bench", "failover", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -354,7 +355,8 @@ async def test_an_upgrade_of_all_workers_loses_no_call() -> None:
 async def test_stock_pipecat_takes_the_same_calls() -> None:
     arguments = ["--calls", "1", "--minutes", "0.4", "--beside", "pipecat", "--json"]
     process = await asyncio.create_subprocess_exec(
-        *("python", "-m", "offhook", "bench", "calls", *arguments), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "offhook", "bench", "calls", *arguments),
+        stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await process.communicate()
     assert process.returncode == 0
@@ -444,7 +446,8 @@ async def test_browsers_phones_and_twilio_converse_with_servers_of_their_own(
     arguments = ["--calls", "3", "--mix", "webrtc=1,sip=1,twilio=1", "--minutes", "0.5"]
     arguments += ["--pressing", "0", "--json", "--report", str(report)]
     process = await asyncio.create_subprocess_exec(
-        *("python", "-m", "offhook", "bench", "calls", *arguments), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "offhook", "bench", "calls", *arguments),
+        stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await process.communicate()
     assert process.returncode == 0

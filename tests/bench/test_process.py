@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from offhook.bench.process import Child, ChildError, children
+
 BENCHMARK = """
 import asyncio
 import sys
@@ -71,3 +73,17 @@ def test_servers_end_with_the_benchmark(number: signal.Signals, status: int, wor
     while is_running(server) and time.monotonic() < until:
         time.sleep(0.01)
     assert not is_running(server)
+
+
+async def test_children_begin_together_and_end_with_the_block() -> None:
+    async with children(3, "offhook.bench.callers.model") as running:
+        assert len({one.hello["port"] for one in running}) == 3
+    assert not any(is_running(one.pid) for one in running)
+
+
+async def test_if_one_of_them_does_not_begin_none_is_left() -> None:
+    begun: list[Child] = []
+    with pytest.raises(ChildError, match="No module named"):
+        async with children(2, "offhook.bench.none") as running:
+            begun += running
+    assert not begun

@@ -9,13 +9,13 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from shutil import which
-from typing import Any, Literal
+from typing import Literal
 
 import aiohttp
 from aiohttp import web
@@ -23,7 +23,7 @@ from aiohttp import web
 from offhook.bench.node import Node, node
 from offhook.bench.own_server import free_port, free_ports, is_ready, started
 from offhook.bench.phones.kamailio import kamailio
-from offhook.bench.process import child, get_json
+from offhook.bench.process import all_of, child, get_json
 from offhook.bench.speech.table import progress
 from offhook.web.process.parent_io import ending_with_us
 
@@ -315,17 +315,6 @@ def _in_toml(urls: Sequence[str]) -> str:
     return "[" + ", ".join(f'"{url}"' for url in urls) + "]"
 
 
-async def _all(starts: Iterable[Coroutine[Any, Any, str]]) -> list[str]:
-    """Runs them at once and returns their results. Raises the error of the first that fails, and
-    cancels the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(start) for start in starts]
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]
-
-
 @asynccontextmanager
 async def own_servers(
     edges: int, workers: int, fault: Fault | None = None, processes: int = 1
@@ -341,7 +330,9 @@ async def own_servers(
         ports = iter(free_ports(2 * (workers + edges)))
         numbers = range(1, workers + 1)
         urls = {
-            kind: await _all(running.start_worker(kind, number, next(ports)) for number in numbers)
+            kind: await all_of(
+                running.start_worker(kind, number, next(ports)) for number in numbers
+            )
             for kind in ("asr", "tts")
         }
         found = {kind: _in_toml(listed) for kind, listed in urls.items()}
@@ -351,7 +342,7 @@ async def own_servers(
         if edges > 1 and which("redis-server"):
             await running.start_redis()
         sip = [next(ports) for _ in range(edges)]
-        running.web = await _all(
+        running.web = await all_of(
             running.start_edge(number, processes, next(ports), port, found["asr"], found["tts"])
             for number, port in enumerate(sip, 1)
         )
