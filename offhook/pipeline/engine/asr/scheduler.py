@@ -47,6 +47,9 @@ BATCH_MS = 50.0
 empty batch on machines where even that takes long."""
 JOIN_SHARE = 0.2
 """Share of the tokens of a batch chosen ahead that is kept for ends of turns."""
+MAX_REPLACING_TOKENS = 3 * WINDOW_TOKENS
+"""Encoder tokens of the end of a turn that takes the place of an update. It is one prefill, and the
+runner keeps eight encoded windows of a stream."""
 FILE_BATCH_MS = 5.0
 """File work in ms, besides `Cost.batch_ms`, in a batch of its own while callers speak; short,
 because batches are not interrupted and a turn may end at any time."""
@@ -204,10 +207,12 @@ class Job(NamedTuple):
     prefill_tokens: int
 
 
-def _is_short(job: Job, fed: int) -> bool:
-    """Whether an update of so many samples instead of the job's is one prefill: the runner keeps a
-    minute of encoded audio."""
-    return job.encoder_tokens <= 2 * WINDOW_TOKENS and fed - job.end <= WINDOW_SAMPLES
+def _ended(job: Job, fed: int) -> Job:
+    """Returns the last job of a stream, whose utterance has ended after `fed` samples, in place of
+    one for an update."""
+    more = encoder_tokens(final_frames(fed, True)) - encoder_tokens(final_frames(job.end, False))
+    tokens = job.encoder_tokens + more, job.prefill_tokens + more
+    return Job(job.stream, fed, True, job.live, *tokens)
 
 
 @dataclass(frozen=True)
@@ -422,30 +427,28 @@ class Scheduler:
         """Returns the ends of turns that are due by now and go into a batch of `jobs` that was
         chosen earlier with `ahead`: those of streams in the batch, where each replaces the
         stream's job, and others as far as they fit. Report each with `done` after that batch."""
-        replacing = [
-            self._end_started(stream)
-            for job in jobs
-            if (stream := self._streams[job.stream]).state is StreamState.ENDING
-            and stream.live
-            and _is_short(job, stream.fed)
-        ]
+        room = self._max_tokens - sum(job.prefill_tokens for job in jobs)
+        replacing: list[Job] = []
+        for job in jobs:
+            stream = self._streams[job.stream]
+            if not stream.live or stream.state is not StreamState.ENDING:
+                continue
+            last = _ended(job, stream.fed)
+            more = last.prefill_tokens - job.prefill_tokens
+            if more <= room and last.encoder_tokens <= MAX_REPLACING_TOKENS:
+                self._move(stream, Event.START_LAST)
+                stream.heard, stream.due = last.end, None
+                replacing.append(last)
+                room -= more
         joined: list[Job] = []
-        tokens = sum(job.prefill_tokens for job in jobs)
         while (first := self._live.first()) and first.state is StreamState.FINISHING:
             job = first.job(first.fed, True)
-            tokens += job.prefill_tokens
-            if len(jobs) + len(joined) == self._max_batch or tokens > self._max_tokens:
+            if len(jobs) + len(joined) == self._max_batch or job.prefill_tokens > room:
                 break
             self._start(first, job)
             joined.append(job)
+            room -= job.prefill_tokens
         return replacing + joined
-
-    def _end_started(self, stream: _Stream) -> Job:
-        """Returns the last job of a stream whose update has been started, and starts it instead."""
-        job = stream.job(stream.fed, True)
-        self._move(stream, Event.START_LAST)
-        stream.heard, stream.due = job.end, None
-        return job
 
     def _expect(self, stream: _Stream, when: float) -> None:
         stream.expected = when

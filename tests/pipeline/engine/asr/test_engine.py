@@ -185,6 +185,43 @@ def test_an_end_of_turn_takes_the_place_of_its_update_that_was_encoded_ahead(
     assert next_text == heard.final(first) == other_said
 
 
+STEPS = st.tuples(st.integers(0, 2), st.sampled_from(["feed", "end", "turn"]), st.integers(1, 24))
+
+
+@settings(max_examples=10)
+@given(st.lists(STEPS, min_size=10, max_size=50), st.integers(1, 3))
+def test_whenever_turns_end_each_is_heard_as_if_alone(
+    runner: Runner, steps: list[tuple[int, str, int]], most_batch: int
+) -> None:
+    heard = Heard(runner, most_batch=most_batch)
+    streams = [heard.engine.open(update_ms=80) for _ in range(3)]
+    sounds = [sound(90.0, seed) for seed in range(3)]
+    begun, fed = [0, 0, 0], [0, 0, 0]  # samples: of the utterance's beginning, and so far
+    ended: list[list[Pcm]] = [[], [], []]
+
+    def end(who: int) -> None:
+        if fed[who] > begun[who]:
+            heard.engine.finish(streams[who], 0.0)
+            ended[who].append(sounds[who][begun[who] : fed[who]])
+            begun[who] = fed[who]
+
+    for who, what, size in steps:
+        if what == "feed":
+            piece = sounds[who][fed[who] : fed[who] + 1000 * size]
+            heard.engine.feed(streams[who], piece, 0.0)
+            fed[who] += len(piece)
+        elif what == "end":
+            end(who)
+        else:
+            heard.engine.turn(lambda: 0.0)
+    for who in range(3):
+        end(who)
+    heard.run()
+    for who, stream in enumerate(streams):
+        said = [text.heard.text for text in heard.said if text.stream == stream and text.final]
+        assert said == [at_once(runner, pcm) for pcm in ended[who]]
+
+
 def test_a_file_hears_what_a_caller_hears_though_its_pages_were_taken(runner: Runner) -> None:
     pcm = sound(27.0, 5)
     heard = Heard(runner, pages=16)  # not enough for both

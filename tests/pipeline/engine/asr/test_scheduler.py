@@ -218,6 +218,24 @@ def test_an_end_of_turn_takes_the_place_of_its_update_in_a_batch_chosen_ahead() 
     assert not s.settled(long)
 
 
+def test_ends_of_turns_that_take_a_place_never_make_a_batch_larger_than_the_most() -> None:
+    each = 13 + TEXT_TOKENS  # prefill tokens of a second
+    s = scheduler(Cost(1.0, 0.001, 0.001), batch=40, tokens=20 * each)
+    streams = [s.open() for _ in range(30)]
+    for stream in streams:
+        s.audio(stream, 1010 * MS, 1.0)
+    batch = s.next_batch(1.0, ahead=True)
+    assert len(batch) == 16
+    for stream in streams:
+        s.audio(stream, 7000 * MS, 1.01)
+        s.finish(stream, 1.01)
+    ends = s.join(batch)
+    ended = {job.stream for job in ends}
+    assert ended == {job.stream for job in batch[:3]}  # 91 tokens more each
+    whole = ends + [job for job in batch if job.stream not in ended]
+    assert sum(job.prefill_tokens for job in whole) <= 20 * each
+
+
 def test_an_end_without_sound() -> None:
     s = scheduler()
     stream = s.open()
