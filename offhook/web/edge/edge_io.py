@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from aioice.ice import get_host_addresses
@@ -23,8 +23,6 @@ from offhook.media.leg import Leg, LegError
 from offhook.media.memory_io import release_code_pages, trim_heap
 from offhook.media.pcm import Pcm
 from offhook.media.recording_io import RecordingWriter, check_writable
-from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent, SilentAgent
-from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, Transfer
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.call_io import Agent, Call
@@ -33,7 +31,6 @@ from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, se
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.smallwebrtc import Candidates, Offer
-from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.carriers.leg_io import CarrierLeg
@@ -47,6 +44,7 @@ from offhook.web.config.config import Config, ConfigError, WebRtc
 from offhook.web.edge import tracing_io
 from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agent_probe_io import AgentProbes
+from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.carriers_io import Carriers
 from offhook.web.edge.page_messages import for_the_page
 from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_risky
@@ -60,14 +58,11 @@ from offhook.web.engines.call_engines_io import CallEngines
 from offhook.web.engines.choice import AutoWorker
 from offhook.web.engines.engines_io import open_synthesizer
 from offhook.web.http.access import AccessPolicy
-from offhook.web.process.logs import for_log, kind
+from offhook.web.process.logs import brief, for_log, kind
 from offhook.web.process.loop_io import freeze_loaded_objects
 from offhook.web.process.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.speech_api.server_io import SpeechServer
-
-if TYPE_CHECKING:  # with an agent that asks a language model: it is large
-    from openai import DefaultAsyncHttpxClient
 
 E = TypeVar("E")
 P = TypeVar("P", bound=PeerLeg)
@@ -145,8 +140,7 @@ class Edge:
         self.realtime = RealtimeCalls(
             config.server.max_call_minutes * 60, lambda: self.config.realtime.mcp_servers
         )
-        self._models: DefaultAsyncHttpxClient | None = None
-        """Connections to language models; created with the first call that needs one."""
+        self.agents = CallAgents(lambda: self.config)
         self.ready = False
         self.draining = False
         self._peers: dict[str, PeerLeg] = {}
@@ -375,8 +369,7 @@ class Edge:
             await self.sip.close()
         if self.carriers is not None:
             await self.carriers.close()
-        if self._models is not None:
-            await self._models.aclose()
+        await self.agents.close()
         if self.ice_port is not None:
             await self.ice_port.close()
         await self.probes.close()
@@ -427,7 +420,7 @@ class Edge:
         default) and `remote` the caller's IP address ("" if unknown). Raises OfferError,
         UnknownPeer, Busy, and DialError for an unknown agent. With `resumption` the pc_id has a
         token with which the caller may come back to any server."""
-        self._check_agent(agent)
+        self.agents.check(agent)
         if offer.pc_id is not None and not offer.restart_pc:
             leg = self._leg(offer.pc_id)
             return await leg.answer(offer.sdp), offer.pc_id
@@ -464,7 +457,7 @@ class Edge:
     ) -> str:
         """Answers an admitted caller's offer on a new leg and begins the call. Raises OfferError,
         and DialError for an unknown agent."""
-        self._check_agent(agent)
+        self.agents.check(agent)
         self.legs[leg.call_id] = self._peers[leg.call_id] = leg
         try:
             answer = await leg.answer(sdp)
@@ -533,7 +526,7 @@ class Edge:
         attempted."""
         if self.sip is None:
             raise NoPhones
-        self._check_agent(dial.agent)
+        self.agents.check(dial.agent)
         if len(self.legs.keys() | self.sip.calls.keys()) >= self.config.server.max_calls:
             raise self._room.refusal("full")
         return self.sip.dial(dial)
@@ -542,7 +535,7 @@ class Edge:
         """Calls a phone over a carrier. Raises NoPhones, Busy, and DialError."""
         if self.carriers is None:
             raise NoPhones
-        self._check_agent(asked.agent)
+        self.agents.check(asked.agent)
         return await self.carriers.dial(
             asked.carrier,
             asked.to,
@@ -551,21 +544,6 @@ class Edge:
             asked.ring_seconds or CARRIER_RING_S,
             asked.variables,
         )
-
-    def _check_agent(self, name: str) -> None:
-        """Raises DialError for an unknown agent."""
-        if name and name not in self.config.agents:
-            there = ", ".join(self.config.agents) or "none"
-            raise DialError(0, f"no agent is called {name!r} (there: {there})")
-
-    def agent_called(self, name: str) -> AgentSettings:
-        """Returns the named agent; the default for "" and for an agent removed since the call
-        began."""
-        if name in self.config.agents:
-            return self.config.agents[name]
-        if name:
-            logger.warning("no agent is called {!r} any more: the usual one answers", name)
-        return self.config.agent
 
     async def run_call(self, leg: Leg, agent: str, direct: Direct | None = None) -> None:
         """Runs a call with the named agent ("" for the default) to its end. With `direct`, the
@@ -631,7 +609,7 @@ class Edge:
                 self.recovery.expect(leg, agent)
             if self.resumption is not None and direct is None:
                 saved = await self.resumption.restore(leg)
-            settings = self.agent_called(agent if saved is None else saved.agent)
+            settings = self.agents.called(agent if saved is None else saved.agent)
             if settings.kind == "webhook":
                 call_id = self.public_id(leg)
                 decided = direct is not None or self.programs.incoming.state(call_id) is not None
@@ -702,7 +680,7 @@ class Edge:
         saved = resumption.saved(leg) if resumption is not None else None
 
         def make_agent(call: Call) -> Agent:
-            made = self._make_agent(agent, call)
+            made = self.agents.make(agent, call)
             if saved is not None:
                 try:
                     made.restore(saved.dialog)
@@ -734,76 +712,6 @@ class Edge:
         finally:
             del self.conversations[leg.call_id]
 
-    def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
-        if a.kind == "openai":
-            return replace(self._make_openai_agent(a, call), takes_images=a.images)
-        if a.kind == "realtime":
-            return self._make_realtime_agent(a, call)
-
-        async def act(action: Action) -> None:
-            done = for_log(asdict(action), has_words=True)  # a message is left to be read
-            logger.bind(call=call.leg.call_id, action=done).info(
-                "{}: front desk: {} {}", call.leg.call_id, kind(action), _brief(done)
-            )
-            if isinstance(action, Hangup):
-                await call.hang_up()
-            elif isinstance(action, Transfer):
-                await call.transfer(action.to)
-
-        if a.kind == "silent":
-            return Agent("silent", SilentAgent())
-        desk = FrontDeskAgent(self.config.frontdesk, act, call.leg.info.caller)
-        return Agent(
-            *("frontdesk", desk),
-            on_cut=desk.cut,
-            on_idle=desk.prompt,
-            dialog=desk.dialog,
-            restore=desk.restore,
-        )
-
-    def _make_openai_agent(self, a: AgentSettings, call: Call) -> Agent:
-        from offhook.pipeline.conversation.agents.openai_agent_io import (
-            OpenAIAgentSettings,
-            OpenAIModel,
-            model_connections,
-            openai_agent,
-        )
-
-        if self._models is None:
-            self._models = model_connections()
-
-        fallback, standby = None, None
-        if a.fallback:
-            other = self.config.agents[a.fallback]
-            if other.kind == "openai":
-                fallback = OpenAIModel(other.model, other.base_url, other.api_key)
-            else:
-                standby = self._make_agent(other, call)
-        settings = OpenAIAgentSettings(
-            *(a.model, a.base_url, a.api_key, a.instructions, a.transfers),
-            limits=a.limits,
-            fallback=fallback,
-            gives_up_to=a.gives_up_to,
-        )
-        return openai_agent(settings, call, self._models, standby)
-
-    def _make_realtime_agent(self, a: AgentSettings, call: Call) -> Agent:
-        from offhook.pipeline.conversation.agents.realtime_agent_io import (
-            RealtimeAgentSettings,
-            realtime_agent,
-        )
-
-        standby = None
-        if a.fallback:
-            other = self.config.agents[a.fallback]
-            standby = self._make_agent(other.model_copy(update={"fallback": ""}), call)
-        settings = RealtimeAgentSettings(
-            *(a.model, a.base_url, a.api_key, a.instructions, a.voice, a.transfers),
-            limits=a.limits,
-            gives_up_to=a.gives_up_to,
-        )
-        return realtime_agent(settings, call, standby)
-
     def _record(self, leg: Leg, call: Call) -> None:
         """Starts the recording; the call continues if that fails."""
         assert self._recordings is not None
@@ -830,7 +738,7 @@ class Edge:
         fields = for_log(asdict(event), self.config.log.has_words)
         line = logger.bind(call=leg.call_id, event=kind(event), **fields)
         level = "DEBUG" if kind(event) in ("caller_partial", "speech_started", "dtmf") else "INFO"
-        line.log(level, "{}: {} {}", leg.call_id, kind(event), _brief(fields))
+        line.log(level, "{}: {} {}", leg.call_id, kind(event), brief(fields))
         message = for_the_page(event)
         if message is not None:
             self._send(leg, message)
@@ -881,9 +789,3 @@ def _append(path: Path, line: str) -> None:
             file.write(line + "\n")
     except OSError as error:
         logger.error("the record of a call is lost: {}", error)
-
-
-def _brief(fields: dict[str, Any]) -> str:
-    hidden = ("at_ms", "statistics", "headers", "variables")  # the last two come from outside
-    shown = (f"{k}={v!r}" for k, v in fields.items() if k not in hidden and v != "")
-    return " ".join(shown)

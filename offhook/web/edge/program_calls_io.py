@@ -18,6 +18,7 @@ from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config
+from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.carriers_io import Carriers
 from offhook.web.realtime.call_control_io import NotRinging
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -40,8 +41,7 @@ class Calls(Protocol):
     carriers: Carriers | None
     realtime: RealtimeCalls
     conversations: dict[str, Call | BotCall]
-
-    def agent_called(self, name: str) -> AgentSettings: ...
+    agents: CallAgents
 
     def public_id(self, leg: Leg) -> str: ...
 
@@ -75,7 +75,7 @@ class ProgramCalls:
     ) -> Decision | None:
         """Returns the decision on a call that rings here, or is about to be placed; None if it is
         answered or placed at once."""
-        agent = self._edge.agent_called(call.agent)
+        agent = self._edge.agents.called(call.agent)
         if agent.kind != "webhook":
             return None
         return self._decide(call.call_id, agent, headers or headers_of(call.info))

@@ -111,6 +111,13 @@ def for_log(fields: Mapping[str, Any], has_words: bool) -> dict[str, Any]:
     return shown
 
 
+def brief(fields: dict[str, Any]) -> str:
+    """Returns the fields of an event for a line of the log, e.g. "text='Hello.' language='en'"."""
+    hidden = ("at_ms", "statistics", "headers", "variables")  # the last two come from outside
+    shown = (f"{k}={v!r}" for k, v in fields.items() if k not in hidden and v != "")
+    return " ".join(shown)
+
+
 # --- rate limit ---
 
 Site = tuple[str, int]

@@ -1,0 +1,120 @@
+"""The agents of an edge's calls, made as the configuration says."""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from loguru import logger
+
+from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent, SilentAgent
+from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, Transfer
+from offhook.pipeline.conversation.call_io import Agent, Call
+from offhook.telephony.call_progress_io import DialError
+from offhook.web.config.config import Agent as AgentSettings
+from offhook.web.config.config import Config
+from offhook.web.process.logs import brief, for_log, kind
+
+if TYPE_CHECKING:  # with an agent that asks a language model: it is large
+    from openai import DefaultAsyncHttpxClient
+
+
+class CallAgents:
+    """Makes the agents of calls. They share the connections to language models."""
+
+    def __init__(self, config: Callable[[], Config]) -> None:
+        """`config` returns the current configuration, which may be reloaded."""
+        self._config = config
+        self._models: DefaultAsyncHttpxClient | None = None
+        """Connections to language models; created with the first call that needs one."""
+
+    def check(self, name: str) -> None:
+        """Raises DialError for an unknown agent."""
+        config = self._config()
+        if name and name not in config.agents:
+            there = ", ".join(config.agents) or "none"
+            raise DialError(0, f"no agent is called {name!r} (there: {there})")
+
+    def called(self, name: str) -> AgentSettings:
+        """Returns the named agent; the default for "" and for an agent removed since the call
+        began."""
+        config = self._config()
+        if name in config.agents:
+            return config.agents[name]
+        if name:
+            logger.warning("no agent is called {!r} any more: the usual one answers", name)
+        return config.agent
+
+    def make(self, a: AgentSettings, call: Call) -> Agent:
+        if a.kind == "openai":
+            return replace(self._openai(a, call), takes_images=a.images)
+        if a.kind == "realtime":
+            return self._realtime(a, call)
+
+        async def act(action: Action) -> None:
+            done = for_log(asdict(action), has_words=True)  # a message is left to be read
+            logger.bind(call=call.leg.call_id, action=done).info(
+                "{}: front desk: {} {}", call.leg.call_id, kind(action), brief(done)
+            )
+            if isinstance(action, Hangup):
+                await call.hang_up()
+            elif isinstance(action, Transfer):
+                await call.transfer(action.to)
+
+        if a.kind == "silent":
+            return Agent("silent", SilentAgent())
+        desk = FrontDeskAgent(self._config().frontdesk, act, call.leg.info.caller)
+        return Agent(
+            *("frontdesk", desk),
+            on_cut=desk.cut,
+            on_idle=desk.prompt,
+            dialog=desk.dialog,
+            restore=desk.restore,
+        )
+
+    def _openai(self, a: AgentSettings, call: Call) -> Agent:
+        from offhook.pipeline.conversation.agents.openai_agent_io import (
+            OpenAIAgentSettings,
+            OpenAIModel,
+            model_connections,
+            openai_agent,
+        )
+
+        if self._models is None:
+            self._models = model_connections()
+
+        fallback, standby = None, None
+        if a.fallback:
+            other = self._config().agents[a.fallback]
+            if other.kind == "openai":
+                fallback = OpenAIModel(other.model, other.base_url, other.api_key)
+            else:
+                standby = self.make(other, call)
+        settings = OpenAIAgentSettings(
+            *(a.model, a.base_url, a.api_key, a.instructions, a.transfers),
+            limits=a.limits,
+            fallback=fallback,
+            gives_up_to=a.gives_up_to,
+        )
+        return openai_agent(settings, call, self._models, standby)
+
+    def _realtime(self, a: AgentSettings, call: Call) -> Agent:
+        from offhook.pipeline.conversation.agents.realtime_agent_io import (
+            RealtimeAgentSettings,
+            realtime_agent,
+        )
+
+        standby = None
+        if a.fallback:
+            other = self._config().agents[a.fallback]
+            standby = self.make(other.model_copy(update={"fallback": ""}), call)
+        settings = RealtimeAgentSettings(
+            *(a.model, a.base_url, a.api_key, a.instructions, a.voice, a.transfers),
+            limits=a.limits,
+            gives_up_to=a.gives_up_to,
+        )
+        return realtime_agent(settings, call, standby)
+
+    async def close(self) -> None:
+        """Closes the connections to language models."""
+        if self._models is not None:
+            await self._models.aclose()
