@@ -19,21 +19,30 @@ from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.web.config.config import MAX_CALLS, Config, Log, Server, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
+from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.edge_io import Direct, Edge
 from offhook.web.edge.server_io import application
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run
 
 
-class AnsweringEdge(Edge):
-    """An edge with a scripted agent; `words` is the length of its replies."""
+class ScriptedAgents(CallAgents):
+    """Scripted agents; `words` is the length of their replies."""
 
-    def __init__(self, config: Config, words: int) -> None:
+    def __init__(self, config: Callable[[], Config], words: int) -> None:
         super().__init__(config)
         self._words = words
 
-    def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
+    def make(self, a: AgentSettings, call: Call) -> Agent:
         return Agent("scripted", ScriptedAgent(self._words))
+
+
+class AnsweringEdge(Edge):
+    """An edge with scripted agents."""
+
+    def __init__(self, config: Config, words: int) -> None:
+        super().__init__(config)
+        self.agents = ScriptedAgents(lambda: config, words)
 
 
 class ScriptedEdge(AnsweringEdge):

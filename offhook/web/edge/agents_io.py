@@ -45,6 +45,7 @@ class CallAgents:
         return config.agent
 
     def make(self, a: AgentSettings, call: Call) -> Agent:
+        """Makes the agent of a call."""
         if a.kind == "openai":
             return replace(self._openai(a, call), takes_images=a.images)
         if a.kind == "realtime":

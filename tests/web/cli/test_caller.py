@@ -195,7 +195,7 @@ async def test_what_fails_before_the_first_tick_is_a_failed_call(monkeypatch):
     def broken(agent, call):
         raise OSError("too many open files")
 
-    monkeypatch.setattr(edge, "_make_agent", broken)
+    monkeypatch.setattr(edge.agents, "make", broken)
     try:
         report = await ScriptedCall(str(server.make_url("/")), []).run()
         assert report.ended_by == "server"
