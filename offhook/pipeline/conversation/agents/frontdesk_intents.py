@@ -88,6 +88,7 @@ _WHEN = {"now": "now", "currently": "now", "still": "now", "today": "today", "to
 _WEIGHTS = dict.fromkeys(_FUNCTION_WORDS, 0.2)
 _WEIGHTS |= dict.fromkeys(_QUESTIONS, 0.6)
 _WEIGHTS |= dict.fromkeys((*_FILLERS, *_WHEN, *DAYS, *(f"{day}s" for day in DAYS)), 0.05)
+_OPENING = {"hours", "open", "opening", "closed", "close"}
 _NUMBERS: list[str] = _TABLE["numbers"].split()
 _TENS: list[str] = _TABLE["tens"].split()
 _DIGITS = {word: str(number) for number, word in enumerate(_NUMBERS)}
@@ -141,9 +142,10 @@ def _alike(said: set[str], example: list[str]) -> float:
 
 
 def is_about_a_day(words: list[str]) -> bool:
-    """Returns whether the words name a day of the week and hardly anything else."""
+    """Returns whether the words name a day of the week and opening hours, or hardly anything
+    else."""
     others = [word for word in words if word not in _FUNCTION_WORDS and day_in([word]) not in DAYS]
-    return len(others) <= 1 and day_in(words) in DAYS
+    return day_in(words) in DAYS and (len(others) <= 1 or not _OPENING.isdisjoint(others))
 
 
 def day_in(words: list[str]) -> str:

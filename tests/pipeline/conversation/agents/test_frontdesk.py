@@ -419,7 +419,7 @@ def test_any_call_gets_short_new_answers(steps: list[tuple[str, str]], caller: s
 
 @pytest.mark.parametrize(
     "said", ["sunday", "and on sunday", "what about sunday", "how about sunday",
-             "are you you know ten on sunday"]
+             "are you you know ten on sunday", "blood arterial pinning hours on sunday"]
 )  # fmt: skip
 def test_who_names_a_day_asks_for_its_hours(said: str) -> None:
     assert "closed on Sunday" in talk(said, desk=FrontDesk())[-1].text
