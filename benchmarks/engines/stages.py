@@ -2,6 +2,7 @@
 take longest. Benchmarks print what they find as a JSON line each."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +39,16 @@ class Floor:
     @property
     def ms(self) -> float:
         return 1000 * max(self.bytes / BANDWIDTH, self.operations / ARITHMETIC)
+
+
+def warmed_up(runner: Any) -> dict[str, float]:
+    """Captures every size of a runner, and returns how long it took and the GPU's memory in use."""
+    began = time.perf_counter()
+    runner.warm_up()
+    runner.synchronize()
+    took = time.perf_counter() - began
+    memory = torch.cuda.max_memory_allocated() / 2**30
+    return {"warm_up_s": round(took, 1), "gpu_gib": round(memory, 1)}
 
 
 def gpu_ms(stage: Any, repeats: int) -> float:

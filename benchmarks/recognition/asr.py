@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.engines.stages import Floor, by_kernel, gpu_ms, percentiles, say
+from benchmarks.engines.stages import Floor, by_kernel, gpu_ms, percentiles, say, warmed_up
 from benchmarks.recognition.asr_passes import MODELS, average_passes, calls, noise
 from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engine.asr.loading_io import measured_cost, measured_streams
@@ -37,12 +37,7 @@ def make_runner(
 ) -> SimulatedRunner:
     weights = random_model(MODELS[model], "cuda", torch.bfloat16)
     runner = SimulatedRunner(weights, streams, pages, WordTokenizer(), simulation, graphs)
-    began = time.perf_counter()
-    runner.warm_up()
-    runner.synchronize()
-    took = time.perf_counter() - began
-    memory = torch.cuda.max_memory_allocated() / 2**30
-    say("ready", model=model, warm_up_s=round(took, 1), gpu_gib=round(memory, 1))
+    say("ready", model=model, **warmed_up(runner))
     return runner
 
 

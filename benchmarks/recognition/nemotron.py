@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.engines.stages import Floor, by_kernel, percentiles, say
+from benchmarks.engines.stages import Floor, by_kernel, percentiles, say, warmed_up
 from benchmarks.recognition.asr_passes import noise
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.capacity import MAX_FILES
@@ -338,12 +338,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = NemotronConfig()
     model = random_model(config, "cuda", torch.bfloat16)
     runner = SimulatedNemotron(model, most, Speech(arguments.labels_per_second))
-    began = time.perf_counter()
-    runner.warm_up()
-    runner.synchronize()
-    took = time.perf_counter() - began
-    memory = torch.cuda.max_memory_allocated() / 2**30
-    say("ready", streams=most, warm_up_s=round(took, 1), gpu_gib=round(memory, 1))
+    say("ready", streams=most, **warmed_up(runner))
     gc.collect()
     gc.freeze()
     wanted = arguments.parts.split(",")

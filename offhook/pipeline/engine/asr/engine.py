@@ -280,6 +280,8 @@ class AsrEngine:
     def _joined(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
         """Returns a batch that was encoded ahead together with the ends of turns since then."""
         ends = self._scheduler.join([work.job for work in works])
+        if not ends:
+            return works
         before = {work.job.stream: work for work in works}
         ended = {job.stream for job in ends}
         others = [work for work in works if work.job.stream not in ended]
