@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from offhook.web.process.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects
+
 BANDWIDTH = 4.3e12
 """Bytes a second an H200 copies, measured."""
 ARITHMETIC = 790e12
@@ -42,11 +44,13 @@ class Floor:
 
 
 def warmed_up(runner: Any) -> dict[str, float]:
-    """Captures every size of a runner, and returns how long it took and the GPU's memory in use."""
+    """Captures every size of a runner, and returns how long it took and the GPU's memory in use.
+    From then on garbage is collected as in a worker."""
     began = time.perf_counter()
     runner.warm_up()
     runner.synchronize()
     took = time.perf_counter() - began
+    freeze_loaded_objects(YOUNG_OF_STREAMS)
     memory = torch.cuda.max_memory_allocated() / 2**30
     return {"warm_up_s": round(took, 1), "gpu_gib": round(memory, 1)}
 

@@ -2,7 +2,6 @@
 simulation that takes as long as a cost model says; and voices for it.
 """
 
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,6 +48,7 @@ from offhook.pipeline.models.qwen3_tts.checkpoint import random_model
 from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC, CodecConfig
 from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec
 from offhook.pipeline.models.qwen3_tts.config import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
+from offhook.web.process.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects
 
 _TINY = DecoderConfig(32, 48, layers=2, heads=4, kv_heads=2, head_dim=16)
 TINY = replace(
@@ -239,8 +239,7 @@ def ready(
     runner = TtsRunner(*of, batches=buckets, prompts=PROMPT_ROWS, codec_frames=frames)
     runner.warm_up(progress)
     cost = measured_cost(runner)
-    gc.collect()
-    gc.freeze()  # as when it serves
+    freeze_loaded_objects(YOUNG_OF_STREAMS)  # as a worker
     return Machine(model, config, streams, pages, cost, runner)
 
 

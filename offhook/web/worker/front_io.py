@@ -33,7 +33,7 @@ from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.config import config
 from offhook.web.http.listening_io import Runner
 from offhook.web.process.logs import set_up
-from offhook.web.process.loop_io import freeze_loaded_objects, run
+from offhook.web.process.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects, run
 from offhook.web.routes_io import LINGER_S, application
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.server_io import (
@@ -291,7 +291,7 @@ class Front:
             self._server.sent.discard(handler)
 
         setattr(server, "connection_lost", note_end)  # noqa: B010 - see Runner.setup
-        freeze_loaded_objects()
+        freeze_loaded_objects(YOUNG_OF_STREAMS)
         self._handover.setblocking(False)
         asyncio.get_running_loop().add_reader(self._handover.fileno(), self._accept)
         self._link.send(Begun())

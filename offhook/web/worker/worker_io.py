@@ -22,7 +22,7 @@ from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.config.config import Speech
 from offhook.web.http.access import AccessPolicy, Key, Role
 from offhook.web.http.listening_io import Listen
-from offhook.web.process.loop_io import run
+from offhook.web.process.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects, run
 from offhook.web.process.stop_io import Stop, first_of
 from offhook.web.routes_io import listening
 from offhook.web.speech_api.admission import Kind, Ticket
@@ -151,6 +151,7 @@ class Worker(SpeechServer, Generic[E]):
         await engine.start()
         self._admit(engine)
         await self._start_fronts(engine)
+        freeze_loaded_objects(YOUNG_OF_STREAMS)
         self.engine = engine
         self.engine_metrics.loaded.set(1)
         self.engine_metrics.of_engine.engine = engine

@@ -1,5 +1,7 @@
-"""How much room the loop's thread has, as admission asks."""
+"""How much room the loop's thread has, as admission asks, and what its collections stop it for."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from time import process_time
 
@@ -56,3 +58,39 @@ def test_what_other_threads_and_processes_use_does_not_count() -> None:
         thread.submit(lambda: all(process_time() < until for _ in iter(int, 1))).result()
     load.measure(100)
     assert load.with_another(100) < 0.5
+
+
+COLLECTING = """
+import gc, sys
+from collections import deque
+from offhook.web.process.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects
+
+full = []
+gc.callbacks.append(lambda phase, of: phase == "stop" and of["generation"] == 2 and full.append(of))
+freeze_loaded_objects(YOUNG_OF_STREAMS if sys.argv[1] == "streams" else None)
+streams = [[[] for _ in range(10)] for _ in range(5_000)]
+full.clear()
+batches = deque(maxlen=2)
+for number in range(500):
+    batches.append([[number] for _ in range(1_500)])
+print(len(full))
+for _ in range(1_000_000):
+    cycle = []
+    cycle.append(cycle)
+print(len(gc.get_objects()) - len(streams) * 11)
+"""
+
+
+def counts(of: str) -> tuple[int, int]:
+    command = [sys.executable, "-c", COLLECTING, of]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    full, garbage = map(int, run.stdout.split())
+    return full, garbage
+
+
+def test_batches_bring_on_no_full_collection_over_many_streams() -> None:
+    """It would stop the engine for as long as all their objects take to visit."""
+    full, garbage = counts("streams")
+    assert full == 0
+    assert counts("calls")[0] > 1  # so they are what it would be for
+    assert garbage < 120_000  # of a million: cycles do not pile up
