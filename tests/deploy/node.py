@@ -39,6 +39,8 @@ TOOLS = ("unshare", "nsenter", "setpriv", "ip", "redis-server")
 MISSING = "" if os.geteuid() == 0 else "only root makes networks"
 MISSING = MISSING or ", ".join(f"no {tool}" for tool in TOOLS if shutil.which(tool) is None)
 """Why there can be no node here."""
+if any(path.is_relative_to("/tmp") for path in (ROOT, Path(sys.prefix))):
+    MISSING = MISSING or "this checkout or its Python is in /tmp, and each container has its own"
 
 SET_UP = """
 set -e

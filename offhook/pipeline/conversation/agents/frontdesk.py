@@ -201,7 +201,7 @@ class FrontDesk:
                 return "greeting"
             if self._business.fact_in(words):
                 return "fact"
-            return "hours" if self.step in IDLE and intents.is_about_a_day(words) else UNKNOWN
+            return "hours" if self.step in IDLE and intents.may_ask_for_hours(words) else UNKNOWN
         return asked.meaning(intent)
 
     def _fill(self) -> str:

@@ -141,7 +141,7 @@ def _alike(said: set[str], example: list[str]) -> float:
     return both / (both + rest / 2)
 
 
-def is_about_a_day(words: list[str]) -> bool:
+def may_ask_for_hours(words: list[str]) -> bool:
     """Returns whether the words name a day of the week and opening hours, or hardly anything
     else."""
     others = [word for word in words if word not in _FUNCTION_WORDS and day_in([word]) not in DAYS]
