@@ -306,7 +306,7 @@ class Playout:
     def _faded_in(sound: Pcm) -> Pcm:
         """Fade in audio that follows a cut."""
         faded_in = sound.copy()
-        faded_in[:FADE_SAMPLES] = _scale(sound[:FADE_SAMPLES], _FADE_IN)
+        faded_in[:FADE_SAMPLES] = _scale(sound[:FADE_SAMPLES], _FADE_IN[: len(sound)])
         return faded_in
 
     def _advance(self, samples: int) -> None:

@@ -1,7 +1,7 @@
 """What is queued can be sent before it is taken, and a cut says that it must be taken back."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offhook.media.playout import FADE_SAMPLES, Playout, PlayoutState
@@ -77,7 +77,12 @@ def test_a_cut_is_told_within_the_call_that_makes_it():
     assert order == ["cut", "dropped", "stopped"]
 
 
+CUT_AT_ITS_END = [("write", 651), ("begin",), ("write", 1271), ("take", 1), ("take", 4)]
+"""Two samples are left after a fade: fewer than it takes to fade in again."""
+
+
 @given(st.lists(COMMANDS, max_size=40), st.integers(0, 1500), st.integers(120, 2400))
+@example(CUT_AT_ITS_END, 0, 120)
 def test_what_is_seen_is_what_is_taken_later(commands, offset, samples):
     playout = Playout(limit_ms=1000)
     written = 0
