@@ -95,6 +95,18 @@ class PacketClock:
             for source in self._sources:
                 source.follow(False)
 
+    def send_ahead(self, stands_still_s: float) -> None:
+        """Send now what is due in the next `stands_still_s`, for which the process is about to
+        stand still: the far end has it early instead of late, which its jitter buffer absorbs."""
+        now = self._now()
+        ticks = ceil(stands_still_s * 1000 / PACKET_MS)
+        for leg in chain(*self._phases):
+            try:
+                for _ in range(ticks):
+                    leg.send_ahead(now)
+            except Exception:
+                self._fail(leg)
+
     def recent_lateness_ms(self) -> float:
         """99th percentile of lateness in ms over the last moments, a stall counted once; 0 until
         the clock has run as long (`lateness.WINDOW_S`)."""

@@ -126,6 +126,8 @@ class Leg(ABC):
         self._settled = asyncio.Event()
         """Set once the leg has connected, or closed without connecting."""
         self._down = asyncio.Event()
+        self._sent_ahead: deque[Pcm | None] = deque()
+        """What was sent before its tick."""
         self._listeners: list[TickListener] = []
         self._readers: list[asyncio.Queue[Pcm | None]] = []
 
@@ -148,12 +150,19 @@ class Leg(ABC):
         self._heard = self._receive(now)
 
     def send_tick(self, now: float) -> None:
-        """Second half of a tick: send 20 ms. Called only by the packet clock."""
-        said = self._next_packet()
-        self._send(said, now)
+        """Second half of a tick: send 20 ms, unless that was sent ahead. Called only by the packet
+        clock."""
+        if self._sent_ahead:
+            said = self._sent_ahead.popleft()
+        else:
+            said = self._next_packet()
+            self._send(said, now)
         self.ticks += 1
         for listener in tuple(self._listeners):
             listener(self._heard, said, now)
+
+    def send_ahead(self, now: float) -> None:  # noqa: B027 -- some legs always send ahead
+        """Send now what one of the next ticks would. Called only by the packet clock."""
 
     def tick(self, now: float) -> None:
         """Run one whole tick of this leg alone."""

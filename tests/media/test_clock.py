@@ -400,3 +400,14 @@ def test_one_stall_is_not_recent_lateness_and_many_are_until_shortly_after(loop)
     assert clock.recent_lateness_ms() == pytest.approx(95, abs=10)
     loop.run(2.0)
     assert clock.recent_lateness_ms() < 3
+
+
+def test_before_the_process_stands_still_every_leg_sends_as_much_ahead(loop, caplog):
+    clock, legs = clocked(loop, 3)
+    ahead = [[], [], []]
+    for leg, times in zip(legs, ahead, strict=True):
+        leg.send_ahead = times.append
+    legs[1].send_ahead = lambda now: 1 / 0
+    clock.send_ahead(0.05)
+    assert [len(times) for times in ahead] == [3, 0, 3]
+    assert [leg.closed is None for leg in legs] == [True, False, True]

@@ -15,7 +15,8 @@ from offhook.media.codecs.codec import Decoder, Encoder
 from offhook.media.dtmf import DtmfError, DtmfQueue, DtmfTick
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError, LegStatistics
-from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
+from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, SAMPLES_OUT, Pcm
+from offhook.media.playout import PlayoutState
 from offhook.media.rtp.quality import mos
 from offhook.media.rtp.receiver import AudioReceiver, new_receiver
 from offhook.media.rtp.rtcp import Bye, RemoteReport, RtcpError, RtcpSession, SentTotals
@@ -215,6 +216,14 @@ class RtpLeg(Leg):
             self._dtmf_queue.press(digits)
         except DtmfError as error:
             raise LegError(str(error)) from error
+
+    def send_ahead(self, now: float) -> None:
+        """Neither keys nor silence: what is written next would have to wait for it."""
+        playing = self.playout.state is PlayoutState.PLAYING and self.playout.queued >= SAMPLES_OUT
+        if playing and self.sending and not self._dtmf_queue.busy:
+            said = self._next_packet()
+            self._send(said, now)
+            self._sent_ahead.append(said)
 
     def _next_packet(self) -> Pcm | None:
         """Queued audio waits while digits are sent, and both wait while on hold."""

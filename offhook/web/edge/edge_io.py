@@ -59,7 +59,7 @@ from offhook.web.engines.choice import AutoWorker
 from offhook.web.engines.engines_io import open_synthesizer
 from offhook.web.http.access import AccessPolicy
 from offhook.web.process.logs import brief, for_log, kind
-from offhook.web.process.loop_io import freeze_loaded_objects
+from offhook.web.process.loop_io import collect_between_packets, freeze_loaded_objects
 from offhook.web.process.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.speech_api.server_io import SpeechServer
@@ -156,6 +156,7 @@ class Edge:
         self._tracing = False
         self._quality: asyncio.Task[None]
         self._measuring: asyncio.Task[None]
+        self._collecting: asyncio.Task[None]
         self._call_begun = asyncio.Event()
         self._loading: asyncio.Task[None] | None = None
         """The task that waits for them."""
@@ -209,6 +210,10 @@ class Edge:
         self._quality = asyncio.create_task(self._send_quality(), name="quality")
         self._measuring = asyncio.create_task(
             self._room.measure(lambda: len(self.legs), self._call_in_progress), name="load"
+        )
+        self._collecting = asyncio.create_task(
+            collect_between_packets(self.clock.send_ahead, self._call_in_progress),
+            name="garbage collection",
         )
         self.probes.start()
         self.engines.start_auto()
@@ -374,7 +379,8 @@ class Edge:
             await self.ice_port.close()
         await self.probes.close()
         await self.programs.incoming.close()
-        own = [t for t in (self._quality, self._measuring, self._loading) if t is not None]
+        tasks = (self._quality, self._measuring, self._collecting, self._loading)
+        own = [t for t in tasks if t is not None]
         for task in own:
             task.cancel()
         await asyncio.gather(*own, return_exceptions=True)

@@ -2,12 +2,20 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic, thread_time
 from typing import Any
 
 WHOLE_COLLECTION_EVERY = 3
 """Middle-generation collections per full collection; Python's default is 10."""
+AT_LATEST = 12
+"""The same in a process whose full collections `collect_between_packets` makes, if it comes to
+none."""
+LOOK_S = 0.5
+"""Interval in s at which `collect_between_packets` looks whether a full collection is due."""
+FIRST_S, MOST_S, MARGIN = 0.04, 0.16, 1.25
+"""How long a full collection is expected to take in s: the first one, any at most, and in
+proportion to the one before."""
 YOUNG_OF_STREAMS = 10_000
 """Growth in objects after which a process with the streams of an engine collects its youngest ones.
 At Python's 700 the objects of a batch outlive several collections, so they count as old and bring
@@ -79,3 +87,22 @@ def freeze_loaded_objects(young: int | None = None) -> None:
     gc.freeze()
     default, middle, _ = gc.get_threshold()
     gc.set_threshold(young or default, middle, WHOLE_COLLECTION_EVERY)
+
+
+async def collect_between_packets(
+    send_ahead: Callable[[float], None], call_in_progress: Callable[[], Awaitable[None]]
+) -> None:
+    """Makes full garbage collections while there are calls, until cancelled. One stops the loop for
+    some 4 ms a call, so `send_ahead` is told before it for how long, in s, and sends the packets of
+    that time. `call_in_progress` waits for a call if there is none."""
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, AT_LATEST)
+    lasts_s = FIRST_S
+    while True:
+        await call_in_progress()
+        await asyncio.sleep(LOOK_S)
+        if gc.get_count()[2] > WHOLE_COLLECTION_EVERY:
+            send_ahead(lasts_s)
+            began = monotonic()
+            gc.collect()
+            lasts_s = min(MOST_S, MARGIN * (monotonic() - began))

@@ -1,6 +1,7 @@
 """Two lines over RTP, back to back: keys, hold and changes of format as each end sees them."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -296,3 +297,65 @@ def test_a_goodbye_of_the_stream_ends_the_call():
     run(ours, theirs, 5)
     ours.send_bye(ours.now)
     assert theirs.closed == "the caller hung up"
+
+
+def stand_still(ours, theirs, ticks):
+    """Ours does not tick for so long, and makes up for it then."""
+    for _ in range(ticks):
+        theirs.now = theirs.ticks * 0.02
+        theirs.tick(theirs.now)
+    for _ in range(ticks):
+        ours.now = theirs.now
+        ours.tick(ours.now)
+
+
+def still(ahead, format=NARROW):
+    """What the far end plays when ours stands still for 80 ms within a sentence."""
+    ours, theirs = call(format)
+    said = []
+    ours.listen(lambda heard, what, now: said.append(what))
+    ours.playout.write(np.concatenate([tone(500)] * 2))
+    run(ours, theirs, 50)
+    if ahead:
+        for _ in range(4):
+            ours.send_ahead(ours.now)
+    stand_still(ours, theirs, 4)
+    run(ours, theirs, 30)
+    assert len(said) == ours.ticks
+    assert all(what is not None for what in said)
+    numbers = [packet.sequence_number for packet in ours.sent]
+    assert [uint16_diff(b, a) for a, b in pairwise(numbers)] == [1] * 83
+    return theirs.statistics()
+
+
+@pytest.mark.parametrize("format", [NARROW, FULL])
+def test_what_was_sent_ahead_leaves_no_hole_where_the_process_stands_still(format):
+    assert still(ahead=False, format=format).concealed_ms > 0
+    assert still(ahead=True, format=format).concealed_ms == 0
+
+
+def test_only_what_is_written_is_sent_ahead():
+    ours, theirs = call()
+    run(ours, theirs, 20)
+    ours.send_ahead(ours.now)
+    ours.playout.begin()
+    ours.playout.write(tone(500)[:480])
+    run(ours, theirs, 1)
+    sent = len(ours.sent)
+    ours.send_ahead(ours.now)  # the next word is not there yet
+    assert len(ours.sent) == sent
+    ours.playout.write(tone(500))
+    run(ours, theirs, 1)
+    assert len(ours.sent) == sent + 1
+    assert ours.playout.underruns == 0
+
+
+def test_keys_are_not_sent_ahead():
+    ours, theirs = call()
+    ours.playout.write(tone(500))
+    run(ours, theirs, 5)
+    ours.send_dtmf("5")
+    ours.send_ahead(ours.now)
+    run(ours, theirs, 20)
+    assert theirs.digits == ["5"]
+    assert ours.ticks == 25

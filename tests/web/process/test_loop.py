@@ -1,5 +1,7 @@
 """How much room the loop's thread has, as admission asks, and what its collections stop it for."""
 
+import asyncio
+import gc
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +9,14 @@ from time import process_time
 
 import pytest
 
-from offhook.web.process.loop_io import BEGIN_S, LoopLoad
+from offhook.web.process.loop_io import (
+    BEGIN_S,
+    FIRST_S,
+    LOOK_S,
+    WHOLE_COLLECTION_EVERY,
+    LoopLoad,
+    collect_between_packets,
+)
 
 
 class Machine:
@@ -94,3 +103,37 @@ def test_batches_bring_on_no_full_collection_over_many_streams() -> None:
     assert full == 0
     assert counts("calls")[0] > 1  # so they are what it would be for
     assert garbage < 120_000  # of a million: cycles do not pile up
+
+
+async def test_packets_are_sent_ahead_of_a_full_collection() -> None:
+    """And of none else."""
+    gc.collect()
+    before = gc.get_threshold()
+    ahead: list[float] = []
+    full: list[int] = []
+
+    def note(phase: str, of: dict[str, int]) -> None:
+        if phase == "start" and of["generation"] == 2:
+            full.append(len(ahead))
+
+    gc.callbacks.append(note)
+    calls = asyncio.Event()
+
+    async def call_in_progress() -> None:
+        await calls.wait()
+
+    collecting = asyncio.create_task(collect_between_packets(ahead.append, call_in_progress))
+    try:
+        for _ in range(WHOLE_COLLECTION_EVERY + 1):
+            gc.collect(1)
+        await asyncio.sleep(1.5 * LOOK_S)
+        assert ahead == full == []  # there is no call that it could disturb
+        calls.set()
+        await asyncio.sleep(2.5 * LOOK_S)
+    finally:
+        collecting.cancel()
+        await asyncio.gather(collecting, return_exceptions=True)
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+    assert ahead == [FIRST_S]
+    assert full == [1]
