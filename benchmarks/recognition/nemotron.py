@@ -8,7 +8,6 @@ how long an utterance's last words take), `file` (a recording that is there as a
 """
 
 import argparse
-import gc
 import heapq
 import time
 from collections.abc import Callable, Sequence
@@ -339,8 +338,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     model = random_model(config, "cuda", torch.bfloat16)
     runner = SimulatedNemotron(model, most, Speech(arguments.labels_per_second))
     say("ready", streams=most, **warmed_up(runner))
-    gc.collect()
-    gc.freeze()
     wanted = arguments.parts.split(",")
     if "stages" in wanted:
         for lookahead in config.lookaheads:

@@ -5,6 +5,7 @@ all that are available at that time.
 """
 
 import asyncio
+import gc
 import queue
 import threading
 from collections import deque
@@ -108,6 +109,8 @@ class Inference(Generic[EventT]):
                 logger.exception("{} did not load", self._name)
             self._loop.call_soon_threadsafe(ready.set_exception, reason)
             return
+        gc.collect()
+        gc.freeze()  # what was loaded is never garbage: exclude it from collection
         self._loop.call_soon_threadsafe(ready.set_result, None)
         try:
             self._serve(engine)

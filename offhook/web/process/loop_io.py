@@ -9,12 +9,11 @@ from typing import Any
 WHOLE_COLLECTION_EVERY = 3
 """Middle-generation collections per full collection; Python's default is 10."""
 AT_LATEST = 12
-"""The same in a process whose full collections `collect_between_packets` makes, if it comes to
-none."""
+"""The same where `collect_between_packets` makes the full collections, usually earlier."""
 LOOK_S = 0.5
 """Interval in s at which `collect_between_packets` looks whether a full collection is due."""
 FIRST_S, MOST_S, MARGIN = 0.04, 0.16, 1.25
-"""How long a full collection is expected to take in s: the first one, any at most, and in
+"""Expected duration of a full collection in s: of the first, of any at most, and of the others in
 proportion to the one before."""
 YOUNG_OF_STREAMS = 10_000
 """Growth in objects after which a process with the streams of an engine collects its youngest ones.

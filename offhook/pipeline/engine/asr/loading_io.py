@@ -1,6 +1,5 @@
 """Loads the Qwen3-ASR models, divides GPU memory among them and warms up a `Recognition`."""
 
-import gc
 from collections.abc import Callable
 from time import perf_counter
 
@@ -85,7 +84,7 @@ class Loading:
         self, tell: Callable[[int, Partial | Final], None], submit: Callable[[Command], None]
     ) -> Recognition:
         """Loads and warms up the models; `submit` runs a command in this thread. All memory is
-        allocated before the first call and garbage collection is frozen. Raises EngineError."""
+        allocated before the first call. Raises EngineError."""
         claim_thread(self.device)
         models = self.models
         first, tokenizer = self._read(models.model)
@@ -114,8 +113,6 @@ class Loading:
         hearing = self._engine(models.model, first, tokenizer, room, share)
         align = self.word_times.align if self.word_times else None
         recognition = Recognition(tell, hearing, revising, align)
-        gc.collect()
-        gc.freeze()  # the models are never garbage: exclude them from collection
         return recognition
 
     def _read(self, name: str) -> tuple[Qwen3Asr, AsrTokenizer]:

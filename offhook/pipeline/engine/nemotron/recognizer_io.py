@@ -1,6 +1,5 @@
 """Nemotron streaming ASR as a `Recognizer`."""
 
-import gc
 from collections.abc import Callable
 from time import perf_counter
 
@@ -80,8 +79,8 @@ class NemotronRecognizer(EngineRecognizer):
         """Streams that may be open, in use or not, once that is known."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "NemotronOptions":
-        """Loads and warms up the model. All memory is allocated before the first call and garbage
-        collection is frozen. Raises EngineError."""
+        """Loads and warms up the model. All memory is allocated before the first call.
+        Raises EngineError."""
         claim_thread(self._device)
         dtype = dtype_of(self._device, self._models.precision)
         model, tokenizer = self._read(dtype)
@@ -111,8 +110,6 @@ class NemotronRecognizer(EngineRecognizer):
         )
         wait = self._models.max_batch_latency_ms / 1000
         engine = NemotronEngine(runner, tokenizer, streams, files, tell, wait)
-        gc.collect()
-        gc.freeze()  # the model is never garbage: exclude it from collection
         return NemotronOptions(engine, model.config, lookaheads)
 
     def _read(self, dtype: torch.dtype) -> tuple[Nemotron, LabelText]:

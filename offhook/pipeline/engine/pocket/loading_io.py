@@ -1,6 +1,5 @@
 """Loads Pocket TTS, measures what it costs here and warms up a `PocketEngine`."""
 
-import gc
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -58,8 +57,8 @@ class PocketLoading:
     def load(
         self, tell: Callable[[PocketEvent], None], fail: Callable[[int, EngineError], None]
     ) -> PocketEngine[VoiceState]:
-        """Loads and warms up the model. All memory is allocated before the first reply and garbage
-        collection is frozen. Raises EngineError."""
+        """Loads and warms up the model. All memory is allocated before the first
+        reply. Raises EngineError."""
         claim_thread(Cpu)
         int8 = int8_of(self._models.precision)
         self.model = model = self._read(int8)
@@ -76,8 +75,6 @@ class PocketLoading:
         )
         steps = all_steps(measured, rows)
         engine = PocketEngine(self._runner(rows), live, steps, tell, fail)
-        gc.collect()
-        gc.freeze()  # the model is never garbage: exclude it from collection
         return engine
 
     def _read(self, int8: Instructions | None) -> PocketModel:

@@ -4,7 +4,6 @@ A model that sherpa-onnx finds wrong ends the process. So use it in a worker, wh
 reports and survives; see `web.worker.local_worker_io`.
 """
 
-import gc
 import os
 from collections.abc import Callable
 from time import perf_counter
@@ -88,8 +87,6 @@ class SherpaRecognizer(EngineRecognizer):
             tell,
             batch,
         )
-        gc.collect()
-        gc.freeze()  # the model is never garbage: exclude it from collection
         return SherpaOptions(engine, model)
 
     @staticmethod

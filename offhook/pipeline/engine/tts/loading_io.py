@@ -1,6 +1,5 @@
 """Loads Qwen3-TTS, divides GPU memory and warms up a `TtsEngine`."""
 
-import gc
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
@@ -92,8 +91,8 @@ class TtsLoading:
         """Streams that this GPU follows, once measured."""
 
     def load(self, tell: Callable[[EngineEvent], None]) -> TtsEngine:
-        """Loads and warms up the model. All memory is allocated before the first reply and garbage
-        collection is frozen. Raises EngineError."""
+        """Loads and warms up the model. All memory is allocated before the first
+        reply. Raises EngineError."""
         claim_thread(self.device)
         codec = self._read()
         plan = self._plan(codec)
@@ -116,8 +115,6 @@ class TtsLoading:
             *(cost.steps[-1][1], cost.steps[-1][0], cost.codec_ms),
         )
         engine = TtsEngine(self._driven(runner), self.config, cost, tell, self._prefix_pages)
-        gc.collect()
-        gc.freeze()  # the models are never garbage: exclude them from collection
         return engine
 
     def _driven(self, runner: TtsRunner) -> RunnerProtocol:
