@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 from aiohttp import ClientSession, web
 
+from offhook.web.http.listening_io import Runner
 from offhook.web.process import loop_io
 
 T = TypeVar("T")
@@ -276,9 +277,9 @@ def stats_route(app: web.Application, lag: LoopLag) -> None:
 
 async def stay(app: web.Application) -> None:
     """Serves on a free port of 127.0.0.1, prints it, and runs until standard input closes."""
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    runner = Runner(app)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await runner.listen("127.0.0.1", 0)
     say({"port": runner.addresses[0][1]})
     try:
         await (await input_lines()).read()

@@ -68,8 +68,6 @@ ROUTES = (
 )
 MAX_BODY_BYTES = 1 << 20
 """Maximum body of a request read as a whole; uploads have their own limit."""
-LINGER_S = 2.0
-"""Time in s for which the rest of a rejected body is read, so that its sender sees the response."""
 PORTS: web.AppKey[Sequence[int]] = web.AppKey("ports")
 HANDLERS = frozenset(route.handler for route in ROUTES)
 
@@ -126,7 +124,7 @@ async def listening(
 ) -> AsyncIterator[list[str]]:
     """Serves while inside and closes the server at the end. Yields the addresses. Raises
     OSError."""
-    runner = Runner(application(server, access), shutdown_timeout=CLOSE_S, lingering_time=LINGER_S)
+    runner = Runner(application(server, access), shutdown_timeout=CLOSE_S)
     await runner.setup()
     try:
         yield [await listen(runner) for listen in listeners]

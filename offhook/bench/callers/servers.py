@@ -25,6 +25,7 @@ from offhook.bench.own_server import free_port, free_ports, is_ready, started
 from offhook.bench.phones.kamailio import kamailio
 from offhook.bench.process import all_of, child, get_json
 from offhook.bench.speech.table import progress
+from offhook.web.http.listening_io import Runner
 from offhook.web.process.parent_io import ending_with_us
 
 Fault = Literal["worker", "hang", "link", "node", "drain", "upgrade", "edge", "drain-edge", "head"]
@@ -105,7 +106,7 @@ class OwnServers(Servers):
         self._arguments: dict[str, tuple[str, list[str], str, Sequence[str]]] = {}
         """What `_start` is given for each process, to start it again."""
         self._restarts: list[asyncio.Task[None]] = []
-        self._directory: web.AppRunner | None = None
+        self._directory: Runner | None = None
         self.redis = ""
         """URL, if calls are saved."""
         self._model = 0
@@ -165,10 +166,10 @@ class OwnServers(Servers):
         for kind, urls in workers.items():
             listed = {"workers": [{"url": url} for url in urls]}
             app.router.add_get(f"/{kind}", partial(_answer, listed))
-        self._directory = web.AppRunner(app, access_log=None)
+        self._directory = Runner(app)
         await self._directory.setup()
         self._stack.push_async_callback(self._directory.cleanup)
-        await web.TCPSite(self._directory, "127.0.0.1", 0).start()
+        await self._directory.listen("127.0.0.1", 0)
         port = self._directory.addresses[0][1]
         return {kind: f"http://127.0.0.1:{port}/{kind}" for kind in workers}
 

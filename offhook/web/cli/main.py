@@ -18,7 +18,7 @@ from loguru import logger
 from offhook.pipeline.engine.asr_models import AsrModels, Device
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.web.cli.parser import parser
-from offhook.web.process.loop_io import run
+from offhook.web.process.loop_io import raise_descriptor_limit, run
 
 if TYPE_CHECKING:
     from offhook.pipeline.speech.recognizer import Progress
@@ -550,6 +550,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     logger.remove()  # Pipecat logs a banner on import, before logging is set up
+    raise_descriptor_limit()
     try:
         code = COMMANDS[arguments.command](arguments)
         sys.stdout.flush()

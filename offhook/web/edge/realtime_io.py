@@ -38,6 +38,7 @@ from offhook.web.realtime.protocol.session_object import EventError
 from offhook.web.realtime.secrets import agent_of_model
 from offhook.web.realtime.transcription.server_io import CONVERSATIONS, PROTOCOLS
 from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.http.form_io import read_form
 from offhook.web.speech_api.sockets.worker_stream_io import run_socket, upgraded
 
 REALTIME_MODEL = re.compile(r"default|gpt-(4o-|4o-mini-)?realtime(?!.*(whisper|transcribe)).*")
@@ -234,22 +235,20 @@ class Conversations:
 
 async def _offered(request: web.Request) -> tuple[str, dict[str, Any]]:
     """Returns the SDP offer and the session object of a request, which is SDP alone or a form with
-    both. Raises ApiError 400."""
+    both. Raises ApiError."""
     if request.content_type == "application/sdp":
         model = request.query.get("model", "")
         return await request.text(), {"model": model} if model else {}
     if request.content_type != "multipart/form-data":
         words = "send the offer as application/sdp, or as multipart/form-data with sdp and session"
         raise ApiError(400, words, "sdp")
-    try:
-        form = await request.post()
-    except ValueError as error:
-        raise ApiError(400, f"the form cannot be read: {error}", "sdp") from error
-    sdp, session = map(_field_text, (form.get("sdp"), form.get("session", "{}")))
+    most = request.client_max_size
+    form = await read_form(request, most, lambda name: most)
+    sdp, session = (form.get(name, b"").decode(errors="replace") for name in ("sdp", "session"))
     if not sdp:
         raise ApiError(400, "sdp is missing: the offer", "sdp")
     try:
-        table = json.loads(session)
+        table = json.loads(session or "{}")
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"session is not valid JSON: {error}", "session") from error
     if not isinstance(table, dict):
@@ -270,12 +269,6 @@ def _session_for(
         return updated(begun, {"type": "realtime", **table}, frozen)
     except EventError as error:
         raise ApiError(400, str(error), error.param, error.code) from error
-
-
-def _field_text(field: str | bytes | bytearray | web.FileField | None) -> str:
-    if isinstance(field, web.FileField):
-        field = field.file.read()
-    return field.decode(errors="replace") if isinstance(field, bytes | bytearray) else field or ""
 
 
 def _is_beta(request: web.Request) -> bool:

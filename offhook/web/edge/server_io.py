@@ -43,6 +43,7 @@ from offhook.web.http.access import (
     parse_token_request,
 )
 from offhook.web.http.access_io import GRANT, Door, admit, is_operator, open_door, peer_of
+from offhook.web.http.connection_io import has_disconnected
 from offhook.web.http.health_io import Health, add_health_routes
 from offhook.web.http.listening_io import Address, BodyTimeoutError, Runner, listener
 from offhook.web.page import page_io
@@ -50,7 +51,6 @@ from offhook.web.process.stop_io import Stop
 from offhook.web.realtime import call_control_io
 from offhook.web.realtime.http_io import guard as realtime_guard
 from offhook.web.routes_io import is_speech_route, mount
-from offhook.web.speech_api.disconnect_io import has_disconnected
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import GONE, answer_of
 from offhook.web.speech_api.server_io import guard as speech_guard

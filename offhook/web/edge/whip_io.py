@@ -17,7 +17,7 @@ from offhook.signaling.whip.offer import OfferRefusal, Protocol
 from offhook.signaling.whip.session import PatchAction, Session
 from offhook.web.edge.http_io import EDGE, Handler, error
 from offhook.web.http.access_io import GRANT, peer_of, preflight
-from offhook.web.speech_api.disconnect_io import has_disconnected
+from offhook.web.http.connection_io import has_disconnected
 
 ROOM = r"{room:[\w.~-]{1,64}}"
 """A room's name in a path: unreserved characters (RFC 3986 §2.3)."""

@@ -7,15 +7,18 @@ likes.
 
 import asyncio
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
+from typing import cast
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.web.http.access import is_loopback
+from offhook.web.http.server_io import HttpServer
 
 HEAD_S = 15.0
 """Time limit in s for the whole head of a new connection's first request."""
@@ -32,12 +35,9 @@ LOOK_S = 1.0
 BACKLOG = 2048
 """Connections queued by the system before they are accepted, so that bursts of callers are not
 refused; limited by net.core.somaxconn."""
-MAX_LINE_BYTES = 1 << 16
-"""Maximum request line; a stream's context is in its query, 4000 characters of up to 12 bytes
-each."""
-
-MAX_FIELD_BYTES = 16 << 10
-"""Maximum header; a client secret with its session is in one."""
+ACCEPTED_AT_ONCE = 16
+"""Connections accepted before others are served: asyncio would accept as many as BACKLOG, and run
+out of descriptors before the share of a peer is looked at."""
 
 
 class BodyTimeoutError(TimeoutError):
@@ -69,35 +69,20 @@ class Runner(web.AppRunner):
     if they change.
     """
 
-    def __init__(
-        self, app: web.Application, shutdown_timeout: float = 60.0, lingering_time: float = 10.0
-    ) -> None:
-        super().__init__(
-            app,
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=shutdown_timeout,
-            lingering_time=lingering_time,
-            keepalive_timeout=IDLE_S,
-            max_line_size=MAX_LINE_BYTES,
-            max_field_size=MAX_FIELD_BYTES,
-        )
+    def __init__(self, app: web.Application, shutdown_timeout: float = 60.0) -> None:
+        super().__init__(app, handle_signals=False, shutdown_timeout=shutdown_timeout)
         self._seen: dict[RequestHandler, _Seen] = {}
         self._looking: asyncio.Task[None] | None = None
-        self._connected = asyncio.Event()
 
     async def setup(self) -> None:
         await super().setup()
-        server = self.server
-        assert server is not None
-        connection_made = server.connection_made
-
-        def note_connection(handler: RequestHandler, transport: asyncio.Transport) -> None:
-            connection_made(handler, transport)
-            self._connected.set()
-
-        setattr(server, "connection_made", note_connection)  # noqa: B010
         self._looking = asyncio.create_task(self._look_for_ever(), name="connections")
+
+    async def _make_server(self) -> HttpServer:
+        self._server_made = HttpServer(
+            await super()._make_server(), access_log=None, keepalive_timeout=IDLE_S
+        )
+        return self._server_made
 
     async def cleanup(self) -> None:
         if self._looking is not None:
@@ -108,18 +93,22 @@ class Runner(web.AppRunner):
 
     async def listen(self, host: str, port: int, *, reuse_port: bool = False) -> None:
         """Accepts connections on a TCP port. Raises OSError."""
-        await web.TCPSite(self, host, port, backlog=BACKLOG, reuse_port=reuse_port).start()
+        site = web.TCPSite(self, host, port, backlog=ACCEPTED_AT_ONCE, reuse_port=reuse_port)
+        await site.start()
+        _queue_more(site)
 
     async def listen_unix(self, path: str) -> None:
         """Accepts connections on a Unix socket. Raises OSError."""
-        await web.UnixSite(self, path, backlog=BACKLOG).start()
+        site = web.UnixSite(self, path, backlog=ACCEPTED_AT_ONCE)
+        await site.start()
+        _queue_more(site)
 
     async def _look_for_ever(self) -> None:
-        assert self.server is not None
+        server = self._server_made
         while True:
-            if not self.server.connections:  # an idle server sleeps
-                self._connected.clear()
-                await self._connected.wait()
+            if not server.connections:  # an idle server sleeps
+                server.connected.clear()
+                await server.connected.wait()
             await asyncio.sleep(LOOK_S)
             self._look(monotonic())
 
@@ -175,6 +164,14 @@ class Runner(web.AppRunner):
         if stalled or (drips and not connection._reading_paused):
             return lambda: body.set_exception(BodyTimeoutError())
         return None
+
+
+def _queue_more(site: web.BaseSite) -> None:
+    """Lets the system queue BACKLOG connections, of which asyncio accepts fewer at once."""
+    server = cast(asyncio.Server, site._server)  # uvloop's is no subclass
+    for listener in server.sockets:
+        with socket.socket(fileno=os.dup(listener.fileno())) as queue:
+            queue.listen(BACKLOG)
 
 
 # --- addresses ---

@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import resource
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from time import monotonic, thread_time
 from typing import Any
 
@@ -22,6 +24,8 @@ on full ones: over the objects of 1,500 streams these stop a recognizer for 100 
 BEGIN_S = 0.004
 """Estimated work in s for starting and ending a call; a phone call takes 3 ms."""
 
+MAX_DESCRIPTORS = 1 << 20
+"""Open files that a process may have at most, whatever the system allows: the kernel's default."""
 LEAST_CALLS = 4
 """With fewer calls most of the load is the loop's own and says little about the cost of a call."""
 
@@ -105,3 +109,14 @@ async def collect_between_packets(
             began = monotonic()
             gc.collect()
             lasts_s = min(MOST_S, MARGIN * (monotonic() - began))
+
+
+def raise_descriptor_limit() -> None:
+    """Lets this process and its children open as many files as the system allows, but no more than
+    MAX_DESCRIPTORS. A shell's usual 1,024 are meant for programs that use select(2)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return
+    with suppress(ValueError, OSError):  # macOS has a lower limit that it does not tell
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

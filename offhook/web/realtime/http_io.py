@@ -7,7 +7,7 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.web.http.access_io import admit
-from offhook.web.speech_api.disconnect_io import has_disconnected
+from offhook.web.http.connection_io import has_disconnected
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import GONE, answer_of, fault_of
 

@@ -1,10 +1,11 @@
 """Cancels a handler when its client disconnects."""
 
 import asyncio
-import select
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+
+from offhook.web.http.connection_io import has_disconnected
 
 LOOK_S = 0.2
 """Interval in s at which the connection is checked."""
@@ -38,17 +39,3 @@ async def run(request: web.Request, handler: Handler) -> web.StreamResponse:
             await asyncio.gather(running, return_exceptions=True)
         elif not running.cancelled():
             running.exception()  # asyncio would miss it if this was cancelled as the handler failed
-
-
-def has_disconnected(request: web.Request) -> bool:
-    """Returns whether the client has closed its connection. asyncio does not notice while a body is
-    unread, so the socket is asked, which knows once everything sent has been read."""
-    transport = request.transport
-    if transport is None or transport.is_closing():
-        return True
-    socket = transport.get_extra_info("socket")
-    if socket is None or not hasattr(select, "POLLRDHUP"):
-        return False
-    poll = select.poll()
-    poll.register(socket.fileno(), select.POLLRDHUP)
-    return bool(poll.poll(0))

@@ -34,9 +34,10 @@ from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.config.config import Speech
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import admit
+from offhook.web.http.connection_io import has_disconnected
 from offhook.web.http.listening_io import BodyTimeoutError
 from offhook.web.speech_api.admission import Admission, ByteBudget, KeyLimits, Kind, Limits, Ticket
-from offhook.web.speech_api.disconnect_io import ClientDisconnected, has_disconnected, run
+from offhook.web.speech_api.disconnect_io import ClientDisconnected, run
 from offhook.web.speech_api.errors import ApiError, engine_fault
 from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse

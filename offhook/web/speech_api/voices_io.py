@@ -1,12 +1,10 @@
 """Routes of the engine's voices and of voice cloning; see `voices_protocol`."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from aiohttp import BodyPartReader, web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp import web
 from loguru import logger
 
 from offhook.pipeline.speech.recognizer import EngineError
@@ -28,19 +26,16 @@ from offhook.pipeline.speech.voice_cloning import (
 )
 from offhook.web.speech_api.errors import ApiError, unknown_field
 from offhook.web.speech_api.http import speech_request
+from offhook.web.speech_api.http.form_io import read_form
 from offhook.web.speech_api.http.speech_io import Reply, respond
 from offhook.web.speech_api.http.speech_request import MAX_INPUT_CHARS
 from offhook.web.speech_api.http.synthesis_io import spoken
 from offhook.web.speech_api.server_io import CONTEXT, RETRY_AFTER_S, SPEECH
 from offhook.web.speech_api.validation import plain_text
 
-MAX_FIELDS = 32
 MAX_FIELD_BYTES = 4 * MAX_INPUT_CHARS
 MAX_FORM_BYTES = MAX_SAMPLE_BYTES + 2 * MAX_FIELD_BYTES
 """Maximum body, including the headers of its parts."""
-UPLOAD_S = 60.0
-"""Time limit in s for a body."""
-READ_BYTES = 1 << 16
 YES = ("true", "yes", "1", "on")
 NO = ("false", "no", "0", "off", "")
 ADDING = ("name", "consent", "text", "ref_text", "language", "type")
@@ -70,7 +65,7 @@ async def add_voice(request: web.Request) -> web.Response:
     async with server.request("speech", context) as turn:
         engine = _that_clones(await server.synthesizer())
         context.stages.mark("loaded")
-        form = await read_form(request, "audio_sample", ADDING)
+        form = await _read_voice_form(request, "audio_sample", ADDING)
         if (kind := form.fields.get("type", "audio_sample")) != "audio_sample":
             words = f"type is {kind[:80]!r}: only voices of an audio_sample are made here"
             raise ApiError(400, words, "type")
@@ -89,7 +84,7 @@ async def clone(request: web.Request) -> web.StreamResponse:
     async with server.request("speech", context) as turn:
         engine = _that_clones(await server.synthesizer())
         context.stages.mark("loaded")
-        form = await read_form(request, "file", CLONING)
+        form = await _read_voice_form(request, "file", CLONING)
         wanted, sample = form.speech(), form.sample()
         if wanted.model:
             server.check_model("speech", wanted.model)
@@ -138,12 +133,12 @@ _PARAMS = {"no_consent": "consent", "voice_exists": "name", "voice_not_found": "
 # --- forms ---
 
 
-@dataclass
+@dataclass(frozen=True)
 class Form:
     """A recording and the fields beside it."""
 
-    file: bytes = b""
-    fields: dict[str, str] = field(default_factory=dict)
+    file: bytes
+    fields: dict[str, str]
 
     def needed(self, name: str) -> str:
         """Returns a required field. Raises ApiError."""
@@ -173,59 +168,19 @@ class Form:
         return speech_request.of_fields(table, strings=True)
 
 
-async def read_form(request: web.Request, file: str, fields: tuple[str, ...]) -> Form:
-    """Reads a multipart/form-data body with a file of this name. Raises ApiError."""
-    if request.content_type != "multipart/form-data":
-        words = f"the body is {request.content_type}, not multipart/form-data"
-        raise ApiError(415, words)
-    if (request.content_length or 0) > MAX_FORM_BYTES:
-        raise _too_large()
-    form = Form()
-    try:
-        async with asyncio.timeout(UPLOAD_S):
-            await _read_parts(request, file, fields, form)
-    except TimeoutError as error:
-        raise ApiError(408, f"the body did not come within {UPLOAD_S:g} s") from error
-    except (ValueError, AssertionError, RuntimeError, LookupError, HttpProcessingError) as error:
-        # what aiohttp's reader raises for invalid bodies
-        raise ApiError(400, "the body is broken, and no multipart/form-data") from error
-    if not form.file:
-        raise ApiError(400, f"{file} is missing or empty: send the recording in it", file)
-    return form
+async def _read_voice_form(request: web.Request, file: str, fields: tuple[str, ...]) -> Form:
+    """Reads a form with a recording of this name. Raises ApiError."""
+    lenient = request.app[SPEECH].settings.lenient
 
-
-async def _read_parts(request: web.Request, file: str, fields: tuple[str, ...], form: Form) -> None:
-    reader = await request.multipart()
-    count = 0
-    while (part := await reader.next()) is not None:
-        count += 1
-        name = part.name if isinstance(part, BodyPartReader) else None
-        if not isinstance(part, BodyPartReader) or not name or count > MAX_FIELDS:
-            raise ApiError(400, f"the body is no form of up to {MAX_FIELDS} fields with names")
-        if name in form.fields or (name == file and form.file):
-            raise ApiError(400, f"{name} comes twice", name)
-        if name == file:
-            form.file = await _read(part, MAX_SAMPLE_BYTES)
-        elif name in fields:
-            form.fields[name] = _decoded(name, await _read(part, MAX_FIELD_BYTES))
-        elif request.app[SPEECH].settings.lenient:
-            await _read(part, MAX_FIELD_BYTES)
-        else:
+    def most_of(name: str) -> int:
+        if name != file and name not in fields and not lenient:
             raise unknown_field(name, (file, *fields))
+        return MAX_SAMPLE_BYTES if name == file else MAX_FIELD_BYTES
 
-
-async def _read(part: BodyPartReader, most: int) -> bytes:
-    data = bytearray()
-    while chunk := await part.read_chunk(READ_BYTES):
-        data += chunk
-        if len(data) > most:
-            raise _too_large()
-    return bytes(data)
-
-
-def _too_large() -> ApiError:
-    words = f"a recording may have {MAX_SAMPLE_BYTES >> 20} MB, and fields {MAX_FIELD_BYTES} bytes"
-    return ApiError(413, words)
+    parts = await read_form(request, MAX_FORM_BYTES, most_of)
+    if not (sound := parts.get(file)):
+        raise ApiError(400, f"{file} is missing or empty: send the recording in it", file)
+    return Form(sound, {name: _decoded(name, parts[name]) for name in fields if name in parts})
 
 
 def _decoded(name: str, data: bytes) -> str:

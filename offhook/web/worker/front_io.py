@@ -34,7 +34,7 @@ from offhook.web.config import config
 from offhook.web.http.listening_io import Runner
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects, run
-from offhook.web.routes_io import LINGER_S, application
+from offhook.web.routes_io import application
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.server_io import (
     GONE,
@@ -278,7 +278,7 @@ class Front:
         app = application(self._server, lambda: access)
         app.on_response_prepare.append(self._close_after)
         app.middlewares.insert(0, self._send_all)
-        self._runner = Runner(app, shutdown_timeout=CLOSE_S, lingering_time=LINGER_S)
+        self._runner = Runner(app, shutdown_timeout=CLOSE_S)
         await self._runner.setup()
         server = self._runner.server
         assert server is not None

@@ -4,7 +4,9 @@ import asyncio
 from collections import deque
 from time import monotonic
 
-from aiohttp import WSMsgType, web
+from aiohttp import StreamReader, WSMsgType, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 from loguru import logger
 
 from offhook.telephony.sip.messages.flow import Flow
@@ -23,6 +25,10 @@ HEARTBEAT_S = 30.0
 """Interval of our WebSocket pings; a browser that does not answer within half of it is gone."""
 UPGRADE_TIMEOUT_S = 10.0
 """From the connection to the upgrade; TLS has its own limit."""
+MAX_HEADERS = 64
+MAX_HEADER_BYTES = 8 << 10
+"""Limits of an upgrade request: the number of its headers, and the bytes of each and of its first
+line. Beyond them it is refused with 400."""
 
 
 class WebSocketConnection:
@@ -133,12 +139,38 @@ class WebSocketConnection:
                 self._bytes -= len(data)
 
 
+class _Request(web.BaseRequest):
+    """A request whose response does not say which server sent it."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        response.headers.popall("Server", None)
+
+
 class WebSocketServer(web.Server):
     """HTTP server of one listening socket, for WebSocket upgrades only."""
 
     def __init__(self) -> None:
-        super().__init__(self._handle, access_log=None)
+        super().__init__(
+            self._handle,
+            access_log=None,
+            # aiohttp would decompress bodies on the event loop, and read those that nobody wants.
+            auto_decompress=False,
+            lingering_time=0.0,
+            max_headers=MAX_HEADERS,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+        )
         self._peers: dict[web.RequestHandler, WebSocketConnection] = {}
+
+    def _make_request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: "asyncio.Task[None]",
+    ) -> web.BaseRequest:
+        return _Request(message, payload, protocol, writer, task, self._loop)
 
     def protocol_for(self, connection: WebSocketConnection) -> web.RequestHandler:
         protocol = self()
@@ -149,7 +181,8 @@ class WebSocketServer(web.Server):
         super().connection_made(handler, transport)
         connection = self._peers.get(handler)
         if connection is None:  # closed during the handshake
-            transport.abort()
+            # not at once, as aiohttp's task would miss the server of a connection that is lost
+            self._loop.call_soon(transport.abort)
         else:
             connection.made(transport)
 
@@ -166,6 +199,8 @@ class WebSocketServer(web.Server):
         self._peers.pop(protocol, None)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if not request.content.is_eof():
+            raise web.HTTPBadRequest(text="an upgrade to SIP over WebSocket has no body\n")
         offered = request.headers.get("Sec-WebSocket-Protocol", "")
         if SUBPROTOCOL not in [name.strip().lower() for name in offered.split(",")]:
             raise web.HTTPBadRequest(text="SIP over WebSocket only (subprotocol sip)\n")

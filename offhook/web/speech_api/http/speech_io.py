@@ -21,6 +21,7 @@ from loguru import logger
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, SynthesizerStream, UnknownVoice
+from offhook.web.http.connection_io import allow_body
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.audio_encoder import (
     MEDIA_TYPES,
@@ -110,13 +111,14 @@ async def _body(request: web.Request) -> bytes:
     ):
         words = f"the body is {kind[:80]}: send JSON, with Content-Type: application/json"
         raise ApiError(415, words)
+    allow_body(request, MAX_BODY_BYTES)
     data = bytearray()
     try:
         async with asyncio.timeout(BODY_S):
             async for block in request.content.iter_any():
                 data += block
-                if len(data) > MAX_BODY_BYTES:
-                    raise ApiError(413, f"the body has over {MAX_BODY_BYTES} bytes")
+    except web.HTTPRequestEntityTooLarge as error:
+        raise ApiError(413, f"the body has over {MAX_BODY_BYTES} bytes") from error
     except TimeoutError as error:
         raise ApiError(408, f"the body did not come in {BODY_S:g} s") from error
     return bytes(data)

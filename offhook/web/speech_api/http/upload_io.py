@@ -13,9 +13,11 @@ from typing import BinaryIO
 from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from offhook.web.http.connection_io import allow_body
 from offhook.web.speech_api.admission import ByteBudget
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.file_transcription_io import RawPcm
+from offhook.web.speech_api.http.form_io import MALFORMED
 
 BLOCK_BYTES = 1 << 16
 WRITE_BYTES = 1 << 20
@@ -31,9 +33,6 @@ LEAST_BYTES_PER_S = 4096
 RAW_RATES = (8_000, 192_000)
 """Minimum and maximum rate in Hz of raw PCM."""
 MAX_RAW_CHANNELS = 8
-
-MALFORMED = (ValueError, RuntimeError, AssertionError, LookupError, HttpProcessingError)
-"""Exceptions of aiohttp's reader for an invalid form."""
 
 
 @dataclass
@@ -59,6 +58,7 @@ async def receive(request: web.Request, most_bytes: int, room: ByteBudget) -> As
         raise ApiError(415, words)
     if (request.content_length or 0) > most_bytes + MAX_FIELDS_BYTES:
         raise _too_large(most_bytes)
+    allow_body(request, most_bytes + MAX_FIELDS_BYTES)
     # Private, and removed whatever happens.
     with tempfile.TemporaryDirectory(prefix="offhook-upload-") as folder:
         form = _Form(request, Path(folder), most_bytes, room)

@@ -6,12 +6,14 @@ import errno
 import ipaddress
 import socket
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,6 +24,7 @@ from offhook.telephony.sip.messages.message import MAX_MESSAGE_BYTES
 from offhook.telephony.sip.network import stream_io, transport_io, websocket_io
 from offhook.telephony.sip.network.stream_io import client_context
 from offhook.telephony.sip.network.transport_io import Transports, local_address_for
+from tests.attack import http
 from tests.support.ports import free_port
 
 LOCAL = "127.0.0.1"
@@ -807,6 +810,38 @@ async def test_a_websocket_without_the_subprotocol_sip_is_refused(
         await browser.ws_connect(url(bound), protocols=protocols)
     async with browser.get(url(bound).replace("ws", "http", 1)) as response:
         assert response.status == 400
+
+
+@pytest.mark.parametrize("coding", ["", "gzip"])
+async def test_a_body_before_the_upgrade_is_not_read(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch, coding: str
+) -> None:
+    received = 0
+    real = web.RequestHandler.data_received
+
+    def counted(self: web.RequestHandler, data: bytes) -> None:
+        nonlocal received
+        received += len(data)
+        real(self, data)
+
+    monkeypatch.setattr(web.RequestHandler, "data_received", counted)
+    monkeypatch.setattr(zlib, "decompressobj", None)
+    host, port = await edge.listen("WS", LOCAL, 0)
+    base = f"http://{host}:{port}"
+    headers = ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Protocol: sip"]
+    for some in (headers, []):
+        more = [*some, f"Content-Length: {1 << 40}"]
+        if coding:
+            more.append(f"Content-Encoding: {coding}")
+        async with http.connected(base) as (reader, writer), asyncio.timeout(SECONDS):
+            writer.write(http.head(base, "POST", "/", *more))
+            assert await http.status_of(reader) == "400"
+            with suppress(ConnectionError):
+                while True:
+                    writer.write(http.CHUNK)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+    assert received < 2 << 20
 
 
 async def test_a_message_too_long_ends_the_websocket(

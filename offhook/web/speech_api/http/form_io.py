@@ -1,0 +1,67 @@
+"""Reads a small multipart form into memory. Files for transcription go to disk: `upload_io`."""
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from offhook.web.http.connection_io import allow_body
+from offhook.web.speech_api.errors import ApiError
+
+MALFORMED = (ValueError, RuntimeError, AssertionError, LookupError, HttpProcessingError)
+"""Exceptions of aiohttp's reader for an invalid form."""
+MAX_PARTS = 32
+"""Maximum parts of a form; more are refused with 400."""
+FORM_S = 60.0
+"""Time limit in s for a whole form; a slower one is refused with 408."""
+READ_BYTES = 1 << 16
+
+
+async def read_form(
+    request: web.Request, most_bytes: int, most_of_part: Callable[[str], int]
+) -> dict[str, bytes]:
+    """Returns the parts of a multipart/form-data body by name, as they were sent: nothing is
+    decompressed or decoded. The body may have `most_bytes`, and a part what `most_of_part` returns
+    for its name. Raises ApiError: 400 for an invalid form, 408, 413 and 415, or what `most_of_part`
+    raises."""
+    if request.content_type != "multipart/form-data":
+        raise ApiError(415, f"the body is {request.content_type[:80]}, not multipart/form-data")
+    if (request.content_length or 0) > most_bytes:
+        raise _too_large(most_bytes)
+    allow_body(request, most_bytes)
+    try:
+        async with asyncio.timeout(FORM_S):
+            return await _read_parts(request, most_of_part)
+    except TimeoutError as error:
+        raise ApiError(408, f"the body did not come within {FORM_S:g} s") from error
+    except web.HTTPRequestEntityTooLarge as error:
+        raise _too_large(most_bytes) from error
+    except MALFORMED as error:
+        raise ApiError(400, "the body is broken, and no multipart/form-data") from error
+
+
+async def _read_parts(request: web.Request, most_of_part: Callable[[str], int]) -> dict[str, bytes]:
+    reader = await request.multipart()
+    parts: dict[str, bytes] = {}
+    while (part := await reader.next()) is not None:
+        name = part.name if isinstance(part, BodyPartReader) else None
+        if not isinstance(part, BodyPartReader) or not name or len(parts) >= MAX_PARTS:
+            raise ApiError(400, f"the body is no form of up to {MAX_PARTS} fields with names")
+        if name in parts:
+            raise ApiError(400, f"{name[:80]} comes twice", name[:80])
+        parts[name] = await _read(part, name, most_of_part(name))
+    return parts
+
+
+async def _read(part: BodyPartReader, name: str, most_bytes: int) -> bytes:
+    data = bytearray()
+    while chunk := await part.read_chunk(READ_BYTES):
+        data += chunk
+        if len(data) > most_bytes:
+            raise ApiError(413, f"{name[:80]} is larger than {most_bytes} bytes", name[:80])
+    return bytes(data)
+
+
+def _too_large(most_bytes: int) -> ApiError:
+    return ApiError(413, f"the body is larger than {most_bytes} bytes, the most taken here")

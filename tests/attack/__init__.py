@@ -1,0 +1,1 @@
+"""Attacks on a server: each a coroutine of the attacker, bounded in time and memory."""
