@@ -204,3 +204,24 @@ async def test_what_prometheus_reads_is_not_for_the_world(front: Front) -> None:
         assert answer.status == 404
     async with front.client.get(f"{front.url}/readyz") as answer:
         assert await answer.text() == "edge /readyz"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api/offer", "/v1/audio/speech", "/v1/audio/transcriptions"]
+)
+async def test_compressed_bodies_are_refused(front: Front, path: str) -> None:
+    for coding, status in (("gzip", 415), ("br", 415), ("identity", 200)):
+        headers = {"Content-Encoding": coding}
+        async with front.client.get(front.url + path, headers=headers) as answer:
+            assert (answer.status == 415) == (status == 415)
+
+
+async def test_only_uploads_are_large(front: Front) -> None:
+    large = bytes(3 << 20)
+    for path, most in (
+        ("/api/offer", True),
+        ("/v1/realtime/calls", True),
+        ("/v1/audio/voices", False),
+    ):
+        async with front.client.post(front.url + path, data=large) as answer:
+            assert (answer.status == 413) == most
