@@ -178,9 +178,10 @@ async def _read_voice_form(request: web.Request, file: str, fields: tuple[str, .
         return MAX_SAMPLE_BYTES if name == file else MAX_FIELD_BYTES
 
     parts = await read_form(request, MAX_FORM_BYTES, most_of)
+    known = {name: _decoded(name, parts[name]) for name in fields if name in parts}
     if not (sound := parts.get(file)):
         raise ApiError(400, f"{file} is missing or empty: send the recording in it", file)
-    return Form(sound, {name: _decoded(name, parts[name]) for name in fields if name in parts})
+    return Form(sound, known)
 
 
 def _decoded(name: str, data: bytes) -> str:

@@ -33,7 +33,7 @@ from offhook.pipeline.speech.remote.voices_protocol import MAX_SAMPLE_BYTES
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample, VoiceCloner, VoiceError
 from offhook.web.config.config import Speech as Settings
-from offhook.web.speech_api import voices_io
+from offhook.web.speech_api.http import form_io
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 from offhook.web.worker.local_worker_io import on_demand
@@ -578,7 +578,7 @@ async def test_a_recording_that_is_too_large_is_not_read(cloning: CloningServer)
 async def test_a_body_that_does_not_come_is_not_waited_for(
     cloning: CloningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(voices_io, "UPLOAD_S", 0.2)
+    monkeypatch.setattr(form_io, "FORM_S", 0.2)
 
     async def slow() -> AsyncIterator[bytes]:
         yield part("name")

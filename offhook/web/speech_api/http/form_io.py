@@ -59,9 +59,13 @@ async def _read(part: BodyPartReader, name: str, most_bytes: int) -> bytes:
     while chunk := await part.read_chunk(READ_BYTES):
         data += chunk
         if len(data) > most_bytes:
-            raise ApiError(413, f"{name[:80]} is larger than {most_bytes} bytes", name[:80])
+            raise ApiError(413, f"{name[:80]} is larger than {_size(most_bytes)}", name[:80])
     return bytes(data)
 
 
 def _too_large(most_bytes: int) -> ApiError:
-    return ApiError(413, f"the body is larger than {most_bytes} bytes, the most taken here")
+    return ApiError(413, f"the body is larger than {_size(most_bytes)}, the most taken here")
+
+
+def _size(size: int) -> str:
+    return f"{size >> 20} MB" if size >= 1 << 20 else f"{size} bytes"

@@ -117,11 +117,17 @@ async def _body(request: web.Request) -> bytes:
         async with asyncio.timeout(BODY_S):
             async for block in request.content.iter_any():
                 data += block
+                if len(data) > MAX_BODY_BYTES:
+                    raise _too_large()
     except web.HTTPRequestEntityTooLarge as error:
-        raise ApiError(413, f"the body has over {MAX_BODY_BYTES} bytes") from error
+        raise _too_large() from error
     except TimeoutError as error:
         raise ApiError(408, f"the body did not come in {BODY_S:g} s") from error
     return bytes(data)
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, f"the body has over {MAX_BODY_BYTES} bytes")
 
 
 def _has_directive(request: web.Request, name: str) -> bool:
