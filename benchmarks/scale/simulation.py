@@ -26,7 +26,6 @@ from offhook.pipeline.speech.remote.pool import (
     WorkerPool,
 )
 from offhook.web.edge.admission_io import CallAdmission
-from offhook.web.edge.refusals import Busy
 from offhook.web.speech_api.admission import Admission, Limits, Ticket
 from offhook.web.speech_api.errors import ApiError
 
@@ -309,9 +308,8 @@ class Simulation:
     def _begin_call(self) -> None:
         """Begins a call at the emptier of two edges."""
         edge = min(self._chance.sample(self._edges, 2), key=lambda e: e.calls)
-        try:
-            edge.admission.check(edge.calls, 0, self._max_calls)
-        except Busy:
+        if reason := edge.admission.reason(edge.calls, 0, self._max_calls):
+            self._count_refused(reason)
             return
         edge.calls += 1
         call = SimulatedCall(edge, self._now + self._exponential(CALL_S))

@@ -64,6 +64,7 @@ class End(EndReason, ReprEnum):
     REPLACED = "replaced"
     RECONNECTED = "the caller reconnects"
     CONTINUED_ELSEWHERE = "continues at another server"
+    GAVE_WAY = "nothing was said, and others wait for the line"
     TOO_LONG = "the call reached its longest duration"
     SHUTTING_DOWN = "the server is shutting down"
     SERVER_STOPS = "the server stops"

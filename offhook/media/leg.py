@@ -73,6 +73,14 @@ class LegStatistics:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """For whom a line is counted, and since when, in monotonic seconds."""
+
+    holders: frozenset[Any]
+    since: float
+
+
 class LegListener:
     """Notified of a leg's events other than audio. Each method does nothing unless overridden."""
 
@@ -117,6 +125,9 @@ class Leg(ABC):
         self.connected = False
         self.held = False
         """The far end has put the call on hold."""
+        self.claim: Claim | None = None
+        """For whom admission counts the line; None: somebody whose lines have a limit of their own,
+        as a trunk's."""
         self.idle = False
         """Nothing was received in this tick, on a leg without a continuous stream: the silence
         returned for it is no input."""
@@ -130,6 +141,11 @@ class Leg(ABC):
         """What was sent before its tick."""
         self._listeners: list[TickListener] = []
         self._readers: list[asyncio.Queue[Pcm | None]] = []
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing has come from the far end yet that could be answered."""
+        return not self.connected
 
     def listen(self, listener: TickListener) -> Callable[[], None]:
         """Call `listener` every tick from now on. Returns a function that removes it."""

@@ -251,8 +251,6 @@ class PeerLeg(RtpLeg):
         # FFmpeg answers no checks once it publishes: what it sends says that it is there.
         needs_consent = self.direction != "recvonly"
         self._agents = use_agents(self._pc, ice_port, ice_servers, needs_consent)
-        self.remote = ""
-        """IP address the offer came from."""
         self.on_channel: Callable[[RTCDataChannel], None] | None = None
         """Called with the far end's open data channel, in place of its use for messages."""
         self._channel: RTCDataChannel | None = None

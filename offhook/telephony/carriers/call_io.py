@@ -5,7 +5,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from offhook.media.leg import CallInfo, LegStatistics
+from offhook.media.leg import CallInfo, Claim, LegStatistics
 from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState, Decision
 from offhook.telephony.call_record import CallRecord, EndedBy, wall_clock
 from offhook.telephony.carriers.leg_io import CarrierLeg
@@ -54,6 +54,8 @@ class CarrierCall:
         self.info = info
         self.agent = agent
         self.provider_call_id = ""
+        self.claim: Claim | None = None
+        """Of its leg."""
         self.leg: CarrierLeg | None = None
         """Set while the call has a stream."""
         self.answered_at: float | None = None

@@ -139,6 +139,8 @@ class CarrierLeg(Leg):
         self._write: Callable[[bytes], None] | None = None
         self._control = control
         self._opus = opus
+        self._signs = 0
+        """Keys that the caller pressed, and marks that the far end has played."""
         self._started = False
         self._now = 0.0
         """Time of the current tick."""
@@ -203,6 +205,18 @@ class CarrierLeg(Leg):
         if form is not self.stream.form:
             self.media_reader = self._make_media_reader()
 
+    @property
+    def activity(self) -> int:
+        """A number that changes with everything that comes from the caller, is played to them, or
+        passes while they are on hold; 0 until something came."""
+        if not self._started:
+            return 0
+        return self._receiver.stats.received + self._signs + (self.ticks if self.held else 0)
+
+    @property
+    def waits(self) -> bool:
+        return not self.activity
+
     def receive_frames(self, data: bytes, now: float) -> int:
         """Process the media messages at the start of a WebSocket's data, between two messages, on
         the compiled path. Returns how many bytes they are; what follows is for `receive`."""
@@ -223,12 +237,14 @@ class CarrierLeg(Leg):
             case Sound():
                 self._receive_sound(event, now)
             case Played(name):
+                self._signs += 1
                 self._far_buffer.played(name, now)
                 if self._all_played is not None and not self._far_buffer.pending:
                     self._all_played.set()
             case Started():
                 self._start(event, now)
             case DtmfReceived(digit):
+                self._signs += 1
                 self.listener.on_dtmf(digit)
             case Answer(message):
                 self._send_message(message)

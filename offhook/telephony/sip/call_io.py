@@ -19,7 +19,7 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End, EndReason
-from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
+from offhook.media.leg import CallInfo, Claim, Leg, LegError, LegStatistics
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import (
     CallHistory,
@@ -108,6 +108,8 @@ class SipCall:
     ) -> None:
         self.call_id = call_id
         self.trunk = trunk
+        self.claim: Claim | None = None
+        """Of its leg."""
         self.info = info
         self.agent = ""
         """Name of the agent that handles the call; "" for the default."""

@@ -15,7 +15,7 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
-from offhook.media.leg import CallInfo, Leg
+from offhook.media.leg import CallInfo, Claim, Leg
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.call_record import CallRecord
@@ -66,6 +66,8 @@ FULL = (34, "all lines are busy")
 OVERLOADED = (42, "overloaded")
 REFUSALS = {
     "full": FULL,
+    "connecting": FULL,
+    "share": FULL,
     "late": OVERLOADED,
     "busy": OVERLOADED,
     "loading": (41, "starting"),
@@ -92,8 +94,12 @@ class Host(Protocol):
     clock: PacketClock
     opus: OpusSettings
 
-    def admit(self) -> None:
+    def admit(self) -> object:
         """Raises an exception whose text says why no more calls are accepted: "full", "late"."""
+
+    def admit_stranger(self, address: str) -> Claim:
+        """The same for a call that is no trunk's, from this address; returns for whom its line is
+        counted."""
 
     async def run_call(self, leg: Leg, agent: str) -> None:
         """Run the conversation to its end."""
@@ -256,7 +262,7 @@ class SipEndpoint:
         self.adopt(call, session)
         agent = self._agent_for(call.info)
         call.agent = agent or ""
-        admitted = self._admit(call, session, agent)
+        admitted = self._admit(call, event, agent)
         self._tasks.spawn(self._run_incoming(call, event, admitted), f"sip call {call.call_id}")
 
     async def _run_incoming(self, call: SipCall, event: IncomingCall, admitted: bool) -> None:
@@ -267,20 +273,22 @@ class SipEndpoint:
             if decision is not None:
                 if not await call.ring_until(decision):
                     return
-                if not self._admit(call, event.session, call.agent):  # others came meanwhile
+                if not self._admit(call, event, call.agent):  # others came meanwhile
                     return
             if await call.accept_incoming(event.session, event.request, event.flow):
                 self.on_setup(monotonic() - call.began_at)
                 logger.info("{}: {} calls {}", call.call_id, call.info.caller, call.info.called)
                 assert call.leg is not None
+                call.leg.claim = call.claim
                 await self._host.run_call(call.leg, call.agent)
         except Exception:
             logger.exception("{}: the call failed", call.call_id)
         finally:
             await self.finish(call)
 
-    def _admit(self, call: SipCall, session: Session, agent: str | None) -> bool:
+    def _admit(self, call: SipCall, event: IncomingCall, agent: str | None) -> bool:
         """Refuse the call if there is no agent or no capacity for it."""
+        session = event.session
         if agent is None:
             session.refuse(404, "", monotonic())
         elif self._closing:
@@ -289,7 +297,10 @@ class SipEndpoint:
             self._refuse_busy(call, session, busy)
         else:
             try:
-                self._host.admit()
+                if call.trunk is None:
+                    call.claim = self._host.admit_stranger(event.flow.remote[0])
+                else:
+                    self._host.admit()
             except Exception as busy:
                 self._refuse_busy(call, session, str(busy))
             else:

@@ -9,7 +9,7 @@ from time import monotonic
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
-from offhook.media.leg import Leg, LegError
+from offhook.media.leg import Claim, Leg, LegError
 from offhook.media.pcm import Pcm, dbfs
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.call_record import CallRecord
@@ -116,6 +116,10 @@ class SipCaller:
 
     def admit(self) -> None:
         """Never called: this phone only makes calls."""
+
+    def admit_stranger(self, address: str) -> Claim:
+        """Never called either."""
+        raise LegError("this phone only makes calls")
 
     async def run_call(self, leg: Leg, agent: str) -> None:
         await leg.until_closed()

@@ -44,6 +44,7 @@ from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
 from offhook.web.http.networks import private_network
+from offhook.web.http.shares import Shares
 from offhook.web.http.webhook_signature import signing_key
 from offhook.web.process.logs import Log as Log
 from offhook.web.process.overload import LATE_MS
@@ -88,6 +89,15 @@ class Server(Section):
     """Edge processes sharing the port; calls are spread over them."""
     max_calls: int = Field(20, ge=1, le=MAX_CALLS)
     """Maximum calls per process; further callers get 503 with Retry-After."""
+    share_per_address: float = Field(Shares.per_address, gt=0, le=1)
+    """Share of a process's lines, and of its streams of each kind, that callers from one address
+    without an API key may have at a time; two at least. 1: all, where everybody comes from one
+    address. This machine's own address is not counted."""
+    share_per_key: float = Field(Shares.per_key, gt=0, le=1)
+    """The same of callers with one API key, from whatever address."""
+    proxies: tuple[str, ...] = ()
+    """Networks of the proxies in front, besides this machine's own, as 10.0.0.0/8: callers are
+    counted by the address in their X-Forwarded-For."""
     max_lateness_ms: float = Field(LATE_MS, ge=0)
     """New calls are refused as of an overloaded process while one in a hundred packets of those in
     progress leaves later than this, in ms: callers hear gaps then. 0: never for that reason."""
@@ -120,6 +130,15 @@ class Server(Section):
     def local(self) -> bool:
         """Whether only this machine can connect."""
         return is_loopback(self.host)
+
+    @property
+    def shares(self) -> Shares:
+        return Shares(self.share_per_address, self.share_per_key)
+
+    @field_validator("proxies")
+    @classmethod
+    def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(ipaddress.ip_network(text)) for text in networks)  # raises ValueError
 
     @field_validator("admin_listen")
     @classmethod
@@ -738,6 +757,7 @@ class Config(Section):
             admin_key=server.admin_key,
             admin_listen=server.admin_listen,
             metrics=Role.PUBLIC if server.metrics == "open" else with_key,
+            proxies=tuple(map(ipaddress.ip_network, server.proxies)),
             carrier_hosts=frozenset(public),
         )
 

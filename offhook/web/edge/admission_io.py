@@ -2,14 +2,23 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from time import monotonic
 
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
-from offhook.signaling.peer_io import PeerLeg
+from offhook.media.end_reason import End
+from offhook.media.leg import Claim, Leg
 from offhook.web.edge.refusals import Busy, Reason
-from offhook.web.http.access import is_loopback
+from offhook.web.http.shares import (
+    PATIENCE_S,
+    Holders,
+    ShareExceeded,
+    Shares,
+    waiting_is_full,
+    waits_too_often,
+)
 from offhook.web.process.loop_io import LoopLoad
 from offhook.web.process.overload import Overload, OverloadState
 
@@ -20,16 +29,13 @@ calls that talk had packets 32 ms late (p99), at 0.86 65 had them 213 ms late. T
 that start and end."""
 FEW_CALLS = 12
 """Number of calls that never saturate a core except while they start."""
-CONNECTING_SHARE = 0.25
-FEW_CONNECTING = 2
-"""Share of the lines, but at least FEW_CONNECTING, that unconnected WebRTC callers may hold; half
-of it per address."""
 LOAD_S = 1
 """Measurement interval of the loop's load, in s."""
 
 
 class CallAdmission:
-    """Admits calls by free lines, load, and the number of unconnected callers."""
+    """Admits calls by free lines, load, the number of callers who say nothing, and the share of the
+    lines that a caller has."""
 
     def __init__(
         self, clock: PacketClock, refuse: Callable[[Reason], None], max_lateness_ms: float
@@ -72,11 +78,58 @@ class CallAdmission:
                 logger.info("no longer overloaded: new calls are taken")
         return self._overload.state is OverloadState.SHEDDING
 
-    def check(self, calls: int, coming: int, max_calls: int) -> None:
+    def check(
+        self,
+        legs: Collection[Leg],
+        coming: Sequence[Claim | None],
+        max_calls: int,
+        holders: Holders | None,
+        shares: Shares,
+    ) -> Leg | None:
         """Raises Busy if another call would harm those in progress and the `coming` ones, which are
-        admitted but have no line yet."""
-        if reason := self.reason(calls, coming, max_calls):
+        admitted but have no line yet. `holders`: those for whom the new line is counted, of which
+        none may have more than its share; None: somebody whose lines have a limit of their own, as
+        a trunk's.
+
+        A line is cheap to occupy for whoever says nothing, so only some may wait. Returns the leg
+        to close first, that of a caller who waits and has to make room for this one.
+        """
+        legs = [leg for leg in legs if leg.closed is None or leg.closed.end is not End.GAVE_WAY]
+        counted = [leg for leg in legs if leg.claim is not None and leg.closed is None]
+        waiting = [leg for leg in counted if leg.waits]
+        makes_room = self._longest_waiting(waiting)
+        reason = self.reason(len(legs), len(coming), max_calls)
+        is_full = reason == "full"
+        if is_full and makes_room is not None:
+            reason = self.reason(len(legs) - 1, len(coming), max_calls)
+        if reason:
             raise self.refusal(reason)
+        if holders is None:
+            return makes_room if is_full else None
+        yet_to_come = [claim for claim in coming if claim is not None]
+        of_waiting = [*(leg.claim for leg in waiting if leg.claim is not None), *yet_to_come]
+        held = [*(leg.claim for leg in counted if leg.claim is not None), *yet_to_come]
+        try:
+            shares.check(holders, (claim.holders for claim in held), max_calls, "lines")
+        except ShareExceeded as fault:
+            raise self.refusal("share", str(fault)) from fault
+        if waits_too_often(holders, (claim.holders for claim in of_waiting), max_calls):
+            raise self.refusal("connecting")
+        if is_full:
+            return makes_room
+        if not waiting_is_full(len(of_waiting), max_calls):
+            return None
+        if makes_room is None:
+            raise self.refusal("connecting")
+        return makes_room
+
+    def _longest_waiting(self, waiting: Sequence[Leg]) -> Leg | None:
+        """Returns the leg that waits the longest, if that is long enough to make room."""
+        since = {leg: leg.claim.since for leg in waiting if leg.claim is not None}
+        longest = min(since, key=since.__getitem__, default=None)
+        if longest is None or monotonic() - since[longest] < PATIENCE_S:
+            return None
+        return longest
 
     def reason(self, calls: int, coming: int, max_calls: int) -> Reason | None:
         """Returns why another call would be refused."""
@@ -89,18 +142,7 @@ class CallAdmission:
             return "busy"
         return None
 
-    def check_connecting(self, legs: Collection[PeerLeg], remote: str, max_calls: int) -> None:
-        """Limits unconnected callers, overall and by the address `remote`, because an offer is
-        cheap for its sender and occupies a line. Raises Busy."""
-        waiting = [leg for leg in legs if not leg.connected and leg.closed is None]
-        most = max(FEW_CONNECTING, math.ceil(CONNECTING_SHARE * max_calls))
-        of_address = max(FEW_CONNECTING, math.ceil(most / 2))
-        # A proxy on this machine may represent anyone.
-        alike = 0 if is_loopback(remote) else sum(leg.remote == remote for leg in waiting)
-        if len(waiting) >= most or alike >= of_address:
-            raise self.refusal("connecting")
-
-    def refusal(self, reason: Reason) -> Busy:
+    def refusal(self, reason: Reason, sentence: str = "") -> Busy:
         """Counts a refusal and returns the exception to raise."""
         self._refuse(reason)
-        return Busy(reason)
+        return Busy(reason, sentence)

@@ -11,7 +11,7 @@ GET  /carriers/NAME/stream/TICKET   the stream that a webhook's answer named
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
@@ -23,7 +23,8 @@ from loguru import logger
 
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
-from offhook.media.leg import CallInfo, Leg, LegError
+from offhook.media.leg import CallInfo, Claim, Leg, LegError
+from offhook.media.silence_io import SilenceWatch
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.call_record import CallRecord
@@ -67,6 +68,7 @@ from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall, key_of
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import ACCESS, head_of, peer_of
+from offhook.web.http.shares import NOBODY, Holders
 from offhook.web.process.metrics import Metrics
 
 TRIES_PARAMETER = "tries"
@@ -77,14 +79,15 @@ NEWS_S = 30.0
 """Time in s, beyond ringing, without any status of a call we placed after which it has failed."""
 MAX_RETRIES = 10
 """Times that a call released by another server asks for a free line before it ends."""
-REFUSED_S = 5.0
-"""Interval in s between log lines about unverified requests, which anyone can send."""
 ENDED_CALLS = 500
 """Ended calls remembered for programs that ask later; the oldest are dropped."""
 BY_TICKET = ("twilio", "telnyx", "plivo", "vonage", "exotel")
 """Providers that ask by webhook and open the stream named in the response."""
 BY_SIGNATURE = ("twilio", "genesys", "chan_websocket")
 """Providers whose WebSocket upgrade is verified by itself."""
+BY_ADDRESS = ("audiosocket", "chan_websocket")
+"""Providers who may be known by their address alone; of their calls only some may wait for their
+first sound."""
 
 
 class Host(Protocol):
@@ -94,8 +97,11 @@ class Host(Protocol):
     metrics: Metrics
     resumption: Resumption | None
 
-    def admit(self, coming: int = 0) -> None:
-        """Raises Busy if another call would harm those in progress and the `coming` ones."""
+    def admit(
+        self, holders: Holders | None = None, coming: Sequence[Claim | None] = ()
+    ) -> Claim | None:
+        """Raises Busy if another call would harm those in progress and the `coming` ones, or if too
+        many wait of those that are counted for holders. Returns `Leg.claim`."""
 
     def name_of(self, call_id: str) -> str:
         """Returns the public id of a call of this process."""
@@ -137,7 +143,6 @@ class Carriers:
         self._host = host
         self._settings = settings
         self._tasks = TaskSet()
-        self._refused_at = -REFUSED_S
         self._http: aiohttp.ClientSession
 
     # --- life ---
@@ -191,11 +196,11 @@ class Carriers:
         ) -> CarrierLeg:
             settings = carrier.settings
             try:
-                self._admit(settings)
-                busy = ""
+                claim, busy = self._admit(settings), ""
             except Busy as fault:
-                busy = End.REFUSED + f": 503 ({fault})"
-            call = self._new_call(carrier, CallInfo(settings.provider, trunk=settings.name))
+                claim, busy = None, End.REFUSED + f": 503 ({fault})"
+            info = CallInfo(settings.provider, trunk=settings.name)
+            call = self._new_call(carrier, info, claim=claim)
             leg = self._leg(call, stream, send)
             if busy:
                 leg.close(busy)
@@ -227,20 +232,25 @@ class Carriers:
         there = call is not None and call.carrier.name == carrier.settings.name
         return call if there else None
 
-    def _admit(self, settings: CarrierSettings) -> None:
-        """Raises Busy."""
+    def _admit(self, settings: CarrierSettings) -> Claim | None:
+        """Returns `Leg.claim` of the new call. Raises Busy."""
         calls = self.in_progress()
-        self._host.admit(sum(call.leg is None for call in calls))
+        coming = [call.claim for call in calls if call.leg is None]
+        claim = self._host.admit(_holders(settings), coming)
         own = sum(call.carrier.name == settings.name for call in calls)
         if settings.max_calls and own >= settings.max_calls:
             self._host.metrics.refused.labels("full").inc()
             raise Busy("full")
+        return claim
 
-    def _new_call(self, carrier: Carrier, info: CallInfo, agent: str = "") -> CarrierCall:
+    def _new_call(
+        self, carrier: Carrier, info: CallInfo, agent: str = "", claim: Claim | None = None
+    ) -> CarrierCall:
         call_id = self._host.name_of(uuid.uuid4().hex[:12])
         settings, rest = carrier.settings, carrier.rest
         agent = agent or settings.agent
         call = CarrierCall(call_id, settings, rest, info, agent, self._host.record)
+        call.claim = claim
         self.calls[call.call_id] = call
         if len(self.calls) > ENDED_CALLS:
             ended = (c.call_id for c in self.calls.values() if c.state == "ended")
@@ -256,7 +266,9 @@ class Carriers:
         variables: Mapping[str, Any] | None = None,
     ) -> CarrierLeg:
         control = _Control(call, variables or {})
-        return CarrierLeg(call.call_id, stream, send, control, self._host.opus)
+        leg = CarrierLeg(call.call_id, stream, send, control, self._host.opus)
+        leg.claim = call.claim
+        return leg
 
     async def _run(self, call: CarrierCall, leg: CarrierLeg) -> None:
         """Runs the call on a connected leg to its end."""
@@ -269,10 +281,17 @@ class Carriers:
                 End.NO_STREAM + f" within {START_S:g} s",
                 "timeout",
             )
+
+        def end_silent(words: str) -> None:
+            ending = leg.hang_up(End.NO_SOUND + f": {words}")
+            self._tasks.spawn(ending, f"hang up {call.call_id}")
+
+        watch = SilenceWatch(lambda: leg.activity, end_silent)
         try:
             if leg.connected:
                 await self._host.run_call(leg, call.agent)
         finally:
+            watch.stop()
             if isinstance(leg.stream, TelnyxStream) and leg.stream.last_error:
                 logger.warning("{}: Telnyx says: {}", call.call_id, leg.stream.last_error)
             call.set_state("ended", 0, leg.closed or End.SERVER_STOPS, leg.ended_by)
@@ -445,8 +464,9 @@ class Carriers:
             if call.state == "ended":
                 raise web.HTTPGone(text="the call has ended")
         else:
-            self._admit(settings)  # Busy: 503
-            call = self._new_call(carrier, CallInfo(settings.provider, trunk=settings.name))
+            claim = self._admit(settings)  # Busy: 503
+            info = CallInfo(settings.provider, trunk=settings.name)
+            call = self._new_call(carrier, info, claim=claim)
         asterisk = settings.provider == "chan_websocket"
         socket = StreamSocket(("media",) if asterisk else (), self.connections)
         leg = self._leg(call, _stream(settings, request), socket.send, variables)
@@ -503,10 +523,9 @@ class Carriers:
         self, settings: CarrierSettings, request: web.Request, fault: Rejected | Refusal
     ) -> web.HTTPForbidden:
         self._host.metrics.refused.labels("unsigned").inc()
-        if monotonic() - self._refused_at >= REFUSED_S:
-            self._refused_at = monotonic()
-            asked = f"{request.method} from {request.remote} for {request.host[:80]}"
-            logger.warning("x {}: {} is refused: {}", settings.name, asked, fault)
+        asked = f"{request.method} from {request.remote} for {request.host[:80]}"
+        line = logger.bind(a_minute=settings.name)
+        line.warning("x {}: {} is refused: {}", settings.name, asked, fault)
         return web.HTTPForbidden(text="not verified")
 
     # --- placing calls ---
@@ -653,6 +672,12 @@ def _stream(settings: CarrierSettings, request: web.Request) -> CarrierStream:
             return GenesysStream()
         case _:
             return ChanWebSocketStream({n: v for n, v in request.query.items() if n != "token"})
+
+
+def _holders(settings: CarrierSettings) -> Holders | None:
+    """Returns for whom a carrier's lines are counted: nobody, since an Asterisk has all its calls
+    from one address, which the operator named; or None for a carrier that proves each call."""
+    return NOBODY if settings.provider in BY_ADDRESS else None
 
 
 def _owner(settings: CarrierSettings, call: WebhookCall) -> str:

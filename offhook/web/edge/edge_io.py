@@ -18,8 +18,8 @@ from aiortc import RTCIceServer
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
-from offhook.media.end_reason import End
-from offhook.media.leg import Leg, LegError
+from offhook.media.end_reason import End, EndReason
+from offhook.media.leg import Claim, Leg, LegError
 from offhook.media.memory_io import release_code_pages, trim_heap
 from offhook.media.pcm import Pcm
 from offhook.media.recording_io import RecordingWriter, check_writable
@@ -58,6 +58,7 @@ from offhook.web.engines.call_engines_io import CallEngines
 from offhook.web.engines.choice import AutoWorker
 from offhook.web.engines.engines_io import open_synthesizer
 from offhook.web.http.access import AccessPolicy
+from offhook.web.http.shares import NOBODY, Holders, by_address
 from offhook.web.process.logs import brief, for_log, kind
 from offhook.web.process.loop_io import collect_between_packets, freeze_loaded_objects
 from offhook.web.process.metrics import Metrics
@@ -148,6 +149,9 @@ class Edge:
         self._calls: dict[str, asyncio.Task[None]] = {}
         self.conversations: dict[str, Call | BotCall] = {}
         """The conversations of the calls."""
+        self._not_logged: dict[str, CallStarted] = {}
+        """The beginnings of calls that nobody has said anything in: logged with the first that
+        happens, so that whoever calls and says nothing writes one line a minute."""
         self._started: set[str] = set()
         """Calls whose CallStarted was emitted, so CallEnded must be too."""
         self._recordings: RecordingWriter | None = None
@@ -302,6 +306,7 @@ class Edge:
         settings = self.config
         speech = SpeechServer(settings.speech, *engines, registry, settings.tts.audio_cache)
         speech.calls_come_first = True
+        speech.admission.shares = settings.server.shares
         return speech
 
     async def _wait_for_workers(self) -> None:
@@ -412,18 +417,41 @@ class Edge:
         """Whether new calls are refused because packets of those in progress leave late."""
         return self._room.sheds(len(self.legs))
 
-    def admit(self, coming: int = 0) -> None:
+    def admit(
+        self, holders: Holders | None = None, coming: Sequence[Claim | None] = ()
+    ) -> Claim | None:
         """Raises Busy if another call would harm those in progress and the `coming` ones, which are
-        admitted but have no line yet."""
+        admitted but have no line yet, or if its `holders` have their share; None: those of a trunk
+        or carrier, whose lines have a limit of their own. Returns `Leg.claim`. A caller who waits
+        for too long may be disconnected for it."""
+        makes_room = self.check_room(holders, coming)
+        if makes_room is not None:
+            makes_room.close(End.GAVE_WAY)
+        return None if holders is None else Claim(holders, time.monotonic())
+
+    def check_room(
+        self, holders: Holders | None = None, coming: Sequence[Claim | None] = ()
+    ) -> Leg | None:
+        """Raises Busy if `admit` would; returns the leg that would be closed."""
         if self.draining:
             raise self._room.refusal("draining")
         if not self.ready:
             raise self._room.refusal("loading")
-        self._room.check(len(self.legs), coming, self.config.server.max_calls)
+        server = self.config.server
+        legs = self.legs.values()
+        return self._room.check(legs, coming, server.max_calls, holders, server.shares)
 
-    async def offer(self, offer: Offer, agent: str = "", remote: str = "") -> tuple[str, str]:
+    def admit_stranger(self, address: str) -> Claim:
+        """Admits a call by phone that is no trunk's; returns `Leg.claim`. Raises Busy."""
+        claim = self.admit(by_address(address))
+        assert claim is not None
+        return claim
+
+    async def offer(
+        self, offer: Offer, agent: str = "", holders: Holders = NOBODY
+    ) -> tuple[str, str]:
         """Answers an SDP offer and returns the answer and the pc_id. `agent` is a name ("" for the
-        default) and `remote` the caller's IP address ("" if unknown). Raises OfferError,
+        default), and `holders` are those for whom the line is counted. Raises OfferError,
         UnknownPeer, Busy, and DialError for an unknown agent. With `resumption` the pc_id has a
         token with which the caller may come back to any server."""
         self.agents.check(agent)
@@ -433,10 +461,11 @@ class Edge:
         if offer.pc_id is not None and (known := self._peer(offer.pc_id)) is not None:
             # The client has a new peer connection, with which DTLS begins anew: it is a new call.
             known.close(End.RECONNECTED)
+            claim: Claim | None = Claim(holders, time.monotonic())
         else:
-            self.admit_peer(remote)
+            claim = self.admit(holders)
         leg = self.webrtc_leg(uuid.uuid4().hex[:12])
-        leg.remote = remote
+        leg.claim = claim
         pc_id = leg.call_id
         if self.resumption is not None:
             returning = (offer.pc_id or "").partition(SEPARATOR)[2]
@@ -447,11 +476,6 @@ class Edge:
             if self.resumption is not None:
                 self.resumption.forget(leg.call_id)
             raise
-
-    def admit_peer(self, remote: str) -> None:
-        """Raises Busy if the IP address `remote` may not begin another WebRTC call."""
-        self.admit()
-        self._room.check_connecting(self._peers.values(), remote, self.config.server.max_calls)
 
     async def begin_peer(
         self,
@@ -571,7 +595,10 @@ class Edge:
             self.recovery.forget(record.call_id)
         if self.resumption is not None:
             self.resumption.forget(record.call_id)
-        logger.bind(call=record.call_id, record=record.as_dict()).info(
+        line = logger.bind(call=record.call_id, record=record.as_dict())
+        if EndReason.of(record.end_reason).end is End.REFUSED:
+            line = line.bind(a_minute=record.trunk)
+        line.info(
             "{}: {} called {}, {:.1f} s: {}",
             record.call_id,
             (record.caller or "somebody") if record.direction == "inbound" else "we",
@@ -649,7 +676,8 @@ class Edge:
         assert leg.closed is not None
         reason = leg.closed
         level = "INFO" if reason.end is End.CALLER_HUNG_UP else "WARNING"
-        logger.bind(call=leg.call_id).log(level, "{}: x no call: {}", leg.call_id, reason)
+        line = logger.bind(call=leg.call_id, a_minute=reason.end)
+        line.log(level, "{}: x no call: {}", leg.call_id, reason)
         self.metrics.count_call_end(reason)
 
     async def _run_bot(self, bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
@@ -741,15 +769,27 @@ class Edge:
         """Reports an event to the log, the caller's page and listeners."""
         if isinstance(event, CallStarted):
             self._started.add(leg.call_id)
-        fields = for_log(asdict(event), self.config.log.has_words)
-        line = logger.bind(call=leg.call_id, event=kind(event), **fields)
-        level = "DEBUG" if kind(event) in ("caller_partial", "speech_started", "dtmf") else "INFO"
-        line.log(level, "{}: {} {}", leg.call_id, kind(event), brief(fields))
+        self._log(leg, event)
         message = for_the_page(event)
         if message is not None:
             self._send(leg, message)
         if self._tracing and isinstance(event, TurnLatency):
             tracing_io.latency_spans(leg.call_id, event)
+
+    def _log(self, leg: Leg, event: Event) -> None:
+        silent = leg.claim is not None and leg.waits
+        if silent and isinstance(event, CallStarted):
+            self._not_logged[leg.call_id] = event
+            return
+        started = self._not_logged.pop(leg.call_id, None)
+        if started is not None and not silent:
+            self._log(leg, started)
+        fields = for_log(asdict(event), self.config.log.has_words)
+        line = logger.bind(call=leg.call_id, event=kind(event), **fields)
+        if silent:
+            line = line.bind(a_minute=kind(event))
+        level = "DEBUG" if kind(event) in ("caller_partial", "speech_started", "dtmf") else "INFO"
+        line.log(level, "{}: {} {}", leg.call_id, kind(event), brief(fields))
 
     def _send(self, leg: Leg, data: dict[str, Any]) -> None:
         leg.send_message(json.dumps({"label": "rtvi-ai", "type": "server-message", "data": data}))

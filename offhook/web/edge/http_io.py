@@ -18,6 +18,6 @@ def error(status: int, message: str, **headers: str) -> web.Response:
 
 
 def busy(fault: Busy) -> web.Response:
-    """Returns the 503 response to a refused call, with the reason and Retry-After."""
+    """Returns the response to a refused call, a 429 or 503 with the reason and Retry-After."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
-    return web.json_response(fault.as_dict(), status=503, headers=headers)
+    return web.json_response(fault.as_dict(), status=fault.status, headers=headers)

@@ -13,6 +13,7 @@ from aiohttp import WSCloseCode, web
 from aiortc import RTCDataChannel
 
 from offhook.media.end_reason import End
+from offhook.media.silence_io import SilenceWatch
 from offhook.media.tasks_io import TaskSet
 from offhook.signaling.event_channel_io import EventChannel
 from offhook.signaling.peer_io import OfferError
@@ -20,7 +21,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE
 from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
 from offhook.web.http.access import Role
-from offhook.web.http.access_io import ACCESS, GRANT, head_of, peer_of
+from offhook.web.http.access_io import ACCESS, GRANT, head_of, holders_of
 from offhook.web.realtime.call_io import RealtimeCall
 from offhook.web.realtime.connection_io import MAX_EVENT_BYTES, Connection
 from offhook.web.realtime.conversation.scope import Transport
@@ -98,14 +99,15 @@ class Conversations:
 
     async def _serve_own(self, request: web.Request) -> web.StreamResponse:
         edge, model = self._edge, request.query.get("model", "")
-        agent = self._agent_for(request, model)
+        agent, holders = self._agent_for(request, model), holders_of(request)
+        session = _session_for(request, {"model": model or agent or "default"})
+        frozen = self._frozen_for(request)
         try:
-            edge.admit()
+            claim = edge.admit(holders)
         except Busy as busy:
             raise _busy(busy) from busy
-        session = _session_for(request, {"model": model or agent or "default"})
         leg = SocketLeg(uuid.uuid4().hex[:12])
-        frozen = self._frozen_for(request)
+        leg.claim = claim
         socket = await upgraded(request, MAX_EVENT_BYTES, PROTOCOLS)
         call = edge.realtime.open(leg.call_id, session, Transport.WEBSOCKET, frozen)
         await run_socket(request, socket, self._run(socket, leg, agent, call), lambda code: None)
@@ -118,15 +120,16 @@ class Conversations:
         open and has its session.created."""
         edge, model = self._edge, json.loads(event)["session"].get("model") or ""
         try:
-            agent = self._agent_for(request, str(model))
-            edge.admit()
+            agent, holders = self._agent_for(request, str(model)), holders_of(request)
+            claim = edge.admit(holders)
         except ApiError as refusal:
             await _refuse(socket, refusal.code or "invalid_model", str(refusal))
         except Busy as busy:
-            await _refuse(socket, f"server_{busy.code}", busy.sentence, WSCloseCode.TRY_AGAIN_LATER)
+            await _refuse(socket, _code(busy), busy.sentence, WSCloseCode.TRY_AGAIN_LATER)
         else:
             session = full_session({"model": str(model) or agent or "default"})
             leg = SocketLeg(uuid.uuid4().hex[:12])
+            leg.claim = claim
             call = edge.realtime.open(leg.call_id, session, Transport.WEBSOCKET)
             await self._run(socket, leg, agent, call, event)
 
@@ -138,11 +141,16 @@ class Conversations:
         call: RealtimeCall,
         first: str | None = None,
     ) -> None:
+        def end_silent(words: str) -> None:
+            leg.close(End.NOTHING_HEARD + f": {words}")
+
         leg.connect()
         running = self._edge.begin_call(leg, agent, call.direct)
+        watch = SilenceWatch(lambda: call.activity, end_silent)
         try:
             await self._attend(socket, call, owner=True, first=first)
         finally:
+            watch.stop()
             leg.close(End.CALLER_HUNG_UP)
             await asyncio.wait((running,))
 
@@ -183,13 +191,13 @@ class Conversations:
         frozen = self._frozen_for(request)
         session = _session_for(request, table, frozen)
         agent = self._agent_for(request, table.get("model") or "")
-        remote = peer_of(request)
+        holders = holders_of(request)
         try:
-            edge.admit_peer(remote)
+            claim = edge.admit(holders)
         except Busy as busy:
             raise _busy(busy) from busy
         leg = edge.webrtc_leg(uuid.uuid4().hex[:12])
-        leg.remote = remote
+        leg.claim = claim
         call_id = edge.name_of(leg.call_id)
         call = edge.realtime.open(call_id, session, Transport.RTP, frozen)
         leg.on_channel = partial(self._use_channel, call)
@@ -288,8 +296,11 @@ async def _refuse_beta(request: web.Request) -> web.StreamResponse:
 
 
 def _busy(busy: Busy) -> ApiError:
-    code = f"server_{busy.code}"
-    return ApiError(503, busy.sentence, code=code, retry_after_s=RETRY_AFTER_S)
+    return ApiError(busy.status, busy.sentence, code=_code(busy), retry_after_s=RETRY_AFTER_S)
+
+
+def _code(busy: Busy) -> str:
+    return "rate_limit_exceeded" if busy.reason == "share" else f"server_{busy.code}"
 
 
 async def _refuse(

@@ -5,13 +5,18 @@ from typing import Any, Literal
 RETRY_AFTER_S = 10
 """Retry-After in s of a refused call."""
 
-Reason = Literal["full", "connecting", "late", "busy", "loading", "draining"]
-"""Refusal reasons as counted by the metrics; `late` and `busy` mean overload: packets of calls in
+Reason = Literal["full", "connecting", "share", "late", "busy", "loading", "draining"]
+"""Refusal reasons as counted by the metrics; `share`: the caller's address, key or secret has all
+lines that it may have; `late` and `busy` mean overload: packets of calls in
 progress leave late, or the event loop has no time left for another call."""
 
 WORDS: dict[Reason, tuple[str, str]] = {
     "full": ("full", "all lines are busy"),
-    "connecting": ("connecting", "too many callers are being connected"),
+    "connecting": (
+        "connecting",
+        "too many callers are being connected, or have not said anything yet: try again soon",
+    ),
+    "share": ("share", "this caller has all lines that one may have: close one of them"),
     "late": ("overloaded", "the server is overloaded: one more call would harm all others"),
     "busy": ("overloaded", "the server is overloaded: one more call would harm all others"),
     "loading": ("loading", "the server is starting: its speech engines are being loaded"),
@@ -23,9 +28,12 @@ WORDS: dict[Reason, tuple[str, str]] = {
 class Busy(Exception):
     """Raised when no more calls are accepted at present."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: Reason, sentence: str = "") -> None:
+        """`sentence`: the reason in words, if it has particulars."""
         super().__init__(reason)
         self.reason = reason
+        self.sentence = sentence or WORDS[reason][1]
+        """The reason in words."""
 
     @property
     def code(self) -> str:
@@ -33,12 +41,12 @@ class Busy(Exception):
         return WORDS[self.reason][0]
 
     @property
-    def sentence(self) -> str:
-        """The reason in words."""
-        return WORDS[self.reason][1]
+    def status(self) -> int:
+        """Of HTTP: 429 if it is for what the caller has already, 503 if for what others have."""
+        return 429 if self.reason == "share" else 503
 
     def as_dict(self) -> dict[str, Any]:
-        """The body of a 503."""
+        """The body of a 429 or 503."""
         return {"error": self.sentence, "reason": self.code}
 
 

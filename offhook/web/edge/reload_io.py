@@ -15,7 +15,10 @@ from offhook.web.edge.phones import fault_of_doors
 
 RELOADED = ("agent", "agents", "frontdesk", "realtime")
 """Sections that can change at run time; calls in progress keep the old settings."""
-RELOADED_OF_SERVER = ("api_key", "admin_key", "names", "origins", "metrics")
+RELOADED_OF_SERVER = (
+    *("api_key", "admin_key", "names", "origins", "metrics"),
+    *("share_per_address", "share_per_key", "proxies"),
+)
 BOUND = (
     *("host", "udp", "tcp", "tls", "ws", "wss", "rtp_ports", "authorities", "trace_messages"),
     "recovery_seconds",
@@ -112,7 +115,7 @@ def use(edge: Edge, read: Config) -> None:
     edge.config = new
     edge.probes.use(new)
     if edge.speech is not None:
-        edge.speech.use_keys(new.speech)
+        edge.speech.use_keys(new.speech, new.server.shares)
 
 
 class Reload:

@@ -42,7 +42,7 @@ from offhook.web.http.access import (
     issue_token,
     parse_token_request,
 )
-from offhook.web.http.access_io import GRANT, Door, admit, is_operator, open_door, peer_of
+from offhook.web.http.access_io import GRANT, Door, admit, holders_of, is_operator, open_door
 from offhook.web.http.connection_io import has_disconnected
 from offhook.web.http.health_io import Health, add_health_routes
 from offhook.web.http.listening_io import Address, BodyTimeoutError, Runner, listener
@@ -121,7 +121,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def start(request: web.Request) -> web.Response:
     asked = parse_start(await request.read())
-    request.app[EDGE].admit()
+    request.app[EDGE].check_room(holders_of(request))
     servers = request.app[EDGE].ice_servers() if asked.default_ice_servers else []
     answer = {"sessionId": str(uuid.uuid4()), "iceConfig": {"iceServers": servers}}
     return web.json_response(answer)
@@ -130,7 +130,7 @@ async def start(request: web.Request) -> web.Response:
 async def offer(request: web.Request) -> web.Response:
     offer = parse_offer(await request.read())
     edge = request.app[EDGE]
-    sdp, pc_id = await edge.offer(offer, request[GRANT].agent, peer_of(request))
+    sdp, pc_id = await edge.offer(offer, request[GRANT].agent, holders_of(request))
     if has_disconnected(request):  # nobody would connect
         await edge.cancel(pc_id)
         raise ConnectionError("the caller left before the answer")
@@ -188,7 +188,8 @@ async def tokens(request: web.Request) -> web.Response:
         return error(409, "tokens are made with the operator's key: set [server] admin_key")
     if asked.agent and asked.agent not in config.agents:
         raise TokenRequestError(f"agent: no agent is called {asked.agent!r}")
-    token = Token(asked.scope, asked.agent, int(time.time()) + asked.ttl_seconds)
+    expires_at = int(time.time()) + asked.ttl_seconds
+    token = Token(asked.scope, asked.agent, expires_at, max_sessions=asked.max_sessions)
     text = issue_token(config.server.admin_key, token)
     return web.json_response({"token": text, "expires_at": token.expires_at}, status=201)
 

@@ -32,7 +32,8 @@ from offhook.web.edge.refusals import RETRY_AFTER_S
 from offhook.web.edge.whip_calls_io import WhipRefusal
 from offhook.web.engines.choice import AutoWorker
 from offhook.web.http import health_io
-from offhook.web.http.access_io import PEER_HEADER, peer_of
+from offhook.web.http.access_io import FORWARDED_FOR, PEER_HEADER, peer_of
+from offhook.web.http.shares import NOBODY, Holders
 from offhook.web.realtime import call_control_io
 from offhook.web.realtime.http_io import call_not_found
 from offhook.web.realtime.incoming_io import CALL_PREFIX
@@ -90,9 +91,11 @@ class NumberedEdge(Edge):
         self.number = number
         self._prefix = f"{number}-"
 
-    async def offer(self, offer: Offer, agent: str = "", remote: str = "") -> tuple[str, str]:
+    async def offer(
+        self, offer: Offer, agent: str = "", holders: Holders = NOBODY
+    ) -> tuple[str, str]:
         own = offer.pc_id and offer.pc_id.removeprefix(self._prefix)
-        sdp, call_id = await super().offer(replace(offer, pc_id=own), agent, remote)
+        sdp, call_id = await super().offer(replace(offer, pc_id=own), agent, holders)
         return sdp, self.name_of(call_id)
 
     async def cancel(self, pc_id: str) -> None:
@@ -314,6 +317,8 @@ class Siblings:
         if headers is None:
             headers = _some(request.headers, "Content-Type", "Authorization", "Accept")
             headers[PEER_HEADER] = peer_of(request)
+            if forwarded_for := request.headers.getall(FORWARDED_FOR, ()):
+                headers[FORWARDED_FOR] = ", ".join(forwarded_for)
         timeout = aiohttp.ClientTimeout(limit_s)
         async with self._http[number].request(
             request.method,

@@ -8,6 +8,7 @@ from uuid import uuid4
 from loguru import logger
 
 from offhook.media.end_reason import End
+from offhook.media.leg import Claim
 from offhook.media.tasks_io import TaskSet
 from offhook.signaling.peer_io import OfferError, PeerLeg
 from offhook.signaling.whip.fragment import Fragment, TrickledCandidate, write_fragment
@@ -15,7 +16,9 @@ from offhook.signaling.whip.leg_io import MAX_PLAYERS, PlayerLeg, PublisherLeg
 from offhook.signaling.whip.offer import Protocol as WhipProtocol
 from offhook.signaling.whip.offer import check_offer, ipv4_first
 from offhook.signaling.whip.session import Session, SessionTable
+from offhook.web.config.config import Config
 from offhook.web.edge.refusals import RETRY_AFTER_S
+from offhook.web.http.shares import Holders, ShareExceeded
 
 NO_PUBLISHER_RETRY_S = 2
 """Retry-After in s of a player whose publisher is not there yet."""
@@ -27,8 +30,12 @@ P = TypeVar("P", bound=PeerLeg)
 class Host(Protocol):
     """What the edge provides to these calls."""
 
-    def admit_peer(self, remote: str) -> None:
-        """Raises Busy if the IP address `remote` may not begin another WebRTC call."""
+    @property
+    def config(self) -> Config: ...
+
+    def admit(self, holders: Holders | None = None) -> Claim | None:
+        """Raises Busy if those for whom it is counted may not begin another call. Returns
+        `Leg.claim`."""
 
     def peer_leg(self, kind: type[P], call_id: str) -> P:
         """Returns a leg of this class that answers an offer."""
@@ -59,16 +66,16 @@ class WhipCalls:
         """One for each session, until its leg has closed."""
 
     async def open(
-        self, protocol: WhipProtocol, room: str, sdp: str, agent: str, remote: str
+        self, protocol: WhipProtocol, room: str, sdp: str, agent: str, holders: Holders
     ) -> tuple[Session[PeerLeg], str]:
         """Answers an offer; returns the session and the answer. Raises OfferRefusal, OfferError,
         WhipRefusal, Busy and DialError."""
         offered = check_offer(sdp, protocol)
         leg: PeerLeg
         if protocol is WhipProtocol.WHIP:
-            leg = self._new_publisher(room, remote)
+            leg = self._new_publisher(room, holders)
         else:
-            leg = self._new_player(room, remote)
+            leg = self._new_player(room, holders)
         session: Session[PeerLeg] = Session(protocol, room, offered[0], leg)
         self.sessions.add(session)
         self._tasks.spawn(self._watch(session), name=f"{protocol.value} {leg.call_id}")
@@ -82,24 +89,32 @@ class WhipCalls:
             raise
         return session, ipv4_first(answer)
 
-    def _new_publisher(self, room: str, remote: str) -> PublisherLeg:
+    def _new_publisher(self, room: str, holders: Holders) -> PublisherLeg:
         """Raises WhipRefusal if the room has a publisher, and Busy."""
         if self._publisher(room) is not None:
             raise WhipRefusal(409, "this room has a publisher", RETRY_AFTER_S)
-        self._host.admit_peer(remote)
+        claim = self._host.admit(holders)
         leg = self._host.peer_leg(PublisherLeg, uuid4().hex[:12])
-        leg.remote = remote
+        leg.claim = claim
         return leg
 
-    def _new_player(self, room: str, remote: str) -> PlayerLeg:
-        """Raises WhipRefusal if the room has no publisher, or too many players."""
+    def _new_player(self, room: str, holders: Holders) -> PlayerLeg:
+        """Raises WhipRefusal if the room has no publisher, or too many players, or if this caller
+        has its share of them."""
         publisher = self._publisher(room)
         if publisher is None:
             raise WhipRefusal(409, "nobody publishes to this room", NO_PUBLISHER_RETRY_S)
         if len(publisher.players) >= MAX_PLAYERS:
             raise WhipRefusal(503, f"this room has {MAX_PLAYERS} players", RETRY_AFTER_S)
+        held = (player.claim.holders for player in publisher.players if player.claim is not None)
+        try:
+            self._host.config.server.shares.check(
+                holders, held, MAX_PLAYERS, "players of this room"
+            )
+        except ShareExceeded as fault:
+            raise WhipRefusal(429, str(fault), RETRY_AFTER_S) from fault
         leg = self._host.peer_leg(PlayerLeg, f"{publisher.call_id}-{uuid4().hex[:4]}")
-        leg.remote = remote
+        leg.claim = Claim(holders, monotonic())
         publisher.players.append(leg)
         logger.info("{}: {} plays the call", publisher.call_id, leg.call_id)
         return leg

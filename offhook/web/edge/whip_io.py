@@ -16,7 +16,7 @@ from offhook.signaling.whip.links import ice_server_link
 from offhook.signaling.whip.offer import OfferRefusal, Protocol
 from offhook.signaling.whip.session import PatchAction, Session
 from offhook.web.edge.http_io import EDGE, Handler, error
-from offhook.web.http.access_io import GRANT, peer_of, preflight
+from offhook.web.http.access_io import GRANT, holders_of, preflight
 from offhook.web.http.connection_io import has_disconnected
 
 ROOM = r"{room:[\w.~-]{1,64}}"
@@ -36,8 +36,8 @@ async def play(request: web.Request) -> web.Response:
 async def _open(request: web.Request, protocol: Protocol) -> web.Response:
     edge = request.app[EDGE]
     sdp, room = await _text(request), request.match_info["room"]
-    agent, remote = request[GRANT].agent, peer_of(request)
-    session, answer = await edge.whip.open(protocol, room, sdp, agent, remote)
+    agent, holders = request[GRANT].agent, holders_of(request)
+    session, answer = await edge.whip.open(protocol, room, sdp, agent, holders)
     if has_disconnected(request):  # nobody would connect
         await edge.whip.end(session)
         raise ConnectionError("the client left before the answer")

@@ -23,6 +23,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from offhook.web.http.networks import Network
+
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 Scope = Literal["call", "speech"]
@@ -102,6 +104,11 @@ TOKEN_PURPOSE = b"offhook: tokens of callers"
 FORWARDED_HEADERS = frozenset(("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip"))
 FORWARDED_PREFIXES = ("x-forwarded-", "x-original-", "x-envoy-", "cf-")
 MAX_TOKEN_S = 86_400
+USUAL_SESSIONS = 3
+"""Lines, and streams of each kind, that the holder of one token or client secret may have at a time
+in a process: a page has one, and after it was loaded anew for some seconds another."""
+MAX_SESSIONS = 256
+"""The most that may be asked for."""
 EXPOSED = "*, Location, ETag, Link, Accept-Patch"
 """Headers that pages of other sites may read: all, and by name for browsers that know no "*"."""
 PREFLIGHT_S = 600
@@ -191,6 +198,8 @@ class Grant:
     secret: "Token | None" = None
     """The client secret that was sent: it opens sessions with its own agent only, "" being
     [agent], and the session's frozen fields cannot be changed."""
+    token: "Token | None" = None
+    """The token or client secret that was sent, a caller's temporary key."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +217,9 @@ class AccessPolicy:
     admin_listen: str = ""
     """Separate address of the operator's routes, if any."""
     metrics: Role = Role.PUBLIC
+    proxies: tuple[Network, ...] = ()
+    """Networks of the proxies in front, besides this machine: their X-Forwarded-For names the
+    caller."""
     secret_called: Callable[[str, float], "Token | None"] = field(
         default=lambda text, now: None, repr=False
     )
@@ -262,14 +274,15 @@ class AccessPolicy:
             if scopes.isdisjoint(token.scopes):
                 wanted = " or ".join(sorted(scopes))
                 raise Refusal(403, f"this token is not for {wanted}", "insufficient_scope")
-            return Grant(f"token {token.agent}".strip(), token.agent, frozenset(token.scopes))
+            name = f"token {token.agent}".strip()
+            return Grant(name, token.agent, frozenset(token.scopes), token=token)
         if given.startswith(SECRET_PREFIX):
             secret = self.secret_called(given, now) if role is Role.REALTIME else None
             if secret is None:
                 words = "this client secret is not valid here: it is unknown or has expired"
                 raise Refusal(401, words, "invalid_api_key")
             name = f"client secret {secret.agent}".strip()
-            return Grant(name, secret.agent, frozenset(secret.scopes), secret)
+            return Grant(name, secret.agent, frozenset(secret.scopes), secret, secret)
         for key in self.keys:
             if not scopes.isdisjoint(key.scopes) and _same(given, key.secret):
                 return Grant(key.name, scopes=key.scopes)
@@ -412,6 +425,10 @@ class Token:
     expires_at: int
     session: Mapping[str, Any] | None = field(default=None, repr=False)
     """The Realtime session object of a client secret."""
+    id: str = ""
+    """Of this token or client secret alone."""
+    max_sessions: int = USUAL_SESSIONS
+    """Lines, and streams of each kind, that its holder may have at a time."""
 
 
 class TokenRequestError(ValueError):
@@ -427,6 +444,8 @@ class TokenRequest(BaseModel):
     agent: str = ""
     """Name of [agents.NAME] to which calls are restricted; "" for [agent]."""
     ttl_seconds: int = Field(600, ge=1, le=MAX_TOKEN_S)
+    max_sessions: int = Field(USUAL_SESSIONS, ge=1, le=MAX_SESSIONS)
+    """Lines, and streams of each kind, that the token's holder may have at a time."""
 
 
 def parse_token_request(body: bytes) -> TokenRequest:
@@ -444,7 +463,8 @@ def issue_token(admin_key: str, token: Token) -> str:
         "scope": token.scopes,
         "agent": token.agent,
         "exp": token.expires_at,
-        "id": secrets.token_hex(4),
+        "sessions": token.max_sessions,
+        "id": secrets.token_hex(8),
     }
     body = _base64(json.dumps(claims, separators=(",", ":")).encode())
     return f"{TOKEN_PREFIX}{body}.{_base64(_signature(admin_key, body))}"
@@ -456,7 +476,10 @@ def read_token(admin_key: str, text: str, now: float) -> Token:
     if not _same(signature, _base64(_signature(admin_key, body))):
         raise Refusal(401, "this token was not issued by this server", "invalid_api_key")
     claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-    token = Token(tuple(claims["scope"]), claims["agent"], claims["exp"])
+    sessions = claims.get("sessions", USUAL_SESSIONS)  # of an older server, without
+    token = Token(
+        tuple(claims["scope"]), claims["agent"], claims["exp"], None, claims["id"], sessions
+    )
     if token.expires_at <= now:
         raise Refusal(401, "this token has expired", "invalid_api_key")
     return token

@@ -10,6 +10,7 @@ from typing import Literal
 from aiohttp import web
 
 from offhook.web.http.access import AccessPolicy, Grant, Head, Refusal, Role
+from offhook.web.http.shares import Holder, Holders, by_address, caller_address
 
 Door = Literal["public", "admin", "siblings"]
 
@@ -24,6 +25,8 @@ FOR_PAGES = (Role.CALL, Role.SESSION, Role.SPEECH, Role.REALTIME)
 """Roles whose routes pages of other sites may use, if their origin is configured."""
 PEER_HEADER = "X-Offhook-Peer"
 """Header in which a sibling forwards the peer's address."""
+FORWARDED_FOR = "X-Forwarded-For"
+"""Header in which proxies append the address that they forward for."""
 CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """Linux's tables of connections with their owners (proc(5))."""
 ROOT = 0
@@ -32,6 +35,21 @@ ROOT = 0
 def peer_of(request: web.Request) -> str:
     """Returns the peer's address; empty for a Unix socket, which only siblings can open."""
     return request.remote or request.headers.get(PEER_HEADER) or ""
+
+
+def holders_of(request: web.Request) -> Holders:
+    """Returns who is counted for the line or stream that an admitted request asks for: the key, if
+    it has one, as its owner's backend has the calls of many; else the address, and with it the
+    token or client secret."""
+    grant = request[GRANT]
+    if grant.key and grant.token is None:
+        return frozenset((Holder("key", grant.key),))
+    forwarded_for = request.headers.getall(FORWARDED_FOR, ())
+    proxies = request.app[ACCESS]().proxies
+    holders = by_address(caller_address(peer_of(request), forwarded_for, proxies))
+    if grant.token is None:
+        return holders
+    return holders | {Holder("secret", grant.token.id, grant.token.max_sessions)}
 
 
 def head_of(request: web.Request) -> Head:

@@ -31,6 +31,9 @@ RELAY_BURST = 200
 BURST_S = 10.0
 """Rate limit: a call site may log BURST warnings or errors per BURST_S. The rest are counted in one
 line, so that a misbehaving peer cannot fill the disk."""
+MINUTE_S = 60.0
+"""Time in s in which lines that strangers can cause, those bound with `a_minute`, are written once
+for each kind: the value that is bound. The next minute's line counts those left out."""
 RELAYS = ("offhook.web.worker.local_worker_io",)
 """Call sites that relay another process's lines may log RELAY_BURST, since a traceback has many
 lines."""
@@ -120,13 +123,15 @@ def brief(fields: dict[str, Any]) -> str:
 
 # --- rate limit ---
 
-Site = tuple[str, int]
-"""Module and line of the source."""
+Site = tuple[str, int] | tuple[str, int, str]
+"""Module and line of the source, and the kind of a line that is written once a minute."""
 
 
 @dataclass
 class _Window:
     ends: float
+    most: int
+    seconds: float
     written: int = 0
     suppressed: int = 0
     last: str = ""
@@ -143,9 +148,12 @@ class Repeats:
         """Returns whether this line is to be written."""
         window = self._windows.get(site)
         if window is None or now >= window.ends:
-            window = self._windows[site] = _Window(now + BURST_S)
+            most, seconds = RELAY_BURST if site[0] in RELAYS else BURST, BURST_S
+            if len(site) == 3:
+                most, seconds = 1, MINUTE_S
+            window = self._windows[site] = _Window(now + seconds, most, seconds)
         window.written += 1
-        if window.written <= (RELAY_BURST if site[0] in RELAYS else BURST):
+        if window.written <= window.most:
             return True
         window.suppressed, window.last = window.suppressed + 1, text
         return False
@@ -153,13 +161,18 @@ class Repeats:
     def over(self, now: float) -> list[str]:
         """Returns and clears the summaries of ended windows; called before the next line is
         logged."""
-        ended = [site for site, window in self._windows.items() if now >= window.ends]
-        windows = [(site, self._windows.pop(site)) for site in ended]
-        return [
-            f"{window.suppressed} more like this in {BURST_S:g} s ({module}:{line}): {window.last}"
-            for (module, line), window in windows
-            if window.suppressed
-        ]
+        summaries = []
+        for site, window in list(self._windows.items()):
+            if now < window.ends:
+                continue
+            del self._windows[site]
+            if not window.suppressed:
+                continue
+            where = f"{window.seconds:g} s ({site[0]}:{site[1]})"
+            summaries.append(f"{window.suppressed} more like this in {where}: {window.last}")
+            if len(site) == 3:  # the summary is the line of the next minute
+                self._windows[site] = _Window(now + MINUTE_S, 0, MINUTE_S)
+        return summaries
 
 
 # --- sinks ---
@@ -195,11 +208,14 @@ class _Lines:
         at: datetime = record["time"]
         self._say_over(at, at.timestamp())
         text = escaped(redacted(record["message"]))
-        if record["level"].no >= logging.WARNING:
-            site = record["name"] or "", record["line"]
-            if not self._repeats.admit(site, text, at.timestamp()):
-                return
         extra = dict(record["extra"])
+        kind = extra.pop("a_minute", None)
+        if kind is not None or record["level"].no >= logging.WARNING:
+            site = record["name"] or "", record["line"]
+            if not self._repeats.admit(
+                site if kind is None else (*site, kind), text, at.timestamp()
+            ):
+                return
         trace = extra.pop("exception", "")  # of another process, as text
         if record["exception"] is not None:
             # Without the values of variables, which include keys and callers' words.

@@ -63,7 +63,9 @@ async def client_secrets(request: web.Request) -> web.Response:
     session, shown = validated_session(wanted.session)
     agent = agent_of_model(session.get("model"), control.agent_names())
     lifetime_s = wanted.expires_after.seconds
-    text, expires_at = control.secrets.create(session, agent, lifetime_s, time())
+    text, expires_at = control.secrets.create(
+        session, agent, lifetime_s, time(), wanted.max_sessions
+    )
     shown = {"id": f"sess_{token_hex(12)}", "expires_at": expires_at, **shown}
     answer = {"value": text, "expires_at": expires_at, "session": shown}
     return web.json_response(answer, headers={"Cache-Control": "no-store"})

@@ -14,7 +14,7 @@ from loguru import logger
 from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from offhook.media.end_reason import End
+from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg
 from offhook.media.pcm import Pcm
 from offhook.media.tasks_io import TaskSet
@@ -125,6 +125,8 @@ class RealtimeCall(ResponseListener):
         self._owned = owned
         self.leg: Leg
         """The call's leg, once it has one."""
+        self.activity = 0
+        """Events of clients, and pieces of responses: a number that changes with each."""
         self.state = CallState.WAITING
         self.direction = Direction(self)
         self._call: Call
@@ -193,9 +195,9 @@ class RealtimeCall(ResponseListener):
                 if action not in (FaultAction.RETRY, FaultAction.FALL_BACK):
                     self._failed(fault)
             case CallTransferred():
-                self._leave("the caller was transferred")
+                self._leave(EndReason("the caller was transferred"))
             case CallEnded(reason=reason):
-                self._leave(str(reason), expired=reason == End.TOO_LONG)
+                self._leave(reason)
 
     def _interrupted(self, words: list[str]) -> None:
         self._heard_ms = self._end_of(words)
@@ -240,16 +242,17 @@ class RealtimeCall(ResponseListener):
             message = f"the agent's model failed: {fault}"
             self._perform(self.conversation.response_failed(response_id, "server_error", message))
 
-    def _leave(self, reason: str, *, expired: bool = False) -> None:
-        """Ends the conversation of a call that goes on without it, or is over: `expired`, because
-        it has lasted as long as calls may."""
+    def _leave(self, reason: EndReason) -> None:
+        """Ends the conversation of a call that goes on without it, or is over."""
         if self.has_ended:
             return
         heard, _ = self._call.hearing.reply.end()
         self._perform(self.conversation.left(self._end_of(heard.split())))
         self._forget_played()
-        if expired:
+        if reason.end is End.TOO_LONG:
             self._perform(self.conversation.expired())
+        elif reason.end in (End.NOTHING_HEARD, End.GAVE_WAY):
+            self._perform(self.conversation.fell_silent(reason))
         self.end(reason)
 
     @property
@@ -303,6 +306,7 @@ class RealtimeCall(ResponseListener):
 
     async def receive(self, number: int, text: str) -> None:
         """Handles an event of a client; returns when the next one may be read."""
+        self.activity += 1
         await self._started.wait()
         if self.has_ended:
             return
@@ -318,9 +322,11 @@ class RealtimeCall(ResponseListener):
     # --- what the agent makes of a request ---
 
     def on_text(self, response_id: str, delta: str) -> None:
+        self.activity += 1
         self._perform(self.conversation.response_text(response_id, delta))
 
     def on_audio(self, response_id: str, pcm: Pcm) -> None:
+        self.activity += 1
         if response_id not in self._to_play:
             self._to_play.append(response_id)
         self._perform(self.conversation.response_audio(response_id, pcm))
@@ -348,6 +354,7 @@ class RealtimeCall(ResponseListener):
             self._perform(self.conversation.playout_started(self._to_play[0]))
 
     def on_playout_stopped(self) -> None:
+        self.activity += 1
         while self._to_play:
             response_id = self._to_play.popleft()
             self._words.pop(response_id, None)
@@ -379,10 +386,11 @@ class RealtimeCall(ResponseListener):
             match action:
                 case Send():
                     self._send(action)
-                case Generate(conversation="none"):
-                    self._respond_beside(action)
-                case Generate():
-                    self._respond(action)
+                case Generate(conversation=conversation):
+                    if isinstance(self.leg, SocketLeg):
+                        self.leg.ask()
+                    respond = self._respond_beside if conversation == "none" else self._respond
+                    respond(action)
                 case CancelResponse(response_id):
                     self._cancel(response_id)
                 case ClearOutput():

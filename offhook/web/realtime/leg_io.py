@@ -47,7 +47,17 @@ class SocketLeg(Leg):
         self._rest = _SILENCE[:0]
         self._starved_ms = GRACE_MS
         self._packets = 0
+        self._asked = False
+        """Whether the client has asked for an answer by other means than audio."""
         self._ticked_at: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        return not (self._packets or self._asked)
+
+    def ask(self) -> None:
+        """Records that the client has written something, or asked for a response."""
+        self._asked = True
 
     @property
     def is_ahead(self) -> bool:

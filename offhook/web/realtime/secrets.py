@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from offhook.web.http.access import SECRET_PREFIX, Scope, Token
+from offhook.web.http.access import MAX_SESSIONS, SECRET_PREFIX, USUAL_SESSIONS, Scope, Token
 from offhook.web.speech_api.errors import ApiError
 
 PURPOSE = b"offhook: client secrets"
@@ -48,12 +48,20 @@ class ClientSecrets:
         self._cipher = AESGCM(derived)
 
     def create(
-        self, session: Mapping[str, Any], agent: str, lifetime_s: int, now: float
+        self,
+        session: Mapping[str, Any],
+        agent: str,
+        lifetime_s: int,
+        now: float,
+        max_sessions: int = USUAL_SESSIONS,
     ) -> tuple[str, int]:
-        """Creates a secret for `agent`, "" being [agent]. Returns it and when it expires. Raises
-        ApiError 400 for a session object that is too large for it."""
+        """Creates a secret for `agent`, "" being [agent], with which `max_sessions` may be open at
+        a time. Returns it and when it expires. Raises ApiError 400 for a session object that is too
+        large for it."""
         expires_at = int(now) + lifetime_s
         table = {"session": session, "agent": agent, "expires_at": expires_at}
+        if max_sessions != USUAL_SESSIONS:
+            table["max_sessions"] = max_sessions
         nonce = secrets.token_bytes(NONCE_BYTES)
         data = zlib.compress(json.dumps(table, separators=(",", ":")).encode(), 9)
         sealed = nonce + self._cipher.encrypt(nonce, data, PURPOSE)
@@ -79,7 +87,9 @@ class ClientSecrets:
             return None
         session = table["session"]
         scope: Scope = "speech" if session.get("type") == "transcription" else "call"
-        return Token((scope,), table["agent"], table["expires_at"], session)
+        sessions = table.get("max_sessions", USUAL_SESSIONS)
+        nonce = sealed[:NONCE_BYTES].hex()
+        return Token((scope,), table["agent"], table["expires_at"], session, nonce, sessions)
 
 
 @lru_cache(4)
@@ -105,6 +115,8 @@ class SecretRequest(BaseModel):
 
     expires_after: ExpiresAfter = ExpiresAfter()
     session: dict[str, Any] = {}
+    max_sessions: Annotated[int, Field(ge=1, le=MAX_SESSIONS)] = USUAL_SESSIONS
+    """Ours: how many sessions may be open with the secret at a time."""
 
 
 def parse_secret_request(body: bytes) -> SecretRequest:

@@ -8,10 +8,19 @@ wait.
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from offhook.web.http.shares import (
+    NOBODY,
+    PATIENCE_S,
+    Holders,
+    ShareExceeded,
+    Shares,
+    waiting_is_full,
+    waits_too_often,
+)
 from offhook.web.speech_api.errors import ApiError
 
 Kind = Literal["transcription", "speech"]
@@ -21,6 +30,8 @@ RECENT = 20
 USUAL_S = 2.0
 """Assumed duration in s before any request has finished."""
 RETRY_MAX_S = 60
+RETRY_SHARE_S = 10
+"""Retry-After in s of a stream whose holder has its share."""
 MAX_RECEIVING = 256
 """Maximum requests of a kind whose bodies are being received."""
 MINUTE_S = 60.0
@@ -59,9 +70,15 @@ class Ticket:
 
     kind: Kind
     key: str
-    lane: Literal["receiving", "running", "waiting", "idle", "stream"]
+    lane: Literal["receiving", "running", "waiting", "idle", "stream", "left"]
     on_start: Callable[[], None]
     began_at: float = 0.0
+    holders: Holders | None = None
+    """Those for whom it is counted; None: one of our own servers."""
+    waits: bool = True
+    """Whether a stream has sent nothing yet that could be answered."""
+    give_way: Callable[[], None] | None = None
+    """Ends a stream that waits, for another client."""
 
 
 class RequestQueue:
@@ -100,6 +117,7 @@ class Admission:
         self._limits = limits
         self.lanes: dict[Kind, RequestQueue] = {kind: RequestQueue() for kind in KINDS}
         self._keys = {name: KeyUsage(usage) for name, usage in keys.items()}
+        self.shares = Shares()
         self.idle_since = -math.inf
         """When the last request or use by a stream ended."""
 
@@ -126,7 +144,7 @@ class Admission:
             for lane in self.lanes.values()
         )
 
-    def receive(self, kind: Kind, key: str, now: float) -> Ticket:
+    def receive(self, kind: Kind, key: str, now: float, *, holders: Holders = NOBODY) -> Ticket:
         """Admits a request whose body has not been received. Raises ApiError 429, 503."""
         lane = self.lanes[kind]
         self._check_room(kind)
@@ -137,8 +155,9 @@ class Admission:
                 code="queue_full",
                 retry_after_s=_retry(lane.mean_s()),
             )
+        self._check_share(holders, lane.receiving, MAX_RECEIVING, f"uploads for {kind}")
         self._count(key, now)
-        ticket = Ticket(kind, key, "receiving", _nothing)
+        ticket = Ticket(kind, key, "receiving", _nothing, holders=holders)
         lane.receiving.add(ticket)
         return ticket
 
@@ -152,13 +171,25 @@ class Admission:
         lane.waiting.append(ticket)
         self._next(ticket.kind, now)
 
-    def open(self, kind: Kind, key: str, now: float, *, idle: bool = False) -> Ticket:
-        """Admits a stream, in use unless `idle`. Raises ApiError 429, 503."""
+    def open(
+        self,
+        kind: Kind,
+        key: str,
+        now: float,
+        *,
+        idle: bool = False,
+        holders: Holders | None = None,
+    ) -> Ticket:
+        """Admits a stream, in use unless `idle`. `holders`: those for whom it is counted, of which
+        none may have more than its share, and only some streams may wait for their first use; None:
+        one of our own servers. Raises ApiError 429, 503."""
         lane = self.lanes[kind]
+        if holders is not None:
+            self._make_room(kind, holders, now)
         has_room = len(lane.idle) + len(lane.streams) < self._limits.open
         self._check_streams(kind, has_room)
         self._count(key, now)
-        ticket = Ticket(kind, key, "idle", _nothing, now)
+        ticket = Ticket(kind, key, "idle", _nothing, now, holders)
         lane.idle.add(ticket)
         if not idle:
             self.use(ticket)
@@ -208,6 +239,40 @@ class Admission:
                 code="streams_full",
                 retry_after_s=_retry(lane.mean_s()),
             )
+
+    def _make_room(self, kind: Kind, holders: Holders, now: float) -> None:
+        """Has the stream that waits the longest leave if all are open, or if too many wait. Raises
+        ApiError 429 if one of the holders has its share, and 503 if none has waited for long."""
+        lane, most = self.lanes[kind], self._limits.open
+        opened = lane.idle | lane.streams
+        self._check_share(holders, opened, most, f"streams for {kind}")
+        waiting = [ticket for ticket in opened if ticket.waits and ticket.holders is not None]
+        of_waiting = (ticket.holders or NOBODY for ticket in waiting)
+        refused = waits_too_often(holders, of_waiting, most)
+        if not refused and (waiting_is_full(len(waiting), most) or len(opened) >= most):
+            patient = [t for t in waiting if t.give_way and now - t.began_at >= PATIENCE_S]
+            longest = min(patient, key=lambda ticket: ticket.began_at, default=None)
+            if longest is not None and longest.give_way is not None:
+                longest.give_way()
+                lane.idle.discard(longest)
+                lane.streams.discard(longest)
+                longest.lane = "left"
+            else:
+                refused = waiting_is_full(len(waiting), most)
+        if refused:
+            words = f"{len(waiting)} streams have been opened and not used: use them, or try later"
+            raise ApiError(503, words, code="streams_full", retry_after_s=RETRY_SHARE_S)
+
+    def _check_share(
+        self, holders: Holders, tickets: Collection[Ticket], places: int, what: str
+    ) -> None:
+        """Raises ApiError 429."""
+        try:
+            held = (ticket.holders or NOBODY for ticket in tickets)
+            self.shares.check(holders, held, places, what)
+        except ShareExceeded as fault:
+            code = "rate_limit_exceeded"
+            raise ApiError(429, str(fault), code=code, retry_after_s=RETRY_SHARE_S) from fault
 
     def release(self, ticket: Ticket, now: float) -> None:
         """Ends a request or stream, or withdraws it."""

@@ -33,9 +33,10 @@ from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.config.config import Speech
 from offhook.web.http.access import Refusal
-from offhook.web.http.access_io import admit
+from offhook.web.http.access_io import admit, holders_of
 from offhook.web.http.connection_io import has_disconnected
 from offhook.web.http.listening_io import BodyTimeoutError
+from offhook.web.http.shares import NOBODY, Holders, Shares
 from offhook.web.speech_api.admission import Admission, ByteBudget, KeyLimits, Kind, Limits, Ticket
 from offhook.web.speech_api.disconnect_io import ClientDisconnected, run
 from offhook.web.speech_api.errors import ApiError, engine_fault
@@ -53,6 +54,11 @@ RETRY_AFTER_S = 5
 """Default Retry-After in s."""
 GONE = 499
 """Logged status of a request whose client disconnected; never sent."""
+REFUSED = (429, 503)
+"""Statuses of requests that find no room; they are logged once a minute by endpoint, as are streams
+without audio."""
+SWITCHING = 101
+"""Status of a WebSocket."""
 DRAIN_CHECK_S = 0.05
 ALIASES: dict[Kind, tuple[str, ...]] = {
     "transcription": (
@@ -92,6 +98,8 @@ class RequestContext:
         self.id = given_id if is_valid else uuid.uuid4().hex
         self.key = ""
         """Name of the API key."""
+        self.holders: Holders = NOBODY
+        """Those for whom the stream is counted."""
         self.stages = Stages(time.monotonic)
         self.kind: Kind | None = None
         """Set when the request enters `SpeechServer.request` or `.stream`."""
@@ -174,10 +182,11 @@ class SpeechServer:
         self.replies = SpeechCache(audio_cache, registry) if keeps else None
         self.resolved = ResolvedVoices()
 
-    def use_keys(self, settings: Speech) -> None:
-        """Replaces the rate limits of the API keys; the access policy decides which keys are
-        valid."""
+    def use_keys(self, settings: Speech, shares: Shares) -> None:
+        """Replaces the rate limits of the API keys and the callers' shares; the access policy
+        decides which keys are valid."""
         self.admission.use_keys(_limits_of(settings))
+        self.admission.shares = shares
 
     # --- life ---
 
@@ -341,7 +350,8 @@ class SpeechServer:
         up meanwhile."""
         self._check_open()
         context.kind = kind
-        ticket = self.admission.receive(kind, context.key, time.monotonic())
+        now = time.monotonic()
+        ticket = self.admission.receive(kind, context.key, now, holders=context.holders)
 
         async def turn() -> None:
             context.stages.mark("received")
@@ -358,11 +368,15 @@ class SpeechServer:
 
     @contextmanager
     def stream(self, kind: Kind, context: RequestContext) -> Iterator[Ticket]:
-        """Admits a WebSocket, as idle on a worker. Raises ApiError 429, 503."""
+        """Admits a WebSocket, as idle on a worker, where our own servers keep some ready: there
+        nobody has a share. Raises ApiError 429, 503."""
         self._check_open()
         context.kind = kind
-        idle = self.engine_metrics is not None
-        ticket = self.admission.open(kind, context.key, time.monotonic(), idle=idle)
+        key, now = context.key, time.monotonic()
+        if self.engine_metrics is not None:
+            ticket = self.admission.open(kind, key, now, idle=True)
+        else:
+            ticket = self.admission.open(kind, key, now, holders=context.holders)
         try:
             yield ticket
         finally:
@@ -371,7 +385,7 @@ class SpeechServer:
     @asynccontextmanager
     async def in_use(self, ticket: Ticket) -> AsyncIterator[None]:
         """Marks a stream as using the engine. Raises ApiError 503."""
-        if ticket.lane == "stream":  # in use as long as it is open
+        if ticket.lane in ("stream", "left"):  # in use as long as it is open
             yield
             return
         self.use(ticket)
@@ -464,6 +478,9 @@ class SpeechServer:
         times = " ".join(f"{name} {value}" for name, value in stages.as_dict().items())
         internal = context.kind is None or (self.engine_metrics is not None and status == 101)
         level = "DEBUG" if internal else "INFO"
+        unused = status == SWITCHING and not context.audio_s
+        if unused or status in REFUSED:  # which anyone can have written, as often as they like
+            line = line.bind(a_minute=f"{endpoint} {status}")
         line.log(level, "{} {} {}: {}; {}", method, endpoint, status, times, context.id)
 
 
@@ -523,6 +540,8 @@ async def _answer(
     context = request[CONTEXT]
     try:
         context.key = admit(request).key
+        if server.engine_metrics is None:
+            context.holders = holders_of(request)
         if request.match_info.handler not in request.app[QUEUED]:
             await context.proceed()
         response = await run(request, handler)

@@ -57,6 +57,7 @@ class Gateway(SpeechServer):
         registry.register(self._workers)
         handles = self._hears.handle(), self._speaks.handle()
         super().__init__(config.speech, *handles, registry, tts.audio_cache)
+        self.admission.shares = config.server.shares
 
     def know(self, config: Config) -> None:
         """Sets the names of the engines that local workers will run."""
@@ -88,7 +89,7 @@ class Gateway(SpeechServer):
             logger.error("x the configuration is unchanged: {}", faults)
             return
         self.access = config.access(local=self.access.local, gateway=True)
-        self.use_keys(config.speech)
+        self.use_keys(config.speech, config.server.shares)
         logger.info("the keys were read again")
 
     async def close(self) -> None:

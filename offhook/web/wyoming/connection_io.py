@@ -19,9 +19,11 @@ from wyoming.info import Info
 from wyoming.ping import Ping, Pong
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart
 
+from offhook.media.silence_io import SilenceWatch
 from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError
+from offhook.web.http.shares import NOBODY, Holders
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import GONE, SpeechServer, fault_of
 from offhook.web.speech_api.sockets.worker_stream_io import Refused
@@ -32,9 +34,6 @@ from offhook.web.wyoming.requests_io import Synthesis, Transcription, WyomingReq
 READ_BYTES = 1 << 16
 IDLE_S = 60.0
 """Time limit in s for the rest of an event, and between two of a transcription."""
-QUIET_S = 600.0
-"""Time in s without an event after which a client without a transcription is disconnected. A text
-that is spoken as a language model writes it may pause long, for its tools."""
 UNREAD_S = 60.0
 """Time in s without reading after which a client is disconnected. Synthesis pauses meanwhile."""
 LINGER_S = 1.0
@@ -60,7 +59,12 @@ class Connection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         peer: str,
+        holders: Holders = NOBODY,
     ) -> None:
+        """`holders`: those for whom it is counted."""
+        self.holders = holders
+        self._received = self._sent = 0
+        """Events."""
         self._server, self._info, self._peer = server, info, peer
         self._reader, self._writer = reader, writer
         self._events = EventReader()
@@ -78,9 +82,15 @@ class Connection:
 
     def stop(self) -> None:
         """Ends the connection because the server stops."""
+        words = "the server has stopped: connect again"
+        self._end(ApiError(503, words, code="stopping"))
+
+    def _end_silent(self, words: str) -> None:
+        self._end(ApiError(408, f"{words}: connect when there is something to send", code="idle"))
+
+    def _end(self, error: ApiError) -> None:
         if not self._stopped.done():
-            words = "the server has stopped: connect again"
-            self._stopped.set_exception(ApiError(503, words, code="stopping"))
+            self._stopped.set_exception(error)
 
     async def run(self) -> None:
         """Runs until the client leaves, or the first error."""
@@ -89,7 +99,8 @@ class Connection:
         except ConnectionError:
             logger.debug("wyoming client {} has gone", self._peer)
         except ApiError as error:
-            logger.info("x wyoming client {}: {}", self._peer, error)
+            line = logger.bind(a_minute=error.code or error.kind)
+            line.info("x wyoming client {}: {}", self._peer, error)
             with suppress(ConnectionError, TimeoutError):
                 await self._end_with(error)
         finally:
@@ -108,16 +119,21 @@ class Connection:
     async def _run_both(self) -> None:
         """Raises ApiError, ConnectionError."""
         tasks = [asyncio.create_task(way) for way in (self._receive_all(), self._answer_all())]
+        watch = SilenceWatch(self._activity, self._end_silent)
         try:
             waited = {*tasks, self._stopped}
             done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             for ended in done:
                 ended.result()
         finally:
+            watch.stop()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._stopped.cancel()
+
+    def _activity(self) -> int:
+        return self._received and self._received + self._sent
 
     async def _end_with(self, error: ApiError) -> None:
         async with asyncio.timeout(LINGER_S):
@@ -128,6 +144,7 @@ class Connection:
 
     async def _send(self, event: Event) -> None:
         """Raises ConnectionError if the client has gone or does not read."""
+        self._sent += 1
         try:
             async with asyncio.timeout(UNREAD_S):
                 self._writer.write(to_bytes(event))
@@ -154,7 +171,7 @@ class Connection:
 
     async def _read(self) -> bytes:
         """Returns the next bytes; none at the end. Raises ApiError 408, ConnectionError."""
-        loop, quiet_since = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
         while True:
             within = self._events.is_within_event
             until = (self._event_began_at if within else loop.time()) + IDLE_S
@@ -165,14 +182,11 @@ class Connection:
                 last = self._requests[-1] if self._requests else None
                 if within or (isinstance(last, Transcription) and not last.is_complete):
                     raise ApiError(408, f"nothing came for {IDLE_S:g} s", code="idle") from None
-                if last is not None and last.is_complete:
-                    quiet_since = loop.time()  # the client waits for us
-                elif loop.time() - quiet_since >= QUIET_S:
-                    raise ApiError(408, f"nothing came for {QUIET_S:g} s", code="idle") from None
 
     async def _handle(self, event: Event) -> None:
         """Handles an event; unknown ones are ignored, as the protocol wants. Raises ApiError,
         ProtocolError, Refused, ConnectionError."""
+        self._received += 1
         match event.type:
             case "describe":
                 await self._send((await self._info()).event())
@@ -254,6 +268,7 @@ class Connection:
         self._check_nothing_open("audio-chunk")
         wanted, self._wanted = self._wanted, Transcribe()
         transcription = Transcription(self._server, self._send, wanted)
+        transcription.context.holders = self.holders
         self._add(transcription)
         return transcription
 
@@ -268,6 +283,7 @@ class Connection:
         synthesis = Synthesis(
             self._server, self._send, wanted.voice, wanted.text_format, streams=streams
         )
+        synthesis.context.holders = self.holders
         self._add(synthesis)
         return synthesis
 

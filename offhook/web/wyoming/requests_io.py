@@ -88,7 +88,8 @@ class Transcription(WyomingRequest):
         self.session.flush()
 
     async def run(self) -> None:
-        with self.server.stream(self.kind, self.context):
+        with self.server.stream(self.kind, self.context) as ticket:
+            ticket.waits = False
             try:
                 await self.session.open(await self.engine.recognizer(), self._options)
                 language = await self._send_chunks()
@@ -156,7 +157,8 @@ class Synthesis(WyomingRequest):
         self._reply.end()
 
     async def run(self) -> None:
-        with self.server.stream(self.kind, self.context):
+        with self.server.stream(self.kind, self.context) as ticket:
+            ticket.waits = False
             synthesizer = await self.engine.synthesizer()
             options = self._reply.options
             voice = await choose(synthesizer, options.voice)

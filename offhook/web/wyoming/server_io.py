@@ -16,6 +16,7 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.engines.remote_engine_io import until_loaded
 from offhook.web.http.listening_io import BACKLOG
 from offhook.web.http.networks import Network, may_connect
+from offhook.web.http.shares import Holders, ShareExceeded, by_address
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import RETRY_AFTER_S, SpeechServer
 from offhook.web.speech_api.voices_io import known_voices
@@ -24,13 +25,13 @@ from offhook.web.wyoming.events import to_bytes
 from offhook.web.wyoming.info import asr_program, tts_program
 
 MAX_CONNECTIONS = 128
+"""Clients at a time, of which those of one address have their share; more are told so and
+disconnected."""
 LOADING_S = 10.0
 """Time in s that `describe` waits for engines that are loading. Home Assistant waits 1 s, asks four
 times, and tries again later."""
 REFRESH_S = 0.5
 """Time in s that it waits for news of engines that it knows already."""
-REPORT_S = 60.0
-"""Interval in s of log lines about clients that were refused."""
 
 
 class WyomingServer:
@@ -42,7 +43,6 @@ class WyomingServer:
         self._tts: TtsProgram | None = None
         """The engines when they were last loaded."""
         self._connections: dict[asyncio.Task[None], Connection] = {}
-        self._reported_at = -REPORT_S
         self._loading: asyncio.Task[None] | None = None
         self._listening: asyncio.Server | None = None
 
@@ -73,22 +73,31 @@ class WyomingServer:
             self._report(f"{peer} is in none of the networks of [speech] wyoming_networks")
             writer.transport.abort()
             return
-        if len(self._connections) >= MAX_CONNECTIONS:
-            words = f"{MAX_CONNECTIONS} clients are connected: try again later"
+        holders = by_address(peer)
+        if words := self._too_many(holders):
             self._report(words)
             writer.write(to_bytes(Error(words, "connections_full").event()))
             writer.close()
             return
-        connection = Connection(self._server, self.info, reader, writer, peer)
+        connection = Connection(self._server, self.info, reader, writer, peer, holders)
         task = asyncio.create_task(connection.run(), name="wyoming client")
         self._connections[task] = connection
         task.add_done_callback(self._connections.pop)
 
+    def _too_many(self, holders: Holders) -> str:
+        """Returns why another client cannot be served; empty if it can."""
+        if len(self._connections) >= MAX_CONNECTIONS:
+            return f"{MAX_CONNECTIONS} clients are connected: try again later"
+        held = (connection.holders for connection in self._connections.values())
+        try:
+            self._server.admission.shares.check(holders, held, MAX_CONNECTIONS, "connections")
+        except ShareExceeded as fault:
+            return str(fault)
+        return ""
+
     def _report(self, words: str) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - self._reported_at >= REPORT_S:
-            self._reported_at = now
-            logger.warning("x a wyoming client was refused: {}", words)
+        line = logger.bind(a_minute="refused")
+        line.warning("x a wyoming client was refused: {}", words)
 
     # --- what is offered ---
 

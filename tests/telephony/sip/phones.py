@@ -20,7 +20,7 @@ import pytest
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
-from offhook.media.leg import Leg
+from offhook.media.leg import Claim, Leg
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.call_record import CallRecord
@@ -94,6 +94,10 @@ class ToneHost:
     def admit(self) -> None:
         if self.full:
             raise RuntimeError("all lines are busy")
+
+    def admit_stranger(self, address: str) -> Claim:
+        self.admit()
+        return Claim(frozenset((address,)), 0.0)
 
     async def run_call(self, leg: Leg, agent: str) -> None:
         talk = Talk(leg, agent)

@@ -36,8 +36,6 @@ HANG_UP_TIMEOUT_S = 1.0
 MAX_CONNECTIONS = 1000
 """Simultaneous connections; more are refused. CPU limits the calls long before."""
 BACKLOG = 128
-REFUSED_LOG_INTERVAL_S = 10.0
-"""Interval between log lines about refused connections."""
 
 
 class AudioSocketServer:
@@ -59,7 +57,6 @@ class AudioSocketServer:
         self._max_connections = max_connections
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
-        self._refused_at = -REFUSED_LOG_INTERVAL_S
 
     def set_allowed_addresses(self, addresses: Sequence[str]) -> None:
         """Set the peers allowed to connect from now on. Raises ValueError if one is invalid."""
@@ -108,10 +105,7 @@ class AudioSocketServer:
         self._connections.discard(connection)
 
     def _refuse(self, peer: str, reason: str) -> None:
-        now = monotonic()
-        if now - self._refused_at >= REFUSED_LOG_INTERVAL_S:
-            self._refused_at = now
-            logger.warning("x AudioSocket {}: {}", peer, reason)
+        logger.bind(a_minute="refused").warning("x AudioSocket {}: {}", peer, reason)
 
 
 class _Connection(asyncio.Protocol):
@@ -225,7 +219,7 @@ class _Connection(asyncio.Protocol):
                 await self._lost.wait()
 
     def _abort(self, reason: str) -> None:
-        logger.info("x AudioSocket {}: {}", self._peer, reason)
+        logger.bind(a_minute=reason).info("x AudioSocket {}: {}", self._peer, reason)
         self._transport.abort()
         if self._leg is not None:
             self._leg.close(reason, "transport")

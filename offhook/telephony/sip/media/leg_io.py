@@ -186,6 +186,10 @@ class SipLeg(RtpLeg):
         return self._transport.destination
 
     @property
+    def waits(self) -> bool:
+        return not (self._opened and self.last_packet_at)
+
+    @property
     def _expecting(self) -> bool:
         """Whether media are expected: nobody is on hold."""
         return self.receiving and not self.held

@@ -57,6 +57,8 @@ MAX_HELD = 128
 BETA_CLOSE = 4000
 POLICY_CLOSE = 1008
 EXPIRED_CLOSE = 1001
+IDLE = "session_idle"
+"""Code of the error, and reason of the close, of a session whose client sends nothing."""
 VOICE = "audio.output.voice"
 
 
@@ -417,9 +419,14 @@ class RealtimeConversation:
 
     def expired(self) -> list[Action]:
         """The session has lasted as long as it may."""
-        words = "the session has reached its maximum duration"
-        self._responses.fail_all("session_expired", words)
-        error = EventError(words, "session_expired")
-        self._out.add(Send(server_events.error(Dialect.OPENAI, error)))
-        self._out.add(Close(EXPIRED_CLOSE, "session_expired"))
+        return self._end("session_expired", "the session has reached its maximum duration")
+
+    def fell_silent(self, words: str) -> list[Action]:
+        """The client has sent nothing for longer than it may; `words` say for how long."""
+        return self._end(IDLE, f"{words}: open another session when there is something to send")
+
+    def _end(self, code: str, words: str) -> list[Action]:
+        self._responses.fail_all(code, words)
+        self._out.add(Send(server_events.error(Dialect.OPENAI, EventError(words, code))))
+        self._out.add(Close(EXPIRED_CLOSE, code))
         return self._out.drain()

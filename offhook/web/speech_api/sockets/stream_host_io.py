@@ -6,6 +6,7 @@ from contextlib import ExitStack, asynccontextmanager
 
 from aiohttp import web
 
+from offhook.media.silence_io import SilenceWatch
 from offhook.pipeline.speech.recognizer import EngineError, EngineFailed, UnsupportedRequest
 from offhook.pipeline.speech.remote.worker_protocol import (
     ACCEPT_HEADER,
@@ -86,6 +87,10 @@ class StreamHost(EngineUse):
     async def _run(self, stream: WorkerStream) -> None:
         """Raises Refused, ConnectionError."""
         self.server.streams.add(stream)
+        # Our own servers keep connections ready at their workers, and at a server in front of them.
+        pooled = self.server.engine_metrics is not None or ACCEPT_HEADER in self._request.headers
+        self._ticket.give_way = stream.give_way
+        watch = None if pooled else SilenceWatch(lambda: stream.activity, stream.end_silent)
         try:
             with refusing():
                 await stream.run()
@@ -100,16 +105,20 @@ class StreamHost(EngineUse):
                 code = ErrorCode.STOPPING
             raise Refused(code, self.error_words(error)) from error
         finally:
+            if watch is not None:
+                watch.stop()
             self.server.streams.discard(stream)
 
     @asynccontextmanager
     async def in_use(self) -> AsyncIterator[None]:
         """Marks the stream as using the engine. Raises Refused if there is no capacity."""
+        self._ticket.waits = False
         with refusing():
             async with self.server.in_use(self._ticket):
                 yield
 
     def begin_use(self) -> None:
+        self._ticket.waits = False
         if self._ticket.lane == "idle":
             self.server.use(self._ticket, always=True)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from offhook.media.pcm import RATE_OUT
+from offhook.media.silence_io import QUIET_S
 from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
 from offhook.pipeline.speech.remote.tts_protocol import (
     MAX_AUDIO_BYTES,
@@ -40,9 +41,6 @@ from offhook.pipeline.speech.synthesizer import (
 from offhook.web.speech_api.sockets.speech_socket import Dialect, Fault, Say
 from offhook.web.speech_api.sockets.stream_host_io import StreamHost
 from offhook.web.speech_api.sockets.worker_stream_io import Refused, WorkerStream
-
-QUIET_S = 600
-"""Time in s between requests of a client that sends no pings, as browsers cannot."""
 
 
 @dataclass(eq=False)
@@ -176,7 +174,7 @@ class TtsStream(WorkerStream):
 
     def may_be_idle(self) -> bool:
         """The client may be silent while a reply is spoken or pending, and for a while between
-        requests."""
+        requests if it need not send pings, as browsers cannot."""
         spoke, self._spoke = self._spoke, False
         self._quiet_s += IDLE_S
         between = self._dialect.one_by_one and self._quiet_s < QUIET_S

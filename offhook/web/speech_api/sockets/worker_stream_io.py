@@ -103,6 +103,10 @@ class WorkerStream(ABC):
     """What an idle client should send, for the error message."""
 
     def __init__(self, socket: web.WebSocketResponse) -> None:
+        self.received = 0
+        """Messages from the client; pings, which only say that it is there, are none."""
+        self.sent = 0
+        """Messages to the client."""
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Set to an exception, it ends the stream."""
         self._socket = socket
@@ -115,6 +119,20 @@ class WorkerStream(ABC):
     def stop(self) -> None:
         """Ends the stream because the server stops; the client is told to reconnect."""
         self._refuse(ErrorCode.STOPPING, "the server has stopped: connect again")
+
+    def end_silent(self, words: str) -> None:
+        """Ends the stream because nothing came; `words` say for how long."""
+        self._refuse(ErrorCode.IDLE, f"{words}: send {self.expects}, or connect when there is some")
+
+    def give_way(self) -> None:
+        """Ends the stream, which was not used, for another client."""
+        words = "the stream was not used, and others wait for one"
+        self._refuse(ErrorCode.FULL, f"{words}: connect when there is {self.expects}")
+
+    @property
+    def activity(self) -> int:
+        """A number that changes with each message either way; 0 until the client has sent one."""
+        return self.received and self.received + self.sent
 
     def announce_drain(self) -> None:
         """Tells the client that the server will stop, if it has been greeted and understands."""
@@ -191,8 +209,10 @@ class WorkerStream(ABC):
                     self._receive_timer.end()
                 if message.type is WSMsgType.PING:
                     await self._sent(self._socket.pong(message.data))
-                elif message.type is not WSMsgType.PONG and not await self.receive(message):
-                    return
+                elif message.type is not WSMsgType.PONG:
+                    self.received += 1
+                    if not await self.receive(message):
+                        return
 
     async def wait_for_room(self) -> None:  # noqa: B027 - most have room always
         """Waits until the next message may be read. Raises Refused if none ever may."""
@@ -211,6 +231,7 @@ class WorkerStream(ABC):
 
     async def send(self, message: str | bytes) -> None:
         """Sends one message; waits while the client does not read."""
+        self.sent += 1
         if isinstance(message, str):
             await self._sent(self._socket.send_str(message))
         else:
@@ -263,7 +284,8 @@ async def run_socket(
         await conversation
     except Refused as refused:
         code = refused.error.code.value
-        logger.info("x stream of {}: {}", request.remote or "a local client", refused)
+        line = logger.bind(a_minute=code)
+        line.info("x stream of {}: {}", request.remote or "a local client", refused)
         await _send_error(socket, refused.error, error_text)
     except ConnectionError:
         code = "gone"
