@@ -425,7 +425,7 @@ class Token:
     expires_at: int
     session: Mapping[str, Any] | None = field(default=None, repr=False)
     """The Realtime session object of a client secret."""
-    id: str = ""
+    id: str = field(default="", compare=False)
     """Of this token or client secret alone."""
     max_sessions: int = USUAL_SESSIONS
     """Lines, and streams of each kind, that its holder may have at a time."""

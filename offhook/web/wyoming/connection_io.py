@@ -63,8 +63,8 @@ class Connection:
     ) -> None:
         """`holders`: those for whom it is counted."""
         self.holders = holders
-        self._received = self._sent = 0
-        """Events."""
+        self._received = self._sent = self._owed = 0
+        """Events, and looks at a client that waits for an answer."""
         self._server, self._info, self._peer = server, info, peer
         self._reader, self._writer = reader, writer
         self._events = EventReader()
@@ -133,7 +133,9 @@ class Connection:
             self._stopped.cancel()
 
     def _activity(self) -> int:
-        return self._received and self._received + self._sent
+        if self._requests and self._requests[-1].is_complete:
+            self._owed += 1
+        return self._received and self._received + self._sent + self._owed
 
     async def _end_with(self, error: ApiError) -> None:
         async with asyncio.timeout(LINGER_S):

@@ -11,7 +11,6 @@ import contextlib
 import io
 import json
 import logging
-import math
 import os
 import re
 import socket
@@ -33,11 +32,11 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.signaling.peer_io import PeerLeg
 from offhook.web.config.config import Config
-from offhook.web.edge.admission_io import CONNECTING_SHARE, FEW_CONNECTING
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.http.access import ROUTES, Role
 from offhook.web.http.listening_io import Runner
+from offhook.web.http.shares import WAITING_SHARE, few_of
 from offhook.web.process.logs import Log, set_up
 from tests.web.edge.test_processes import TwoProcesses
 
@@ -487,7 +486,7 @@ async def test_callers_who_never_connect_take_few_lines_and_no_agent(target: Tar
     leg = PeerLeg("nobody")
     offer = {"sdp": await leg.offer(), "type": "offer"}
     before = len(target.edge.legs)
-    most = max(FEW_CONNECTING, math.ceil(CONNECTING_SHARE * target.edge.config.server.max_calls))
+    most = few_of(WAITING_SHARE, target.edge.config.server.max_calls)
     url = f"http://127.0.0.1:{target.port}/api/offer"
     begun: list[Any] = []
     async with unharmed(target):

@@ -22,6 +22,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
 from offhook.web.edge.server_io import application
 from offhook.web.http.access import EXPOSED
+from offhook.web.http.shares import by_address
 from offhook.web.page import page_io
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -567,8 +568,8 @@ async def never_connected(client, headers=None):
         return await client.post("/api/offer", json=offer, headers=headers)
 
 
-async def test_callers_who_do_not_connect_hold_a_quarter_of_the_lines(client, edge):
-    edge.config = with_server(max_calls=12)
+async def test_callers_who_do_not_connect_hold_half_of_the_lines(client, edge):
+    edge.config = with_server(max_calls=6)
     for _ in range(3):
         assert (await never_connected(client)).status == 200
     refusal = await never_connected(client)
@@ -579,15 +580,15 @@ async def test_callers_who_do_not_connect_hold_a_quarter_of_the_lines(client, ed
 
 
 async def test_one_address_holds_fewer_of_them_than_all(edge):
-    edge.config = with_server(max_calls=32)
+    edge.config = with_server(max_calls=16)
     async with offering() as sent:
         offer = parse_offer(json.dumps(sent).encode())
         for _ in range(4):
-            await edge.offer(offer, remote="192.0.2.1")
+            await edge.offer(offer, holders=by_address("192.0.2.1"))
         with pytest.raises(Busy):
-            await edge.offer(offer, remote="192.0.2.1")
-        await edge.offer(offer, remote="192.0.2.2")
-        await edge.offer(offer, remote="127.0.0.1")  # a proxy, perhaps
+            await edge.offer(offer, holders=by_address("192.0.2.1"))
+        await edge.offer(offer, holders=by_address("192.0.2.2"))
+        await edge.offer(offer, holders=by_address("127.0.0.1"))  # a proxy, perhaps
 
 
 async def test_no_agent_begins_for_a_caller_who_is_not_there(client, edge, monkeypatch):

@@ -29,6 +29,7 @@ from wyoming.tts import (
     SynthesizeVoice,
 )
 
+from offhook.media import silence_io
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.server_io import SpeechServer
@@ -377,7 +378,7 @@ async def test_who_stalls_is_disconnected(
     quick: tuple[Quick, str], monkeypatch: pytest.MonkeyPatch, start: bytes, code: str
 ) -> None:
     monkeypatch.setattr(connection_io, "IDLE_S", 0.3)
-    monkeypatch.setattr(connection_io, "QUIET_S", 0.6)
+    monkeypatch.setattr(silence_io, "FIRST_S", 0.6)
     _, where = quick
     (head, data) = await answer_to(where, start)
     assert head["type"] == "error"
@@ -388,7 +389,8 @@ async def test_who_waits_for_an_answer_is_not_idle(
     quick: tuple[Quick, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_io, "IDLE_S", 0.1)
-    monkeypatch.setattr(connection_io, "QUIET_S", 0.3)
+    monkeypatch.setattr(silence_io, "FIRST_S", 0.1)
+    monkeypatch.setattr(silence_io, "QUIET_S", 0.3)
     served, where = quick
     served.ears.slow_s = 0.8
     async with client_at(where) as client:
