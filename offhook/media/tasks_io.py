@@ -1,22 +1,60 @@
 """Background tasks and their owner."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from loguru import logger
 
-class TaskSet(set[asyncio.Task[Any]]):
+END_S = 10.0
+"""Seconds for cancelled tasks to end. One that goes on is named in the log, counted in
+`offhook_tasks_unended`, and left to itself: its owner must end too."""
+
+Task = asyncio.Task[Any]
+
+_unended: set[Task] = set()
+
+
+def unended() -> int:
+    """Return how many tasks go on that their owners have cancelled and left."""
+    return len(_unended)
+
+
+async def end_all(running: Callable[[], Iterable[Task]], end_s: float = END_S) -> None:
+    """Cancel the tasks that `running` returns, also those that begin while others end, and wait
+    until all have ended, `end_s` at most. The current task is left alone."""
+    loop, current = asyncio.get_running_loop(), asyncio.current_task()
+    until = loop.time() + end_s
+    while left := {task for task in running() if task is not current and not task.done()}:
+        for task in left:
+            task.cancel()
+        done, left = await asyncio.wait(left, timeout=max(0.0, until - loop.time()))
+        for task in done:  # whoever wanted to know what failed is gone
+            if not task.cancelled():
+                task.exception()
+        if left:
+            _leave(left)
+            return
+
+
+def _leave(tasks: set[Task]) -> None:
+    names = ", ".join(sorted({task.get_name() for task in tasks}))
+    logger.warning("x {} tasks do not end though they are cancelled: {}", len(tasks), names)
+    for task in tasks:
+        _unended.add(task)
+        task.add_done_callback(_unended.discard)
+
+
+class TaskSet(set[Task]):
     """The tasks of one owner, who must close it. A finished task removes itself; unlike in a
     TaskGroup, one that fails does not cancel the others."""
 
-    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> Task:
         task = asyncio.create_task(work, name=name)
         self.add(task)
         task.add_done_callback(self.discard)
         return task
 
     async def close(self) -> None:
-        """Cancel the running tasks and wait until they have ended."""
-        for task in self:
-            task.cancel()
-        await asyncio.gather(*self, return_exceptions=True)
+        """Cancel the running tasks and wait until they have ended, END_S at most."""
+        await end_all(lambda: self)

@@ -75,7 +75,7 @@ class CallHistory:
     async def decided(self, decision: Decision) -> int | None:
         """Await the decision on the call; None if the call ends before, which cancels it."""
         deciding = asyncio.ensure_future(decision)
-        ending = asyncio.ensure_future(self._until_ended())
+        ending = asyncio.ensure_future(self.until("ended"))
         try:
             await asyncio.wait((deciding, ending), return_when=asyncio.FIRST_COMPLETED)
             return deciding.result() if deciding.done() and self.state != "ended" else None
@@ -84,7 +84,9 @@ class CallHistory:
                 task.cancel()
             await asyncio.gather(deciding, ending, return_exceptions=True)
 
-    async def _until_ended(self) -> None:
+    async def until(self, *states: CallState) -> None:
+        """Wait until the call has had one of these states, or has ended."""
         async with aclosing(self.events()) as events:
-            async for _ in events:
-                pass
+            async for progress in events:
+                if progress.state in states:
+                    return

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Literal
@@ -29,7 +29,6 @@ from pipecat.processors.frameworks.rtvi import RTVIProcessor
 from pipecat.processors.frameworks.rtvi.models import ClientMessage
 from pipecat.transports.base_transport import TransportParams
 from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
-from pipecat.workers.runner import WorkerRunner
 
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg, LegError
@@ -52,6 +51,7 @@ from offhook.pipeline.conversation.events import (
     Interrupted,
     TransferFailed,
 )
+from offhook.pipeline.conversation.pipeline_io import RunningPipeline
 from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
@@ -75,6 +75,9 @@ SENTENCE_S = 15
 too."""
 TRANSFER_ENDS_S = 1
 """Seconds to wait, after the line closes, for the transfer that may have closed it to report so."""
+NOTICE_S = 2
+"""Seconds for the agent's part to end once the line has closed; then it is ended. What the caller
+sent last comes before: keys, messages."""
 
 CONTEXT_MESSAGES = 400
 """Maximum messages of the conversation; beyond it the older half is dropped, which bounds the
@@ -184,8 +187,8 @@ class Call(TransportListener):
         self._transfer: asyncio.Task[LegError | None] | None = None
         self._transferred = False
         self._hold_limit: asyncio.Task[None] | None = None
-        self._saying = TaskSet()
-        """Tasks speaking sentences that nothing awaits."""
+        self._tasks = TaskSet()
+        """Tasks that nothing awaits, such as those speaking a sentence."""
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
         for role, text in history:
             message: Any = {"role": role, "content": text}
@@ -261,7 +264,7 @@ class Call(TransportListener):
             await self.say(self.sentence(Occasion.CLOSING), instead=True)
 
     def _excuse(self, occasion: Occasion) -> None:
-        self._saying.spawn(self.say(self.sentence(occasion)), f"say {occasion}")
+        self._tasks.spawn(self.say(self.sentence(occasion)), f"say {occasion}")
 
     async def transfer(self, target: str) -> None:
         """Transfer the caller to `target`, a number or SIP address, and end the agent's part.
@@ -269,8 +272,8 @@ class Call(TransportListener):
         if self._transfer is not None and not self._transfer.done():
             raise LegError("a transfer is under way")
         # A task of the call: cancelling whatever awaits it must not cancel the transfer.
-        self._transfer = asyncio.create_task(
-            self._hand_over(target), name=f"transfer {self.leg.call_id}"
+        self._transfer = self._tasks.spawn(
+            self._hand_over(target), f"transfer {self.leg.call_id}"
         )
         refused = await asyncio.shield(self._transfer)
         if refused is not None:
@@ -300,7 +303,7 @@ class Call(TransportListener):
         await self.leg.hold()
         self._leave("on hold")
         self.emit(CallHeld(self.leg.heard_ms, "agent"))
-        self._hold_limit = asyncio.create_task(self._end_hold(), name=f"hold {self.leg.call_id}")
+        self._hold_limit = self._tasks.spawn(self._end_hold(), f"hold {self.leg.call_id}")
 
     async def _end_hold(self) -> None:
         await asyncio.sleep(HOLD_S)
@@ -372,18 +375,19 @@ class Call(TransportListener):
         loop = asyncio.get_running_loop()
         limit = self._limit_s
         deadline = None if limit is None else loop.time() + limit
-        await self._converse(deadline)
-        if self._transferred:
-            try:
+        try:
+            await self._converse(deadline)
+            if self._transferred:
                 await self._until(self.leg.until_closed(), deadline)
-            finally:
+        finally:
+            if self._transferred:
                 await self._end()
 
     async def _converse(self, deadline: float | None) -> None:
         """Run the agent's part of the call."""
         engines = self.engines
         stream = await engines.recognizer.open(engines.hearing)
-        hearing = self.hearing = UserTurnController(
+        self.hearing = UserTurnController(
             self.leg,
             engines.turn_detection,
             stream,
@@ -391,31 +395,44 @@ class Call(TransportListener):
             self._excuse,
             engines.recognizer.name,
         )
+        async with AsyncExitStack() as end:
+            end.push_async_callback(self._tasks.close)
+            try:
+                await self._run_pipeline(end, deadline)
+            except Exception:
+                self.end_reason = End.SERVER_FAILED
+                raise
+            finally:
+                await self._settle()
+                await self.hearing.close()
+
+    async def _run_pipeline(self, end: AsyncExitStack, deadline: float | None) -> None:
+        """Run the pipeline until the agent's part is over; `end` ends it."""
+        engines, hearing = self.engines, self.hearing
         hearing.audio_listener = self._agent.user_audio or hearing.audio_listener
         self._worker = self._build(hearing)
+        pipeline = RunningPipeline(self._worker, self.leg.call_id, self._transport)
+        end.push_async_callback(pipeline.close)
+        # While the line is up, so that the client receives the reason of the end.
+        end.push_async_callback(self._end_unless_transferred)
         names = self._agent.name, engines.recognizer.name, engines.synthesizer.name
         self.emit(CallStarted(self.leg.heard_ms, *names, **as_dict(self.leg.info)))
-        # A separate runner per call: Pipecat's runner keeps state of every worker it ever ran.
-        runner = WorkerRunner(handle_sigint=False)
-        running = asyncio.create_task(runner.run(auto_end=False), name=f"run {self.leg.call_id}")
-        try:
-            await runner.add_workers(self._worker)
-            await self._until(self._finished.wait(), deadline)
-            if self.end_reason is End.TOO_LONG:
-                await self.end_with_a_word()
-        except Exception:
+        await pipeline.start(self._pipeline_ended)
+        self._tasks.spawn(self._follow_line(), f"line {self.leg.call_id}")
+        await self._until(self._finished.wait(), deadline)
+        if self.end_reason is End.TOO_LONG:
+            await self.end_with_a_word()
+
+    def _pipeline_ended(self) -> None:
+        if not self._finished.is_set():  # it has not even started, or would have said so
             self.end_reason = End.SERVER_FAILED
-            raise
-        finally:
-            await self._settle()
-            self._transport.listener = TransportListener()
-            await hearing.close()
-            if not self._transferred:
-                # While the line is up, so that the client receives the reason of the end.
-                await self._end()
-            await self._worker.cancel()
-            await runner.end()
-            await running
+            self._finished.set()
+
+    async def _follow_line(self) -> None:
+        """End the agent's part if it does not notice that the line has closed."""
+        await self.leg.until_closed()
+        await asyncio.sleep(NOTICE_S)
+        self._finished.set()
 
     async def _until(self, over: Awaitable[object], deadline: float | None) -> None:
         try:
@@ -426,14 +443,14 @@ class Call(TransportListener):
 
     async def _settle(self) -> None:
         """Finish or cancel the background tasks of the agent's part."""
-        transfer = self._transfer
-        if transfer is not None:
-            await asyncio.wait((transfer,), timeout=TRANSFER_ENDS_S)
-        for task in (transfer, self._hold_limit):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-        await self._saying.close()
+        if self._transfer is not None:
+            await asyncio.wait((self._transfer,), timeout=TRANSFER_ENDS_S)
+        await self._tasks.close()
+        self._transport.listener = TransportListener()
+
+    async def _end_unless_transferred(self) -> None:
+        if not self._transferred:
+            await self._end()
 
     async def _end(self) -> None:
         reason = self.end_reason if self._transferred else self.leg.closed or self.end_reason

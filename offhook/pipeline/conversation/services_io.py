@@ -98,6 +98,10 @@ class OffhookSTT(STTService, UserTurnListener):
         await super().cancel(frame)
         await self._end()
 
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        await self._end()
+
     async def _end(self) -> None:
         if self._task is not None:
             await self.cancel_task(self._task)

@@ -131,6 +131,10 @@ class LegInput(BaseInputTransport, LegListener):
         await super().cancel(frame)
         await self._end()
 
+    async def cleanup(self) -> None:
+        await super().cleanup()
+        await self._end()
+
     async def _end(self) -> None:
         for task in self._tasks:
             await self.cancel_task(task)
@@ -249,6 +253,10 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
     async def cancel(self, frame: CancelFrame) -> None:
         if not self._handed_over:
             self._leg.playout.flush()
+        await self._end()
+
+    async def cleanup(self) -> None:
+        await super().cleanup()
         await self._end()
 
     def hand_over(self) -> None:

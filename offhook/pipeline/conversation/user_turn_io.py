@@ -20,6 +20,7 @@ from loguru import logger
 
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
+from offhook.media.tasks_io import TaskSet, end_all
 from offhook.pipeline.conversation.digits import Digits, as_text
 from offhook.pipeline.conversation.echo import MAX_DELAY_MS, EchoDetector
 from offhook.pipeline.conversation.events import (
@@ -251,18 +252,22 @@ class UserTurnController:
         self._turns = 0
         self._vad = turn_detection.vad.open(self._voice_window)
         self._stop_listening = leg.listen(self._tick)
+        self._questions = TaskSet()
+        """Ask whether the turn is over."""
         self._reader = asyncio.create_task(self._read_words(), name=f"words {leg.call_id}")
 
     async def close(self) -> None:
         self._stop_listening()
         self._vad.close()
-        self._withdraw_question()
         self._reader.cancel()
-        await self._recognizer.close()
-        await asyncio.gather(self._reader, return_exceptions=True)
+        try:
+            await self._recognizer.close()
+        finally:
+            await end_all(lambda: (self._reader, *self._questions))
         # The rest of a call has reference cycles and waits for the garbage collector; free its
-        # audio now.
-        del self._memory, self._echo
+        # audio now. A program may still interrupt: the call is not over yet.
+        self._memory.close()
+        del self._echo
 
     @property
     def heard_ms(self) -> int:
@@ -649,7 +654,7 @@ class UserTurnController:
             self._facts.end_probability = probability
 
         self._withdraw_question()
-        self._end_question = asyncio.create_task(ask(), name=f"end? {self._leg.call_id}")
+        self._end_question = self._questions.spawn(ask(), f"end? {self._leg.call_id}")
 
     async def _ask_engine(self, engine: JudgesTurns) -> float | None:
         """Returns None if the recognizer's engine cannot say, or not in time."""

@@ -80,6 +80,10 @@ class CarrierCall:
         """Yield every state from the beginning until the call has ended."""
         return self._history.events()
 
+    async def until_begun(self) -> None:
+        """Wait until the call has its stream, or has ended."""
+        await self._history.until("answered")
+
     async def decided(self, decision: Decision) -> int | None:
         """Await the decision on the call; None if the call ends before, which cancels it."""
         return await self._history.decided(decision)

@@ -274,8 +274,7 @@ class Carriers:
         """Runs the call on a connected leg to its end."""
         try:
             async with asyncio.timeout(START_S):
-                while not leg.connected and leg.closed is None:
-                    await asyncio.sleep(0.005)
+                await leg.until_connected()
         except TimeoutError:
             leg.close(
                 End.NO_STREAM + f" within {START_S:g} s",
@@ -415,8 +414,10 @@ class Carriers:
         return self._host.name_of(carrier.tickets.issue(monotonic(), (call, incoming), good_for))
 
     async def _await_stream(self, call: CarrierCall) -> None:
-        await asyncio.sleep(2 * START_S)
-        if call.leg is None:
+        try:
+            async with asyncio.timeout(2 * START_S):
+                await call.until_begun()
+        except TimeoutError:
             call.set_state("ended", 408, "its stream did not come", "timeout")
 
     async def status(self, request: web.Request) -> web.Response:
@@ -609,8 +610,10 @@ class Carriers:
         self._tasks.spawn(self._await_news(call, ring_seconds), f"news of {call.call_id}")
 
     async def _await_news(self, call: CarrierCall, ring_seconds: float) -> None:
-        await asyncio.sleep(ring_seconds + NEWS_S)
-        if call.leg is None:
+        try:
+            async with asyncio.timeout(ring_seconds + NEWS_S):
+                await call.until_begun()
+        except TimeoutError:
             call.set_state("ended", 480, "nobody answered", "timeout")
 
     async def hang_up(self, call: CarrierCall, reason: str) -> None:

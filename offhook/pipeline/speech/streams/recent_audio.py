@@ -26,7 +26,11 @@ class RecentAudio:
         """Return samples [start, end), or as many of them as are still buffered."""
         size = len(self._ring)
         start, end = max(start, self.end - size, 0), min(end, self.end)
-        a, b = start % size, end % size
         if start >= end:
             return self._ring[:0]
+        a, b = start % size, end % size
         return self._ring[a:b].copy() if a < b else np.concatenate((self._ring[a:], self._ring[:b]))
+
+    def close(self) -> None:
+        """Free the audio, of which nothing can be returned any more; `end` stays."""
+        self._ring = self._ring[:0].copy()
