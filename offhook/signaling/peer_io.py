@@ -23,6 +23,7 @@ import aiortc.rtcpeerconnection
 import aiortc.rtcsctptransport
 import pylibsrtp
 from aiortc import (
+    InvalidStateError,
     MediaStreamTrack,
     RTCConfiguration,
     RTCDataChannel,
@@ -44,6 +45,7 @@ from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 from offhook.media.rtp.srtp import Protector, compiled
+from offhook.media.tasks_io import TaskSet
 from offhook.signaling.ice.agent_io import IceAgent, use_agents
 from offhook.signaling.ice.port_io import IcePort
 
@@ -260,6 +262,8 @@ class PeerLeg(RtpLeg):
         """When the peer connected or last pinged."""
         self._ping_timeout = ping_timeout
         self._monitor_task: asyncio.Task[None] | None = None
+        self._connecting = TaskSet()
+        self._own_connecting()
         self._closing: asyncio.Task[None] | None = None
         self._srtp_out: Protector | None = None
         self._datagram_out: Callable[[bytes], None] = lambda data: None
@@ -526,6 +530,25 @@ class PeerLeg(RtpLeg):
         elif state == "closed":
             self.close(End.CALLER_HUNG_UP)
 
+    def _own_connecting(self) -> None:
+        """Have the tasks in which aiortc connects end with the leg. aiortc forgets them as soon as
+        they have begun, and they fail if the peer is closed meanwhile."""
+        pc: Any = self._pc
+        connect = pc._RTCPeerConnection__connect
+
+        async def connect_for_leg() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+            try:
+                await connect()
+            except InvalidStateError:
+                if self.closed is None:
+                    raise
+
+        pc._RTCPeerConnection__connect = connect_for_leg
+
     async def _monitor(self) -> None:
         """Close the leg if the peer never connects or disappears."""
         try:
@@ -563,6 +586,7 @@ class PeerLeg(RtpLeg):
             await self._pc.close()
         except Exception as error:  # aiortc may fail on the remains of an offer it refused
             logger.debug("{}: closing the peer: {}", self.call_id, _reason(error))
+        await self._connecting.close()
         for agent in self._agents:
             await agent.close()
         self._datagram_out = lambda data: None

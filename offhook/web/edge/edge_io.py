@@ -18,7 +18,7 @@ from aiortc import RTCIceServer
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
-from offhook.media.end_reason import End, EndReason
+from offhook.media.end_reason import FAILURES, End, EndReason
 from offhook.media.leg import Claim, Leg, LegError
 from offhook.media.memory_io import release_code_pages, trim_heap
 from offhook.media.pcm import Pcm
@@ -660,22 +660,30 @@ class Edge:
             if leg.call_id not in self._started:
                 self.metrics.count_call_end(End.SERVER_FAILED)
         finally:
-            await leg.hang_up(End.SERVER_FAILED)
-            self._started.discard(leg.call_id)
-            self.clock.remove(leg)
-            self.programs.incoming.forget(self.public_id(leg))
-            await self.realtime.close(self.public_id(leg))
-            if self.resumption is not None:
-                self.resumption.forget(leg.call_id)
-            self.legs.pop(leg.call_id, None)
-            self._peers.pop(leg.call_id, None)
-            self._calls.pop(leg.call_id, None)
+            try:
+                await leg.hang_up(End.SERVER_FAILED)
+            finally:
+                await self._forget(leg)
+
+    async def _forget(self, leg: Leg) -> None:
+        """Drops all that there is of a call."""
+        call_id, public_id = leg.call_id, self.public_id(leg)
+        self._started.discard(call_id)
+        self.clock.remove(leg)
+        self.programs.incoming.forget(public_id)
+        if self.resumption is not None:
+            self.resumption.forget(call_id)
+        try:
+            await self.realtime.close(public_id)
+        finally:
+            for known in (self.legs, self._peers, self._calls):
+                known.pop(call_id, None)
 
     def _count_unconnected(self, leg: PeerLeg) -> None:
         """Counts a caller that never connected."""
         assert leg.closed is not None
         reason = leg.closed
-        level = "INFO" if reason.end is End.CALLER_HUNG_UP else "WARNING"
+        level = "WARNING" if reason.end in FAILURES else "INFO"
         line = logger.bind(call=leg.call_id, a_minute=reason.end)
         line.log(level, "{}: x no call: {}", leg.call_id, reason)
         self.metrics.count_call_end(reason)
