@@ -20,6 +20,7 @@ from pipecat.transports.base_transport import TransportParams
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg
 from offhook.media.pcm import Pcm
+from offhook.media.tasks_io import end_all
 from offhook.pipeline.conversation import rtvi_io
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.transport_io import LegTransport
@@ -117,8 +118,7 @@ class BotCall:
             if self._replaced:
                 await leg.until_closed()
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_all(lambda: (task,))
             await leg.hang_up(End.BOT_ENDED)
 
     async def transfer(self, target: str) -> None:
