@@ -59,6 +59,12 @@ the oldest frames."""
 SEGMENT_CHARACTERS = 200
 """Maximum characters per sentence passed to Pipecat, whose cost per word grows with the sentence;
 longer text is split between two words."""
+PIECE_CHARACTERS = 100
+"""Maximum characters handed on at once: longer text is taken piece by piece, in turn with the
+packets of all calls."""
+AHEAD_CHARACTERS = 10_000
+"""Characters that a voice is given before it has spoken them, ten minutes. Whoever writes more has
+to wait."""
 REPLY_SILENCE_S = 1000
 """Seconds without audio after which Pipecat considers a reply ended; longer than a worker takes to
 load, because the reply waits for it."""
@@ -165,6 +171,10 @@ class _Reply:
     """The speech comes from elsewhere, perhaps all of it before its last word is known."""
     speaking: asyncio.Task[None] | None = None
     failed: bool = False
+    waiting: int = 0
+    """Characters written and not spoken."""
+    spoke: asyncio.Event = field(default_factory=asyncio.Event)
+    """Something was spoken, or nothing more will be."""
 
 
 class WordsInOrder(AggregatedFrameSequencer):
@@ -264,8 +274,30 @@ class OffhookTTS(TTSService):
             reply = _Reply(stream, asyncio.Event(), remote)
             self._replies[context_id] = reply
             reply.speaking = self.create_task(self._speak(reply, context_id), f"speak {context_id}")
-        self._replies[context_id].stream.write(text)
+        await self._write(self._replies[context_id], text)
         yield None
+
+    async def _write(self, reply: _Reply, text: str) -> None:
+        """Give the voice more text, once it has spoken enough of what it has."""
+        assert reply.speaking is not None
+        while reply.waiting > AHEAD_CHARACTERS and not (reply.failed or reply.speaking.done()):
+            reply.spoke.clear()
+            await reply.spoke.wait()
+        if not reply.remote:
+            reply.waiting += len(text)
+        reply.stream.write(text)
+
+    async def _speak_text(
+        self, src_frame: AggregatedTextFrame, text: str, context_id: str
+    ) -> None:
+        for at in range(0, len(text), PIECE_CHARACTERS):
+            piece = text[at : at + PIECE_CHARACTERS]
+            if piece == text:
+                return await super()._speak_text(src_frame, text, context_id)
+            part = AggregatedTextFrame(piece, src_frame.text_type, raw_text=piece)
+            part.interruptible = src_frame.interruptible
+            await super()._speak_text(part, piece, context_id)
+            await asyncio.sleep(0)
 
     def _is_remote(self, context_id: str) -> bool:
         """Whether the reply has speech of its own."""
@@ -328,6 +360,7 @@ class OffhookTTS(TTSService):
         if reply is not None and reply.speaking is not None and not reply.speaking.done():
             reply.stream.cancel()
             await self.cancel_task(reply.speaking)
+            reply.spoke.set()
 
     async def _speak(self, reply: _Reply, context_id: str) -> None:
         samples = 0
@@ -338,11 +371,14 @@ class OffhookTTS(TTSService):
                     samples += len(speech.pcm)
                     frame = TTSAudioRawFrame(pcm, RATE_OUT, 1, context_id=context_id)
                     await self.append_to_audio_context(context_id, frame)
+                reply.waiting -= len(speech.text)
+                reply.spoke.set()
                 words = [(word, samples / RATE_OUT) for word in speech.text.split()]
                 await self.add_word_timestamps(words, context_id)
         except EngineError as error:
             logger.error("x a reply is cut short, its call goes on: {}", error)
             reply.failed = True
+            reply.spoke.set()
             await reply.complete.wait()  # the rest of the reply is not spoken
         await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
         await self.remove_audio_context(context_id)

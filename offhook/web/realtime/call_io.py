@@ -65,6 +65,7 @@ from offhook.web.realtime.protocol.items import McpToolError
 from offhook.web.realtime.protocol.response_object import Usage
 from offhook.web.realtime.protocol.tools import ChosenFunction, ChosenMcp, FunctionTool
 from offhook.web.realtime.turn_settings import turn_settings
+from offhook.web.speech_api.http.synthesis_io import spoken
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 if TYPE_CHECKING:  # its package is an extra
@@ -552,9 +553,7 @@ class RealtimeCall(ResponseListener):
         options = replace(self._voice(action.voice), live=False, whole_text=True)
         stream = self._call.engines.synthesizer.open(options)
         try:
-            stream.write(text)
-            stream.end()
-            async for speech in stream:
+            async for speech in spoken(stream, text):
                 self._perform(self.conversation.response_audio(action.response_id, speech.pcm))
         finally:
             stream.cancel()

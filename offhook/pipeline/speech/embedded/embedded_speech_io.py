@@ -10,7 +10,6 @@ import asyncio
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from offhook.pipeline.speech.synthesizer import (
     UnknownVoice,
     VoiceOptions,
 )
-from offhook.pipeline.speech.voice.clauses import ClauseSplitter, pause_after_ms
+from offhook.pipeline.speech.voice.clauses import ClauseQueue, pause_after_ms
 
 LEVEL_DBFS = -20.0
 PEAK = 0.9
@@ -216,8 +215,7 @@ class EmbeddedSpeech:
         self._speak = speak
         self._thread = thread
         self._speed = speed
-        self._splitter = ClauseSplitter()
-        self._clauses: deque[str] = deque()
+        self._clauses = ClauseQueue()
         self._waiting_chars = 0
         self._ended = False
         self._wake = asyncio.Event()
@@ -228,11 +226,11 @@ class EmbeddedSpeech:
         if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
             raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters are waiting to be spoken")
         self._waiting_chars += len(text)
-        self._clauses += self._splitter.write(text)
+        self._clauses.write(text)
         self._wake.set()
 
     def end(self) -> None:
-        self._clauses += self._splitter.end()
+        self._clauses.end()
         self._ended = True
         self._wake.set()
 
@@ -254,12 +252,11 @@ class EmbeddedSpeech:
                 pause_ms = pause_after_ms(clause) / self._speed
 
     async def _next_clause(self) -> str | None:
-        while not self._clauses:
+        while (clause := self._clauses.take()) is None:
             if self._ended or self._cancelled.done():
                 return None
             self._wake.clear()
             await self._wake.wait()
-        clause = self._clauses.popleft()
         self._waiting_chars -= len(clause)
         return clause
 

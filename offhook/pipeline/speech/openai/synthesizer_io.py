@@ -40,7 +40,7 @@ from offhook.pipeline.speech.synthesizer import (
     UnknownVoice,
     VoiceOptions,
 )
-from offhook.pipeline.speech.voice.clauses import ClauseSplitter
+from offhook.pipeline.speech.voice.clauses import ClauseQueue
 
 PATH = "/audio/speech"
 USUAL_VOICE = "alloy"
@@ -313,9 +313,10 @@ class OpenAiSpeech:
     def __init__(self, synthesizer: OpenAiSynthesizer, options: VoiceOptions) -> None:
         self._synthesizer = synthesizer
         self._options = options
-        self._splitter = ClauseSplitter()
-        self._texts: deque[str] = deque()
+        self._texts = ClauseQueue()
         """Clauses not yet requested."""
+        self._all_asked = False
+        """Whether the whole text was requested."""
         self._waiting_chars = 0
         self._clauses: deque[Clause] = deque()
         """Clauses requested, oldest first."""
@@ -338,14 +339,14 @@ class OpenAiSpeech:
         if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
             raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters are waiting to be spoken")
         self._waiting_chars += len(text)
-        self._texts += self._splitter.write(text)
+        self._texts.write(text)
         self._text_news.set()
 
     def end(self) -> None:
         if self._over or self._complete:
             return
         self._complete = True
-        self._texts += self._splitter.end()
+        self._texts.end()
         self._text_news.set()
         self._sound_news.set()
 
@@ -362,7 +363,7 @@ class OpenAiSpeech:
                 yield piece
             if self._error is not None:
                 raise self._error
-            if self._complete and not self._texts and not self._clauses:
+            if self._all_asked and not self._clauses:
                 self._stop()
             if self._over:
                 return
@@ -384,10 +385,14 @@ class OpenAiSpeech:
     async def _ask_for_all(self) -> None:
         before: Clause | None = None
         while True:
-            while not self._texts:
+            while (text := self._texts.take()) is None:
+                if self._complete:
+                    self._all_asked = True
+                    self._sound_news.set()
+                    return
                 self._text_news.clear()
                 await self._text_news.wait()
-            clause = Clause(self._texts.popleft(), self._sound_news)
+            clause = Clause(text, self._sound_news)
             self._clauses.append(clause)
             if clause.says_nothing:
                 clause.end()

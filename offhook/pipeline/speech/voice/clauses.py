@@ -1,27 +1,42 @@
 """Splits an agent's streaming text into clauses that are synthesized one by one.
 
 The first clause is short, because the caller is waiting; later ones end where a speaker would
-breathe, because a voice sounds best over a whole sentence. A split is always at white space (or a
-dash), so never inside a number, time, address or link.
+breathe, because a voice sounds best over a whole sentence. A split is at white space, a dash or an
+ideographic full stop, so never inside a number, time, address or link of a usual length. A longer
+run of characters is split anywhere: a voice that has to speak all of it at once is silent until it
+has, and so are the others that share its thread.
 
 Each position is judged by the preceding text only (after an abbreviation that may end a sentence,
 "at 9 a.m.", also by the next letter or digit), so the clauses do not depend on how the text was
 chunked. Concatenated, they are the text.
 """
 
+from collections import deque
+
 FIRST_COMMA_WORDS = 2
 FIRST_MAX_WORDS = 8
 COMMA_WORDS = 8
 MAX_WORDS = 30
 MAX_CHARS = 400
-"""Maximum clause; even text without white space is split here."""
+"""Maximum length of a clause."""
+MAX_WORD_CHARS = 60
+"""Maximum length of a run without white space, which is split here."""
+LONG_CHARS = MAX_CHARS - MAX_WORD_CHARS
+"""Length from which a clause ends with its word."""
+DIGIT_CHARS = 5
+"""What a digit or another sign counts: it is spoken as a word."""
+
+READ_CHARS = 400
+"""Characters split at a time, so that a long text does not hold up what else the process does."""
 
 SENTENCE_PAUSE_MS = 250
 COMMA_PAUSE_MS = 120
 WORD_PAUSE_MS = 30
 """Pause between clauses split without punctuation."""
 
-SENTENCE_ENDS = ".!?…"
+SENTENCE_ENDS = ".!?…。！？"
+IDEOGRAPHIC_ENDS = "。！？"
+"""Those that no white space follows."""
 COMMAS = ",;:—–"
 CLOSERS = "\"')]}”’»*_"
 """Characters allowed between punctuation and white space: quotes, brackets, Markdown emphasis."""
@@ -97,6 +112,8 @@ class ClauseSplitter:
         self._seen = 0
         self._word_start = 0
         self._words = 0
+        self._length = 0
+        """Of what was seen, with a sign counted as DIGIT_CHARS."""
         self._doubtful: int | None = None
         """A position to split at if a capital letter follows."""
 
@@ -140,10 +157,14 @@ class ClauseSplitter:
         """Returns whether a clause ends with the character at `place`; call it for each position in
         turn."""
         char = self._text[place]
-        if self._seen >= MAX_CHARS:
+        plain = char.isalpha() or char.isspace()
+        self._length += 1 if plain else DIGIT_CHARS
+        if self._seen - self._word_start >= MAX_WORD_CHARS:
             return True
-        if not (char.isspace() or char == "—"):
+        if not (char.isspace() or char == "—" or char in IDEOGRAPHIC_ENDS):
             return False
+        if self._length >= LONG_CHARS:
+            return True
         word = self._text[self._word_start : place + 1].rstrip()
         self._word_start = place + 1
         if any(map(str.isalnum, word)):
@@ -164,3 +185,36 @@ class ClauseSplitter:
             return self._words >= (FIRST_COMMA_WORDS if self._first else COMMA_WORDS)
         # "1." that starts a list item is not a sentence.
         return space == "\n" or (ends_sentence(word) and not word[:-1].isdigit())
+
+
+class ClauseQueue:
+    """The clauses of a text that is still being written, split as they are taken."""
+
+    def __init__(self) -> None:
+        self._splitter = ClauseSplitter()
+        self._unread: deque[str] = deque()
+        self._clauses: deque[str] = deque()
+        self._ended = False
+
+    def write(self, text: str) -> None:
+        self._unread.extend(text[at : at + READ_CHARS] for at in range(0, len(text), READ_CHARS))
+
+    def end(self) -> None:
+        self._ended = True
+
+    def clear(self) -> None:
+        """Drops what was not taken."""
+        self._unread.clear()
+        self._clauses.clear()
+        self._splitter.end()
+
+    def take(self) -> str | None:
+        """Returns the next clause; None if there is none yet, or no more."""
+        while not self._clauses:
+            if self._unread:
+                self._clauses += self._splitter.write(self._unread.popleft())
+            elif rest := self._splitter.end() if self._ended else ():
+                self._clauses += rest
+            else:
+                return None
+        return self._clauses.popleft()

@@ -13,6 +13,7 @@ from offhook.pipeline.speech.synthesizer import Speech, SynthesizerStream
 AHEAD_CHARS = 20_000
 """Characters given to the engine ahead of synthesis."""
 WRITE_CHARS = 4096
+"""Characters given to it at a time."""
 AHEAD_S = 60
 """Unread audio in s beyond which the engine is paused."""
 TAKE_S = 0.25

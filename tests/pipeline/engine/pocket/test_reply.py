@@ -133,8 +133,7 @@ def test_a_clause_too_long_for_the_model_is_split_near_its_middle() -> None:
     assert len(parts) > 2
     assert " ".join(parts).split() == words.split()
     assert min(len(part.split()) for part in parts) >= LEAST_WORDS
-    (one, other) = clauses_of(f"Oh, I see: {'m' * 300}.")[-2:]
-    assert one + other == "m" * 300 + "."
+    assert "".join(clauses_of(f"Oh, I see: {'m' * 300}.")).endswith(":" + "m" * 300 + ".")
 
 
 def test_a_short_sentence_waits_until_it_is_flushed() -> None:
