@@ -6,8 +6,10 @@ offhook with `HF_ENDPOINT` set to the address that it prints.
 """
 
 import argparse
+import gzip
 import hashlib
 import json
+import posixpath
 import re
 import socket
 import ssl
@@ -32,6 +34,8 @@ POLL_S = 0.02
 """Interval in s at which a server looks whether it is to end."""
 STALLED_S = 60.0
 """Time limit in s of an answer that stalls."""
+ENDLESS_BYTES = 300_000_000
+"""What a body that never ends has, so that a test does."""
 
 
 def digest_of(data: bytes) -> str:
@@ -72,6 +76,28 @@ class Hub:
     bytes_per_second: float = 0.0
     """Of each answer; 0: as fast as it goes."""
 
+    page_files: int = 0
+    """Files of a page of the list of files; 0: all."""
+
+    # What only a mirror that lies does.
+
+    commit: str = COMMIT
+    """What it tells of a branch."""
+    next_page: str = ""
+    """Where it says the list of files goes on; {} is its own address."""
+    entries: list[dict[str, object]] = field(default_factory=list)
+    """Of its list of files, beside the true ones."""
+    leads_to: str = ""
+    """Where it redirects questions to, without their path; `leads_files_to` those for files, with
+    it."""
+    leads_files_to: str = ""
+    coding: str = ""
+    """Content-Encoding of all bodies, which are `gzip` if it says so."""
+    endless: str = ""
+    """"questions", "files", "redirects" or "errors" whose bodies never end."""
+    endless_sent: int = 0
+    """Bytes of such bodies that were taken."""
+
     def repository(self, name: str) -> dict[str, bytes] | None:
         return self.files if name == MODEL else self.others.get(name)
 
@@ -84,7 +110,7 @@ class Hub:
             if len(data) > SMALL:
                 entry["lfs"] = {"oid": digest_of(data), "size": len(data), "pointerSize": 130}
             listed.append(entry)
-        return listed
+        return [*listed, *self.entries]
 
     def modelscope_listing(self) -> dict[str, object]:
         files = [
@@ -96,7 +122,20 @@ class Hub:
             }
             for name, data in self.files.items()
         ]
-        return {"Code": 200, "Data": {"Files": [{"Path": "folder", "Type": "tree"}, *files]}}
+        lies = [
+            {"Path": lie.get("path"), "Type": "blob", "Size": lie.get("size"), "Sha256": lie["oid"]}
+            for lie in self.entries
+        ]
+        return {"Code": 200, "Data": {"Files": [{"Path": "folder", "Type": "tree"}, *files, *lies]}}
+
+
+def _kind_of(status: int, headers: dict[str, str]) -> str:
+    """Returns what kind of answer it is, see `Hub.endless`."""
+    if status >= 400:
+        return "errors"
+    if status >= 300:
+        return "redirects"
+    return "files" if "ETag" in headers else "questions"
 
 
 @contextmanager
@@ -120,10 +159,17 @@ def running(hub: Hub, port: int = 0, tls: tuple[Path, Path] | None = None) -> It
             parts = urlsplit(self.path)
             path = unquote(parts.path)
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            for asked in (f"/api/models/{MODEL}/tree/", f"/{MODEL}/resolve/"):
+                # Clients resolve dots in paths.
+                path = path.replace(posixpath.normpath(asked + hub.commit), asked + COMMIT)
             hub.tokens.add(self.headers.get("Authorization", ""))
             if with_body:
                 hub.asked.append((path, self.headers.get("Range", "")))
             is_file = "/resolve/" in path or "FilePath" in query
+            if is_file and hub.leads_files_to:
+                return self._send(302, b"", {"Location": hub.leads_files_to + self.path})
+            if not is_file and hub.leads_to:
+                return self._send(302, b"", {"Location": hub.leads_to})
             if hub.refuses[0] and (is_file or not hub.refuses_files):
                 return self._send(hub.refuses[0], b"{}", {"X-Error-Code": hub.refuses[1]})
             busy = hub.busy_files if is_file and hub.busy_files else hub.busy
@@ -144,8 +190,18 @@ def running(hub: Hub, port: int = 0, tls: tuple[Path, Path] | None = None) -> It
             commit = COMMIT if revision == "main" else revision
             if kind == "resolve":
                 return self._file(files, name, commit, with_body)
-            told = hub.listing(files) if kind == "tree" else {"id": match[1], "sha": commit}
-            self._send(200, json.dumps(told).encode())
+            if kind != "tree":
+                return self._send(
+                    200,
+                    json.dumps(
+                        {"id": match[1], "sha": hub.commit if revision == "main" else revision}
+                    ).encode(),
+                )
+            listed, begin = hub.listing(files), int(query.get("cursor", "0"))
+            end = begin + hub.page_files if hub.page_files else len(listed)
+            following = f"?cursor={end}" if end < len(listed) else hub.next_page.format(hub.url)
+            more = {"Link": f'<{following}>; rel="next"'} if following else {}
+            self._send(200, json.dumps(listed[begin:end]).encode(), more)
 
         def _modelscope(self, name: str, is_listing: bool, query: dict[str, str]) -> None:
             if name != MODEL or query["Revision"] not in ("master", COMMIT):
@@ -188,6 +244,11 @@ def running(hub: Hub, port: int = 0, tls: tuple[Path, Path] | None = None) -> It
             self.send_response(status)
             for name, value in (headers or {}).items():
                 self.send_header(name, value)
+            if hub.coding:
+                self.send_header("Content-Encoding", hub.coding)
+                body = gzip.compress(body) if hub.coding == "gzip" else body
+            if hub.endless == _kind_of(status, headers or {}):
+                return self._never_end()
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command == "GET":
@@ -198,6 +259,14 @@ def running(hub: Hub, port: int = 0, tls: tuple[Path, Path] | None = None) -> It
                 closing.wait(STALLED_S)
             if cut is not None or stall is not None:
                 self.close_connection = True
+
+        def _never_end(self) -> None:
+            self.end_headers()
+            self.close_connection = True
+            with suppress(OSError):
+                for _ in range(ENDLESS_BYTES // PACED_BYTES):
+                    self.wfile.write(b" " * PACED_BYTES)
+                    hub.endless_sent += PACED_BYTES
 
         def _write(self, body: bytes) -> None:
             if not hub.bytes_per_second:

@@ -239,9 +239,10 @@ class Opus(Section):
 
 
 class Engines(Section):
-    hub: str = Field("", pattern=r"^(modelscope|https?://[^?#@\s]+)?$")
+    hub: str = Field("", pattern=r"^(modelscope|(https?|insecure\+http)://[^?#@\s]+)?$")
     """Download source of models: the URL of a Hugging Face hub mirror, or "modelscope"; empty: the
-    hub itself or HF_ENDPOINT. A model name may include a revision: "Qwen/…@main"."""
+    hub itself or HF_ENDPOINT. A mirror without encryption, beyond this machine, is written
+    "insecure+http://…", and gets no token. A model name may include a revision: "Qwen/…@main"."""
 
     @model_validator(mode="before")
     @classmethod

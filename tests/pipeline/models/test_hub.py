@@ -21,6 +21,7 @@ from offhook.pipeline.models.hub import download_io, modelscope_io  # noqa: E402
 from offhook.pipeline.models.hub_io import MODELSCOPE, PINNED, find  # noqa: E402
 from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
 from offhook.web.engines.engines_io import MODELS  # noqa: E402
+from tests.attack.hub import LIES, TOKEN, lying_mirror  # noqa: E402
 from tests.support import hub_stand_in  # noqa: E402
 from tests.support.hub_stand_in import COMMIT, Hub, proxy_to, running  # noqa: E402
 from tests.telephony.sip.phones import write_certificate  # noqa: E402
@@ -35,6 +36,8 @@ FILES = {
     "README.md": b"words",
 }
 LICENCE = "asks for its licence to be accepted: do so at http.*/org/model, and set HF_TOKEN"
+HARMLESS = {"files led elsewhere", "a redirect without an end"}
+"""What is done by honest hubs too, and what costs nothing: bodies of redirects are not read."""
 NEEDED = {name for name in FILES if not name.endswith((".nemo", ".md"))}
 
 
@@ -367,13 +370,13 @@ def test_a_proxy_is_used_and_left_aside(hub: Hub, monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv("no_proxy", raising=False)
         utils.close_session()  # it has read the environment
         try:
-            folder = find("org/model", hub="http://hub.example")
+            folder = find("org/model", hub="insecure+http://hub.example")
             assert come(folder).keys() == NEEDED
             assert proxy.asked
             assert set(proxy.asked) == {"hub.example"}
             proxy.asked.clear()
             with pytest.raises(EngineError, match=r"org/other.* cannot be reached"):
-                find("org/other", hub="http://intern.example")
+                find("org/other", hub="insecure+http://intern.example")
             assert not proxy.asked
         finally:
             utils.close_session()
@@ -403,7 +406,7 @@ def test_a_proxy_that_is_not_there_is_said(hub: Hub, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("http_proxy", nowhere)
     utils.close_session()
     try:
-        assert "Connection refused" in refusal("org/model", "http://hub.example")
+        assert "Connection refused" in refusal("org/model", "insecure+http://hub.example")
     finally:
         utils.close_session()
 
@@ -468,6 +471,52 @@ def test_a_mirror_writes_nothing_elsewhere(hub: Hub, tmp_path: Path) -> None:
     hub.files["../../escaped.json"] = b"{}"
     assert "outside of org/model" in refusal("org/model", MODELSCOPE)
     assert not list(tmp_path.rglob("escaped.json"))
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("source", ["hugging face", MODELSCOPE])
+async def test_a_mirror_that_lies_gets_nothing(source: str, lie: str) -> None:
+    got = await lying_mirror("", 60, lie=lie, hub=source)
+    assert got == "the model came" or got.startswith("refused: ")
+    for harm in ("written outside", "token went", "much memory", "were taken", "still busy"):
+        assert harm not in got
+    if source != MODELSCOPE:
+        assert (got == "the model came") == (lie in HARMLESS)
+
+
+def test_a_mirror_without_encryption_has_to_be_accepted(hub: Hub) -> None:
+    for site in ("http://mirror.example", "http://127.0.0.1.example", "http://[::1]evil.example"):
+        assert f'hub = "insecure+{site}"' in refusal("org/model", site)
+    assert find("org/model", hub=f"insecure+{hub.url}").is_dir()
+
+
+def test_a_token_goes_over_encrypted_ways_only(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = pytest.importorskip("huggingface_hub.utils")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with proxy_to(hub) as proxy, monkeypatch.context() as proxied:
+        proxied.setenv("http_proxy", proxy.url)
+        utils.close_session()
+        try:
+            find("org/model", hub="insecure+http://hub.example")
+        finally:
+            utils.close_session()
+    assert hub.tokens == {""}
+    find(f"org/model@{COMMIT}", hub=hub.url, files=("README.md",))
+    assert hub.tokens == {"", f"Bearer {TOKEN}"}
+
+
+def test_a_list_that_goes_on_at_the_same_hub_is_read_on(hub: Hub) -> None:
+    hub.page_files = 2
+    assert come(find("org/model", hub=hub.url)).keys() == NEEDED
+    assert sum("/tree/" in path for path, _ in hub.asked) == 3
+
+
+def test_a_commit_kept_here_that_is_a_path_is_not_believed(hub: Hub, tmp_path: Path) -> None:
+    ref = tmp_path / "cache" / "models--org--model" / "refs" / "main"
+    ref.parent.mkdir(parents=True)
+    ref.write_text("../../../../escaped")
+    assert come(find("org/model", hub=hub.url)).keys() == NEEDED
+    assert not list(tmp_path.parent.rglob("escaped*"))
 
 
 def test_a_folder_is_found_as_it_is(tmp_path: Path) -> None:

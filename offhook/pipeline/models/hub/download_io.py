@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Protocol
 
 from loguru import logger
@@ -45,7 +45,22 @@ WAIT_S = 0.5
 PART = ".incomplete"
 NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 HASH = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})?")
+OURS = ".offhook"
+"""What names of our own files beside a model's begin with."""
+MAX_PATH_CHARS = 512
+"""Longest name of a file, with its folders, that a hub may list; a listing with a longer one is
+refused."""
+MAX_FILES = 20_000
+"""Files that a hub may list of a model; a longer listing is refused."""
+MAX_ANSWER_BYTES = 8 << 20
+"""Size of an answer about a model (a page of its files); more is not read, and the hub refused."""
+ANSWER_S = 60.0
+"""Time limit in s for the body of such an answer; then the hub counts as unreachable."""
+MAX_REDIRECTS = 5
+"""Redirects in a row that a request follows; with more the hub is refused."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_LISTING = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+"""Exceptions of reading a list of files from any JSON."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +73,24 @@ class RemoteFile:
 
     def is_like(self, patterns: Sequence[str]) -> bool:
         return any(fnmatch(self.path, pattern) for pattern in patterns)
+
+    @property
+    def is_lawful(self) -> bool:
+        """Whether a repository can have it: it lies in the model's folder, under a plain name that
+        is none of ours."""
+        try:
+            self.path.encode()
+        except UnicodeEncodeError:
+            return False
+        parts = self.path.split("/")
+        return (
+            len(self.path) <= MAX_PATH_CHARS
+            and not {"", ".", ".."} & set(parts)
+            and not parts[0].startswith(OURS)
+            and not any(char < " " or char == "\x7f" for char in self.path)
+            and self.size >= 0
+            and bool(HASH.fullmatch(self.digest))
+        )
 
 
 class Source(Protocol):
@@ -123,12 +156,21 @@ class Record:
             kept = json.loads(path.read_text())
             files = [RemoteFile(str(p), int(n), str(h)) for p, (n, h) in kept["files"].items()]
             checked = {str(p): int(at) for p, at in kept["checked"].items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return cls(cls.of("it", files).files, checked)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, EngineError):
             return cls()
-        return cls({file.path: file for file in files}, checked)
 
     @classmethod
-    def of(cls, files: Sequence[RemoteFile]) -> "Record":
+    def of(cls, name: str, files: Sequence[RemoteFile]) -> "Record":
+        """Raises EngineError if one would lie outside of the model's folder, or is no file of a
+        repository."""
+        for file in files:
+            if not file.is_lawful:
+                path, digest = ascii(file.path[:200]), ascii(file.digest[:100])
+                raise EngineError(
+                    f"the hub names a file outside of {name}, or one that no model has: {path}, "
+                    f"{file.size} bytes, {digest}: do not trust this hub, mirror or proxy"
+                )
         return cls({file.path: file for file in files})
 
     def write(self, path: Path) -> None:
@@ -136,18 +178,11 @@ class Record:
         write(path, json.dumps({"files": files, "checked": self.checked}))
 
     def wanted(self, name: str, patterns: Sequence[str]) -> list[RemoteFile]:
-        """Returns the files of these patterns. Raises EngineError if there are none, or if one
-        would lie outside of the model's folder."""
+        """Returns the files of these patterns. Raises EngineError if there are none."""
         wanted = [file for file in self.files.values() if file.is_like(patterns)]
         if not wanted:
             asked = ", ".join(patterns)
             raise EngineError(f"{name} has none of the files {asked}: is it the right model?")
-        for file in wanted:
-            place = PurePosixPath(file.path)
-            if place.is_absolute() or ".." in place.parts or not HASH.fullmatch(file.digest):
-                raise EngineError(
-                    f"the hub names a file outside of {name}: {file.path!r} {file.digest!r}"
-                )
         return wanted
 
     def vouches_for(self, store: Store, patterns: Sequence[str]) -> bool:
@@ -385,6 +420,28 @@ def _append(
         os.fsync(kept.fileno())
     if have < file.size:
         raise AttemptFailed(f"it broke off after {in_words(have)} of {in_words(file.size)}")
+
+
+def whole(pieces: Iterator[bytes]) -> bytes:
+    """Returns the body of an answer about a model. Raises EngineError if it is too long,
+    TimeoutError if it takes too long."""
+    until, data = time.monotonic() + ANSWER_S, bytearray()
+    for piece in pieces:
+        data += piece
+        if len(data) > MAX_ANSWER_BYTES:
+            raise EngineError(
+                f"the hub says more than {in_words(MAX_ANSWER_BYTES)} about a model: do not trust "
+                "this hub, mirror or proxy"
+            )
+        if time.monotonic() > until:
+            raise TimeoutError(f"the hub's answer takes more than {ANSWER_S:g} s")
+    return bytes(data)
+
+
+def may_lead(site: str, url: str) -> bool:
+    """Whether a hub's redirect to `url` is followed: files come from other hosts than listings, but
+    never without encryption where the hub has it."""
+    return url.startswith("https://") or (site.startswith("http://") and url.startswith("http://"))
 
 
 @contextmanager

@@ -25,6 +25,7 @@ LISTING = ".offhook-files.json"
 """The `Record`, in the model's folder."""
 LOCK = ".offhook-lock"
 BRANCH = "master"
+READ_BYTES = 1 << 16
 
 
 def store_of(name: str, revision: str) -> Store:
@@ -39,8 +40,9 @@ def find(name: str, revision: str, progress: Progress, patterns: Sequence[str]) 
     revision = revision or BRANCH
     store = store_of(name, revision)
     try:
-        record = Record.of(_listing(name, revision))
-    except OSError as error:  # no network: the cached copy may suffice
+        record = Record.of(name, _listing(name, revision))
+    except (OSError, http.client.HTTPException) as error:
+        # no network: the cached copy may suffice
         if download_io.is_complete(store, patterns):
             return store.folder
         raise EngineError(
@@ -53,20 +55,23 @@ def find(name: str, revision: str, progress: Progress, patterns: Sequence[str]) 
 
 
 def _listing(name: str, revision: str) -> list[RemoteFile]:
-    """Raises EngineError, and OSError if the hub does not respond."""
+    """Raises EngineError, and OSError or HTTPException if the hub does not respond."""
     asked = urlencode({"Revision": revision, "Recursive": "true"})
     try:
         with _open(f"/api/v1/models/{quote(name)}/repo/files?{asked}") as answer:
-            told = json.load(answer)
+            told = json.loads(download_io.whole(iter(lambda: answer.read1(READ_BYTES), b"")))
+        files = told["Data"]["Files"]
+        if len(files) > download_io.MAX_FILES:
+            raise ValueError(f"more than {download_io.MAX_FILES} files")
         return [
             RemoteFile(str(file["Path"]), int(file["Size"]), str(file.get("Sha256") or ""))
-            for file in told["Data"]["Files"]
+            for file in files
             if file.get("Type") == "blob"
         ]
     except urllib.error.HTTPError as error:
         raise _refused(name, revision, error) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise EngineError(f"{SITE} answers what is no list of files: {error!r}") from error
+    except download_io.NO_LISTING as error:
+        raise EngineError(f"{SITE} answers what is no list of files: {error!r:.300}") from error
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class _Repository:
             answer = _open(f"/api/v1/models/{quote(self.name)}/repo?{asked}", begin)
         except urllib.error.HTTPError as error:
             raise _refused(self.name, self.revision, error) from error
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             raise AttemptFailed(f"{error!r}") from error
         with answer:
             resumed = answer.status == http.HTTPStatus.PARTIAL_CONTENT
@@ -105,7 +110,22 @@ def _pieces(answer: Any) -> Iterator[bytes]:
 def _open(path: str, begin: int = 0) -> Any:
     headers = {"Range": f"bytes={begin}-"} if begin else {}
     request = urllib.request.Request(SITE + path, headers=headers)
-    return urllib.request.urlopen(request, timeout=download_io.TIMEOUT_S)
+    return urllib.request.build_opener(_Redirects).open(request, timeout=download_io.TIMEOUT_S)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    max_redirections = download_io.MAX_REDIRECTS
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, url: str
+    ) -> Any:
+        fp.close()  # else its body is read, however long it is
+        if not download_io.may_lead(SITE, url):
+            raise EngineError(
+                f"{SITE} leads to where nothing is encrypted ({url[:200]!a}): do not trust this "
+                "network"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, url)
 
 
 def _refused(name: str, revision: str, error: urllib.error.HTTPError) -> EngineError:
