@@ -114,7 +114,11 @@ def application(server: SpeechServer, access: Callable[[], AccessPolicy]) -> web
 
 async def _workers(request: web.Request) -> web.Response:
     """Lists the workers of this machine by the name it was asked by, for `[asr] url`."""
-    urls = [str(request.url.origin().with_port(port)) for port in request.app[PORTS]]
+    try:
+        origin = request.url.origin()
+    except ValueError as fault:
+        raise web.HTTPBadRequest(text="the Host header is not host[:port]") from fault
+    urls = [str(origin.with_port(port)) for port in request.app[PORTS]]
     return web.json_response({"workers": [{"url": url} for url in urls]})
 
 

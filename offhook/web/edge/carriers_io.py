@@ -496,6 +496,8 @@ class Carriers:
         """Returns the verified request. `calls` are those it may concern, whose original secrets
         are accepted too."""
         body = await request.read()
+        head, policy = head_of(request), request.app[ACCESS]()
+        peer = "" if head.proxied else peer_of(request)  # a proxy's is not its client's
         faults = []
         for settings in dict.fromkeys((carrier.settings, *(call.carrier for call in calls))):
             try:
@@ -507,10 +509,10 @@ class Carriers:
                     request.raw_path,
                     request.headers.items(),
                     body,
-                    peer_of(request),
+                    peer,
                     upgrade,
                 )
-                if not request.app[ACCESS]().is_own(request.host):
+                if not policy.is_own(head.host):
                     # requests to a page's URL come from any address
                     signed = replace(signed, peer="")
                 verify(settings, signed, time(), carrier.seen)

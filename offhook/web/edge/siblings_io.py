@@ -32,7 +32,7 @@ from offhook.web.edge.refusals import RETRY_AFTER_S
 from offhook.web.edge.whip_calls_io import WhipRefusal
 from offhook.web.engines.choice import AutoWorker
 from offhook.web.http import health_io
-from offhook.web.http.access_io import FORWARDED_FOR, PEER_HEADER, peer_of
+from offhook.web.http.access_io import FORWARDED_FOR, PEER_HEADER, head_of, peer_of
 from offhook.web.http.shares import NOBODY, Holders
 from offhook.web.realtime import call_control_io
 from offhook.web.realtime.http_io import call_not_found
@@ -383,9 +383,11 @@ class Siblings:
 
 def _end_to_end(request: web.Request) -> dict[str, str]:
     """Returns the end-to-end headers (RFC 9110 §7.6.1) without those of a WebSocket, and the actual
-    peer address."""
+    peer address. What the first line says of a proxy becomes a Via (§7.6.3)."""
     left_out = HOP_BY_HOP | {PEER_HEADER.lower()}
     headers = {n: v for n, v in request.headers.items() if n.lower() not in left_out}
+    if head_of(request).for_proxy:
+        headers.setdefault("Via", f"{request.version.major}.{request.version.minor} proxy")
     return {**headers, PEER_HEADER: peer_of(request)}
 
 

@@ -7,18 +7,19 @@ a request may use one.
 A web page can send requests to servers that its author cannot reach, on this machine or behind the
 same router. Such requests are recognized by the Origin header and, against DNS rebinding, by the
 Host header. A proxied request has the proxy's address, so a request with any sign of a proxy is
-never considered local.
+never considered local: whether it came directly is decided by `Head.proxied` alone.
 """
 
 import base64
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -101,18 +102,46 @@ TOKEN_PREFIX = "offhook_"
 SECRET_PREFIX = "ek_"
 """Prefix of client secrets, which clients for OpenAI's API check for."""
 TOKEN_PURPOSE = b"offhook: tokens of callers"
-FORWARDED_HEADERS = frozenset(("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip"))
-FORWARDED_PREFIXES = ("x-forwarded-", "x-original-", "x-envoy-", "cf-")
+CLIENT_HEADERS = frozenset(
+    (
+        # RFC 9110, 9111 and 9112; not those that intermediaries add, as Via and Forwarded
+        *("host", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade"),
+        *("user-agent", "authorization", "cookie", "referer", "from", "origin", "date", "range"),
+        *("expect", "cache-control", "pragma", "accept", "digest", "want-digest", "priority"),
+        # browsers: Fetch, Client Hints, server-sent events, WebSockets and their extensions
+        *("dnt", "save-data", "device-memory", "dpr", "width", "viewport-width", "rtt", "ect"),
+        *("downlink", "upgrade-insecure-requests", "last-event-id", "purpose", "service-worker"),
+        *("available-dictionary", "dictionary-id", "x-requested-with", "x-client-data"),
+        # programs: OpenAI's SDKs and what is built on them, MCP, tracing, Prometheus
+        *("idempotency-key", "x-idempotency-key", "x-api-key", "api-key", "x-title"),
+        *("http-referer", "x-client-request-id", "x-request-id", "postman-token"),
+        *("traceparent", "tracestate", "baggage", "sentry-trace", "b3"),
+        # of our own processes; it counts on their Unix socket only
+        "x-offhook-peer",
+    )
+)
+"""Header fields that browsers and programs send by themselves, in lower case."""
+CLIENT_PREFIXES = (
+    *("accept-", "content-", "if-", "sec-", "access-control-request-"),
+    *("x-stainless-", "openai-", "mcp-", "x-prometheus-", "x-openwebui-"),
+    *("x-twilio-", "i-twilio-", "telnyx-", "x-plivo-", "audiohook-", "signature"),
+)
 MAX_TOKEN_S = 86_400
 USUAL_SESSIONS = 3
 """Lines, and streams of each kind, that the holder of one token or client secret may have at a time
 in a process: a page has one, and after it was loaded anew for some seconds another."""
 MAX_SESSIONS = 256
 """The most that may be asked for."""
+MAX_PORT = 65_535
 EXPOSED = "*, Location, ETag, Link, Accept-Patch"
 """Headers that pages of other sites may read: all, and by name for browsers that know no "*"."""
 PREFLIGHT_S = 600
 """Time in s that a browser may cache a preflight response."""
+
+_HOST = re.compile(
+    r"(?:\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<name>[A-Za-z0-9._~!$&'()*+,;=%-]+))"
+    r"(?::(?P<port>[0-9]{0,5}))?"
+)
 
 
 class Refusal(Exception):
@@ -138,7 +167,8 @@ class Head:
     peer: str
     """The peer's IP address; empty for a Unix socket."""
     headers: Mapping[str, str]
-    http_1_0: bool = False
+    for_proxy: bool = False
+    """Whether its first line is what proxies send or get: of HTTP/1.0, with a whole URL."""
     same_user: Callable[[], bool] = lambda: True
     """Whether a peer on this machine is the same user or root; called only when needed."""
 
@@ -156,15 +186,19 @@ class Head:
         return self.method == "OPTIONS" and "Access-Control-Request-Method" in self.headers
 
     @property
-    def forwarded(self) -> bool:
-        """Whether there is a sign of a proxy. nginx leaves one even without extra headers: by
+    def proxied(self) -> str:
+        """What shows, or may show, that a proxy passed the request on; "" if it came directly.
+
+        There is no end of headers by which proxies tell who asked them, so the known ones are those
+        of clients, and any other counts as a proxy's. A program that adds one of its own needs a
+        key, or a name of the server. nginx before 1.29.7 leaves a sign even without headers: by
         default it speaks HTTP/1.0, which no browser does."""
-        names = {name.lower() for name in self.headers}
-        return (
-            self.http_1_0
-            or not FORWARDED_HEADERS.isdisjoint(names)
-            or any(name.startswith(FORWARDED_PREFIXES) for name in names)
-        )
+        if self.for_proxy:
+            return "HTTP/1.0 or a URL in its first line"
+        for name in map(str.lower, self.headers):
+            if name not in CLIENT_HEADERS and not name.startswith(CLIENT_PREFIXES):
+                return name[:80]
+        return ""
 
     @property
     def key(self) -> str:
@@ -356,8 +390,8 @@ class AccessPolicy:
 
     def _not_this_user(self, head: Head) -> str:
         """Returns why a request does not come directly from this user; empty if it may."""
-        if head.forwarded:
-            return "this request came through a proxy"
+        if head.proxied:
+            return f"this request came through a proxy, to judge by {head.proxied!r}"
         if head.peer and not is_loopback(head.peer):
             return f"{head.peer} is another"
         if not is_loopback(host_name(head.host)):
@@ -380,10 +414,11 @@ class AccessPolicy:
 
     def _check_name(self, head: Head) -> None:
         if not self.is_own(head.host):
-            words = f"this server is not called {host_name(head.host)[:80]!r}"
+            words = f"this server is not called {(host_name(head.host) or head.host)[:80]!r}"
             raise Refusal(403, f"{words}: reach it by its address, or set {self._settings()}")
-        if self.local and head.forwarded and host_name(head.host) not in self.names:
-            words = "this request came through a proxy, and the server answers only to this machine"
+        if self.local and head.proxied and host_name(head.host) not in self.names:
+            words = f"this request came through a proxy, to judge by {head.proxied!r}"
+            words += ", and the server answers only to this machine"
             raise Refusal(403, f"{words}: set {self._settings()}")
 
     def _settings(self) -> str:
@@ -504,10 +539,18 @@ def is_foreign(origin: str, host: str) -> bool:
 
 
 def host_name(authority: str) -> str:
-    """Returns the host in lower case, without port and brackets."""
-    if authority.startswith("["):
-        return authority[1:].partition("]")[0].lower()
-    return authority.partition(":")[0].lower()
+    """Returns the host of a Host header in lower case, without port and brackets; "" if it is not
+    host[:port] (RFC 9110 §7.2, RFC 3986 §3.2.2), as with a user name or anything after an IPv6
+    address."""
+    found = _HOST.fullmatch(authority)
+    if found is None or int(found["port"] or 0) > MAX_PORT:
+        return ""
+    if found["ipv6"] is None:
+        return found["name"].lower()
+    try:
+        return str(IPv6Address(found["ipv6"]))
+    except ValueError:
+        return ""
 
 
 def is_loopback(name: str) -> bool:

@@ -57,7 +57,7 @@ def head_of(request: web.Request) -> Head:
         request.method,
         request.remote or "",
         request.headers,
-        request.version < (1, 1),
+        request.version < (1, 1) or not request.raw_path.startswith(("/", "*")),
         lambda: is_same_user(request),
     )
 

@@ -18,6 +18,13 @@ import pytest
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.edge_io import Edge
+from tests.attack.carriers import (
+    HOSTS,
+    PROXIES,
+    operators_host_names,
+    status_of,
+    streams_behind_proxies,
+)
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_asterisk import AudioSocket, ChanWebSocket
 from tests.support.carriers.far_end_binary import Genesys, Vonage
@@ -492,3 +499,30 @@ async def test_a_caller_is_transferred(monkeypatch):
                     answer = await server.client.post(asked, data={"CallUUID": placed.id})
                     assert "<Number>14155551212</Number>" in await answer.text()
                 await call.close()
+
+
+# --- strangers ---
+
+
+async def test_an_address_is_no_password_behind_any_proxy(monkeypatch):
+    """A stranger whose proxy stands at an address that needs no password is no Asterisk."""
+    table = {"provider": "chan_websocket", "insecure": False}
+    async with talking(carriers(table), monkeypatch) as (server, talks):
+        got = await streams_behind_proxies(server.url, SOON)
+        assert got == f"refused {len(PROXIES) + 2} of {len(PROXIES) + 2} with 400, 403"
+        assert talks == []
+        direct = FarEndCall(ChanWebSocket())
+        await direct.start(f"{server.url.replace('http', 'ws')}/carriers/chan_websocket/stream")
+        async with asyncio.timeout(SOON):
+            while not talks:
+                await asyncio.sleep(0.02)
+        await direct.close()
+
+
+async def test_a_name_that_begins_like_this_machines_is_another(monkeypatch):
+    async with talking(carriers({"provider": "chan_websocket"}), monkeypatch) as (server, _):
+        got = await operators_host_names(server.url, SOON)
+        assert got == f"refused {len(HOSTS)} of {len(HOSTS)} with 403"
+        own = server.url.removeprefix("http://")
+        for host in (own, "localhost", "LOCALHOST:1", "[::1]:7860", "127.0.0.1:"):
+            assert await status_of(server.url, "/calls", (("Host", host),)) == 200

@@ -4,6 +4,7 @@ import json
 from base64 import urlsafe_b64decode
 from dataclasses import replace
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -30,6 +31,7 @@ from offhook.web.http.access import (
     parse_token_request,
     read_token,
 )
+from tests.attack.carriers import PROXIES
 
 NOW = 1_000_000.0
 HERE = "127.0.0.1:7860"
@@ -39,10 +41,10 @@ TRUNK = {"trunks": [{"name": "provider", "server": "sip.provider.example"}]}
 TWILIO = {"provider": "twilio", "account": "AC1", "secret": "s", "public_url": "https://v.example"}
 
 
-def head(method="GET", peer="127.0.0.1", host=HERE, same_user=True, http_1_0=False, **headers):
+def head(method="GET", peer="127.0.0.1", host=HERE, same_user=True, for_proxy=False, **headers):
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     given = CIMultiDict({"Host": host, **named})
-    return Head(method, peer, given, http_1_0, lambda: same_user)
+    return Head(method, peer, given, for_proxy, lambda: same_user)
 
 
 def bearer(key):
@@ -81,12 +83,41 @@ def test_what_is_no_address_and_no_name_of_ours_is_refused(host):
         ("[::1]:7860", "::1"),
         ("[2001:DB8::1]", "2001:db8::1"),
         ("voice.example", "voice.example"),
-        ("[x", "x"),
+        ("voice.example:", "voice.example"),
         ("", ""),
+        ("[x", ""),
+        ("[::1", ""),
+        ("[::1]evil.example", ""),
+        ("[::1]:1@evil.example", ""),
+        ("[::1%1]", ""),
+        ("[localhost]", ""),
+        ("::1", ""),
+        ("127.0.0.1:1@evil.example", ""),
+        ("localhost:evil.example", ""),
+        ("localhost:65536", ""),
+        ("localhost/", ""),
+        ("localhost\n", ""),
     ],
 )
 def test_a_name_is_without_its_port(authority, name):
     assert host_name(authority) == name
+
+
+_NAMES = st.sampled_from(["localhost", "127.0.0.1", "[::1]", "[::1", "::1", "evil.example"])
+_BETWEEN = st.sampled_from(["", ":", ":1", ":7860", "@", "]", "[", "%25", "/", "\\", " ", "?", "#"])
+
+
+@given(st.lists(_NAMES | _BETWEEN, max_size=6).map("".join) | st.text(max_size=20))
+def test_a_browser_reads_every_host_that_is_ours_as_we_do(authority):
+    """What a browser would connect to for http://AUTHORITY/ is the name that we take it for."""
+    name = host_name(authority)
+    if not name:
+        return
+    parts = urlsplit(f"http://{authority}/")
+    assert (parts.hostname, parts.username, parts.password) == (name, None, None)
+    assert parts.netloc == authority
+    assert (parts.path, parts.query, parts.fragment) == ("/", "", "")
+    assert parts.port is None or 0 <= parts.port <= 65_535
 
 
 def test_this_machine_has_several_names():
@@ -132,16 +163,7 @@ def test_our_own_page_is_no_other_site():
     assert status(AccessPolicy(), Role.CALL, head("POST", Origin=f"http://{HERE}")) == 200
 
 
-FORWARDED = [
-    {"Forwarded": "for=192.0.2.1"},
-    {"X_Forwarded_For": "192.0.2.1"},
-    {"X_Forwarded_Host": "voice.example"},
-    {"x_forwarded_proto": "https"},
-    {"X_Real_IP": "192.0.2.1"},
-    {"Via": "1.1 proxy"},
-    {"CF_Connecting_IP": "192.0.2.1"},
-    {"http_1_0": True},
-]
+FORWARDED = [*({name.replace("-", "_"): value} for name, value in PROXIES), {"for_proxy": True}]
 
 
 @pytest.mark.parametrize("trace", FORWARDED, ids=lambda trace: next(iter(trace)))
@@ -156,6 +178,34 @@ def test_what_a_proxy_passes_on_is_not_of_this_machine(trace):
     keyed = AccessPolicy(keys=(Key("server", "k"),))
     assert status(keyed, Role.CALL, head(**trace, **bearer("k"))) == 200
     assert status(AccessPolicy(local=False), Role.CALL, asked) == 200
+
+
+CLIENTS = [
+    # a browser's request of a page, of a script, of a WebSocket
+    "Accept Accept-Encoding Accept-Language Connection Cookie DNT Host If-None-Match Referer "
+    "Sec-Fetch-Dest Sec-Fetch-Mode Sec-Fetch-Site Sec-CH-UA Sec-CH-UA-Mobile Sec-GPC "
+    "Upgrade-Insecure-Requests User-Agent Priority Cache-Control Pragma Save-Data",
+    "Content-Type Content-Length Authorization Access-Control-Request-Method X-Requested-With",
+    "Upgrade Sec-WebSocket-Key Sec-WebSocket-Version Sec-WebSocket-Extensions "
+    "Sec-WebSocket-Protocol",
+    # programs
+    "X-Stainless-Lang X-Stainless-Retry-Count OpenAI-Beta OpenAI-Organization Idempotency-Key "
+    "X-Request-Id traceparent tracestate baggage",
+    "X-Prometheus-Scrape-Timeout-Seconds Accept",
+    "Mcp-Session-Id Last-Event-ID Transfer-Encoding Expect Range TE Trailer",
+]
+
+
+@pytest.mark.parametrize("names", CLIENTS, ids=lambda names: names.split()[0])
+def test_what_browsers_and_programs_send_is_no_sign_of_a_proxy(names):
+    asked = head(**{name.replace("-", "_"): "x" for name in names.split() if name != "Host"})
+    assert asked.proxied == ""
+
+
+def test_the_refusal_names_the_header_that_gave_the_proxy_away():
+    for role in (Role.CALL, Role.OPERATOR):
+        with pytest.raises(Refusal, match=r"'cf-ray'.*set \[server\]"):
+            AccessPolicy().admit(role, head(CF_Ray="8a1"), NOW)
 
 
 def test_keys_are_good_for_what_they_are_for():

@@ -74,7 +74,7 @@ class SignedRequest:
     form: Pairs = field(default=(), repr=False)
     """Fields of a form body; repeated names are kept."""
     peer: str = ""
-    """Client's IP address; "" behind an unknown proxy."""
+    """Client's IP address; "" if a proxy we do not trust, or a web page, may have sent it."""
 
     @classmethod
     def read(
@@ -89,8 +89,9 @@ class SignedRequest:
         peer: str = "",
         upgrade: bool = False,
     ) -> "SignedRequest":
-        """Build it from an HTTP request: `path_qs` is the raw request target, `peer` the socket's
-        address. Raises Rejected if it is larger than any webhook."""
+        """Build it from an HTTP request: `path_qs` is the raw request target, `peer` the address of
+        a client that is connected directly, else "". Raises Rejected if it is larger than any
+        webhook."""
         joined: dict[str, str] = {}
         for name, value in headers:
             key = name.lower()
@@ -102,8 +103,6 @@ class SignedRequest:
         if settings.trust_proxy and "x-forwarded-for" in joined:
             # the last entry is what our proxy saw; the client may have sent those before it
             peer = joined["x-forwarded-for"].rpartition(",")[2].strip()
-        elif "x-forwarded-for" in joined or "forwarded" in joined:
-            peer = ""
         return cls(
             method.upper(),
             candidates(settings, scheme, host, path_qs, joined, upgrade),
