@@ -27,6 +27,7 @@ from offhook.telephony.sip.dial_plan import (
     request_uri,
 )
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
+from offhook.telephony.sip.media.latch import Sources
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import MediaSettings
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
@@ -523,13 +524,15 @@ class SipEndpoint:
         self.stack.process()
 
     def new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg:
-        media = MediaSettings()
+        media, anywhere = MediaSettings(), False
         if trunk is not None:
             media = MediaSettings(codecs=trunk.codecs, srtp=trunk.srtp)
+            anywhere = trunk.media_from == "anywhere"
         host = self._agent.contact(flow, trunk).host
-        return SipLeg(
-            call_id, media, self._ports[6 if ":" in flow.remote[0] else 4], host, self._host.opus
-        )
+        signalling = flow.remote[0]
+        ports = self._ports[6 if ":" in signalling else 4]
+        sources = Sources(signalling, anywhere)
+        return SipLeg(call_id, media, ports, host, self._host.opus, sources)
 
     def webrtc_leg(self, call_id: str) -> Leg:
         return self._host.webrtc_leg(call_id)

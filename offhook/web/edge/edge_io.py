@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -838,8 +839,9 @@ def load_mcp(config: Config) -> None:
 
 
 def _append(path: Path, line: str) -> None:
+    """Appends to a file that, if it is new, only our user can read: it says who called whom."""
     try:
-        with path.open("a") as file:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
             file.write(line + "\n")
     except OSError as error:
         logger.error("the record of a call is lost: {}", error)

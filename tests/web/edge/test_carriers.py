@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import re
 from contextlib import asynccontextmanager
 from urllib.parse import urlencode
@@ -502,6 +503,32 @@ async def test_a_caller_is_transferred(monkeypatch):
 
 
 # --- strangers ---
+
+
+async def test_what_is_written_of_callers_only_our_user_can_read(monkeypatch, tmp_path):
+    calls, recordings = tmp_path / "calls.jsonl", tmp_path / "recordings"
+    config = carriers(
+        {"provider": "twilio"},
+        log={"calls": calls},
+        recording={"enabled": True, "directory": recordings},
+    )
+    umask = os.umask(0)
+    try:
+        async with talking(config, monkeypatch) as (server, talks):
+            url, parameters = await where(server, "twilio")
+            call = FarEndCall(far_end("twilio", parameters))
+            await call.start(url)
+            async with asyncio.timeout(SOON):
+                while not talks:
+                    await asyncio.sleep(0.02)
+                await call.close()
+                while not calls.exists():
+                    await asyncio.sleep(0.02)
+    finally:
+        os.umask(umask)
+    written = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.rglob("*")}
+    assert {"calls.jsonl", "recordings"} <= written.keys()
+    assert {name: mode for name, mode in written.items() if mode[-2:] != "00"} == {}
 
 
 async def test_an_address_is_no_password_behind_any_proxy(monkeypatch):

@@ -95,7 +95,7 @@ class VoiceFolder:
         """Raises VoiceError if it cannot be written."""
         path = self._voice_path(voice.name.lower())
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # they are people's voices
             before = _read(path)
             if clone is not None:
                 self._write(self._clone_path(voice.digest), _pack(clone))

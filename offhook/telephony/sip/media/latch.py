@@ -1,15 +1,22 @@
 """Symmetric RTP (RFC 4961): latches onto the address the far end's media come from.
 
 SDP gives the far end's address as it knows it. Behind a NAT that is wrong, and its packets show
-the right one (RFC 7362 §4). But anybody who guesses our port can send packets too, so a source
+the right one (RFC 7362 §4). But anybody who finds our port can send packets too, so a source
 other than the SDP's own is accepted only as follows.
 
 | packet is from       | nothing heard yet     | locked to the SDP's | locked to another        |
 |----------------------|-----------------------|---------------------|--------------------------|
 | the source locked to |                       | accepted            | accepted                 |
 | the SDP's address    | lock to it at once    |                     | lock to it at once       |
-| elsewhere            | lock after some       | while that is silent, lock after as many of the  |
+| a host of `Sources`  | lock after some       | while that is silent, lock after as many of the  |
 |                      | consistent packets    | same stream; else refused                        |
+| elsewhere            | refused               | as above                                         |
+
+The first packets count for nothing but their order, which a stranger can make up as well. So they
+latch only where the SDP does not say who the far end is: its address is private, and the far end is
+not there by its signalling either. Otherwise they have to come from the SDP's host (a NAT whose
+address the far end knows, but not the port) or from the one that signals (an address learnt from a
+wrong STUN server, or before the line changed); see `Sources`.
 
 A far end moves within a call when its NAT drops the binding, or the phone changes networks; each
 second it is not accepted is a second of silence both ways. What distinguishes it from an attacker
@@ -23,6 +30,8 @@ With SRTP, whoever authenticates is the far end.
 """
 
 from collections.abc import Container
+from dataclasses import dataclass
+from ipaddress import ip_address
 
 Address = tuple[str, int]
 """Numeric IP address and UDP port."""
@@ -55,6 +64,30 @@ RTCP_HEADER_BYTES = 8
 """Including the sender's SSRC (RFC 3550 §6.4)."""
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Whose first packets may be latched besides those from the SDP's address."""
+
+    signalling: str = ""
+    """IP address that the far end's SIP comes from; "" if it is unknown."""
+    anywhere: bool = False
+    """Anybody's: for trunks that send media from hosts they do not name."""
+
+    def hosts(self, expected: Address | None) -> frozenset[str] | None:
+        """Return the hosts for this address of the far end's SDP; None for any. An address that
+        the internet routes, or that its signalling comes from too, is where the far end is."""
+        if self.anywhere or expected is None:
+            return None
+        host = expected[0]
+        if host != self.signalling and not ip_address(host).is_global:
+            return None
+        return frozenset((host, self.signalling))
+
+
+SDP_ONLY = Sources()
+"""Of a far end whose signalling is unknown."""
+
+
 class _Candidate:
     """A source that may be the far end."""
 
@@ -81,7 +114,11 @@ class Latch:
     """The latch of one RTP stream. `now` is monotonic seconds."""
 
     def __init__(
-        self, expected: Address | None, secure: bool, payload_types: Container[int]
+        self,
+        expected: Address | None,
+        secure: bool,
+        payload_types: Container[int],
+        sources: Sources = SDP_ONLY,
     ) -> None:
         """`expected` is the address in the far end's SDP, None if it cannot be sent to; `secure`
         means packets are authenticated; `payload_types` are those that may be received."""
@@ -90,6 +127,8 @@ class Latch:
         self._expected = expected
         self._secure = secure
         self._payload_types = payload_types
+        self._sources = sources
+        self._hosts = sources.hosts(expected)
         self._locked: Address | None = None
         self._last = b""
         self._received_at = 0.0
@@ -101,6 +140,11 @@ class Latch:
     def locked(self) -> bool:
         """Whether a source has been latched."""
         return self._locked is not None
+
+    def is_foreign(self, source: Address) -> bool:
+        """Return whether packets of this source are refused for its host alone: nothing was heard
+        yet."""
+        return not (self.locked or self._secure or self._hosts is None or source[0] in self._hosts)
 
     @property
     def ssrc(self) -> bytes | None:
@@ -118,6 +162,7 @@ class Latch:
         if expected == self._expected:
             return
         self._expected = self.destination = expected
+        self._hosts = self._sources.hosts(expected)
         if self._locked is not None and self._locked != expected:
             self._previous, self._previous_until = self._locked, now + RELATCH_S
         self._locked = None
@@ -149,6 +194,8 @@ class Latch:
         ssrc, number = data[8:RTP_HEADER_BYTES], data[2] << 8 | data[3]
         moved = self._locked is not None
         if moved and not self._continues(ssrc, number, now):
+            return False
+        if not moved and self._hosts is not None and source[0] not in self._hosts:
             return False
         candidate = self._observe(source, ssrc, number, now)
         if candidate is None or candidate.packets < LATCH_PACKETS:

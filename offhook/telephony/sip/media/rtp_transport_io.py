@@ -13,7 +13,7 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.dtls_io import Handshakes
-from offhook.telephony.sip.media.latch import Address, Latch, RtcpLatch
+from offhook.telephony.sip.media.latch import SDP_ONLY, Address, Latch, RtcpLatch, Sources
 from offhook.telephony.sip.media.offer_answer import Dtls, MediaPlan, Sdes
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts, RtpSockets
 from offhook.telephony.sip.media.srtp import SdesSrtp, SrtpError
@@ -28,15 +28,17 @@ OLD_KEYS_S = 2.0
 class RtpTransport:
     """Passes accepted packets, decrypted, to `leg`, and counts the others there."""
 
-    def __init__(self, leg: RtpLeg, address: str) -> None:
-        """`address` is our address for SDP, as the far end should see it."""
+    def __init__(self, leg: RtpLeg, address: str, sources: Sources = SDP_ONLY) -> None:
+        """`address` is our address for SDP, as the far end should see it; `sources` are those that
+        may be latched besides the one in the far end's."""
         self.address = address
         self.plan: MediaPlan | None = None
         """None before the first answer."""
         self._leg = leg
         self.sockets: RtpSockets | None = None
         self._early: deque[tuple[bool, bytes, Address, float]] = deque(maxlen=EARLY_PACKETS)
-        self._latch = Latch(None, False, ())
+        self._latch = Latch(None, False, (), sources)
+        self._foreign_heard = False
         self._rtcp_latch = RtcpLatch(None, False)
         self._sdp_address: Address | None = None
         """Address in the far end's SDP, if it can be sent to."""
@@ -121,7 +123,7 @@ class RtpTransport:
         theirs = ip_address(remote[0])
         if theirs.is_unspecified or (theirs.is_loopback and not _is_loopback(self.address)):
             return None
-        return remote
+        return str(theirs), remote[1]  # in the notation of sources
 
     def _use_keys(self, plan: MediaPlan, now: float) -> None:
         security = plan.security
@@ -198,7 +200,7 @@ class RtpTransport:
             else:
                 self._leg.refused_packets += 1
         elif not self._latch.accept(source, data, now):
-            self._leg.refused_packets += 1
+            self._refuse_rtp(source)
         elif not self._secure:
             self._leg.receive_rtp(data, now)
         elif self._srtp is None:  # the DTLS handshake is not complete
@@ -207,6 +209,19 @@ class RtpTransport:
         elif (plain := self._unprotect(data, now)) is not None:
             self._latch.authenticated(source, data, now)
             self._leg.receive_rtp(plain, now)
+
+    def _refuse_rtp(self, source: Address) -> None:
+        self._leg.refused_packets += 1
+        if self._foreign_heard or not self._latch.is_foreign(source):
+            return
+        self._foreign_heard = True
+        logger.warning(
+            "{}: RTP from {} is refused, the SDP says {}: if it is the caller's, and the caller is "
+            'a trunk\'s, set its media_from = "anywhere"',
+            self._leg.call_id,
+            source[0],
+            self._sdp_address and self._sdp_address[0],
+        )
 
     def _unprotect(self, data: bytes, now: float) -> bytes | None:
         assert self._srtp is not None

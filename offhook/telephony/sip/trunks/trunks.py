@@ -75,6 +75,11 @@ class Trunk:
     """Codecs in order of preference."""
     srtp: Literal["off", "optional", "required"] = "optional"
     """Whether media is encrypted: never, if the far end can, or always."""
+    media_from: Literal["sdp", "anywhere"] = "sdp"
+    """Whose first RTP packets are taken as the far end's: those from the host in its SDP or the one
+    that it signals from, and, where that SDP has only a private address, from anywhere; or always
+    from anywhere, for a provider whose media come from other hosts than its SDP says. Then a
+    stranger who finds the port first gets the agent's voice."""
     tls_verify: bool = True
     """Whether the server's certificate must be valid."""
     headers: tuple[str, ...] = ()
@@ -126,6 +131,8 @@ class Trunk:
             raise self._wrong("caller_id_header must be pai, ppi, diversion or from")
         if self.srtp not in ("off", "optional", "required"):
             raise self._wrong(f"srtp must be off, optional or required, not {self.srtp!r}")
+        if self.media_from not in ("sdp", "anywhere"):
+            raise self._wrong(f"media_from must be sdp or anywhere, not {self.media_from!r}")
         if not self.codecs:
             raise self._wrong("codecs is empty")
         for codec in self.codecs:

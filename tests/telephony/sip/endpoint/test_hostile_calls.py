@@ -9,6 +9,7 @@ from offhook.media.leg import LegError
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.sip import call_io
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.attack.phones import calling, voice_before_the_caller_speaks
 from tests.support.listening import Listening
 from tests.telephony.sip.endpoint.test_endpoint_refer import (
     asked_to_transfer,
@@ -17,7 +18,7 @@ from tests.telephony.sip.endpoint.test_endpoint_refer import (
     takes,
 )
 from tests.telephony.sip.ends import until
-from tests.telephony.sip.phones import ToneHost, endpoint
+from tests.telephony.sip.phones import ToneHost, endpoint, port_of
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
 
@@ -220,3 +221,25 @@ async def test_a_scanner_does_not_wash_the_calls_out_of_the_trace():
             scanner.ask("OPTIONS")
         await until(lambda: sip.user_agent.access.dropped == 300)
         assert 1 <= len(sip.trace.as_dicts()) < 5
+
+
+async def test_whoever_sends_first_does_not_get_the_agents_voice():
+    """The caller's address in SDP is the one it signals from: there is no NAT to see through."""
+    async with endpoint() as (sip, _):
+        server = ("127.0.0.1", port_of(sip, "UDP"))
+        got = await voice_before_the_caller_speaks("http://127.0.0.1", 1.0, server[1])
+        assert got == "got 0 of the agent's packets"
+        await until(lambda: not sip.calls)
+        async with calling(server) as caller:  # and one who is quiet is spoken to
+            async with asyncio.timeout(60):
+                for _ in range(20):
+                    await caller.rtp.received.get()
+
+
+@pytest.mark.parametrize("media_from", ["sdp", "anywhere"])
+async def test_a_trunk_whose_media_come_from_elsewhere_says_so(media_from):
+    trunk = Trunk("loopback", addresses=("127.0.0.0/8",), media_from=media_from)
+    async with endpoint(trunks=(trunk,)) as (sip, _):
+        port = port_of(sip, "UDP")
+        got = await voice_before_the_caller_speaks("http://127.0.0.1", 1.0, port)
+        assert (got == "got 0 of the agent's packets") == (media_from == "sdp")

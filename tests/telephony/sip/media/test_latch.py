@@ -16,6 +16,7 @@ from offhook.telephony.sip.media.latch import (
     RTCP_RELATCH_S,
     Latch,
     RtcpLatch,
+    Sources,
 )
 
 SDP = ("10.0.0.5", 4000)
@@ -74,6 +75,59 @@ def test_behind_a_nat_the_source_is_believed_after_some_packets_in_order():
     assert line.accept(NAT, rtp(100 + LATCH_PACKETS), 0.2)
     assert line.destination == NAT
     assert stream(line, NAT, range(110, 150), 0.3) == 40
+
+
+PUBLIC, OTHER_PORT, ELSEWHERE = ("8.8.8.8", 4000), ("8.8.8.8", 61_234), ("9.9.9.9", 9999)
+PHONES = {
+    # address in SDP, where SIP comes from, where RTP comes from, whether that is latched
+    "a phone behind a NAT": (SDP, "9.9.9.9", ELSEWHERE, True),
+    "the same, its line's addresses are several": (SDP, "9.9.9.8", ELSEWHERE, True),
+    "the same, behind our proxy": (SDP, "10.0.0.2", ELSEWHERE, True),
+    "an address of a carrier's NAT": (("100.64.0.9", 4000), "9.9.9.9", ELSEWHERE, True),
+    "a link-local address": (("169.254.1.2", 4000), "9.9.9.9", ELSEWHERE, True),
+    "a unique local address": (("fd00::5", 4000), "2600::1", ("2600::1", 9), True),
+    "its own loopback, or c=0.0.0.0": (None, "9.9.9.9", ELSEWHERE, True),
+    "STUN, and a port of the NAT's own": (PUBLIC, "8.8.8.8", OTHER_PORT, True),
+    "the same, behind our proxy or a trunk": (PUBLIC, "10.0.0.2", OTHER_PORT, True),
+    "an outdated address of STUN": (PUBLIC, "9.9.9.9", ELSEWHERE, True),
+    "a stranger, while a trunk is quiet": (PUBLIC, "8.8.8.7", ELSEWHERE, False),
+    "a stranger, while a phone is quiet": (PUBLIC, "8.8.8.8", ELSEWHERE, False),
+    "a stranger, by IPv6": (("2600::5", 4000), "2600::5", ("2600::6", 9), False),
+    "a stranger, while a phone in our network is": (SDP, "10.0.0.5", ("10.0.0.6", 9), False),
+    "a phone in our network from another port": (SDP, "10.0.0.5", ("10.0.0.5", 9), True),
+    "who signals is unknown": (PUBLIC, "", ELSEWHERE, False),
+}
+
+
+@pytest.mark.parametrize("name", PHONES)
+def test_who_sends_first_is_believed_only_where_sdp_does_not_say(name):
+    expected, signalling, source, latched = PHONES[name]
+    for sources in (Sources(signalling), Sources(signalling, anywhere=True)):
+        line = Latch(expected, False, {PCMU}, sources)
+        accepted = stream(line, source, range(50))
+        if latched or sources.anywhere:
+            assert (accepted, line.destination) == (51 - LATCH_PACKETS, source)
+        else:
+            assert (accepted, line.destination) == (0, expected)
+            assert line.is_foreign(source)
+            assert line.accept(expected, rtp(7), 2.0)
+            assert not line.is_foreign(source)
+
+
+def test_a_new_sdp_says_anew_who_may_be_latched():
+    line = Latch(SDP, False, {PCMU}, Sources("9.9.9.9"))
+    assert stream(line, ELSEWHERE, range(20)) > 0
+    line.renew(PUBLIC, False, {PCMU}, 1.0)
+    assert stream(line, OTHER, range(100, 150), 1.0 + RELATCH_S) == 0
+    assert line.destination == PUBLIC
+    assert stream(line, OTHER_PORT, range(200, 250), 5.0) > 0
+
+
+def test_a_call_in_progress_still_moves_with_its_stream():
+    line = Latch(PUBLIC, False, {PCMU}, Sources("8.8.8.8"))
+    assert stream(line, PUBLIC, range(50)) == 50
+    assert stream(line, ELSEWHERE, range(50, 100), 1.0) > 0
+    assert line.destination == ELSEWHERE
 
 
 def test_the_order_may_have_gaps_and_may_wrap():
