@@ -1,8 +1,14 @@
 """What strangers try at the doors of carriers and of the operator: proxies, host names, replays."""
 
 import asyncio
-from collections.abc import Iterable
-from urllib.parse import urlsplit
+import base64
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
 
 PROXIES: tuple[tuple[str, str], ...] = (
     ("X-Real-IP", "198.51.100.7"),
@@ -61,6 +67,7 @@ HOSTS = (
     *("::1", "2130706433", "0x7f.0.0.1", "%6cocalhost", "user:password@localhost"),
 )
 """Host headers that begin with or contain a name of this machine, and are not one."""
+REPLAYS = 20
 _UPGRADE = (
     ("Upgrade", "websocket"),
     ("Connection", "Upgrade"),
@@ -111,6 +118,38 @@ async def operators_host_names(base: str, seconds: float, path: str = "/calls") 
     """Asks for the operator's list of calls under names that only look like this machine's."""
     tries: list[Try] = [(host, (("Host", host),), "1.1", b"") for host in HOSTS]
     return await _opened(base, path, tries, 200, seconds)
+
+
+def twilio_signature(url: str, fields: Mapping[str, str], secret: str) -> str:
+    """What Twilio sends along with a form."""
+    text = url + "".join(name + fields[name] for name in sorted(fields))
+    return base64.b64encode(hmac.digest(secret.encode(), text.encode(), hashlib.sha1)).decode()
+
+
+async def webhook_replays(base: str, seconds: float, secret: str, name: str = "twilio") -> str:
+    """Sends a webhook of Twilio's, as it was read on its way, again and again: each would be
+    another call."""
+    url = f"{base}/carriers/{name}/voice"
+    fields = {"CallSid": "CA-replayed", "From": "+491701", "To": "+493099"}
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "X-Twilio-Signature": twilio_signature(url, fields, secret),
+        "I-Twilio-Idempotency-Token": "1",
+    }
+    answers: Counter[tuple[int, str]] = Counter()
+    until = asyncio.get_running_loop().time() + seconds
+    for _ in range(REPLAYS):
+        # a connection each, so that they come to every process of the server
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(url, data=urlencode(fields), headers=headers) as answer,
+        ):
+            answers[answer.status, await answer.text()] += 1
+        if asyncio.get_running_loop().time() > until:
+            break
+    taken = sum("<Stream" in text for _, text in answers)
+    refused = sum(count for (status, _), count in answers.items() if status == 403)
+    return f"{taken} calls of {answers.total()} webhooks, {refused} refused"
 
 
 async def _opened(base: str, path: str, tries: list[Try], success: int, seconds: float) -> str:

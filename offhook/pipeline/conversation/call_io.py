@@ -272,9 +272,7 @@ class Call(TransportListener):
         if self._transfer is not None and not self._transfer.done():
             raise LegError("a transfer is under way")
         # A task of the call: cancelling whatever awaits it must not cancel the transfer.
-        self._transfer = self._tasks.spawn(
-            self._hand_over(target), f"transfer {self.leg.call_id}"
-        )
+        self._transfer = self._tasks.spawn(self._hand_over(target), f"transfer {self.leg.call_id}")
         refused = await asyncio.shield(self._transfer)
         if refused is not None:
             raise refused

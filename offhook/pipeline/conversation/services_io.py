@@ -287,9 +287,7 @@ class OffhookTTS(TTSService):
             reply.waiting += len(text)
         reply.stream.write(text)
 
-    async def _speak_text(
-        self, src_frame: AggregatedTextFrame, text: str, context_id: str
-    ) -> None:
+    async def _speak_text(self, src_frame: AggregatedTextFrame, text: str, context_id: str) -> None:
         for at in range(0, len(text), PIECE_CHARACTERS):
             piece = text[at : at + PIECE_CHARACTERS]
             if piece == text:

@@ -78,6 +78,9 @@ class CarrierSettings:
     """IP addresses and networks (CIDR) from which Asterisk needs no password."""
     port: int = AUDIOSOCKET_PORT
     """TCP port for AudioSocket; 0 for any free one."""
+    signature_v2: bool = False
+    """Plivo: accept requests without a V3 signature by their V2 signature, which covers neither the
+    query nor the fields: whoever reads one such request on its way can change what it says."""
     insecure: bool = False
     """Accept unsigned requests, from this machine only: for tests."""
 

@@ -11,10 +11,10 @@ GET  /carriers/NAME/stream/TICKET   the stream that a webhook's answer named
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from time import monotonic, time
+from dataclasses import replace
+from time import monotonic
 from typing import Any, Protocol
 
 import aiohttp
@@ -28,14 +28,8 @@ from offhook.media.silence_io import SilenceWatch
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.call_record import CallRecord
-from offhook.telephony.carriers.auth.signatures import (
-    Nonces,
-    Rejected,
-    SignedRequest,
-    url_token,
-    verify,
-)
-from offhook.telephony.carriers.auth.tickets import TICKET_LIFETIME_S, Tickets
+from offhook.telephony.carriers.auth.signatures import Rejected, SignedRequest, url_token
+from offhook.telephony.carriers.auth.tickets import TICKET_LIFETIME_S
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.rest.client_io import CallControl, CarrierRestClient
@@ -63,11 +57,10 @@ from offhook.telephony.carriers.streams.telnyx import TelnyxStream
 from offhook.telephony.carriers.streams.twilio import TwilioStream
 from offhook.telephony.carriers.streams.vonage import VonageStream
 from offhook.telephony.carriers.streams.websocket_io import StreamSocket
+from offhook.web.edge.carrier_requests_io import Answer, Carrier, CarrierRequests
 from offhook.web.edge.refusals import Busy
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall, key_of
-from offhook.web.http.access import Refusal
-from offhook.web.http.access_io import ACCESS, head_of, peer_of
 from offhook.web.http.shares import NOBODY, Holders
 from offhook.web.process.metrics import Metrics
 
@@ -113,17 +106,6 @@ class Host(Protocol):
         """Records a call that has ended."""
 
 
-@dataclass
-class Carrier:
-    """A configured carrier; new calls use these settings, calls in progress keep theirs."""
-
-    settings: CarrierSettings
-    rest: CarrierRestClient | None
-    server: AudioSocketServer | None = None
-    seen: Nonces = field(default_factory=Nonces)
-    tickets: Tickets[tuple[CarrierCall, WebhookCall]] = field(default_factory=Tickets)
-
-
 class Carriers:
     """All carriers of one edge, and their calls."""
 
@@ -143,6 +125,7 @@ class Carriers:
         self._host = host
         self._settings = settings
         self._tasks = TaskSet()
+        self._requests = CarrierRequests(self.by_name, self._tasks, host.metrics)
         self._http: aiohttp.ClientSession
 
     # --- life ---
@@ -299,68 +282,80 @@ class Carriers:
 
     async def voice(self, request: web.Request) -> web.Response:
         """Responds to a carrier's webhook with what to do with a call."""
-        carrier = self._carrier(request, BY_TICKET)
+        carrier = self._requests.carrier(request, BY_TICKET)
         placed = request.match_info.get("call")
         call = self._call_of(carrier, placed) if placed is not None else None
         settings = call.carrier if call is not None else carrier.settings
-        signed = await self._verified(carrier, request, (call,) if call is not None else ())
-        try:
-            incoming = parse_webhook(
-                settings, request.content_type, signed.body, dict(signed.query)
-            )
-        except ValueError as fault:
-            logger.warning("x {}: webhook: {}", settings.name, fault)
-            raise web.HTTPBadRequest(text=str(fault)) from fault
-        if placed is not None:
+
+        async def respond(signed: SignedRequest) -> Answer:
+            incoming = _parsed(settings, request, signed)
+            if isinstance(incoming, Answer):
+                return incoming
+            base = _base(settings, signed, request)
+            if placed is None:
+                return self._answer_new(carrier, incoming, base)
             if call is None or call.state == "ended":
-                return _document(refusal(settings, "rejected"))
-        else:
-            try:
-                self._admit(settings)
-            except Busy as fault:
-                logger.warning("x {}: {} is refused: {}", settings.name, incoming.caller, fault)
-                return _document(refusal(settings, "busy"))
-            info = CallInfo(
-                settings.provider,
-                caller=incoming.caller,
-                called=incoming.called,
-                trunk=settings.name,
-                variables=incoming.parameters,
-            )
-            call = self._new_call(carrier, info)
-            self._tasks.spawn(self._await_stream(call), f"stream of {call.call_id}")
-        base = _base(settings, signed, request)
+                return Answer(*refusal(settings, "rejected"))
+            return self._connect(carrier, call, incoming, base)
+
+        calls = (call,) if call is not None else ()
+        return await self._requests.once(carrier, request, calls, respond)
+
+    def _answer_new(self, carrier: Carrier, incoming: WebhookCall, base: str) -> Answer:
+        """Takes a new call, if there is a free line."""
+        settings = carrier.settings
+        try:
+            self._admit(settings)
+        except Busy as fault:
+            logger.warning("x {}: {} is refused: {}", settings.name, incoming.caller, fault)
+            return Answer(*refusal(settings, "busy"))
+        info = CallInfo(
+            settings.provider,
+            caller=incoming.caller,
+            called=incoming.called,
+            trunk=settings.name,
+            variables=incoming.parameters,
+        )
+        call = self._new_call(carrier, info)
+        self._tasks.spawn(self._await_stream(call), f"stream of {call.call_id}")
         return self._connect(carrier, call, incoming, base)
 
     async def resume(self, request: web.Request) -> web.Response:
         """Responds to the webhook of a call whose stream another server has closed: it continues
         here."""
-        carrier, resumption = self._carrier(request, CONTINUING), self._host.resumption
-        settings = carrier.settings
-        signed = await self._verified(carrier, request)
-        query = dict(signed.query)
-        tries = query.pop(TRIES_PARAMETER, "")
-        try:
-            incoming = parse_webhook(settings, request.content_type, signed.body, query)
-        except ValueError as fault:
-            logger.warning("x {}: webhook: {}", settings.name, fault)
-            raise web.HTTPBadRequest(text=str(fault)) from fault
-        base = _base(settings, signed, request)
-        token = request.match_info["token"]
-        try:
-            self._admit(settings)
-        except Busy as fault:
-            tried = int(tries) + 1 if tries.isdecimal() and len(tries) < 3 else 1
-            if tried > MAX_RETRIES:
-                logger.warning("x {}: {} is refused: {}", settings.name, incoming.caller, fault)
-                return _document(hang_up())
-            where = f"{base}/carriers/{settings.name}/resume/{token}?{TRIES_PARAMETER}={tried}"
-            return _document(retry(settings, where))
+        carrier = self._requests.carrier(request, CONTINUING)
+
+        async def respond(signed: SignedRequest) -> Answer:
+            query = dict(signed.query)
+            tries = query.pop(TRIES_PARAMETER, "")
+            settings = carrier.settings
+            incoming = _parsed(settings, request, replace(signed, query=tuple(query.items())))
+            if isinstance(incoming, Answer):
+                return incoming
+            base, token = _base(settings, signed, request), request.match_info["token"]
+            try:
+                self._admit(settings)
+            except Busy as fault:
+                tried = int(tries) + 1 if tries.isdecimal() and len(tries) < 3 else 1
+                if tried > MAX_RETRIES:
+                    logger.warning("x {}: {} is refused: {}", settings.name, incoming.caller, fault)
+                    return Answer(*hang_up())
+                where = f"{base}/carriers/{settings.name}/resume/{token}?{TRIES_PARAMETER}={tried}"
+                return Answer(*retry(settings, where))
+            return await self._continue(carrier, incoming, base, token)
+
+        return await self._requests.once(carrier, request, (), respond)
+
+    async def _continue(
+        self, carrier: Carrier, incoming: WebhookCall, base: str, token: str
+    ) -> Answer:
+        """Goes on with the call that another server has saved under the token."""
+        settings, resumption = carrier.settings, self._host.resumption
         saved = None
         if resumption is not None:
             outcome, saved = await resumption.claim(key_of(_owner(settings, incoming), token))
             if outcome == "ended":  # and the carrier was not told, or not heard
-                return _document(hang_up())
+                return Answer(*hang_up())
         info = CallInfo(
             settings.provider, caller=incoming.caller, called=incoming.called, trunk=settings.name
         )
@@ -385,7 +380,7 @@ class Carriers:
         incoming: WebhookCall,
         base: str,
         saved: SavedCall | None = None,
-    ) -> web.Response:
+    ) -> Answer:
         """Responds to a webhook with the stream of a call, which continues `saved`. `base` is our
         URL as seen by the provider."""
         settings = call.carrier
@@ -394,7 +389,7 @@ class Carriers:
             ticket = self._ticket(carrier, call, incoming)
         except Rejected as fault:
             call.set_state("ended", 503, str(fault))
-            return _document(refusal(settings, "busy"))
+            return Answer(*refusal(settings, "busy"))
         base = f"{base}/carriers/{settings.name}"
         url = f"{base.replace('http', 'ws', 1)}/stream/{ticket}"
         then = ""
@@ -404,7 +399,7 @@ class Carriers:
             if saved is not None:
                 self._host.resumption.continue_with(call.call_id, saved)
             then = f"{base}/resume/{token}"
-        return _document(answer(settings, url, {}, incoming, then))
+        return Answer(*answer(settings, url, {}, incoming, then))
 
     def _ticket(
         self, carrier: Carrier, call: CarrierCall, incoming: WebhookCall, ring_seconds: float = 0.0
@@ -422,45 +417,49 @@ class Carriers:
 
     async def status(self, request: web.Request) -> web.Response:
         """Receives the status of a call that we placed."""
-        carrier = self._carrier(request, BY_TICKET)
+        carrier = self._requests.carrier(request, BY_TICKET)
         call = self._call_of(carrier, request.match_info["call"])
-        signed = await self._verified(carrier, request, (call,) if call is not None else ())
-        if call is None:
-            raise web.HTTPNotFound(text="unknown call")
-        try:
-            event = parse_webhook(
-                call.carrier, request.content_type, signed.body, dict(signed.query)
-            ).event
-        except ValueError as fault:
-            raise web.HTTPBadRequest(text=str(fault)) from fault
-        call.receive_status(event)
-        return web.Response()
+
+        async def respond(signed: SignedRequest) -> Answer:
+            if call is None:
+                return Answer(text="unknown call", status=404)
+            incoming = _parsed(call.carrier, request, signed)
+            if isinstance(incoming, Answer):
+                return incoming
+            call.receive_status(incoming.event)
+            return Answer()
+
+        calls = (call,) if call is not None else ()
+        return await self._requests.once(carrier, request, calls, respond)
 
     async def transfer(self, request: web.Request) -> web.Response:
         """Tells Plivo how to perform a transfer."""
-        carrier = self._carrier(request, ("plivo",))
-        await self._verified(carrier, request, self._calls_of(carrier))
-        try:
-            text = transfer_markup(request.query.get(TRANSFER_PARAMETER, ""))
-        except RestError as fault:
-            raise web.HTTPBadRequest(text=str(fault)) from fault
-        return web.Response(text=text, content_type="application/xml")
+        carrier = self._requests.carrier(request, ("plivo",))
+
+        async def respond(signed: SignedRequest) -> Answer:
+            try:
+                text = transfer_markup(dict(signed.query).get(TRANSFER_PARAMETER, ""))
+            except RestError as fault:
+                return Answer(text=str(fault), status=400)
+            return Answer("application/xml", text)
+
+        return await self._requests.once(carrier, request, self._calls_of(carrier), respond)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Serves the media stream of a call."""
-        carrier = self._carrier(request, (*BY_TICKET, *BY_SIGNATURE))
+        carrier = self._requests.carrier(request, (*BY_TICKET, *BY_SIGNATURE))
         settings = carrier.settings
         ticket = request.match_info.get("ticket", "").removeprefix(self._host.name_of(""))
         call, variables = None, {}
         if settings.provider in BY_SIGNATURE:
             # A stream with a ticket belongs to a call that already exists.
             begun = self._calls_of(carrier) if settings.provider in BY_TICKET else ()
-            await self._verified(carrier, request, begun, upgrade=True)
+            await self._requests.verified(carrier, request, begun)
         if settings.provider in BY_TICKET:
             try:
                 call, incoming = carrier.tickets.redeem(ticket, monotonic())
             except Rejected as fault:
-                raise self._refused(settings, request, fault) from fault
+                raise self._requests.refused(settings, request, fault) from fault
             settings, variables = call.carrier, dict(incoming.parameters)
             if call.state == "ended":
                 raise web.HTTPGone(text="the call has ended")
@@ -475,61 +474,6 @@ class Carriers:
         async with socket.line(leg):
             await self._run(call, leg)
         return socket.response
-
-    def _carrier(self, request: web.Request, providers: tuple[str, ...]) -> Carrier:
-        carrier = self.by_name.get(request.match_info["name"])
-        if carrier is None or carrier.settings.provider not in providers:
-            raise web.HTTPNotFound(text="unknown carrier")
-        try:
-            request.app[ACCESS]().check_carrier(head_of(request))
-        except Refusal as fault:
-            raise self._refused(carrier.settings, request, fault) from fault
-        return carrier
-
-    async def _verified(
-        self,
-        carrier: Carrier,
-        request: web.Request,
-        calls: Iterable[CarrierCall] = (),
-        upgrade: bool = False,
-    ) -> SignedRequest:
-        """Returns the verified request. `calls` are those it may concern, whose original secrets
-        are accepted too."""
-        body = await request.read()
-        head, policy = head_of(request), request.app[ACCESS]()
-        peer = "" if head.proxied else peer_of(request)  # a proxy's is not its client's
-        faults = []
-        for settings in dict.fromkeys((carrier.settings, *(call.carrier for call in calls))):
-            try:
-                signed = SignedRequest.read(
-                    settings,
-                    request.method,
-                    request.scheme,
-                    request.host,
-                    request.raw_path,
-                    request.headers.items(),
-                    body,
-                    peer,
-                    upgrade,
-                )
-                if not policy.is_own(head.host):
-                    # requests to a page's URL come from any address
-                    signed = replace(signed, peer="")
-                verify(settings, signed, time(), carrier.seen)
-            except Rejected as fault:
-                faults.append(fault)
-            else:
-                return signed
-        raise self._refused(carrier.settings, request, faults[0]) from faults[0]
-
-    def _refused(
-        self, settings: CarrierSettings, request: web.Request, fault: Rejected | Refusal
-    ) -> web.HTTPForbidden:
-        self._host.metrics.refused.labels("unsigned").inc()
-        asked = f"{request.method} from {request.remote} for {request.host[:80]}"
-        line = logger.bind(a_minute=settings.name)
-        line.warning("x {}: {} is refused: {}", settings.name, asked, fault)
-        return web.HTTPForbidden(text="not verified")
 
     # --- placing calls ---
 
@@ -697,6 +641,12 @@ def _base(settings: CarrierSettings, signed: SignedRequest, request: web.Request
     return signed.url_candidates[0].removesuffix(request.raw_path)
 
 
-def _document(document: tuple[str, str]) -> web.Response:
-    kind, text = document
-    return web.Response(text=text, content_type=kind)
+def _parsed(
+    settings: CarrierSettings, request: web.Request, signed: SignedRequest
+) -> WebhookCall | Answer:
+    """Returns what a webhook says of a call, or the answer to one that says nothing."""
+    try:
+        return parse_webhook(settings, request.content_type, signed.body, dict(signed.query))
+    except ValueError as fault:
+        logger.warning("x {}: webhook: {}", settings.name, fault)
+        return Answer(text=str(fault), status=400)

@@ -23,6 +23,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from offhook.media.leg import Leg
 from offhook.pipeline.conversation.bot_io import Bot
 from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
+from offhook.telephony.carriers.auth.answers import content_key
 from offhook.web.config.config import Config
 from offhook.web.edge import calls_io, carrier_routes_io, server_io, whip_io
 from offhook.web.edge.edge_io import Edge, UnknownPeer
@@ -224,7 +225,7 @@ class Siblings:
         number = next((n for n in self._http if wanted.startswith(f"{n}-")), self._number)
         new = not wanted and request.match_info.handler in carrier_routes_io.NEW_CALLS
         if new:
-            number = await self._roomiest()
+            number = await self._roomiest(await self._home(request))
         if number == self._number:
             return await handler(request)
         self._passing[number] += 1
@@ -286,25 +287,31 @@ class Siblings:
                 self._passing[number] -= 1
         return await handler(request)
 
-    async def _roomiest(self) -> int:
-        """Returns the process for a new call: this one, unless it is much fuller than another."""
-        calls, most = len(self._edge.legs), self._edge.config.server.max_calls
-        full = calls >= most or self._edge.overloaded
-        if calls <= SLACK_CALLS and not full:
+    async def _home(self, request: web.Request) -> int:
+        """Returns the process of a carrier's request for a new call. All repetitions of a webhook
+        have to come to the same one, which knows what the first was answered."""
+        if request.match_info.handler is carrier_routes_io.stream:
             return self._number
+        return 1 + crc32(content_key(request.raw_path, await request.read())) % len(self._http)
+
+    async def _roomiest(self, home: int | None = None) -> int:
+        """Returns the process for a new call: `home`, by default this one, unless it is much fuller
+        than another."""
+        home = self._number if home is None else home
+        if home == self._number:
+            calls, most = len(self._edge.legs), self._edge.config.server.max_calls
+            if calls <= SLACK_CALLS and calls < most and not self._edge.overloaded:
+                return home
         states = await self._ask_all("/readyz")
         loads = {
             number: state["calls"] + self._passing[number]
             for number, state in states.items()
-            if number != self._number
-            and state["ready"]
-            and not state["overloaded"]
-            and state["calls"] < state["max_calls"]
+            if state["ready"] and not state["overloaded"] and state["calls"] < state["max_calls"]
         }
-        least = min(loads, key=lambda number: loads[number], default=self._number)
-        if least != self._number and (full or calls > loads[least] + SLACK_CALLS):
+        least = min(loads, key=lambda number: loads[number], default=home)
+        if home not in loads or loads[home] > loads[least] + SLACK_CALLS:
             return least
-        return self._number
+        return home
 
     async def _pass_on(
         self,

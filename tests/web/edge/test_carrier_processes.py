@@ -9,13 +9,14 @@ import aiohttp
 import numpy as np
 
 from offhook.telephony.carriers.streams.frames import Opcode
+from tests.attack.carriers import PROXIES, REPLAYS, streams_behind_proxies, webhook_replays
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_asterisk import ChanWebSocket
 from tests.support.carriers.far_end_io import FarEndCall
 from tests.support.carriers.far_end_json import Twilio
 from tests.telephony.carriers.masked import sent
 from tests.telephony.sip.phones import is_tone
-from tests.web.edge.test_carriers import OUR_TONE, stream_url
+from tests.web.edge.test_carriers import OUR_TONE, TOKEN, stream_url
 from tests.web.edge.test_processes import TwoProcesses
 
 BOT = f"""
@@ -27,10 +28,14 @@ async def bot(arguments):
     leg.playout.write((8000 * np.sin(2 * np.pi * {OUR_TONE} * seconds)).astype(np.int16))
     await leg.until_closed()
 """
-CONFIG = """
+CONFIG = f"""
 [[carriers]]
 provider = "twilio"
 insecure = true
+[[carriers]]
+provider = "twilio"
+name = "signed"
+secret = "{TOKEN}"
 [[carriers]]
 provider = "chan_websocket"
 [[carriers]]
@@ -119,6 +124,12 @@ async def test_streams_are_heard_whichever_process_they_come_to(tmp_path):
                 forged = {"X-Offhook-Peer": "192.0.2.1"}
                 async with http.get(path, headers=forged) as answer:
                     assert answer.status == 403
+            got = await webhook_replays(server.url, SOON, TOKEN, "signed")
+            assert got == f"1 calls of {REPLAYS} webhooks, 0 refused"
+            for path in ("elsewhere", "chan_websocket"):  # whichever process verifies it
+                stream = f"/carriers/{path}/stream"
+                got = await streams_behind_proxies(server.url, SOON, stream)
+                assert got == f"refused {len(PROXIES) + 2} of {len(PROXIES) + 2} with 400, 403"
             async with asyncio.timeout(SOON):
                 while (await (await http.get("/calls")).json())["calls"]:
                     await asyncio.sleep(0.05)

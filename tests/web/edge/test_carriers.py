@@ -17,14 +17,17 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_IN, RATE_OUT
+from offhook.telephony.carriers.auth.answers import Answers
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.edge_io import Edge
 from tests.attack.carriers import (
     HOSTS,
     PROXIES,
+    REPLAYS,
     operators_host_names,
     status_of,
     streams_behind_proxies,
+    webhook_replays,
 )
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_asterisk import AudioSocket, ChanWebSocket
@@ -503,6 +506,36 @@ async def test_a_caller_is_transferred(monkeypatch):
 
 
 # --- strangers ---
+
+
+async def test_a_replayed_webhook_is_one_call_and_then_none(monkeypatch):
+    signed = {"provider": "twilio", "secret": TOKEN, "account": "AC1", "insecure": False}
+    async with talking(carriers(signed), monkeypatch) as (server, _):
+        got = await webhook_replays(server.url, SOON, TOKEN)
+        assert got == f"1 calls of {REPLAYS} webhooks, 0 refused"
+        assert len(server.edge.carriers.calls) == 1
+        server.edge.carriers.by_name["twilio"].answers = Answers()  # a minute later
+        got = await webhook_replays(server.url, SOON, TOKEN)
+        assert got == f"0 calls of {REPLAYS} webhooks, {REPLAYS} refused"
+        assert len(server.edge.carriers.calls) == 1
+
+
+@pytest.mark.parametrize("provider", BY_WEBHOOK)
+async def test_a_webhook_that_is_repeated_is_no_second_call(provider, monkeypatch):
+    """Providers ask again when they have not got the answer, also while the first is at work."""
+    async with talking(carriers({"provider": provider}), monkeypatch) as (server, talks):
+        again = (webhook(server, provider) for _ in range(5))
+        answers = {await webhook(server, provider), *await asyncio.gather(*again)}
+        assert len(answers) == 1
+        assert len(server.edge.carriers.in_progress()) == 1
+        assert await webhook(server, provider, "CA18") not in answers
+        url, parameters = stream_url(provider, answers.pop())
+        call = FarEndCall(far_end(provider, parameters))
+        await call.start(url)
+        async with asyncio.timeout(SOON):
+            while not talks:
+                await asyncio.sleep(0.02)
+        await call.close()
 
 
 async def test_what_is_written_of_callers_only_our_user_can_read(monkeypatch, tmp_path):

@@ -4,9 +4,9 @@ Most providers sign the URL as they know it, which behind a proxy is not the URL
 A request therefore comes with every URL it may have been sent to (`candidates`), and a signature
 that matches any of them is accepted.
 
-A signature does not prove that a request is new. Accepted ones are remembered (`Nonces`) if
-the provider's signatures differ between requests. Twilio's do not, and its retries are identical:
-there the single-use stream ticket prevents replay.
+A signature does not prove that a request is new, so accepted ones are remembered (`Nonces`), and
+the same request again is `Replayed`. Twilio's retries are identical to what they repeat, those of
+others are signed anew; both get the answer that the first request got, see `answers`.
 """
 
 import base64
@@ -59,6 +59,10 @@ _AUDIOHOOK_COMPONENTS = frozenset(
 
 class Rejected(Exception):
     """The request is not authentic or not acceptable. The text is for the log, not for the peer."""
+
+
+class Replayed(Rejected):
+    """The request is authentic, but was accepted before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +125,10 @@ class Nonces:
         self._digests: dict[bytes, None] = {}
 
     def add(self, *texts: str) -> None:
-        """Remember these texts. Raises Rejected if any of them was added before."""
+        """Remember these texts. Raises Replayed if any of them was added before."""
         digests = [hashlib.sha256(_bytes(text)).digest()[:16] for text in texts]
         if any(digest in self._digests for digest in digests):
-            raise Rejected("replayed request")
+            raise Replayed("replayed request")
         self._digests.update(dict.fromkeys(digests))
         while len(self._digests) > MAX_SEEN:
             del self._digests[next(iter(self._digests))]
@@ -170,8 +174,8 @@ def _hosts(authority: str, secure: bool) -> list[str]:
 
 
 def verify(settings: CarrierSettings, request: SignedRequest, now: float, seen: Nonces) -> None:
-    """Raises Rejected unless the provider sent the request. `now` is Unix time in seconds;
-    `seen` belongs to this carrier."""
+    """Raises Rejected unless the provider sent the request, and Replayed if it did so before. `now`
+    is Unix time in seconds; `seen` belongs to this carrier."""
     if settings.insecure:
         # With an empty secret anybody could sign, so the signature is not checked at all.
         if not _is_loopback(request.peer):
@@ -210,6 +214,7 @@ def _twilio(settings: CarrierSettings, request: SignedRequest, now: float, seen:
     for url in request.url_candidates:
         made = hmac.digest(_bytes(settings.secret), _bytes(url + fields), algorithm)
         if _equal(given, base64.b64encode(made).decode()):
+            seen.add(given)  # no nonce, but each call has its id, and each stream its ticket
             return
     raise _mismatch(settings, request)
 
@@ -234,8 +239,10 @@ def _telnyx(settings: CarrierSettings, request: SignedRequest, now: float, seen:
 
 def _plivo(settings: CarrierSettings, request: SignedRequest, now: float, seen: Nonces) -> None:
     """HMAC over URL, fields and a nonce (V3), by the account or its main account. Without a V3
-    header: over URL and nonce alone (V2)."""
+    header, if the settings accept that: over URL and nonce alone (V2)."""
     version = "v3" if "x-plivo-signature-v3-nonce" in request.headers else "v2"
+    if version == "v2" and not settings.signature_v2:
+        raise Rejected("no x-plivo-signature-v3 header; V2 signs no fields: see signature_v2")
     nonce = _header(request, f"x-plivo-signature-{version}-nonce")
     names = (f"x-plivo-signature-{version}", f"x-plivo-signature-ma-{version}")
     given = [s.strip() for name in names for s in request.headers.get(name, "").split(",")]
@@ -292,14 +299,15 @@ def _vonage(settings: CarrierSettings, request: SignedRequest, now: float, seen:
 
 
 def _check_payload(claimed: object, request: SignedRequest) -> None:
-    if claimed is None and not request.body:
-        return
-    contents = [request.body]
-    if not request.body:  # for a GET the hash covers the query, written as JSON
+    content = request.body
+    if not content and request.query:
+        if claimed is None:
+            raise Rejected("the query is not signed: set the webhook's method to POST")
+        # for a GET the hash covers the query, written as JSON
         query = json.dumps(dict(request.query), separators=(",", ":"), ensure_ascii=False)
-        contents.append(_bytes(query))
-    hashes = [hashlib.sha256(content).hexdigest() for content in contents]
-    if not isinstance(claimed, str) or not any(_equal(claimed.lower(), h) for h in hashes):
+        content = _bytes(query)
+    made = hashlib.sha256(content).hexdigest()
+    if not isinstance(claimed, str) or not _equal(claimed.lower(), made):
         raise Rejected("the body hash does not match")
 
 

@@ -244,9 +244,15 @@ class TestPlivo:
         made = b64(hmac.digest(TOKEN.encode(), f"{URL}{nonce}".encode(), hashlib.sha256))
         return {"X-Plivo-Signature-V2": made, "X-Plivo-Signature-V2-Nonce": nonce}
 
+    def test_version_2_is_refused_unless_it_is_asked_for(self):
+        attempt = Attempt("plivo")
+        attempt.headers = self.version_2()
+        with pytest.raises(Rejected, match="signature_v2"):
+            verify(attempt.settings, attempt.request(), NOW, Nonces())
+
     def test_version_2_is_taken_where_there_is_no_version_3(self):
         plivo = pytest.importorskip("plivo.utils")
-        attempt = Attempt("plivo", url=f"{URL}?a=1")
+        attempt = Attempt("plivo", url=f"{URL}?a=1", signature_v2=True)
         attempt.headers = self.version_2()
         made = attempt.headers["X-Plivo-Signature-V2"]
         assert plivo.validate_signature(attempt.url, "42", made, TOKEN)
@@ -256,7 +262,7 @@ class TestPlivo:
             verify(attempt.settings, attempt.request(), NOW, Nonces())
 
     def test_what_came_with_version_3_does_not_come_again_with_version_2(self):
-        seen, attempt = Nonces(), right("plivo")
+        seen, attempt = Nonces(), Attempt("plivo", signature_v2=True).sign()
         attempt.headers |= self.version_2()
         verify(attempt.settings, attempt.request(), NOW, seen)
         attempt.headers = self.version_2()
@@ -338,6 +344,17 @@ class TestVonage:
         attempt.headers["Authorization"] = f"{scheme} {token}".strip()
         with pytest.raises(Rejected):
             verify(attempt.settings, attempt.request(), NOW, Nonces())
+
+    @pytest.mark.parametrize("claimed", [None, "", hashlib.sha256(b"").hexdigest()])
+    def test_a_get_whose_query_is_not_signed_is_refused(self, claimed):
+        """Whoever has read a token that did not arrive could say with it who calls."""
+        settings = carrier("vonage")
+        claims = {"iat": NOW} | ({} if claimed is None else {"payload_hash": claimed})
+        headers = [("Authorization", f"Bearer {token_of(claims)}")]
+        target = f"{PATH}?{urlencode({'to': '15550199', 'uuid': 'forged'})}"
+        request = SignedRequest.read(settings, "GET", "https", HOST, target, headers)
+        with pytest.raises(Rejected, match=r"POST|body hash"):
+            verify(settings, request, NOW, Nonces())
 
     @pytest.mark.parametrize("change", [False, True])
     def test_of_a_get_the_query_is_signed(self, change):

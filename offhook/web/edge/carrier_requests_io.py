@@ -1,0 +1,161 @@
+"""Requests of carriers: whether they are authentic, and that each webhook is acted on once."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field, replace
+from time import monotonic, time
+from typing import Any
+
+from aiohttp import web
+from loguru import logger
+
+from offhook.media.tasks_io import TaskSet
+from offhook.telephony.carriers.auth.answers import Answers, content_key
+from offhook.telephony.carriers.auth.signatures import (
+    Nonces,
+    Rejected,
+    Replayed,
+    SignedRequest,
+    verify,
+)
+from offhook.telephony.carriers.auth.tickets import Tickets
+from offhook.telephony.carriers.call_io import CarrierCall
+from offhook.telephony.carriers.rest.client_io import CarrierRestClient
+from offhook.telephony.carriers.rest.markup import WebhookCall
+from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.carriers.streams.audiosocket_io import AudioSocketServer
+from offhook.web.http.access import Refusal
+from offhook.web.http.access_io import ACCESS, head_of, peer_of
+from offhook.web.process.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a webhook, which may be sent more than once."""
+
+    content_type: str = "text/plain"
+    text: str = ""
+    status: int = 200
+
+    def response(self) -> web.Response:
+        return web.Response(text=self.text, content_type=self.content_type, status=self.status)
+
+
+@dataclass
+class Carrier:
+    """A configured carrier; new calls use these settings, calls in progress keep theirs."""
+
+    settings: CarrierSettings
+    rest: CarrierRestClient | None
+    server: AudioSocketServer | None = None
+    seen: Nonces = field(default_factory=Nonces)
+    answers: Answers[asyncio.Task[Answer]] = field(default_factory=Answers)
+    tickets: Tickets[tuple[CarrierCall, WebhookCall]] = field(default_factory=Tickets)
+
+
+class CarrierRequests:
+    """Verifies the requests to one edge's carriers."""
+
+    def __init__(self, by_name: dict[str, Carrier], tasks: TaskSet, metrics: Metrics) -> None:
+        """`tasks` owns what acts on webhooks."""
+        self._by_name = by_name
+        self._tasks = tasks
+        self._metrics = metrics
+
+    def carrier(self, request: web.Request, providers: tuple[str, ...]) -> Carrier:
+        """Returns the carrier of the request's path. Raises HTTPNotFound if it is not of these
+        providers, and HTTPForbidden for a web page."""
+        carrier = self._by_name.get(request.match_info["name"])
+        if carrier is None or carrier.settings.provider not in providers:
+            raise web.HTTPNotFound(text="unknown carrier")
+        try:
+            request.app[ACCESS]().check_carrier(head_of(request))
+        except Refusal as fault:
+            raise self.refused(carrier.settings, request, fault) from fault
+        return carrier
+
+    async def verified(
+        self, carrier: Carrier, request: web.Request, calls: Iterable[CarrierCall] = ()
+    ) -> None:
+        """Verifies an upgrade. `calls` are those it may concern, whose original secrets are
+        accepted too. Raises HTTPForbidden."""
+        try:
+            await self._check(carrier, request, calls, upgrade=True)
+        except Rejected as fault:
+            raise self.refused(carrier.settings, request, fault) from fault
+
+    async def once(
+        self,
+        carrier: Carrier,
+        request: web.Request,
+        calls: Iterable[CarrierCall],
+        act: Callable[[SignedRequest], Coroutine[Any, Any, Answer]],
+    ) -> web.Response:
+        """Verifies a webhook and acts on it, unless it is a repetition, which gets the same answer.
+        `calls` as above. Raises HTTPForbidden."""
+        key = content_key(request.raw_path, await request.read())
+        acting: asyncio.Task[Answer] | None
+        try:
+            signed = await self._check(carrier, request, calls)
+        except Replayed as fault:
+            # The stream named in an answer is signed by Twilio alone; elsewhere whoever replays a
+            # webhook could take the call.
+            twilio = carrier.settings.provider == "twilio"
+            acting = carrier.answers.get(key, monotonic()) if twilio else None
+            if acting is None:
+                raise self.refused(carrier.settings, request, fault) from fault
+        except Rejected as fault:
+            raise self.refused(carrier.settings, request, fault) from fault
+        else:
+            acting = carrier.answers.get(key, monotonic())
+            if acting is None:
+                acting = self._tasks.spawn(act(signed), f"webhook of {carrier.settings.name}")
+                carrier.answers.add(key, monotonic(), acting)
+        return (await asyncio.shield(acting)).response()
+
+    async def _check(
+        self,
+        carrier: Carrier,
+        request: web.Request,
+        calls: Iterable[CarrierCall],
+        upgrade: bool = False,
+    ) -> SignedRequest:
+        """Returns the verified request. Raises Rejected."""
+        body = await request.read()
+        head, policy = head_of(request), request.app[ACCESS]()
+        peer = "" if head.proxied else peer_of(request)  # a proxy's is not its client's
+        faults = []
+        for settings in dict.fromkeys((carrier.settings, *(call.carrier for call in calls))):
+            try:
+                signed = SignedRequest.read(
+                    settings,
+                    request.method,
+                    request.scheme,
+                    request.host,
+                    request.raw_path,
+                    request.headers.items(),
+                    body,
+                    peer,
+                    upgrade,
+                )
+                if not policy.is_own(head.host):
+                    # requests to a page's URL come from any address
+                    signed = replace(signed, peer="")
+                verify(settings, signed, time(), carrier.seen)
+            except Replayed:
+                raise
+            except Rejected as fault:
+                faults.append(fault)
+            else:
+                return signed
+        raise faults[0]
+
+    def refused(
+        self, settings: CarrierSettings, request: web.Request, fault: Rejected | Refusal
+    ) -> web.HTTPForbidden:
+        """Counts and logs a refusal, and returns what to raise."""
+        self._metrics.refused.labels("unsigned").inc()
+        asked = f"{request.method} from {request.remote} for {request.host[:80]}"
+        line = logger.bind(a_minute=settings.name)
+        line.warning("x {}: {} is refused: {}", settings.name, asked, fault)
+        return web.HTTPForbidden(text="not verified")
