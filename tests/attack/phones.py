@@ -2,10 +2,11 @@
 
 import asyncio
 import re
+import ssl
 import struct
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -132,3 +133,67 @@ async def voice_before_the_caller_speaks(base: str, seconds: float, sip_port: in
             stranger.transport.sendto(rtp(number), (server[0], caller.rtp_port))
             await asyncio.sleep(min(seconds / ORDERED, 0.02))
         return f"got {stranger.received.qsize()} of the agent's packets"
+
+
+async def slow_tls_clients(
+    base: str, seconds: float, tls_port: int, sources: int = 12, each: int = 100
+) -> str:
+    """Opens TLS connections from many addresses that say half a ClientHello, and then a byte a
+    second."""
+    server = urlsplit(base).hostname or "127.0.0.1", tls_port
+    hello = _client_hello()
+    writers: list[asyncio.StreamWriter] = []
+    try:
+        for source in range(sources):
+            for _ in range(each):
+                with suppress(OSError):
+                    here = (f"127.0.1.{1 + source}", 0)
+                    _, writer = await asyncio.open_connection(*server, local_addr=here)
+                    writer.write(hello[: len(hello) // 2])
+                    writers.append(writer)
+        asked = await _tls_options(server)
+        for second in range(int(seconds)):
+            for writer in writers:
+                at = len(hello) // 2 + second
+                writer.write(hello[at : at + 1])
+            await asyncio.sleep(1.0)
+        return f"{len(writers)} connections; another client {asked}"
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+
+
+def _client_hello() -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="voice.example").do_handshake()
+    return outgoing.read()
+
+
+async def _tls_options(server: tuple[str, int]) -> str:
+    """What an innocent client, of a trunk, is answered."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    host, port = server
+    lines = [
+        f"OPTIONS sips:{host}:{port} SIP/2.0",
+        f"Via: SIP/2.0/TLS 127.0.0.1:9;branch=z9hG4bK{uuid.uuid4().hex};rport",
+        "Max-Forwards: 70",
+        "From: <sip:innocent@127.0.0.1>;tag=1",
+        f"To: <sip:{host}>",
+        f"Call-ID: {uuid.uuid4().hex}",
+        "CSeq: 1 OPTIONS",
+        "Content-Length: 0",
+        "",
+        "",
+    ]
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            reader, writer = await asyncio.open_connection(host, port, ssl=context)
+            writer.write("\r\n".join(lines).encode())
+            answer = (await reader.readline()).decode().strip()
+            writer.transport.abort()
+        return f"is answered {answer!r}" if answer else "is cut off"
+    except (OSError, TimeoutError) as error:
+        return f"fails: {type(error).__name__}"

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any, Literal
 
 from aiohttp.http_exceptions import HttpProcessingError
@@ -206,15 +207,14 @@ class _Lines:
     def write(self, message: Any) -> None:
         record = message.record
         at: datetime = record["time"]
-        self._say_over(at, at.timestamp())
+        now = monotonic()  # the clock of the lines may be set, also back by a year
+        self._say_over(at, now)
         text = escaped(redacted(record["message"]))
         extra = dict(record["extra"])
         kind = extra.pop("a_minute", None)
         if kind is not None or record["level"].no >= logging.WARNING:
             site = record["name"] or "", record["line"]
-            if not self._repeats.admit(
-                site if kind is None else (*site, kind), text, at.timestamp()
-            ):
+            if not self._repeats.admit(site if kind is None else (*site, kind), text, now):
                 return
         trace = extra.pop("exception", "")  # of another process, as text
         if record["exception"] is not None:

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import count
@@ -31,7 +32,9 @@ from offhook.telephony.sip.network.udp_io import UdpSocket, family_of, host_port
 from offhook.telephony.sip.network.websocket_io import WebSocketConnection, WebSocketServer
 
 MAX_CONNECTIONS = 1000
-"""Limit of peers' connections, over all transports; further ones are closed at once."""
+"""Limit of peers' connections, over all transports. Beyond it the oldest to which nothing was sent
+yet makes room: its handshake drips, or we do not know who it is. If there is none, further ones are
+closed at once."""
 MAX_CONNECTIONS_PER_SOURCE = 100
 """Limit per source address (IPv6: per /64), which may be an office of browsers behind a NAT."""
 MAX_ROUTES = 500
@@ -104,6 +107,8 @@ class Transports:
         """Number of peers' connections by source."""
         self._sources: dict[int, str] = {}
         """Source of each of these, by connection id."""
+        self._unanswered: dict[int, socket.socket] = {}
+        """Those of them to which nothing was sent, the oldest first."""
         self._by_remote: dict[tuple[str, int], Flow] = {}
         """Peers' TCP connections by remote address."""
         self._routes: dict[int, _Route] = {}
@@ -229,6 +234,7 @@ class Transports:
             self._unnamed.pop(number, None)
             self._fail(flow)
         else:
+            self._unanswered.pop(number, None)
             connection.send(data)
 
     def fault_of(self, flow: Flow) -> str:
@@ -325,18 +331,34 @@ class Transports:
                 continue  # the peer has closed before it was accepted
             remote = host_port(address)
             source = _source(remote[0])
-            full = len(self._sources) >= MAX_CONNECTIONS
-            if full or self._peers[source] >= MAX_CONNECTIONS_PER_SOURCE:
+            crowded = self._peers[source] >= MAX_CONNECTIONS_PER_SOURCE
+            if crowded or not self._make_room():
                 logger.debug("x {} {}: too many connections", transport, remote)
                 accepted.close()
                 continue
             flow = Flow(transport, remote, local, next(self._ids))
             self._peers[source] += 1
             self._sources[flow.connection] = source
+            self._unanswered[flow.connection] = accepted
             if transport == "TCP":
                 self._by_remote[remote] = flow
             serving = self._serve(flow, accepted, context, websockets)
             self._tasks.spawn(serving, f"SIP {transport} handshake")
+
+    def _make_room(self) -> bool:
+        """Return whether there is room for another connection of a peer."""
+        if len(self._sources) < MAX_CONNECTIONS:
+            return True
+        number = next(iter(self._unanswered), None)
+        if number is None:
+            return False
+        accepted = self._unanswered.pop(number)
+        with suppress(OSError):  # not connected any more
+            accepted.shutdown(socket.SHUT_RDWR)  # which ends a TLS handshake too
+        connection = self._connections.get(number)
+        if connection is not None:
+            connection.abort()
+        return True
 
     async def _serve(
         self,
@@ -376,6 +398,7 @@ class Transports:
     def ended(self, connection: Connection) -> None:
         flow = connection.flow
         del self._connections[flow.connection]
+        self._unanswered.pop(flow.connection, None)
         source = self._sources.pop(flow.connection, None)
         if source is not None:
             self._peers[source] -= 1

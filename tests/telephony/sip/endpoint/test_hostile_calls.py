@@ -8,9 +8,11 @@ import pytest
 from offhook.media.leg import LegError
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.sip import call_io
+from offhook.telephony.sip.network import transport_io
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.attack.phones import calling, voice_before_the_caller_speaks
+from tests.attack.phones import calling, slow_tls_clients, voice_before_the_caller_speaks
 from tests.support.listening import Listening
+from tests.support.ports import free_port
 from tests.telephony.sip.endpoint.test_endpoint_refer import (
     asked_to_transfer,
     in_a_call,
@@ -18,7 +20,7 @@ from tests.telephony.sip.endpoint.test_endpoint_refer import (
     takes,
 )
 from tests.telephony.sip.ends import until
-from tests.telephony.sip.phones import ToneHost, endpoint, port_of
+from tests.telephony.sip.phones import ToneHost, endpoint, port_of, write_certificate
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
 
@@ -243,3 +245,20 @@ async def test_a_trunk_whose_media_come_from_elsewhere_says_so(media_from):
         port = port_of(sip, "UDP")
         got = await voice_before_the_caller_speaks("http://127.0.0.1", 1.0, port)
         assert (got == "got 0 of the agent's packets") == (media_from == "sdp")
+
+
+async def test_slow_tls_clients_take_no_place_that_others_need(tmp_path, monkeypatch):
+    """Each says half a ClientHello and then a byte a second; there are more than there is room."""
+    monkeypatch.setattr(transport_io, "MAX_CONNECTIONS", 60)
+    monkeypatch.setattr(transport_io, "MAX_CONNECTIONS_PER_SOURCE", 20)
+    monkeypatch.setattr(transport_io, "HANDSHAKE_TIMEOUT_S", 2.0)
+    certificate, key = write_certificate(tmp_path)
+    trunk = Trunk("pbx", addresses=("127.0.0.1",))
+    port = free_port()
+    tls = {"tls": port, "certificate": certificate, "key": key}
+    async with endpoint(trunks=(trunk,), **tls) as (sip, _):
+        transports = sip.stack.transports
+        attack = slow_tls_clients("http://127.0.0.1", 1.0, port, sources=5, each=20)
+        assert await attack == "100 connections; another client is answered 'SIP/2.0 200 OK'"
+        await until(lambda: not transports._connections)  # and it takes no time for ever
+        assert not transports._sources

@@ -436,20 +436,46 @@ async def test_one_source_has_so_many_connections_and_all_together_so_many(
     _, port = bound = await edge.listen("TCP", "0.0.0.0", 0)
     peers = [await Peer.connect((LOCAL, port)) for _ in range(4)]
     assert await peers[3].is_closed()
-    others = [
-        await Peer.connect((LOCAL, port), local_addr=(f"127.0.0.{i}", 0)) for i in (2, 3, 4, 5)
-    ]
-    for peer in others[2:]:
-        assert await peer.is_closed()
-    for i, peer in enumerate((*peers[:3], *others[:2])):
+    others = [await Peer.connect((LOCAL, port), local_addr=(f"127.0.0.{i}", 0)) for i in (2, 3)]
+    for i, peer in enumerate((*peers[:3], *others)):
         peer.send(message(str(i)))
     assert len(await edge.messages(5)) == 5
+    for _, flow in edge.got:
+        edge.send(message("answer"), flow)
+    for i in (4, 5):
+        others.append(await Peer.connect((LOCAL, port), local_addr=(f"127.0.0.{i}", 0)))
+        assert await others[-1].is_closed()
     await peers[0].close()
     await edge.closed()
     again = await Peer.connect((LOCAL, bound[1]))
     again.send(message("again"))
     await edge.messages(6)
     for peer in (*peers, *others, again):
+        await peer.close()
+
+
+async def test_the_oldest_that_was_not_answered_makes_room(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_io, "MAX_CONNECTIONS", 3)
+    address = await edge.listen("TCP", LOCAL, 0)
+    known = await Peer.connect(address)
+    known.send(message("known"))
+    await edge.messages(1)
+    edge.send(message("answer"), edge.got[0][1])
+    silent = await Peer.connect(address)
+    strange = await Peer.connect(address)
+    strange.send(message("strange"))
+    await edge.messages(2)
+    fourth = await Peer.connect(address)
+    assert await silent.is_closed()
+    fourth.send(message("fourth"))
+    await edge.messages(3)
+    fifth = await Peer.connect(address)
+    assert await strange.is_closed()
+    known.send(message("still"))
+    assert (await edge.messages(4))[-1] == message("still")
+    for peer in (known, silent, strange, fourth, fifth):
         await peer.close()
 
 
