@@ -99,6 +99,10 @@ class Caller:
         self.rtp_port, self._to = int(found[1]), to[1]
         self._send("ACK", 1)
 
+    def speak(self, data: bytes) -> None:
+        """Sends RTP from the address in its SDP."""
+        self.rtp.transport.sendto(data, (self._server[0], self.rtp_port))
+
     def hang_up(self) -> None:
         self._send("BYE", 2)
 

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,25 @@ def test_nobody_can_write_a_line_of_their_own(lines, json_lines):
     assert not any(line.startswith("12:00:00.000 INFO") for line in written)
     text = "\n".join(map(str, map(json.loads, written))) if json_lines else "\n".join(written)
     assert not set("\x1b\x9b\r\u2028\u202e\x00") & set(text)
+
+
+def test_a_clock_that_is_set_back_silences_no_warning(lines, monkeypatch):
+    set_up(Log())
+    wall, elapsed = datetime.now(UTC), 0.0
+    monkeypatch.setattr(logs, "monotonic", lambda: elapsed, raising=False)
+    told = logger.patch(lambda record: record.update(time=wall))
+
+    def warn(text):
+        told.warning(text)  # always from here
+
+    for _ in range(BURST + 5):
+        warn("again")
+    assert len(lines()) == BURST
+    wall, elapsed = wall - timedelta(days=365), elapsed + BURST_S
+    warn("and anew")
+    written = lines()
+    assert "5 more like this" in written[0]
+    assert "and anew" in written[1]
 
 
 @given(st.text(st.characters(codec=None)))
