@@ -48,8 +48,9 @@ test: $(VENV)/.test audit
 	$(foreach part,$(PARTS),wait $$$(part) || failed=1; cat $(VENV)/$(part).log;) \
 	wait $$lint || failed=1; cat $(VENV)/lint.log; exit $$failed
 
+# Property tests draw new examples; what fails is kept in .hypothesis, and tried first the next time.
 test-all: $(VENV)/.test lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --examples 200 $(ARGS)
 
 LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 lint: $(VENV)/.test

@@ -7,23 +7,44 @@ from collections.abc import AsyncIterator, Iterator
 
 import aioice.ice
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.signaling.peer_io import use_addresses
 from tests.support.environment import TAKES_CALLS
 
-EXAMPLES, FEW_EXAMPLES = 200, 30
-"""What hypothesis makes for a test that names no number of its own: where slow tests run too, and
-where they are left out."""
+EXAMPLES = 30
+"""Of a property test that names no number of its own."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--examples",
+        type=int,
+        metavar="N",
+        help="draw N new examples for every property test, instead of the same few each time",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    quick = "not slow" in config.option.markexpr
-    examples = FEW_EXAMPLES if quick else EXAMPLES
-    settings.register_profile("offhook", max_examples=examples, deadline=None)
+    examples = config.option.examples
+    settings.register_profile(
+        "offhook",
+        max_examples=EXAMPLES,
+        derandomize=examples is None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],  # as every busy machine is
+        print_blob=True,
+    )
     settings.load_profile("offhook")
+    if examples is None:
+        # Of the modules that happen to be loaded: any change would draw other examples everywhere.
+        providers._get_local_constants = providers.Constants
+    else:
+        # Through the metaclass, which forbids it: settings of a test would keep their number.
+        type.__setattr__(settings, "max_examples", property(lambda _: examples))
     os.environ.update(TAKES_CALLS)
 
 

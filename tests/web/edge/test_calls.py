@@ -250,7 +250,10 @@ fields = st.dictionaries(
 
 
 @given(fields)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 async def test_no_json_is_a_500(server, fields):
     answer = await server.client.post("/calls", json=fields)
     assert answer.status in (201, 400, 503)

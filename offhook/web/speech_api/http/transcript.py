@@ -230,7 +230,8 @@ def srt(segments: Iterable[Segment]) -> str:
     """The captions as a SubRip file."""
     blocks = []
     for number, (start, end, lines) in enumerate(_captions(segments), 1):
-        text = "\n".join(lines).replace("-->", "->")
+        # Nothing escapes an arrow: no row of hyphens may become one.
+        text = re.sub("-+>", "->", "\n".join(lines))
         blocks.append(f"{number}\n{_clock(start, ',')} --> {_clock(end, ',')}\n{text}\n")
     return "\n".join(blocks)
 

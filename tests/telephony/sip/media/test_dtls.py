@@ -250,7 +250,10 @@ async def test_records_cut_off_are_dropped_whole():
     understand(client, server)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     st.lists(
         st.binary(max_size=200)

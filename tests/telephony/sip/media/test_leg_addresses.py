@@ -253,7 +253,7 @@ async def test_garbage_from_anybody_disturbs_nothing(ports, clock, way):
         leg = await answered(ports, clock, sdp, "required" if way else "off")
 
         @settings(
-            suppress_health_check=[HealthCheck.function_scoped_fixture],
+            suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
         )
         @given(datagrams, st.booleans(), st.booleans())
         def spray(data, own, rtcp):
