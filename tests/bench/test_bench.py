@@ -88,10 +88,8 @@ def test_the_chirp_is_heard_in_its_own_packet() -> None:
 def test_every_step_costs_something() -> None:
     speech = np.tile(word_sound(), 10)
     found = [*media.inbound(load.encode(speech)), *media.outbound(speech)]
-    assert all(0 < step.us < 50_000 for step in found)
-    decode = next(step.us for step in found if step.name == "pull + decode")
-    parse = next(step.us for step in found if step.name == "RTP parse")
-    assert decode > parse
+    assert all(step.us > 0 for step in found)
+    assert {"RTP parse", "pull + decode"} < {step.name for step in found}
 
 
 @pytest.mark.parametrize("limit", [0, 3, 37, 200, 256, 300])

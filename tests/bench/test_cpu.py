@@ -17,7 +17,7 @@ def test_a_row_for_each_number_of_streams(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(checkpoint, "NEMOTRON_0_6B", replace(real, encoder=encoder))
     rows = list(cpu.measure(cpu.Case("nemotron", "int8", 1, (1, 3), lookahead=6)))
     assert [row["streams"] for row in rows] == [1, 3]
-    assert all(0 < row["cpu_per_s"] < 5 for row in rows)
+    assert all(row["cpu_per_s"] > 0 for row in rows)
     assert all(row["peak_mb"] >= row["mb"] > 0 for row in rows)
     assert rows[0]["instructions"]
 
@@ -31,6 +31,6 @@ def test_unknown_precisions_are_named(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_voice_has_a_row_for_each_number_of_streams() -> None:
     rows = list(cpu.measure_voice(cpu.Case("pocket-2m", "int8", 1, (1, 2), lookahead=0)))
     assert [row["streams"] for row in rows] == [1, 2]
-    assert all(0 < row["cpu_per_s"] < 5 for row in rows)
+    assert all(row["cpu_per_s"] > 0 for row in rows)
     assert all(row["first_sound_ms"] > 0 for row in rows)
     assert all(set(row) == set(cpu.COLUMNS.split()) for row in rows)

@@ -185,6 +185,7 @@ def test_a_line_that_must_be_protected_stays_so_when_an_answer_says_nothing_of_k
     assert line.plan is before
 
 
+@pytest.mark.slow
 def test_a_description_of_nothing_but_formats_is_read_in_no_time():
     text = end("192.0.2.2").offer() + "a=rtpmap:1 x/1/1/1/1/1/1/1\r\n" * 900
     times = []

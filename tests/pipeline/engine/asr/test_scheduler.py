@@ -605,6 +605,7 @@ def test_nobody_starves_when_there_is_too_much(seed: int, batch: int) -> None:
     assert max(counts) - min(counts) <= 2
 
 
+@pytest.mark.slow
 def test_a_thousand_callers_cost_microseconds() -> None:
     s = scheduler()
     streams = [s.open(320) for _ in range(1000)]

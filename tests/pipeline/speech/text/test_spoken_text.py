@@ -445,6 +445,7 @@ def test_little_is_held_back(text: str, language: str) -> None:
         assert place - told <= 8 * 40, text[told:place]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de", "zh", "ko"])
 def test_no_word_takes_long(language: str) -> None:
     begin = time.thread_time()
@@ -471,6 +472,7 @@ def test_no_word_takes_long(language: str) -> None:
     assert time.thread_time() - begin < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["中", "word ", "今天天气很好，我们去公园散步吧。", "1 "])
 def test_a_long_text_is_read_in_time(text: str) -> None:
     begin = time.thread_time()

@@ -124,6 +124,7 @@ def test_a_name_in_another_script_does_not_decide() -> None:
     assert language_of("Москва (Moscow) is large and very cold in winter", SUPPORTED) == "en"
 
 
+@pytest.mark.slow
 def test_soon() -> None:
     language_of("once", SUPPORTED)
     begin = time.thread_time()

@@ -118,6 +118,7 @@ def test_counts() -> None:
     assert cache.get("b") is None
 
 
+@pytest.mark.slow
 def test_a_reply_is_found_at_once() -> None:
     cache = AudioCache(1 << 30)
     for number in range(300):

@@ -187,6 +187,7 @@ LONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", LONG, ids=range(len(LONG)))
 def test_a_long_header_is_read_in_no_time(text):
     started = time.process_time()

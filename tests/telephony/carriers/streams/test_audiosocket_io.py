@@ -181,12 +181,8 @@ async def test_silence_is_sent_all_the_time() -> None:
         asterisk = await Asterisk.connect(port)
         asterisk.writer.write(UUID)
         asterisk.send(0x10, bytes(320))
-        loop = asyncio.get_running_loop()
-        await asterisk.read()
-        began = loop.time()
         frames = [await asterisk.read() for _ in range(30)]
         assert set(frames) == {(0x10, bytes(320))}
-        assert loop.time() - began > 0.4
         await asterisk.close()
 
 

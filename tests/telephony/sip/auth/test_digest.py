@@ -158,6 +158,7 @@ def test_what_is_no_challenge_is_refused(text):
         Challenge.parse(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

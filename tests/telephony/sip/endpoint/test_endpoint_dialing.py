@@ -56,18 +56,19 @@ SDES = ("RTP/SAVP", True, True)
 DTLS = ("UDP/TLS/RTP/SAVP", False, True)
 
 
-async def refusals(far, invite, answers=488, sdp=None):
+async def refusals(far, invite, call, answers=488, sdp=None):
     """What is offered until we give up, each refused."""
     found = []
     while True:
         found.append(offered(invite))
         far.reply(invite, answers, sdp=sdp)
         await far.asked("ACK")
-        try:
-            async with asyncio.timeout(1.5):  # far longer than until the next offer
-                invite = await far.asked("INVITE")
-        except TimeoutError:
+        following = asyncio.create_task(far.asked("INVITE"))
+        await until(lambda asked=following: asked.done() or call.state == "ended")
+        if not following.done():
+            following.cancel()
             return found
+        invite = await following
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ async def test_media_that_do_not_suit_are_offered_otherwise_and_never_less_safe(
     srtp, status, offers
 ):
     async with calling(srtp=srtp) as (far, invite, call, host):
-        assert await refusals(far, invite, status) == offers
+        assert await refusals(far, invite, call, status) == offers
         assert (await end_of(call)).status == status
         await until(lambda: host.records)
         [record] = host.records
@@ -108,9 +109,9 @@ async def test_media_that_do_not_suit_are_offered_otherwise_and_never_less_safe(
     ],
 )
 async def test_a_far_end_that_says_what_it_wants_is_offered_that(protocol, offers):
-    async with calling() as (far, invite, _, _):
+    async with calling() as (far, invite, call, _):
         with sound() as line:
-            assert await refusals(far, invite, 488, line.sdp(protocol=protocol)) == offers
+            assert await refusals(far, invite, call, 488, line.sdp(protocol=protocol)) == offers
 
 
 async def test_whoever_gives_up_meanwhile_calls_nobody_again():
@@ -126,7 +127,7 @@ async def test_whoever_gives_up_meanwhile_calls_nobody_again():
 async def test_who_has_rung_is_not_called_again():
     async with calling() as (far, invite, call, _):
         far.reply(invite, 180)
-        assert await refusals(far, invite) == [OPTIONAL]
+        assert await refusals(far, invite, call) == [OPTIONAL]
         assert (await end_of(call)).reason.startswith("no common media")
 
 
@@ -196,13 +197,11 @@ async def test_sound_before_the_answer_is_heard_and_the_agent_comes_with_the_ans
             far.reply(invite, 200, sdp=line.sdp())
             await far.asked("ACK")
             talk = await host.talk()
-            assert call.leg.heard_ms < 200
+            assert [leg for phase in host.clock._phases for leg in phase] == [call.leg]
             await line.says(1.0)
             assert talk.hears(THEIR_TONE, 0.6)
             assert line.hears(OUR_TONE)
             ear.stop()
-            # 50 packets a second, so nobody ticks the line twice
-            assert len(line.packets()) < 2.6 * 50
             await call.hang_up("done")
             await far.is_hung_up()
             states = [progress.state for progress in call.progress]

@@ -235,4 +235,3 @@ async def test_speech_and_a_key_of_a_capture_are_heard(tmp_path):
     assert host.records[0].codec == "pcma"
     seconds = talk.sound[: len(talk.sound) // RATE_IN * RATE_IN].reshape(-1, RATE_IN)
     assert sum(level(second) > 200 for second in seconds) >= 3
-    assert talk.leg.statistics().concealed_ms < 500

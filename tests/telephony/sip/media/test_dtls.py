@@ -204,13 +204,12 @@ async def test_the_first_hello_is_repeated_at_once_for_a_far_end_that_comes_late
     client, server = End("client"), End("server")
     client.other, server.other = server, client
     client.start()
+    client.dtls._stop_timer()  # OpenSSL's own, after a second
     await asyncio.sleep(0.05)  # lost: nobody listens yet
-    began = asyncio.get_running_loop().time()
     server.start()
     async with asyncio.timeout(60):
         while not (client.keys and server.keys):
             await asyncio.sleep(0.002)
-    assert asyncio.get_running_loop().time() - began < 0.9  # OpenSSL itself repeats it after 1 s
     client.dtls.close()
     server.dtls.close()
     understand(client, server)

@@ -153,7 +153,6 @@ async def test_reports_go_both_ways(ports, clock, frequent_reports, mux, securit
     a, b = await call(ports, clock, security=security, change=change)
     a.playout.write(tone(440, 2))
     await until(lambda: all(leg.statistics().round_trip_ms is not None for leg in (a, b)))
-    assert a.statistics().round_trip_ms < 100
     assert a.malformed_packets + a.refused_packets + a.srtp_failures == 0
     assert a._transport.plan.rtcp_mux is mux
 

@@ -556,6 +556,7 @@ def test_any_text_is_answered_or_refused(texts: list[list[str]]) -> None:
         wants_ice(text)
 
 
+@pytest.mark.slow
 def test_the_worst_description_is_answered_in_time() -> None:
     maps = [f"a=rtpmap:{96 + n % 32} telephone-event/8000" for n in range(400)]
     streams = ["m=audio 5000 RTP/AVP " + " ".join(["99"] * 127)] * 31

@@ -78,11 +78,12 @@ async def send(line, numbers, by=None, kind=0):
 async def test_the_stream_is_heard_and_another_source_is_refused(compiled, by_python):
     async with a_line(compiled) as line:
         leg, latch = line.leg, line.leg._transport._latch
+        began = monotonic()
         await send(line, range(1, PACKETS))
         assert counted(leg) == (PACKETS - 1, 0, 0)
         assert latch._last == packet(PACKETS - 1)
         assert latch._received_at == leg.last_packet_at
-        assert 0 <= monotonic() - leg.last_packet_at < 5
+        assert began <= leg.last_packet_at <= monotonic()
         assert (len(by_python) < 10) is compiled
         await send(line, [90, 91], by=line.stranger)
         assert counted(leg) == (PACKETS - 1, 0, 2)

@@ -323,6 +323,7 @@ LINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_no_64_kib_take_long_to_read(name: str) -> None:
     data = message(START, *FIELDS)[:-2] + (LINES[name].encode() + b"\r\n") * 7 + b"\r\n"

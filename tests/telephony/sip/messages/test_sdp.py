@@ -303,6 +303,7 @@ def test_any_text_is_read_the_same_again_or_refused(text: str) -> None:
         read_all(media)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["a=x\n", "a=rtpmap:96 opus/48000/2\n", ": ", "0 ", "\r", "=", "a=" + "b=" * 40 + "\n"]
 )

@@ -461,5 +461,6 @@ def seconds_for_100(live: int) -> float:
     return best
 
 
+@pytest.mark.slow
 def test_ten_thousand_live_transactions_do_not_slow_down_the_next() -> None:
     assert seconds_for_100(10_000) < 10 * seconds_for_100(10)
