@@ -13,7 +13,7 @@ import aiohttp
 
 START_S = 60
 COMMAND_S = 60
-STOP_S = 15
+STOP_S = 30
 LOOK_S = 0.1
 """Between two looks at what is waited for."""
 PREFERENCES: Mapping[str, bool | int | str] = {

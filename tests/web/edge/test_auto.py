@@ -5,7 +5,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -132,9 +131,12 @@ async def test_a_model_comes_while_the_server_takes_calls(hub: Hub, said: list[s
 
 
 @pytest.mark.usefixtures("loopback")
-async def test_an_offer_is_the_operators_and_a_stop_in_the_download_is_at_once(hub: Hub) -> None:
+async def test_an_offer_is_the_operators_and_a_stop_in_the_download_is_at_once(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_worker_io, "END_S", 3600)  # for whoever does not stop when told
     hub.stalls[auto_server.PADDING] = auto_server.PADDING_BYTES // 2
-    async with serving("pocketsphinx") as (client, _):
+    async with asyncio.timeout(2 * PATIENCE_S), serving("pocketsphinx") as (client, _):
         assert await engine(client) == {}
         async with client.get("/status") as answer:
             offer = (await answer.json())["engines"]["asr"]
@@ -152,8 +154,6 @@ async def test_an_offer_is_the_operators_and_a_stop_in_the_download_is_at_once(h
                 assert (await answer.json())["engines"]["asr"]["state"] == "starting"
             await until_state(client, "downloading")
         assert await hears(client) == "pocketsphinx"
-        stopping = time.monotonic()
-    assert time.monotonic() - stopping < local_worker_io.END_S
     assert all(gone(pid) for pid in pids)
 
 

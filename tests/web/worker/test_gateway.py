@@ -418,7 +418,7 @@ async def test_a_request_in_progress_is_finished_before_the_end(tmp_path: Path) 
 
 def _connects(url: str) -> bool:
     try:
-        with urlopen(f"{url}/readyz", timeout=2) as answer:
+        with urlopen(f"{url}/readyz", timeout=60) as answer:
             return bool(answer.status == 200)
     except OSError:  # also 503
         return False

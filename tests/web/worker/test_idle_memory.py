@@ -72,7 +72,7 @@ def test_a_server_that_waits_for_its_first_call_is_small(server: tuple[int, str]
     pid, address = server
     time.sleep(0.5)
     for path in ("", "healthz", "metrics", "page/style.css"):
-        with urlopen(f"{address}{path}", timeout=10) as answer:
+        with urlopen(f"{address}{path}", timeout=60) as answer:
             assert answer.read()
     assert resident_mb(pid) < MOST_MB
 

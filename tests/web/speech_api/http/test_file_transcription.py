@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -336,13 +335,15 @@ async def test_an_engine_whose_stream_ends_is_an_error_and_no_hang(tmp_path: Pat
 
 
 async def test_to_stop_waits_for_the_piece_in_the_making_only(tmp_path: Path) -> None:
-    begun, closed = threading.Event(), threading.Event()
+    begun, may_end, closed = threading.Event(), threading.Event(), threading.Event()
+    made: list[int] = []
 
     def slow() -> Generator[Piece]:
         try:
             for n in range(100):
                 begun.set()
-                time.sleep(0.2)
+                may_end.wait(60)
+                made.append(n)
                 yield Piece(n * RATE_IN, tone(1), None)
         finally:
             closed.set()
@@ -350,11 +351,14 @@ async def test_to_stop_waits_for_the_piece_in_the_making_only(tmp_path: Path) ->
     stream = await ScriptedRecognizer().open()
     hearing = FileTranscription(stream, slow())
     task = asyncio.create_task(hearing.begin())
-    await asyncio.to_thread(begun.wait, 5)
+    await asyncio.to_thread(begun.wait, 60)
     task.cancel()
-    began = time.monotonic()
-    await hearing.close()
-    assert time.monotonic() - began < 10  # all of it takes 20
+    closing = asyncio.create_task(hearing.close())
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    may_end.set()
+    await closing
+    assert made == [0]
     assert closed.is_set()
     await stream.close()
 
