@@ -524,8 +524,8 @@ class Realtime(Section):
     """Realtime sessions of programs and pages."""
 
     frozen: frozenset[str] = frozenset()
-    """Fields of the session object that holders of a client secret cannot change, dotted:
-    ["instructions", "tools", "audio.output.voice"]."""
+    """Fields of the session object that holders of a client secret cannot change, dotted, and all
+    below them: ["instructions", "tools", "audio.output"]."""
     mcp_servers: frozenset[str] = frozenset()
     """Origins of the MCP servers that this server connects to when a session's tools ask for it,
     e.g. https://mcp.example. Empty by default, because the addresses come from clients. Needs the

@@ -45,6 +45,7 @@ from offhook.web.doctor.sip_io import examine_phones
 from offhook.web.edge.phones import fault_of_doors, operator_access
 from offhook.web.engines.engines_io import MODELS, check_engine, official_python
 from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
+from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.wyoming.door_io import check_package
 
 PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
@@ -337,7 +338,9 @@ def examine(path: Path | None) -> list[Finding]:
     ]
     try:
         config = load(path)
-        findings.append(Finding("configuration", "ok", str(path or "defaults and environment")))
+        fault = fault_of_frozen(config.realtime.frozen)
+        words = fault or str(path or "defaults and environment")
+        findings.append(Finding("configuration", "fails" if fault else "ok", words))
     except ConfigError as error:
         config = Config()
         findings.append(Finding("configuration", "fails", str(error)))

@@ -64,6 +64,7 @@ from offhook.web.process.logs import brief, for_log, kind
 from offhook.web.process.loop_io import collect_between_packets, freeze_loaded_objects
 from offhook.web.process.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
+from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.speech_api.server_io import SpeechServer
 
 E = TypeVar("E")
@@ -184,7 +185,7 @@ class Edge:
         """Loads all engines of this process. Raises EngineError."""
         config = self.config
         self._tracing = tracing_io.set_up(config.tracing)
-        load_mcp(config)
+        check_realtime(config)
         if config.webrtc.addresses:
             use_addresses(config.webrtc.addresses)
         elif config.server.local:
@@ -826,9 +827,11 @@ class Edge:
                     self._send(leg, {"type": "quality", **quality})
 
 
-def load_mcp(config: Config) -> None:
-    """Loads what connects to MCP servers, if there are any: later, it would hold up calls. Raises
-    ConfigError."""
+def check_realtime(config: Config) -> None:
+    """Checks the fields that are frozen, and loads what connects to MCP servers, if there are any:
+    later, it would hold up calls. Raises ConfigError."""
+    if fault := fault_of_frozen(config.realtime.frozen):
+        raise ConfigError(fault)
     if not config.realtime.mcp_servers:
         return
     try:

@@ -34,6 +34,7 @@ from offhook.web.realtime.protocol.conversation_session import (
     full_session,
     updated,
 )
+from offhook.web.realtime.protocol.frozen import NONE_FROZEN, FrozenFields
 from offhook.web.realtime.protocol.server_events import error
 from offhook.web.realtime.protocol.session_object import EventError
 from offhook.web.realtime.secrets import agent_of_model
@@ -100,8 +101,8 @@ class Conversations:
     async def _serve_own(self, request: web.Request) -> web.StreamResponse:
         edge, model = self._edge, request.query.get("model", "")
         agent, holders = self._agent_for(request, model), holders_of(request)
-        session = _session_for(request, {"model": model or agent or "default"})
-        frozen = self._frozen_for(request)
+        frozen = self.frozen_for(request)
+        session = _session_for(request, {"model": model or agent or "default"}, frozen)
         try:
             claim = edge.admit(holders)
         except Busy as busy:
@@ -177,10 +178,11 @@ class Conversations:
             raise ApiError(403, words, "model", "insufficient_scope")
         return grant.agent
 
-    def _frozen_for(self, request: web.Request) -> frozenset[str]:
+    def frozen_for(self, request: web.Request) -> FrozenFields:
         """Returns the fields of the session that the request's key may not change."""
-        secret = request[GRANT].secret
-        return frozenset() if secret is None else self._edge.config.realtime.frozen
+        if request[GRANT].secret is None:
+            return NONE_FROZEN
+        return FrozenFields(self._edge.config.realtime.frozen)
 
     # --- WebRTC ---
 
@@ -188,7 +190,7 @@ class Conversations:
         """POST /v1/realtime/calls: answers an SDP offer. Raises ApiError 400, 401 or 503."""
         sdp, table = await _offered(request)
         edge = self._edge
-        frozen = self._frozen_for(request)
+        frozen = self.frozen_for(request)
         session = _session_for(request, table, frozen)
         agent = self._agent_for(request, table.get("model") or "")
         holders = holders_of(request)
@@ -265,16 +267,20 @@ async def _offered(request: web.Request) -> tuple[str, dict[str, Any]]:
 
 
 def _session_for(
-    request: web.Request, table: dict[str, Any], frozen: frozenset[str] = frozenset()
+    request: web.Request, table: dict[str, Any], frozen: FrozenFields
 ) -> ConversationSession:
     """Returns the session that the request begins: that of its client secret, if it has one, with
-    what the client sent, but for the frozen fields. Raises ApiError 400."""
+    what the client sent. Its model only names the agent, and is not taken over where it is frozen.
+    Raises ApiError 400."""
     secret = request[GRANT].secret
     try:
         if secret is None:
             return full_session(table)
         begun = full_session(dict(secret.session or {}))
-        return updated(begun, {"type": "realtime", **table}, frozen)
+        table = {"type": "realtime", **table}
+        if frozen.touch("model"):
+            table["model"] = begun.model
+        return frozen.kept(begun, updated(begun, table), "session")
     except EventError as error:
         raise ApiError(400, str(error), error.param, error.code) from error
 

@@ -10,7 +10,7 @@ from offhook.media.leg import LegError
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.web.config.config import Config, ConfigError, Server, Speech, faults_of
-from offhook.web.edge.edge_io import Edge, load_mcp
+from offhook.web.edge.edge_io import Edge, check_realtime
 from offhook.web.edge.phones import fault_of_doors
 
 RELOADED = ("agent", "agents", "frontdesk", "realtime")
@@ -100,7 +100,7 @@ def use(edge: Edge, read: Config) -> None:
     """Applies the changes to the edge and reloads the phones' certificate. Calls in progress are
     unaffected. Raises ConfigError, changing nothing."""
     new = reloaded(edge.config, read)
-    load_mcp(new)
+    check_realtime(new)
     try:
         if edge.carriers is not None:
             rests = edge.carriers.rests(new.carriers)

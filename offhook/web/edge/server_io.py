@@ -50,6 +50,7 @@ from offhook.web.page import page_io
 from offhook.web.process.stop_io import Stop
 from offhook.web.realtime import call_control_io
 from offhook.web.realtime.http_io import guard as realtime_guard
+from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.routes_io import is_speech_route, mount
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import GONE, answer_of
@@ -221,8 +222,9 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
 
 
 def check_doors(config: Config) -> None:
-    """Raises ConfigError if strangers could place calls at the operator's cost."""
-    if fault := fault_of_doors(config):
+    """Raises ConfigError if strangers could place calls at the operator's cost, or the fields that
+    they cannot change are none of a session."""
+    if fault := fault_of_doors(config) or fault_of_frozen(config.realtime.frozen):
         raise ConfigError(fault)
 
 

@@ -311,7 +311,8 @@ class RealtimeCall(ResponseListener):
         await self._started.wait()
         if self.has_ended:
             return
-        self._perform(self.conversation.receive(number, text))
+        beside = number != self._owner  # which takes a key of the server
+        self._perform(self.conversation.receive(number, text, has_key=beside))
         if isinstance(self.leg, SocketLeg):
             while self.leg.is_ahead and not self.has_ended:
                 await asyncio.sleep(BACKLOG_POLL_S)

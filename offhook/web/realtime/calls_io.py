@@ -8,6 +8,7 @@ from offhook.web.realtime.call_io import CallState, RealtimeCall
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
 from offhook.web.realtime.conversation.scope import Transport
 from offhook.web.realtime.protocol.conversation_session import ConversationSession
+from offhook.web.realtime.protocol.frozen import NONE_FROZEN, FrozenFields
 
 if TYPE_CHECKING:  # its package is an extra
     from offhook.web.realtime.mcp_io import McpConnections
@@ -30,7 +31,7 @@ class RealtimeCalls:
         call_id: str,
         session: ConversationSession,
         transport: Transport = Transport.RTP,
-        frozen: Collection[str] = (),
+        frozen: FrozenFields = NONE_FROZEN,
         *,
         owned: bool = True,
     ) -> RealtimeCall:
@@ -38,7 +39,7 @@ class RealtimeCalls:
         opposed to joining it."""
         expires_at = int(time() + self._limit_s)
         conversation = RealtimeConversation(
-            session, transport, frozen=frozenset(frozen), expires_at=expires_at
+            session, transport, frozen=frozen, expires_at=expires_at
         )
         mcp = _connections(self._mcp_servers(), call_id)
         call = self._calls[call_id] = RealtimeCall(conversation, mcp, owned=owned)

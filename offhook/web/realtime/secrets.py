@@ -2,8 +2,8 @@
 
 A client secret grants what a token of `POST /tokens` does, and a session object with it. It holds
 both itself, encrypted and authenticated with a key of the server's (AES-GCM, NIST SP 800-38D).
-Nothing is stored, so a secret is valid at every process with that key and after a restart, and
-whoever has it cannot read the agent's instructions in it.
+Nothing is stored, so a secret is valid at every process with that key and after a restart. Whoever
+has it reads in it nothing that the session would not show, such as the tokens of its MCP tools.
 
     ek_ base64url( nonce | ciphertext of zlib( JSON of session, agent, expires_at ) | tag )
 """

@@ -37,6 +37,7 @@ from offhook.web.realtime.protocol.conversation_events import (
     parse_event,
 )
 from offhook.web.realtime.protocol.conversation_session import ConversationSession, updated
+from offhook.web.realtime.protocol.frozen import NONE_FROZEN, FrozenFields
 from offhook.web.realtime.protocol.items import (
     FunctionCallOutput,
     InputText,
@@ -59,7 +60,6 @@ POLICY_CLOSE = 1008
 EXPIRED_CLOSE = 1001
 IDLE = "session_idle"
 """Code of the error, and reason of the close, of a session whose client sends nothing."""
-VOICE = "audio.output.voice"
 
 
 class RealtimeConversation:
@@ -74,17 +74,15 @@ class RealtimeConversation:
         session: ConversationSession,
         transport: Transport,
         *,
-        frozen: frozenset[str] = frozenset(),
+        frozen: FrozenFields = NONE_FROZEN,
         session_id: str = "",
         expires_at: int = 0,
         lenient: bool = False,
     ) -> None:
-        """`frozen`: dotted fields of the session, such as `tools`, that keep their values whatever
-        clients send. `expires_at`: in s since 1970.
+        """`frozen`: fields of the session that no client can change which was let in by a client
+        secret. `expires_at`: in s since 1970.
         `lenient`: unknown fields of events are ignored."""
         self._frozen = frozen
-        self._fixed = frozenset({"audio" if name == VOICE else name for name in frozen})
-        """Of `response.create`: what it cannot override."""
         self._lenient = lenient
         self._echoed = {
             "id": session_id or new_id("sess"),
@@ -129,13 +127,14 @@ class RealtimeConversation:
 
     # --- clients ---
 
-    def receive(self, connection: int, text: str) -> list[Action]:
-        """Handle an event of a client; never raises. An invalid one changes nothing."""
-        event_id = None
+    def receive(self, connection: int, text: str, *, has_key: bool = False) -> list[Action]:
+        """Handle an event of a client; never raises. An invalid one changes nothing. `has_key`: the
+        client has a key of the server, to which nothing is frozen."""
+        frozen, event_id = NONE_FROZEN if has_key else self._frozen, None
         try:
             event = parse_event(text, lenient=self._lenient)
             event_id = event.event_id
-            self._handle(connection, event)
+            self._handle(connection, event, frozen)
             self._errors.pop(connection, None)
         except EventError as error:
             error.event_id = error.event_id or event_id
@@ -150,10 +149,12 @@ class RealtimeConversation:
         elif count == MAX_ERRORS:
             self._out.add(Close(POLICY_CLOSE, f"{MAX_ERRORS} events were wrong", connection))
 
-    def _handle(self, connection: int, event: ConversationClientEvent) -> None:
+    def _handle(
+        self, connection: int, event: ConversationClientEvent, frozen: FrozenFields
+    ) -> None:
         match event:
             case UpdateSession():
-                self._update(event)
+                self._update(event, frozen)
             case AppendInput(audio=audio):
                 self._buffer.append(audio)
             case CommitInput():
@@ -166,6 +167,7 @@ class RealtimeConversation:
                     raise EventError(words, "invalid_event_for_transport", "type")
                 self._responses.clear_output()
             case CreateItem():
+                frozen.check_item(event.item, "item")
                 self._create_item(event)
             case RetrieveItem(item_id=item_id):
                 self._retrieve(connection, item_id)
@@ -175,19 +177,19 @@ class RealtimeConversation:
                 self._existing(item_id, "delete")
                 self._items.delete(item_id)
             case CreateResponse(response=params):
-                self._responses.create(params or ResponseParams(), self._fixed)
+                self._responses.create(params or ResponseParams(), frozen)
             case CancelActiveResponse(response_id=response_id):
                 self._responses.cancel(response_id)
 
     def _session(self) -> dict[str, object]:
         return {**self.session.as_dict(), **self._echoed}
 
-    def _update(self, event: UpdateSession) -> None:
+    def _update(self, event: UpdateSession, frozen: FrozenFields) -> None:
         old = self.session
-        new = updated(old, event.session, self._frozen)
+        new = frozen.kept(old, updated(old, event.session), "session")
         if self._responses.voice_is_fixed and new.audio.output.voice != old.audio.output.voice:
             words = "the voice cannot change once the assistant has spoken"
-            raise EventError(words, "cannot_update_voice", f"session.{VOICE}")
+            raise EventError(words, "cannot_update_voice", "session.audio.output.voice")
         self._scope.session = new
         self._out.add(Configure(old, new))
         if type(new.turn_detection) is not type(old.turn_detection):

@@ -14,13 +14,9 @@ from offhook.web.realtime.conversation.response import (
     ResponseTrigger,
 )
 from offhook.web.realtime.conversation.scope import ConversationScope, Transport
+from offhook.web.realtime.protocol.frozen import NONE_FROZEN, FrozenFields
 from offhook.web.realtime.protocol.items import Item, ItemStatus, McpToolError
-from offhook.web.realtime.protocol.response_object import (
-    ResponseAudio,
-    ResponseOutput,
-    ResponseParams,
-    Usage,
-)
+from offhook.web.realtime.protocol.response_object import ResponseParams, Usage
 from offhook.web.realtime.protocol.server_events import new_id
 from offhook.web.realtime.protocol.session_object import EventError
 
@@ -73,14 +69,17 @@ class Responses:
 
     # --- begin ---
 
-    def create(self, params: ResponseParams, fixed: frozenset[str] = frozenset()) -> None:
-        """Create a response for a client. `fixed`: settings that remain the session's. Raises
-        EventError."""
-        given = params.model_copy(update=dict.fromkeys(fixed & params.model_fields_set))
+    def create(self, given: ResponseParams, frozen: FrozenFields = NONE_FROZEN) -> None:
+        """Create a response for a client. Raises EventError, also for one that would not be by the
+        `frozen` fields of the session."""
+        session = self._scope.session
+        chosen = frozen.kept(session, given.applied_to(session), "response")
+        for at, item in enumerate(given.input or ()):
+            frozen.check_item(item, f"response.input.{at}")
+        if chosen.tools is session.tools:
+            given = given.model_copy(update={"tools": None})
         conversation = given.conversation or "auto"
-        output = ((given.audio or ResponseAudio()).output) or ResponseOutput()
-        voice = self._scope.session.audio.output.voice
-        if self.voice_is_fixed and output.voice not in (None, voice):
+        if self.voice_is_fixed and chosen.audio.output.voice != session.audio.output.voice:
             words = "the voice cannot change once the assistant has spoken"
             raise EventError(words, "cannot_update_voice", "response.audio.output.voice")
         own = self._scope.items.resolve(given.input) if given.input is not None else None
@@ -123,24 +122,23 @@ class Responses:
         return response.id in self._inputs or self._is_heard()
 
     def _begin(self, given: ResponseParams, own: tuple[Item, ...] | None) -> None:
-        session = self._scope.session
-        output = ((given.audio or ResponseAudio()).output) or ResponseOutput()
+        session = given.applied_to(self._scope.session)
         asked = Generate(
             response_id=new_id("resp"),
             items=(),
-            instructions=_either(given.instructions, session.instructions),
-            tools=_either(given.tools, session.tools),
-            tool_choice=_either(given.tool_choice, session.tool_choice),
-            modalities=_either(given.output_modalities, session.output_modalities),
-            voice=_either(output.voice, session.audio.output.voice),
-            max_output_tokens=_either(given.max_output_tokens, session.max_output_tokens),
+            instructions=session.instructions,
+            tools=session.tools,
+            tool_choice=session.tool_choice,
+            modalities=session.output_modalities,
+            voice=session.audio.output.voice,
+            max_output_tokens=session.max_output_tokens,
             conversation=given.conversation or "auto",
             metadata=given.metadata or {},
         )
         response = Response(
             self._scope,
             asked,
-            output.format or session.audio.output.format,
+            session.audio.output.format,
             own_tools=given.tools is not None,
         )
         self._running[response.id] = response
@@ -376,7 +374,3 @@ class Responses:
         if response is self._active:
             self._active = None
             self._after_done()
-
-
-def _either(given: Any, usual: Any) -> Any:
-    return usual if given is None else given

@@ -4,7 +4,6 @@ A `session.update` holds part of it: `updated` merges that into the whole, or ra
 nothing. Source: OpenAI's openapi.yaml, RealtimeSessionCreateRequestGA.
 """
 
-from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
@@ -226,14 +225,12 @@ def tool_as_dict(tool: Tool) -> dict[str, Any]:
 def full_session(table: dict[str, Any]) -> ConversationSession:
     """Return the session of a whole object, such as client_secrets and accept have. Raises
     EventError with a param that begins with `session`."""
-    return updated(ConversationSession(), {"type": "realtime", **table}, frozenset())
+    return updated(ConversationSession(), {"type": "realtime", **table})
 
 
-def updated(
-    old: ConversationSession, changes: dict[str, Any], frozen: Collection[str]
-) -> ConversationSession:
-    """Return the session with the `session` of a `session.update`. `frozen`: dotted fields that
-    keep their values. Raises EventError, also for the beta's shape."""
+def updated(old: ConversationSession, changes: dict[str, Any]) -> ConversationSession:
+    """Return the session with the `session` of a `session.update`. Raises EventError, also for the
+    beta's shape."""
     if "type" not in changes:
         if changes.keys() & (BETA_FIELDS - ConversationSession.model_fields.keys()):
             words = (
@@ -248,8 +245,6 @@ def updated(
         words = "session.type cannot change: this session is a conversation, of type realtime"
         raise EventError(words, "invalid_parameter", "session.type")
     given = {name: value for name, value in changes.items() if name not in ECHOED}
-    for name in frozen:
-        _remove(given, name.split("."))
     table = _merged(old.model_dump(exclude_unset=False), given)
     try:
         new = ConversationSession.model_validate(table)
@@ -272,16 +267,6 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
             value = _merged(before if same else {}, value)
         merged[name] = value
     return merged
-
-
-def _remove(table: dict[str, Any], path: list[str]) -> None:
-    """Remove the value at the path, without changing what the table shares with others."""
-    name, *rest = path
-    if rest and isinstance(table.get(name), dict):
-        table[name] = dict(table[name])
-        _remove(table[name], rest)
-    elif not rest:
-        table.pop(name, None)
 
 
 _FIELDS = {

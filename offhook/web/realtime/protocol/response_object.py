@@ -11,6 +11,7 @@ from pydantic import Field
 from offhook.web.realtime.protocol.conversation_session import (
     MAX_INSTRUCTIONS_CHARS,
     ConversationFormat,
+    ConversationSession,
     MaxTokens,
     Modalities,
     Prompt,
@@ -55,6 +56,20 @@ class ResponseParams(Object):
     metadata: Metadata | None = None
     prompt: Prompt | None = None
     reasoning: Reasoning | None = None
+
+    def applied_to(self, session: ConversationSession) -> ConversationSession:
+        """Return the session with what is set here, as it is in effect for this response."""
+        given = {name: value for name, value in self if name in ConversationSession.model_fields}
+        if output := self.audio and self.audio.output:
+            changed = session.audio.output.model_copy(update=_present(dict(output)))
+            given["audio"] = session.audio.model_copy(update={"output": changed})
+        else:
+            del given["audio"]
+        return session.model_copy(update=_present(given))
+
+
+def _present(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from offhook.web.http.access import Token
 from offhook.web.http.access_io import GRANT
 from offhook.web.realtime.connection_io import MAX_EVENT_BYTES
 from offhook.web.realtime.protocol.client_events import MAX_EVENT_CHARS, Dialect
+from offhook.web.realtime.protocol.frozen import CODE, NONE_FROZEN, FrozenFields
 from offhook.web.realtime.transcription.session import (
     MAX_ERRORS,
     Action,
@@ -46,6 +47,8 @@ class Conversations(Protocol):
 
     def wants(self, request: web.Request) -> bool: ...
 
+    def frozen_for(self, request: web.Request) -> FrozenFields: ...
+
     async def serve(self, request: web.Request) -> web.StreamResponse: ...
 
     async def serve_opened(
@@ -71,6 +74,15 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     wanted = stream_request(query)
     if "rate" in query:
         raise ApiError(400, "rate belongs in audio.input.format of a session.update", "rate")
+    secret = request[GRANT].secret
+    frozen = NONE_FROZEN
+    if secret is not None and conversations is not None:
+        frozen = conversations.frozen_for(request)
+    if query and frozen.touch("audio.input.transcription"):
+        words = "the session is frozen: with a client secret the address has no options"
+        raise ApiError(400, words, next(iter(query)), CODE)
+    if frozen.touch("audio.input.transcription.model"):
+        model = ""
     if model:
         server.check_model("transcription", model)
     session = RealtimeSession(
@@ -79,12 +91,12 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         model,
         lambda name: server.check_model("transcription", name),
         lenient=server.settings.lenient,
+        frozen=frozen,
     )
 
-    grant = request[GRANT]
-    open_to_both = not (model or intent or grant.secret) and "call" in grant.scopes
+    open_to_both = not (model or intent or secret) and "call" in request[GRANT].scopes
     if conversations is None or not open_to_both:
-        prepare: MakeStream = partial(RealtimeStream, host, session, grant.secret, None)
+        prepare: MakeStream = partial(RealtimeStream, host, session, secret, None)
         return await host.serve(lambda: prepare, session.error_text, MAX_MESSAGE_BYTES, PROTOCOLS)
     return await _serve_either(request, host, session, conversations)
 
@@ -141,8 +153,7 @@ class RealtimeStream(LiveStream):
     async def run(self) -> None:
         await self.send(self._session.created(time.time()))
         if self._secret is not None:
-            update = {"type": "session.update", "session": self._secret.session}
-            await self._perform(self._session.receive(json.dumps(update)))
+            await self._perform(self._session.begin(self._secret.session or {}))
         await super().run()
 
     async def receive(self, message: WSMessage) -> bool:

@@ -1,6 +1,7 @@
 """One session of WS /v1/realtime: events of client and engine in, actions out. Sans-io."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -18,6 +19,7 @@ from offhook.web.realtime.protocol.client_events import (
     SessionUpdate,
     parse,
 )
+from offhook.web.realtime.protocol.frozen import NONE_FROZEN, FrozenFields
 from offhook.web.realtime.protocol.server_events import TranscriptDeltas, new_id
 from offhook.web.realtime.protocol.session_object import (
     Audio,
@@ -201,12 +203,14 @@ class RealtimeSession:
         check_model: Callable[[str], None],
         *,
         lenient: bool = False,
+        frozen: FrozenFields = NONE_FROZEN,
     ) -> None:
         """`dialect`: None if the first `session.update` decides. `options` and `model` are those of
         the address. `check_model` raises ApiError for a model that is not served. `lenient`:
-        unknown fields are ignored."""
+        unknown fields are ignored. `frozen`: what the client cannot change."""
         self._check_model = check_model
         self._lenient = lenient
+        self._frozen = frozen
         self._options = options
         self._dialect_known = dialect is not None
         self._resampler = InputResampler(RATE_IN)
@@ -236,6 +240,15 @@ class RealtimeSession:
     def is_over(self) -> bool:
         """MAX_ERRORS events in a row were wrong."""
         return self._errors >= MAX_ERRORS
+
+    def begin(self, session: Mapping[str, Any]) -> list[Action]:
+        """Begins with the session object of the client's secret, which the frozen fields have their
+        values from; never raises."""
+        frozen, self._frozen = self._frozen, NONE_FROZEN
+        try:
+            return self.receive(json.dumps({"type": "session.update", "session": session}))
+        finally:
+            self._frozen = frozen
 
     def receive(self, text: str) -> list[Action]:
         """Handles a text message of the client; never raises."""
@@ -320,6 +333,7 @@ class RealtimeSession:
     def _set(self, new: AudioInput) -> None:
         """Raises EventError, and then nothing has changed."""
         old = self._input
+        self._frozen.kept(_session_with(old), _session_with(new), "session")
         new.transcription.stream_options(self._options)
         if new.transcription.model:
             self._check(new.transcription.model)
@@ -432,3 +446,7 @@ class RealtimeSession:
 
     def _session(self) -> dict[str, Any]:
         return server_events.session(self._id, self._input)
+
+
+def _session_with(audio_input: AudioInput) -> Session:
+    return Session(type="transcription", audio=Audio(input=audio_input))

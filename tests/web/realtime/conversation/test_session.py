@@ -261,18 +261,6 @@ def test_tracing_stays_once_it_is_on() -> None:
     assert event["error"]["param"] == "session.tracing"
 
 
-def test_frozen_fields_keep_their_values_and_the_rest_changes() -> None:
-    frozen = frozenset({"tools", "instructions", "audio.output.voice"})
-    client = Client(session={"instructions": "ours", "tools": [FUNCTION]}, frozen=frozen)
-    audio = {"output": {"voice": "ash", "speed": 1.5}}
-    session = session_of(client, instructions="theirs", tools=[], audio=audio)
-    assert (session["instructions"], session["tools"]) == ("ours", [FUNCTION])
-    assert session["audio"]["output"] == {**FULL["audio"]["output"], "speed": 1.5}  # type: ignore[index]
-    client(respond(instructions="theirs", tools=[], audio={"output": {"voice": "ash"}}))
-    asked = client.generated[-1]
-    assert (asked.instructions, len(asked.tools), asked.voice) == ("ours", 1, "marin")
-
-
 def test_secrets_of_tools_are_kept_and_never_sent() -> None:
     client = Client()
     events = client(update(tools=[MCP]), update(instructions="x"))
