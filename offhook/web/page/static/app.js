@@ -27,7 +27,8 @@ const AT_FIRST = { // of a call
 const DIALLING_LEVEL = 0.16; // the pulse that runs down the line while it is being put through
 
 const { element } = view;
-const call = new Call({ onState, onMessage, onSent, onSound });
+const ofCall = { onState, onTrack, onMessage, onSent, onSound };
+let call = new Call(ofCall); // the one in progress, the last, or the first to come
 const line = new Line(element("line"), levels);
 const transcript = new Transcript(element("talk"), element("log"), element("captions"));
 const events = new Events(element("events"));
@@ -39,14 +40,13 @@ let conversation = null;
 let context = null; // AudioContext, made on the first press of a key or button
 let meters = null; // {you, agent}
 let recording = null; // of the call in progress
-let current = null; // the call in progress: {since, silence, downlink, refused, replies, intervals}
+let current = null; // while a line is up: {since, silence, downlink, refused, choice, replies, …}
 let kept = { words: null, sound: null, name: "" }; // of the last call, to be saved
 let youLevel = 0;
 let keypadOpen = false;
 let pressed = "";
 let retryTimer = 0;
 let statusTimer = 0;
-let wakeLock = null;
 const facts = { state: "idle", why: null }; // what state.js makes the page's words of
 
 /** Something that the page tells of has changed. */
@@ -58,6 +58,8 @@ function tell(change) {
 // --- life of a call
 
 async function dial(withMicrophone = true) {
+  if (inCall(call.state)) return;
+  call = new Call(ofCall);
   view.showProblem(null);
   clearInterval(retryTimer);
   context ??= new AudioContext();
@@ -74,12 +76,10 @@ async function dial(withMicrophone = true) {
 
 async function openMicrophone() {
   if (!devices.allowed()) throw new Problem("insecure-page");
-  const track = await devices.open(sound.microphone);
-  useMicrophone(track);
-  return track;
+  return devices.open(sound.microphone);
 }
 
-function useMicrophone(track) {
+function onTrack(track) {
   meters.you.listen(new MediaStream([track]));
   sound.list(track.getSettings().deviceId);
 }
@@ -105,6 +105,8 @@ function begin() {
     silence: new SilenceWatch(performance.now()),
     downlink: new Downlink(),
     refused: false,
+    choice: null, // of another microphone, which is being opened
+    wakeLock: null,
     replies: [],
     intervals: [
       setInterval(watch, TIMER_INTERVAL_MS),
@@ -120,17 +122,22 @@ function begin() {
   view.showMute(false, call.track !== null);
   tell(AT_FIRST);
   watch();
-  // A telephone keeps a screen on; where the browser cannot, the call still works.
-  navigator.wakeLock?.request("screen").then((lock) => (wakeLock = lock), () => {});
+  keepScreenOn(current).catch(() => {}); // where the browser cannot, the call still works
+}
+
+/** As a telephone does. */
+async function keepScreenOn(mine) {
+  const lock = await navigator.wakeLock?.request("screen");
+  if (mine === current) mine.wakeLock = lock;
+  else await lock?.release(); // that call is over
 }
 
 function end() {
   if (current) keepCall();
   else context?.suspend();
   current?.intervals.forEach(clearInterval);
+  current?.wakeLock?.release();
   current = null;
-  wakeLock?.release();
-  wakeLock = null;
   line.stop();
   meters?.you.listen(null);
   meters?.agent.listen(null);
@@ -231,16 +238,19 @@ async function measure() {
 
 async function changeMicrophone() {
   if (!current) return; // it is opened when the call is placed
+  const mine = current;
+  const choice = (mine.choice = {});
+  const isStale = () => mine !== current || choice !== mine.choice;
   try {
     const track = await devices.open(sound.microphone);
-    if (!current) return track.stop();
-    useMicrophone(track);
+    if (isStale()) return track.stop();
     await call.useTrack(track);
-    current.silence = new SilenceWatch(performance.now());
-    current.refused = false;
-    view.showMute(call.muted, true);
+    mine.silence = new SilenceWatch(performance.now());
+    mine.refused = false;
+    if (!isStale()) view.showMute(call.muted, true);
   } catch {
-    current.refused = true;
+    if (isStale()) return;
+    mine.refused = true;
     sound.list(call.track?.getSettings().deviceId);
   }
 }
@@ -430,7 +440,10 @@ document.addEventListener("pointerdown", (event) => {
 window.addEventListener("beforeunload", (event) => {
   if (onLine(call.state)) event.preventDefault(); // the browser asks whether to leave the call
 });
-window.addEventListener("pagehide", () => call.hangUp());
+window.addEventListener("pagehide", () => {
+  call.hangUp();
+  sound.stop();
+});
 
 async function askStatus() {
   const { answers, engines: onOffer } = await status().catch(() => ({}));

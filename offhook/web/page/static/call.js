@@ -20,8 +20,12 @@ const KEY_MS = 120;
 const KEY_PAUSE_MS = 80;
 
 /**
- * Events, all optional to act on:
+ * One call, to be dialled once; the next one is another object. It owns all that it opens, and whatever
+ * comes late (a permission, an answer, a timer) finds it over and does nothing.
+ *
+ * Events, none after the last `onState`:
  * `onState(state, why)`: why is a reason in words (ended) or a Problem (failed);
+ * `onTrack(track)`: the caller's microphone, once the call has it;
  * `onMessage(message)`: what came from the server; `onSent(message)`: what went there;
  * `onSound(stream)`: the agent's sound.
  */
@@ -29,7 +33,8 @@ export class Call {
   state = "idle";
   track = null; // the caller's microphone, or null when typing only
   #events;
-  #abort = null;
+  #life = new AbortController(); // of the call,
+  #attempt = null; // and of the peer connection it has now
   #session = null; // {offerUrl, iceServers}
   #pcId = null;
   #upId = null; // the id of the connection that was up last, with which the call goes on
@@ -50,13 +55,16 @@ export class Call {
   /** Places a call. `openTrack` gives the microphone's track, or null. */
   async dial(openTrack) {
     if (!this.#step("dial")) return;
-    const { signal } = (this.#abort = new AbortController());
+    const { signal } = this.#life;
     try {
       const track = await openTrack();
-      if (signal.aborted) return void track?.stop();
+      if (signal.aborted) return void track?.stop(); // hung up while the caller was asked
       this.track = track;
-      this.#session = await start(signal);
-      await this.#connect(signal, false);
+      if (track) this.#events.onTrack(track);
+      const session = await start(signal);
+      signal.throwIfAborted();
+      this.#session = session;
+      await this.#connect(false);
       this.#after(CONNECT_TIMEOUT_MS, () => {
         if (this.state === "connecting") this.#step("fail", new Problem("no-path"));
       });
@@ -98,12 +106,18 @@ export class Call {
     this.#sendTrackStatus();
   }
 
-  /** Goes on with another microphone; the peer connection does not notice. */
+  /** Goes on with another microphone, which is stopped with the call; the peer connection does not
+   * notice. */
   async useTrack(track) {
-    if (this.track) track.enabled = this.track.enabled;
-    await this.#sender()?.replaceTrack(track);
-    this.track?.stop();
+    const before = this.track;
+    if (before) track.enabled = before.enabled;
     this.track = track;
+    this.#events.onTrack(track);
+    try {
+      await this.#sender()?.replaceTrack(track);
+    } finally {
+      before?.stop();
+    }
     this.#sendTrackStatus();
   }
 
@@ -124,7 +138,8 @@ export class Call {
   }
 
   #release() {
-    this.#abort?.abort();
+    this.#life.abort();
+    this.#attempt?.abort();
     this.#timers.forEach(clearTimeout);
     this.#timers.clear();
     this.track?.stop();
@@ -146,14 +161,19 @@ export class Call {
 
   // --- peer connection
 
-  /** A new peer connection; with `restart` it takes the place of the one the server knows. */
-  async #connect(signal, restart) {
+  /** A new peer connection in place of the one before; with `restart` the server knows that one.
+   * Rejects when another one has taken its place, or the call is over. */
+  async #connect(restart) {
+    this.#attempt?.abort();
+    const { signal } = (this.#attempt = new AbortController());
+    const session = this.#session;
     const pc = (this.#pc = new RTCPeerConnection({ iceServers: this.#session.iceServers }));
     this.#greeted = this.#answers = false;
     pc.addTransceiver(this.track ?? "audio", { direction: "sendrecv" });
     this.#openChannel(pc);
-    pc.ontrack = ({ track, streams }) =>
-      this.#events.onSound(streams[0] ?? new MediaStream([track]));
+    pc.ontrack = ({ track, streams }) => {
+      if (pc === this.#pc) this.#events.onSound(streams[0] ?? new MediaStream([track]));
+    };
     pc.onconnectionstatechange = () => this.#follow(pc);
 
     const found = [];
@@ -161,10 +181,11 @@ export class Call {
       if (candidate?.candidate) found.push(candidate);
     };
     await pc.setLocalDescription();
-    const answer = await offer(
-      this.#session.offerUrl, pc.localDescription, restart ? this.#upId : this.#pcId, restart, signal);
-    if (signal.aborted) return;
-    if (pc !== this.#pc) return; // too late: there is a newer one
+    signal.throwIfAborted();
+    const before = restart ? this.#upId : this.#pcId;
+    const answer = await offer(session.offerUrl, pc.localDescription, before, restart, signal);
+    if (this.#life.signal.aborted) cancel(session.offerUrl, answer.pc_id); // nobody else would
+    signal.throwIfAborted();
     this.#pcId = answer.pc_id;
     this.#resumable = answer.resumable === true;
     this.#trickleFrom(pc, found);
@@ -175,7 +196,7 @@ export class Call {
     if (pc !== this.#pc) return;
     // A candidate the server does not get is one path fewer, not a failed call.
     if (found.length) {
-      const { signal } = this.#abort;
+      const { signal } = this.#attempt;
       trickle(this.#session.offerUrl, this.#pcId, found.splice(0), signal).catch(() => {});
     }
     if (pc.iceGatheringState !== "complete" || found.length) {
@@ -218,7 +239,7 @@ export class Call {
     this.#after(delay, () => {
       if (this.state !== "reconnecting") return;
       this.#pc?.close();
-      const connecting = this.#connect(this.#abort.signal, true);
+      const connecting = this.#connect(true);
       const pc = this.#pc;
       let over = false;
       const again = () => {
@@ -227,7 +248,7 @@ export class Call {
         this.#reconnect(attempt + 1, since);
       };
       connecting.catch((error) => {
-        this.#giveUpIfForgotten(error);
+        if (pc === this.#pc) this.#giveUpIfForgotten(error);
         again();
       });
       this.#after(RECONNECT_TIMEOUT_MS, again);
@@ -257,10 +278,13 @@ export class Call {
 
   async #renegotiate() {
     const pc = this.#pc;
+    const { signal } = this.#attempt;
     await pc.setLocalDescription();
+    signal.throwIfAborted();
     const { offerUrl } = this.#session;
-    const answer = await offer(offerUrl, pc.localDescription, this.#pcId, false, this.#abort.signal);
-    if (pc === this.#pc) await pc.setRemoteDescription({ type: answer.type, sdp: answer.sdp });
+    const answer = await offer(offerUrl, pc.localDescription, this.#pcId, false, signal);
+    signal.throwIfAborted();
+    await pc.setRemoteDescription({ type: answer.type, sdp: answer.sdp });
   }
 
   #sender() {
@@ -272,11 +296,14 @@ export class Call {
   #openChannel(pc) {
     const channel = (this.#channel = pc.createDataChannel("chat", { ordered: true }));
     channel.onopen = () => {
+      if (channel !== this.#channel) return;
       this.#comeUp();
       this.#pinged = this.#heard = performance.now();
       this.#ping(channel);
     };
-    channel.onmessage = ({ data }) => this.#receive(data);
+    channel.onmessage = ({ data }) => {
+      if (channel === this.#channel) this.#receive(data);
+    };
     channel.onclose = () => {
       if (channel === this.#channel && pc.connectionState === "connected") this.#lineDead();
     };

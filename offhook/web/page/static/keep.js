@@ -8,6 +8,7 @@ export class Recording {
   #mix;
   #recorder = null;
   #pieces = [];
+  #nodes = [];
   #limit = 0;
 
   constructor(context) {
@@ -17,6 +18,7 @@ export class Recording {
   /** Takes the sound of an AudioNode, from now on. */
   add(node) {
     node.connect(this.#mix);
+    this.#nodes.push(node);
   }
 
   start() {
@@ -33,6 +35,7 @@ export class Recording {
     const [recorder, pieces] = [this.#recorder, this.#pieces];
     this.#recorder = null;
     clearTimeout(this.#limit);
+    for (const node of this.#nodes.splice(0)) node.disconnect(this.#mix);
     if (!recorder) return null;
     if (recorder.state === "recording") {
       const stopped = new Promise((resolve) => (recorder.onstop = resolve));

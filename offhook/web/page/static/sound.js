@@ -32,7 +32,7 @@ export class Sound {
     this.#on("#speaker-choice", "change", ({ target }) => this.#useSpeaker(target.value));
     this.#on("#speaker-prompt", "click", () => this.#askForSpeaker());
     this.#on("#volume", "input", ({ target }) => (speaker.volume = target.valueAsNumber));
-    this.#on("#test", "click", () => (this.#attempt ? this.#stop("") : this.#try()));
+    this.#on("#test", "click", () => (this.#attempt ? this.stop() : this.#try()));
     dialog.addEventListener("close", () => this.#closed());
     if (!devices.allowed()) return;
     this.list();
@@ -56,11 +56,11 @@ export class Sound {
   }
 
   /** Reads anew which devices there are; `microphone` is the one in use, if it is known. */
-  async list(microphone = this.microphone) {
+  async list(microphone) {
     if (!devices.allowed()) return;
     const [microphones, speakers] = await Promise.all(
       ["audioinput", "audiooutput"].map((kind) => devices.list(kind)));
-    fill(this.#find("#microphone"), "microphone", microphones, microphone);
+    fill(this.#find("#microphone"), "microphone", microphones, microphone ?? this.microphone);
     fill(this.#find("#speaker-choice"), "speaker", speakers, this.#find("#speaker-choice").value);
     this.#find("#speaker-row").hidden = !devices.speakersCanBeChosen();
     this.#find("#speaker-prompt").hidden = !devices.speakerPrompt();
@@ -83,7 +83,7 @@ export class Sound {
   // --- microphone
 
   #chooseMicrophone() {
-    this.#stop("");
+    this.stop();
     this.#events.onMicrophone();
   }
 
@@ -95,7 +95,7 @@ export class Sound {
     try {
       attempt.track = await devices.open(this.microphone);
     } catch (problem) {
-      return this.#stop(wordsFor(problem).title);
+      return this.#end(attempt, wordsFor(problem).title);
     }
     if (attempt !== this.#attempt) return attempt.track.stop();
     this.list(attempt.track.getSettings().deviceId);
@@ -112,20 +112,25 @@ export class Sound {
     if (attempt !== this.#attempt) return;
     attempt.track.stop();
     attempt.meter.listen(null);
-    if (attempt.loudest < DEAD_DB) return this.#stop(SAID.silent);
+    if (attempt.loudest < DEAD_DB) return this.#end(attempt, SAID.silent);
     this.#say(SAID.playing);
     const player = (attempt.player = new Audio(URL.createObjectURL(data)));
     player.volume = this.#speaker.volume;
-    player.onended = player.onerror = () => this.#stop(SAID.done);
+    player.onended = player.onerror = () => this.#end(attempt, SAID.done);
     const ready = player.setSinkId?.(this.#speaker.sinkId) ?? Promise.resolve();
-    ready.then(() => player.play()).catch(() => this.#stop(SAID.done));
+    ready.then(() => player.play()).catch(() => this.#end(attempt, SAID.done));
   }
 
-  /** The try is over, and this is what came of it. */
-  #stop(word) {
-    const attempt = this.#attempt;
+  /** Ends the try that goes on, if one does. */
+  stop() {
+    this.#say("");
+    this.#end(this.#attempt, "");
+  }
+
+  /** A try is over, and this is what came of it. */
+  #end(attempt, word) {
+    if (!attempt || attempt !== this.#attempt) return;
     this.#say(word);
-    if (!attempt) return;
     this.#attempt = null;
     attempt.track?.stop();
     attempt.player?.pause();
@@ -135,7 +140,7 @@ export class Sound {
   }
 
   #closed() {
-    this.#stop("");
+    this.stop();
     clearInterval(this.#interval);
   }
 

@@ -1,0 +1,81 @@
+"""A caller who does not wait, on the page and by embed.js's button: hanging up, calling again and
+leaving while a permission or an answer is still to come."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import time
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from offhook.web.config.config import Config, Server, WebRtc
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+
+pytestmark = pytest.mark.browser
+
+NOTHING = "idle, 0 microphones, 0 connections, 0 screens"
+RIGHT = re.compile(
+    f"{NOTHING}|talking, 1 microphones, 1 connections, [01] screens|0 more offers|1 cancelled|"
+    "its own is measured|0 more sounds are measured|(?!The microphone is blocked).*[….]"
+)
+"""What may be told of a call while it goes on or another does."""
+
+
+@asynccontextmanager
+async def sites() -> AsyncIterator[tuple[str, str]]:
+    """The URL of a server's page, and that of a site with its button."""
+    voice = ""
+
+    async def page(request: web.Request) -> web.Response:
+        script = f'<script src="{voice}embed.js" data-secret="/secret"></script>'
+        head = '<!doctype html><title>Shop</title><link rel="icon" href="data:,">'
+        return web.Response(text=f"{head}<body>{script}</body>", content_type="text/html")
+
+    async def secret(request: web.Request) -> web.Response:
+        value, _ = edge.programs.secrets.create({"type": "realtime"}, "", 600, time())
+        return web.json_response({"value": value})
+
+    app = web.Application()
+    app.router.add_get("/", page)
+    app.router.add_post("/secret", secret)
+    site = TestServer(app)
+    await site.start_server()
+    button = f"http://localhost:{site.port}"
+    config = Config(
+        server=Server(port=0, max_calls=20, origins=[button]),
+        webrtc=WebRtc(addresses=["127.0.0.1"]),
+    )
+    edge = Edge(config)
+    await edge.start()
+    server = TestServer(application(edge))
+    await server.start_server()
+    voice = f"http://localhost:{server.port}/"
+    try:
+        yield voice, button
+    finally:
+        await server.close()
+        await edge.close()
+        await site.close()
+
+
+def faults(seen: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The calls that left something open, or disturbed another one."""
+    return {
+        name: told
+        for name, told in seen.items()
+        if told[-1] != NOTHING or not all(map(RIGHT.fullmatch, told))
+    }
+
+
+async def test_a_caller_who_does_not_wait(drive: Callable[..., Any]) -> None:
+    async with sites() as (page, button):
+        seen = await drive("late_calls.mjs", own=page, button=button)
+    assert faults(seen["own"]) == {}
+    assert faults(seen["button"]) == {}
+    assert seen["troubles"] == []
+    assert len(seen["own"]) > 30
+    assert len(seen["button"]) > 20
