@@ -1,4 +1,5 @@
-"""The reference of the configuration, the command line and HTTP, from the code that defines them.
+"""The reference of the configuration, the command line, HTTP and all limits, from the code that
+defines them.
 
 `reference.py` writes the pages of docs/reference.
 """
@@ -17,6 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from deploy.reference_limits import by_heading, is_limit
 from offhook.pipeline.conversation.turn import TurnSettings
 from offhook.web.cli.parser import parser
 from offhook.web.config.config import Config
@@ -297,7 +299,50 @@ def http() -> str:
     return (text + table(("status", "when"), rows)).rstrip() + "\n"
 
 
-PAGES = {"configuration.md": configuration, "command-line.md": command_line, "http.md": http}
+# --- limits ---
+
+
+def limit_settings(cls: type, title: str = "") -> Iterator[tuple[str, ...]]:
+    """Rows of the keys of the configuration that are limits: key, default and text."""
+    words, known = docstrings(cls), set()
+    for name, kind, default, metadata in fields_of(cls):
+        path = f"{title}.{name}".lstrip(".")
+        for one in sections_in(kind):
+            if one not in known:
+                yield from limit_settings(one, path)
+            known.add(one)
+        text = words.get(name, "")
+        numeric = {int, float} & {get_origin(kind) or kind, *get_args(kind)}
+        if not numeric or not is_limit(name, text):
+            continue
+        allowed = bounds(kind, metadata)
+        value = shown(default) + (f" ({allowed})" if allowed else "")
+        yield f"`[{title}] {name}`", value, cell(text)
+
+
+def limits() -> str:
+    text = "# Limits\n\n" + WRITTEN
+    text += (
+        "What the server bounds, so that nobody can make it grow or wait without end: sizes, "
+        "numbers and times, with what happens when they are reached. Those that depend on the "
+        "machine and its callers are settings; [configuration](configuration.md) has all keys. The "
+        "rest are constants of the code, far from what callers, programs and carriers need, named "
+        "here with their files.\n\n## Settings\n\n"
+    )
+    text += table(("key", "default", ""), list(limit_settings(Config)))
+    for heading, listed in by_heading().items():
+        text += f"## {heading}\n\n"
+        rows = [(f"`{one.name}`", one.value, cell(one.text), f"`{one.file}`") for one in listed]
+        text += table(("limit", "value", "", "in"), rows)
+    return text.rstrip() + "\n"
+
+
+PAGES = {
+    "configuration.md": configuration,
+    "command-line.md": command_line,
+    "http.md": http,
+    "limits.md": limits,
+}
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)

@@ -29,6 +29,7 @@ TIMELINE_LINES = 2000
 """Lines queued while the disk stalls; further ones are dropped and counted in `lines_dropped`."""
 TIMELINE_VERSION = 1
 MAX_NAME_CHARS = 100
+"""Maximum length of a recording's name; the rest of the call's id is cut off."""
 
 Tick = tuple[Pcm, Pcm]
 """20 ms: int16[320] received at 16 kHz, int16[480] sent at 24 kHz."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from deploy.reference_limits import ELSEWHERE, by_heading
+from deploy.reference_limits import ROOMS as ROOMS_OF_LIMITS
 from offhook.web.config.config import Config
 from tests.deploy.servers import ROOT
 
@@ -70,6 +72,18 @@ def test_all_pages_are_in_the_navigation() -> None:
 def test_the_reference_is_what_the_code_says(page: str) -> None:
     text = (ROOT / "docs/reference" / page).read_text()
     assert text == REFERENCE["PAGES"][page](), "run `make reference`"
+
+
+def test_every_limit_says_what_happens() -> None:
+    listed = [limit for limits in by_heading().values() for limit in limits]
+    assert len(listed) > 400
+    assert not [f"{limit.file}: {limit.name}" for limit in listed if not limit.text]
+    assert {"HEAD_S", "MAX_SSRCS", "FRAME_QUEUE_MS"} <= {limit.name for limit in listed}
+
+
+def test_places_of_limits_are_there() -> None:
+    for place in (*ROOMS_OF_LIMITS, *ELSEWHERE):
+        assert (ROOT / "offhook" / place).exists(), place
 
 
 def test_the_pictures_are_what_their_script_draws() -> None:

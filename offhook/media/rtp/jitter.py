@@ -34,6 +34,8 @@ IDLE = 1.0
 MAX_TIME_OFFSET = 2.0
 """Seconds. A packet this far from its expected time belongs to a restarted stream."""
 MAX_DROPOUT = 3000
+"""Largest jump forward in sequence numbers (RFC 3550 appendix A.1); after a larger one the stream
+counts as restarted."""
 MAX_MISORDER = 100
 """Largest jump in sequence numbers, forward and back (RFC 3550 appendix A.1)."""
 

@@ -35,6 +35,8 @@ the 5 % that RFC 3550 §6.2 allots to RTCP, even of a 16 kb/s call."""
 SENT_REPORTS_KEPT = 16
 """Sender reports remembered for matching late receiver reports: half a minute."""
 MAX_DROPOUT = 3000
+"""Largest jump forward in sequence numbers (RFC 3550 A.1); after a larger one counting begins
+anew."""
 MAX_MISORDER = 100
 """Largest jump in sequence numbers, forward and back (RFC 3550 A.1)."""
 MAX_JITTER_STEP_S = 5.0

@@ -38,6 +38,7 @@ WORKSPACE_SHARE = 0.25
 MAX_STREAMS = 2048
 """Upper limit of live recognition streams."""
 MAX_FILES = 16
+"""Maximum files transcribed at once, besides the live streams; further ones wait."""
 PAGES_PER_STREAM = 4
 """Average KV pages of an open recognition stream: eight, half a minute of audio, of each second
 one, whose caller speaks (most utterances need three), and one of those who listen."""

@@ -4,6 +4,7 @@ import re
 
 MASK = "****"
 MAX_SHOWN_CHARS = 300
+"""Maximum length of a message that is shown; a longer one may hold anything and is left out."""
 _SECRET = re.compile(
     r"(?i)\b(bearer\s+|(?:api[_-]?key|password|secret|token)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&]{4,}"
     r"|\bsk-[\w-]{8,}|\bopenai-insecure-api-key\.[^\s\"',;]+|\boffhook_[\w-]+\.[\w-]+"

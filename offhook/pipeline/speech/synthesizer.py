@@ -10,8 +10,11 @@ from offhook.media.pcm import Pcm
 
 MIN_SPEED, MAX_SPEED = 0.5, 2.0
 MAX_VOICE_CHARS = 200
+"""Maximum length of a voice's name; a longer one is refused."""
 MAX_INSTRUCTIONS_CHARS = 2000
+"""Maximum length of instructions; longer ones are refused."""
 MAX_SEED = (1 << 63) - 1
+"""Largest seed, of 63 bits; a larger one is refused."""
 
 
 class UnknownVoice(ValueError):

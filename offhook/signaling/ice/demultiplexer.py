@@ -32,6 +32,7 @@ them costs next to nothing."""
 TOMBSTONE_S = 10.0
 """How long checks of an ended call count as late and its ufrag is not used again."""
 MAX_TOMBSTONES = 4096
+"""Maximum names of ended sessions that are remembered; the oldest are forgotten."""
 
 _HEADER = struct.Struct("!HHI")
 _ATTRIBUTE = struct.Struct("!HH")

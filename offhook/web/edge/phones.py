@@ -16,9 +16,11 @@ from offhook.web.config.config import Config
 from offhook.web.http.access import is_loopback
 
 MAX_RING_S = 600
+"""Maximum of `ring_seconds` in s; more is refused with 400."""
 MAX_TEXT = 256
 """Maximum characters of a number, name or header value."""
 MAX_HEADERS = 32
+"""Maximum SIP headers for a call to be placed; more are refused with 400."""
 
 
 class DialRequestError(ValueError):

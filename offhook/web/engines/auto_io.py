@@ -33,6 +33,7 @@ REFUSED_S = 5.0
 REFUSED_MAX_S = 600.0
 """Time in s after which a worker that refuses our options is asked again; doubled each time."""
 MAX_STATE_BYTES = 1 << 14
+"""Maximum size of a worker's state that is read; the rest is ignored."""
 VERB = {"asr": "hear", "tts": "speak"}
 E = TypeVar("E", Recognizer, Synthesizer)
 

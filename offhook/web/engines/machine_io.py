@@ -17,6 +17,7 @@ from offhook.web.engines.choice import Machine
 from offhook.web.engines.engines_io import NEEDED
 
 GPU_QUERY_TIMEOUT_S = 5
+"""Time limit in s for `nvidia-smi`; then the machine counts as one without a GPU."""
 OFFLINE = ("1", "ON", "YES", "TRUE")
 """Values of HF_HUB_OFFLINE with which the hub's library downloads nothing."""
 CGROUP = Path("/sys/fs/cgroup")

@@ -14,7 +14,9 @@ RETRIED = frozenset((408, 409, 425, 429))
 CREDENTIALS = frozenset(("authorization", "proxy-authorization"))
 """SIP headers that are never passed on."""
 MAX_HEADERS = 128
+"""Maximum SIP headers in a webhook; further ones are left out."""
 MAX_HEADER_CHARS = 2048
+"""Maximum length of one; the rest is cut off."""
 
 SipHeaders = Sequence[tuple[str, str]]
 

@@ -15,6 +15,7 @@ from offhook.web.realtime.webhooks import Event, Webhook, failure_of, retry_poli
 MAX_PENDING = 200
 """Maximum deliveries under way; the next ones fail at once."""
 CONNECT_TIMEOUT_S = 3.0
+"""Time limit in s for connecting; then the attempt has failed."""
 ATTEMPT_TIMEOUT_S = 8.0
 """Time limit in s of one attempt, from connecting to the head of the response."""
 

@@ -30,6 +30,7 @@ RECENT = 20
 USUAL_S = 2.0
 """Assumed duration in s before any request has finished."""
 RETRY_MAX_S = 60
+"""Maximum Retry-After in s, however long the queue is."""
 RETRY_SHARE_S = 10
 """Retry-After in s of a stream whose holder has its share."""
 MAX_RECEIVING = 256

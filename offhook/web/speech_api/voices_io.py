@@ -34,6 +34,8 @@ from offhook.web.speech_api.server_io import CONTEXT, RETRY_AFTER_S, SPEECH
 from offhook.web.speech_api.validation import plain_text
 
 MAX_FIELD_BYTES = 4 * MAX_INPUT_CHARS
+"""Maximum size of a field other than the recording; with a longer one the form is refused with
+413."""
 MAX_FORM_BYTES = MAX_SAMPLE_BYTES + 2 * MAX_FIELD_BYTES
 """Maximum body, including the headers of its parts."""
 YES = ("true", "yes", "1", "on")

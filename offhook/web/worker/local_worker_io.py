@@ -51,6 +51,7 @@ RESTART_S = 0.1
 """Delay in s before a crashed child is restarted; doubled by each crash of the last
 CRASH_WINDOW_S."""
 MAX_CRASHES = 4
+"""Crashes within CRASH_WINDOW_S that disable the child."""
 CRASH_WINDOW_S = 300.0
 """Period in s in which MAX_CRASHES crashes, or one permanent error, disable the child."""
 GIVEN_UP_S = 60.0
@@ -70,6 +71,7 @@ ENDED_BY_MODELS = ("sherpa",)
 SOURCE_LINE = re.compile(r"^\S+\.(?:cc|h):\w+:\d+ ")
 """Where in its source a library is, before what it says."""
 MAX_REQUEST_BYTES = 1 << 16
+"""Bytes of a request that are read before it is refused."""
 REJECTED = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n"

@@ -22,6 +22,7 @@ POLL_S = 0.1
 CHECK_S = 3.0
 """Time limit in s for an answer of GET /readyz."""
 MAX_CRASHES = 4
+"""Crashes within CRASH_WINDOW_S after which the worker is given up."""
 CRASH_WINDOW_S = 300.0
 """Period in s in which MAX_CRASHES crashes end the attempts to start the worker again."""
 

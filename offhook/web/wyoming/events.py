@@ -15,11 +15,13 @@ from wyoming.event import Event
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError, table_of
 
 MAX_LINE_BYTES = 1 << 16
+"""Maximum length of an event's header; with a longer one the client is disconnected."""
 MAX_DATA_BYTES = 1 << 19
 """Maximum size of an event's data: a text of 100 000 characters."""
 MAX_PAYLOAD_BYTES = 1 << 20
 """Maximum size of an event's audio, 32 s as Home Assistant sends it."""
 MAX_TYPE_CHARS = 100
+"""Maximum length of an event's type; with a longer one the client is disconnected."""
 T = TypeVar("T")
 
 

@@ -24,6 +24,7 @@ SAME_WORD = 0.84
 STRANGE = 1.5
 """Weight of a word that only one of the two sentences has; a shared word has 1."""
 MAX_NAME_WORDS = 4
+"""Maximum words of a caller's name; a longer answer is no name."""
 
 
 class Step(Enum):

@@ -35,6 +35,7 @@ WRITE_S = 10.0
 HEARTBEAT_S = 20.0
 """Interval in s between pings; a server that answers none is gone."""
 MAX_EVENT_BYTES = 16 << 20
+"""Maximum size of a server's event; with a larger one the connection is lost."""
 _STATUSES = {401: Fault.UNAUTHORIZED, 403: Fault.UNAUTHORIZED, 404: Fault.NO_MODEL}
 
 

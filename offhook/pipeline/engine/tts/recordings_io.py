@@ -16,6 +16,7 @@ FORMATS = (
 """Accepted container formats. Playlists and the like are excluded, because they refer to other
 files and hosts."""
 MAX_CHANNELS = 8
+"""Maximum channels of a recording to be cloned; one with more is refused."""
 
 
 def read_recording(file: BinaryIO) -> tuple[Pcm, int]:

@@ -60,6 +60,7 @@ CLIPPED_PART = 0.005
 CODEBOOKS = 16
 CODEBOOK_SIZE = 2048
 MAX_CLONES = 1000
+"""Maximum clones kept in memory; the least recently used is forgotten."""
 MAX_CLONE_BYTES = 64 << 20
 """Limit of clones kept in memory; one of 30 s takes 20 kB."""
 

@@ -38,9 +38,11 @@ from offhook.pipeline.engine.tts_models import VOICES, TtsModels
 from offhook.pipeline.speech.voice_cloning import NAME, Sample, TooManyClones, VoiceError
 
 MAX_VOICES = 1000
+"""Maximum voices of one model in the folder; the least recently used are removed."""
 MAX_BYTES = 256 << 20
 """Size limit of one model's voices in the folder; the least recently used are removed."""
 MAX_FILE_BYTES = 1 << 20
+"""Maximum size of a voice's file; a larger one is discarded."""
 STRAY_S = 3600
 """Age in s after which a data file without its JSON is not part of a save in progress."""
 MAX_CLONING = 8

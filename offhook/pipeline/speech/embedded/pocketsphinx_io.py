@@ -53,7 +53,9 @@ AUDIO_BYTES = 1 << 14
 STABLE_AFTER = 3
 """Consecutive hypotheses that must agree on a word, and all before it, to make it stable."""
 START_TIMEOUT_S = 30.0
+"""Time limit in s for a worker to load; then it is killed, and its utterances have failed."""
 CLOSE_TIMEOUT_S = 2.0
+"""Time limit in s for a worker to exit; then it is killed."""
 PING_S = 1.0
 """Interval in s at which a worker with utterances is pinged."""
 MAX_UNANSWERED = 5

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct("<IBI")
 _PARTIAL = struct.Struct("<Idd")
 MAX_PAYLOAD = 1 << 24
+"""Maximum bytes of a frame; with a longer one the worker exits, since the pipe is out of step."""
 
 SLICE_BYTES = 3200
 """Bytes of 100 ms. The decoder always gets whole slices except for an utterance's last, because its

@@ -26,8 +26,11 @@ MAX_WORDS_CHARS = 300
 MAX_TEXT_CHARS = 1 << 16
 """Maximum text of one utterance; longer responses are not speech."""
 MAX_WORDS = 1 << 14
+"""Maximum words of a response; further ones are ignored."""
 MAX_VOICES = 1000
+"""Maximum voices of a server's list; further ones are ignored."""
 MAX_NAME_CHARS = 200
+"""Maximum length of a voice's name; one with a longer name is ignored."""
 PASSING = (408, 409, 425, 429)
 """4xx statuses worth a retry, like all 5xx."""
 NO_CREDIT = "insufficient_quota"

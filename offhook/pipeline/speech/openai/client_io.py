@@ -19,6 +19,7 @@ from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, 
 from offhook.pipeline.speech.streams.retry import AttemptFailed
 
 CONNECT_TIMEOUT_S = 10.0
+"""Time limit in s for connecting; then the server counts as unreachable."""
 BODY_TIMEOUT_S = 10.0
 """Maximum time in s between two chunks of a response."""
 LIST_TIMEOUT_S = 10.0
@@ -32,7 +33,9 @@ PING_S = 15.0
 """Ping interval in s of a WebSocket; without a pong within half of it the connection is considered
 lost."""
 MAX_MESSAGE_BYTES = 1 << 20
+"""Maximum size of a WebSocket message; with a larger one the connection is lost."""
 CLOSE_TIMEOUT_S = 1.0
+"""Time limit in s for the server's close; then the connection is dropped."""
 USUAL_MODEL = {"asr": "whisper-1", "tts": "tts-1"}
 """Default model if none is configured and the server has several: OpenAI's names, which most
 servers accept."""

@@ -48,6 +48,8 @@ MIN_HEARD_MS = 100
 PARTIAL_TIMEOUT_S = 5.0
 """Time limit in s of a partial; after it newer audio is used."""
 LIVE_TIMEOUT_S = 20.0
+"""Time limit in s until the response to an utterance of a call starts; then the request has
+failed."""
 FILE_TIMEOUT_S = 300.0
 """Time limit in s until the response starts: MAX_UTTERANCE_S of audio on a server without a GPU."""
 WARM_UP_MS = 500

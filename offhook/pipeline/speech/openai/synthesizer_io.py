@@ -55,6 +55,7 @@ MAX_CLAUSE_S = 120
 SOUND_TIMEOUT_S = 20.0
 """Time limit in s until the response starts; some servers synthesize the whole clause first."""
 FILE_SOUND_TIMEOUT_S = 300.0
+"""The same for a reply that is not live; a longer wait is an error."""
 GIVE_UP_S = 15.0
 """Time in s after the first failure of a clause at which a live reply gives up."""
 FILE_GIVE_UP_S = 120.0

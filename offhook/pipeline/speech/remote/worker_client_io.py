@@ -37,10 +37,12 @@ SILENCE_S = 2 * PING_S
 START_TIMEOUT_S = 900.0
 """Maximum loading time of a worker in s, including a model download."""
 CLOSE_TIMEOUT_S = 1.0
+"""Time limit in s for the worker's close; then the connection is dropped."""
 MAX_STATE_BYTES = 1 << 14
 """Maximum size of the body of a /readyz."""
 
 MAX_WORDS = 300
+"""Maximum characters of an error's text quoted in ours."""
 
 LOST = (aiohttp.ClientError, OSError, TimeoutError, ProtocolError)
 """Exceptions that end a connection; all are retried,"""

@@ -23,7 +23,9 @@ DIRECTORY_S = 5.0
 ANSWER_TIMEOUT_S = 2.0
 """Time limit in s of a source's answer."""
 MAX_DIRECTORY_BYTES = 1 << 20
+"""Maximum size of a list of workers; a longer one is refused, and the last good one stays."""
 MAX_WORKERS = 4096
+"""Maximum workers of a list; one with more is refused."""
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 """Returns the IP addresses of a host and port. Raises OSError."""

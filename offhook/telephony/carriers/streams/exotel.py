@@ -25,6 +25,7 @@ MAX_MESSAGE_BYTES = 256 * 1024
 PIECE_BYTES = 320
 """Exotel requires payloads to be a multiple of this."""
 MAX_PIECE_BYTES = 100_000 // PIECE_BYTES * PIECE_BYTES
+"""Longest payload that Exotel takes; longer audio is sent in several."""
 
 L16_RATES = frozenset((8000, 16000, 24000))
 """Sample rates in Hz that `sample-rate` in the URL accepts."""

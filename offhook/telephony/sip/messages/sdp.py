@@ -16,6 +16,7 @@ MAX_SDP_CHARACTERS = 65_536
 MAX_LINES = 1_000
 """A browser's description of audio and video has about 150."""
 MAX_MEDIA = 32
+"""Media of a description; one with more is refused."""
 MAX_FORMATS = 128
 """Formats in one m= line, and a=rtpmap lines read below it: a payload type has seven bits."""
 

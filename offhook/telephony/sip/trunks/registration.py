@@ -44,6 +44,7 @@ BACKOFF_FIRST_S = 5.0
 formula is that of RFC 5626 §4.5, with half of the time random; its 30 s are long for a phone that
 nobody can call meanwhile."""
 BACKOFF_MAX_S = 300.0
+"""Maximum of that wait in seconds."""
 REFUSED_S = 600.0
 """Seconds until a registrar that rejected us is retried. Passwords do get corrected, but retrying a
 wrong one too often locks the account."""

@@ -23,6 +23,7 @@ from offhook.web.realtime.protocol.server_events import new_id
 from offhook.web.realtime.protocol.session_object import EventError
 
 MAX_ITEMS = 1_000
+"""Maximum items of a conversation."""
 MAX_CHARS = 32 << 20
 """Maximum characters of all items. Beyond either bound the oldest items are deleted."""
 ROOT = "root"

@@ -8,6 +8,8 @@ from offhook.web.realtime.protocol.session_object import EventError
 MAX_EXCESS_MS = 1_000
 """Clients that count stream time overshoot by a little: up to here the end is meant."""
 MAX_WORDS = 1 << 14
+"""Maximum words of an answer whose times are kept; later ones are not found when it is
+truncated."""
 _MS = RATE_OUT // 1000
 
 

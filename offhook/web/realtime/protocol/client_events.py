@@ -43,6 +43,7 @@ MAX_EVENT_CHARS = 1 << 21
 """Maximum length of an event: 49 s of 16-bit audio at 16 kHz. OpenAI accepts 15 MiB, which live
 audio never needs."""
 MAX_ID_CHARS = 512
+"""Maximum length of `event_id`; an event with a longer one is invalid."""
 
 
 class Dialect(Enum):

@@ -29,8 +29,11 @@ from offhook.web.realtime.protocol.validation_errors import event_error
 from offhook.web.speech_api.validation import expected
 
 MAX_INSTRUCTIONS_CHARS = 1 << 17
+"""Maximum length of instructions; longer ones are refused as an invalid value."""
 MAX_VOICE_CHARS = 256
+"""Maximum length of a voice's name; a longer one is refused as an invalid value."""
 MAX_OUTPUT_TOKENS = 4096
+"""Maximum of `max_output_tokens`, as OpenAI's; more is refused as an invalid value."""
 MERGED = {
     *("audio", "input", "output", "format", "turn_detection", "transcription"),
     *("noise_reduction", "reasoning"),

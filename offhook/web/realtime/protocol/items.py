@@ -13,12 +13,15 @@ from offhook.web.realtime.protocol.session_object import JsonObject, Object, Tex
 from offhook.web.speech_api.validation import expected
 
 MAX_ITEM_ID_CHARS = 32
+"""Maximum length of an item's id, as OpenAI's; a longer one is refused as an invalid value."""
 MAX_TEXT_CHARS = 1 << 17
+"""Maximum length of a text in an item; a longer one is refused as an invalid value."""
 MAX_ECHOED_IMAGE_CHARS = 1 << 16
 """A longer image is not sent back: some clients close the connection at a frame of 1 MiB."""
 MAX_IMAGE_CHARS = 8 << 20
 """Maximum length of an image's URL: a file of 6 MB."""
 MAX_PARTS = 64
+"""Maximum parts of an item's content; an item with more is refused as an invalid value."""
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ItemId = Annotated[Text, Field(min_length=1, max_length=MAX_ITEM_ID_CHARS)]
 Reference = Annotated[Text, Field(min_length=1, max_length=512)]

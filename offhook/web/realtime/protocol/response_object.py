@@ -23,6 +23,7 @@ from offhook.web.realtime.protocol.session_object import Object, Text
 from offhook.web.realtime.protocol.tools import ToolChoice, Tools
 
 MAX_INPUT_ITEMS = 1_000
+"""Maximum items of a response's own `input`; more are refused as an invalid value."""
 MetadataKey = Annotated[Text, Field(max_length=64)]
 MetadataValue = Annotated[Text, Field(max_length=512)]
 Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]

@@ -31,8 +31,11 @@ from offhook.pipeline.speech.remote.asr_protocol import RATES
 from offhook.web.speech_api.validation import expected
 
 MAX_KEYWORDS = 100
+"""Maximum entries of a list of words; more are refused as an invalid value."""
 MAX_SILENCE_MS = 10_000
+"""Maximum of `silence_duration_ms`; more is refused as an invalid value."""
 MAX_PADDING_MS = 2_000
+"""Maximum of `prefix_padding_ms`; more is refused as an invalid value."""
 MIN_IDLE_MS, MAX_IDLE_MS = 5_000, 30_000
 """Range that OpenAI allows for idle_timeout_ms."""
 MAX_DEPTH = 64

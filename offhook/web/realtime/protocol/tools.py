@@ -11,8 +11,11 @@ from pydantic import Field, model_validator
 from offhook.web.realtime.protocol.session_object import JsonObject, Object, Text
 
 MAX_TOOLS = 128
+"""Maximum tools of a session or response; more are refused as an invalid value."""
 MAX_NAME_CHARS = 64
+"""Maximum length of a tool's name, as OpenAI's; a longer one is refused as an invalid value."""
 MAX_DESCRIPTION_CHARS = 1 << 14
+"""Maximum length of a tool's description; a longer one is refused as an invalid value."""
 Name = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Names = Annotated[tuple[Name, ...], Field(strict=False, max_length=MAX_TOOLS)]
 

@@ -23,7 +23,9 @@ BLOCK_BYTES = 1 << 16
 WRITE_BYTES = 1 << 20
 """Bytes written to disk at a time."""
 MAX_FIELDS = 128
+"""Maximum fields of a form; with more it is refused with 400."""
 MAX_FIELD_BYTES = 1 << 16
+"""Maximum size of a field other than the file; with a longer one the form is refused with 400."""
 MAX_FIELDS_BYTES = 1 << 18
 """Maximum total size of all fields with their headers."""
 STALL_S = 30.0
@@ -33,6 +35,7 @@ LEAST_BYTES_PER_S = 4096
 RAW_RATES = (8_000, 192_000)
 """Minimum and maximum rate in Hz of raw PCM."""
 MAX_RAW_CHANNELS = 8
+"""Maximum channels of raw PCM; with more it is refused with 400."""
 
 
 @dataclass
