@@ -1,4 +1,4 @@
-"""Ways to spoil a SIP message: any of its bytes, or what has a meaning in it."""
+"""Ways to spoil a message: any of its bytes, or, of SIP, what has a meaning in it."""
 
 import random
 import re
@@ -32,8 +32,10 @@ MEANINGFUL = (
 )
 
 
-def damage(seeds: Sequence[bytes], chance: random.Random) -> bytes:
-    """One of the seeds, damaged in some places."""
+def damage(
+    seeds: Sequence[bytes], chance: random.Random, meaningful: Sequence[bytes] = MEANINGFUL
+) -> bytes:
+    """One of the seeds, damaged in some places; `meaningful` has a meaning in them."""
     data = bytearray(chance.choice(seeds))
     for _ in range(chance.choice(PLACES)):
         start = chance.randrange(len(data) + 1)
@@ -46,9 +48,9 @@ def damage(seeds: Sequence[bytes], chance: random.Random) -> bytes:
         elif kind == 2:
             data[start:start] = data[start:end] * chance.choice(REPEATS)
         elif kind == 3:
-            data[start:start] = chance.choice(MEANINGFUL)
+            data[start:start] = chance.choice(meaningful)
         elif kind == 4:
-            data[start : start + 1] = chance.choice(MEANINGFUL)
+            data[start : start + 1] = chance.choice(meaningful)
         else:
             other = chance.choice(seeds)
             data[start:] = other[chance.randrange(len(other)) :]

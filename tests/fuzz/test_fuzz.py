@@ -12,12 +12,12 @@ from offhook.telephony.sip.media.offer_answer import MediaNegotiation
 from offhook.telephony.sip.messages.message import MessageError, parse_message
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.transactions.transactions import Transactions
+from tests.fuzz import __main__ as fuzz
 from tests.fuzz import agent as sip_fuzz_agent
 from tests.fuzz import ice as ice_fuzz
 from tests.fuzz import media as sip_fuzz_media
 from tests.fuzz import parser as sip_fuzz_parser
 from tests.fuzz import sdp as sip_fuzz_sdp
-from tests.fuzz import sip as sip_fuzz
 from tests.fuzz.damage import damage, storm, twist
 from tests.fuzz.leftovers import sizes
 from tests.fuzz.parser import frame, read
@@ -174,8 +174,8 @@ def test_containers_are_found_wherever_they_are() -> None:
 
 
 def test_every_part_can_be_run_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    for part in sip_fuzz.PARTS:
-        sip_fuzz.main(["--part", part, "--messages", "30"])
+    for part in fuzz.PARTS:
+        fuzz.main(["--part", part, "--messages", "30"])
         assert f"{part}: " in capsys.readouterr().out
-    sip_fuzz.main(["--messages", "60", "--json"])
+    fuzz.main(["--messages", "60", "--json"])
     assert '"part": "parser"' in capsys.readouterr().out

@@ -248,7 +248,8 @@ async def _offered(request: web.Request) -> tuple[str, dict[str, Any]]:
     both. Raises ApiError."""
     if request.content_type == "application/sdp":
         model = request.query.get("model", "")
-        return await request.text(), {"model": model} if model else {}
+        sdp = (await request.read()).decode(errors="replace")
+        return sdp, {"model": model} if model else {}
     if request.content_type != "multipart/form-data":
         words = "send the offer as application/sdp, or as multipart/form-data with sdp and session"
         raise ApiError(400, words, "sdp")

@@ -10,6 +10,7 @@ import math
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.multipart import BadContentDispositionHeader, BadContentDispositionParam
 from loguru import logger
 from pydantic import BaseModel, ConfigDict
 
@@ -273,6 +275,11 @@ def set_up(log: Log) -> None:
         backtrace=False,
     )
     logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)
+    # Python's own warnings would go to standard error as they are, line breaks included.
+    logging.captureWarnings(True)
+    # Any form can have a header that aiohttp warns of; Python would keep each text, too.
+    for category in (BadContentDispositionHeader, BadContentDispositionParam):
+        warnings.simplefilter("ignore", category)
     # A page's key is sent as an unknown subprotocol, about which aiohttp warns.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
     # It logs what servers answer; `mcp_io` reports failures.

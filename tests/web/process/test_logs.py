@@ -4,10 +4,12 @@ import json
 import logging
 import re
 import time
+import warnings
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from aiohttp.multipart import parse_content_disposition
 from hypothesis import given
 from hypothesis import strategies as st
 from loguru import logger
@@ -34,6 +36,7 @@ def lines(capsys):
     yield lambda: capsys.readouterr().err.splitlines()
     logger.remove()
     logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+    logging.captureWarnings(False)
 
 
 @pytest.mark.parametrize("json_lines", [True, False])
@@ -179,3 +182,17 @@ def test_what_looks_like_a_key_is_not_in_the_log(lines):
     assert "refused" in written
     assert "zelkova" not in written
     assert "zelk.ova" not in written
+
+
+def test_warnings_of_python_are_lines_of_the_log_like_others(lines):
+    set_up(Log())
+    warnings.warn(FORGED, RuntimeWarning, stacklevel=1)
+    (line,) = [line for line in lines() if not line.startswith("  ")]
+    assert "RuntimeWarning: x\\n12:00:00.000 INFO" in line
+
+
+def test_a_form_that_aiohttp_warns_of_writes_nothing(lines):
+    """Each text would be a line, and be kept."""
+    set_up(Log())
+    assert parse_content_disposition('form-data; name="x"; ' + FORGED) == (None, {})
+    assert lines() == []

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError, table_of
+from offhook.web.http.json_size import check_values
 from offhook.web.realtime.protocol.session_object import (
     OBJECTS,
     AudioInput,
@@ -106,12 +107,21 @@ _FIELDS = {
 }
 
 
+def check_size(text: str, most_chars: int) -> None:
+    """Raises EventError for an event that is too long, or takes too long to parse."""
+    if len(text) > most_chars:
+        words = f"an event of {len(text)} characters, not at most {most_chars}"
+        raise EventError(words, "message_too_long")
+    try:
+        check_values(text)
+    except ValueError as error:
+        raise EventError(f"an event of {error}", "message_too_long") from error
+
+
 def parse(text: str, *, lenient: bool = False) -> ClientEvent:
     """Parse the event of a text message; with `lenient` unknown fields are ignored. Raises
     EventError."""
-    if len(text) > MAX_EVENT_CHARS:
-        words = f"an event of {len(text)} characters, not at most {MAX_EVENT_CHARS}"
-        raise EventError(words, "message_too_long")
+    check_size(text, MAX_EVENT_CHARS)
     with suppress(ValidationError):
         return _EVENT.validate_json(text)
     try:

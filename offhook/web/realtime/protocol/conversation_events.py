@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError, table_of
 from offhook.web.realtime.protocol import items, tools
-from offhook.web.realtime.protocol.client_events import MAX_ID_CHARS
+from offhook.web.realtime.protocol.client_events import MAX_ID_CHARS, check_size
 from offhook.web.realtime.protocol.items import CreatedItem, Reference
 from offhook.web.realtime.protocol.response_object import ResponseParams
 from offhook.web.realtime.protocol.session_object import EventError, Object, is_unicode
@@ -113,9 +113,7 @@ _FIELDS = {
 def parse_event(text: str, *, lenient: bool = False) -> ConversationClientEvent:
     """Parse the event of a text message; with `lenient` unknown fields are ignored, except in a
     session. Raises EventError."""
-    if len(text) > MAX_CONVERSATION_EVENT_CHARS:
-        words = f"an event of {len(text)} characters, not at most {MAX_CONVERSATION_EVENT_CHARS}"
-        raise EventError(words, "message_too_long")
+    check_size(text, MAX_CONVERSATION_EVENT_CHARS)
     with suppress(ValidationError):
         return _EVENT.validate_json(text)
     try:

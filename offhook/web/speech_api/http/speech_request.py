@@ -17,6 +17,7 @@ from offhook.pipeline.speech.synthesizer import (
     MIN_SPEED,
     VoiceOptions,
 )
+from offhook.web.http.json_size import check_values
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.validation import PLAIN, STRICT, Text, build, expected, shown
@@ -193,6 +194,7 @@ def find_voice(name: str, voices: Sequence[str]) -> str:
 
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
+        check_values(body)
         value = json.loads(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ApiError(400, f"the body is not UTF-8: byte {error.start}") from error

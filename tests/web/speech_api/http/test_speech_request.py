@@ -146,7 +146,7 @@ def test_a_wrong_field_is_named(fields: Fields, param: str, says: str) -> None:
         (b'{"input": NaN}', "input is NaN"),
         (b'{"speed": NaN, "input": "a"}', "speed is NaN, not 0.25..4"),
         (b'{"speed": 1e999, "input": "a"}', "speed is Infinity"),
-        (b'{"input": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        (b'{"input": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", "nested too deeply"),
         (b'{"seed": ' + b"9" * 5000 + b"}", "not JSON"),
     ],
 )
