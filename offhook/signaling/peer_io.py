@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Literal
 import aioice.ice
 import aiortc.codecs
 import aiortc.rtcpeerconnection
-import aiortc.rtcsctptransport
 import pylibsrtp
 from aiortc import (
     InvalidStateError,
@@ -48,6 +47,7 @@ from offhook.media.rtp.srtp import Protector, compiled
 from offhook.media.tasks_io import TaskSet
 from offhook.signaling.ice.agent_io import IceAgent, use_agents
 from offhook.signaling.ice.port_io import IcePort
+from offhook.signaling.sctp_io import Association
 
 CONNECT_TIMEOUT_S = 15
 """From the answer to a connected peer: a second for browsers, five behind a slow TURN server."""
@@ -58,8 +58,6 @@ browser takes to recover from a dead path (Chromium: 7 s). Received media counts
 CONSENT_FAILURES = 5
 """Consent checks (RFC 7675) without an answer after which ICE fails: there is one each 4 to 6 s, so
 a peer that is gone without a word is closed within 33 s."""
-SCTP_PAYLOAD_BYTES = 1100
-"""aiortc's 1200 makes datagrams of 1305 bytes, lost where the MTU is 1280 (IPv6 tunnels, VPNs)."""
 MESSAGE_BACKLOG = 64
 """Messages kept until the data channel opens; the oldest are dropped beyond that."""
 CHANNEL_BUFFER_BYTES = 256 * 1024
@@ -84,7 +82,6 @@ Direction = Literal["sendrecv", "sendonly", "recvonly"]
 """Of the audio, as our session description says it."""
 
 aioice.ice.CONSENT_FAILURES = CONSENT_FAILURES
-aiortc.rtcsctptransport.USERDATA_MAX_LENGTH = SCTP_PAYLOAD_BYTES
 aiortc.codecs.CODECS["audio"] += [
     RTCRtpCodecParameters(TELEPHONE_EVENT, clock_rate, 1, payload_type)
     for clock_rate, payload_type in TELEPHONE_EVENTS.items()
@@ -136,35 +133,6 @@ def use_addresses(addresses: Sequence[str]) -> None:
         return [a for a in addresses if (use_ipv6 if ":" in a else use_ipv4)]
 
     aioice.ice.get_host_addresses = host_addresses
-
-
-_malformed_stun: list[Callable[[], None]] = []
-
-
-def on_malformed_stun(count: Callable[[], None]) -> None:
-    """Call `count` for every datagram on our ports that looks like STUN but cannot be parsed. Only
-    the last callback registered is called."""
-    _malformed_stun[:] = [count]
-
-
-def _guard_stun() -> None:
-    """Keep aioice from raising on malformed datagrams, which would log a traceback for each."""
-    received = aioice.ice.StunProtocol.datagram_received
-
-    def datagram_received(
-        self: aioice.ice.StunProtocol, data: bytes | str, addr: tuple[Any, ...]
-    ) -> None:
-        try:
-            received(self, data, addr)
-        except Exception as error:  # struct.error, KeyError, …: whatever the parser raises
-            for count in _malformed_stun:
-                count()
-            logger.warning("x malformed STUN from {}:{}: {}", addr[0], addr[1], _reason(error))
-
-    aioice.ice.StunProtocol.datagram_received = datagram_received  # type: ignore[method-assign]
-
-
-_guard_stun()
 
 
 class _SilentTrack(MediaStreamTrack):
@@ -372,6 +340,8 @@ class PeerLeg(RtpLeg):
 
     def _prepare_media(self) -> None:
         """Use our audio in place of aiortc's on the first audio m-line; make others inactive."""
+        if isinstance(self._pc.sctp, Association):
+            self._pc.sctp.call_id = self.call_id
         audio = None
         for transceiver in self._pc.getTransceivers():
             if transceiver._offerDirection is None:  # sendrecv is the default (RFC 8866 §6.7)

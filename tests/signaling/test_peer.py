@@ -21,6 +21,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.media.rtp import rtcp, rtp_leg
 from offhook.media.rtp.rtp import RtpPacket
+from offhook.signaling.ice.agent_io import on_malformed_stun
 from offhook.signaling.peer_io import (
     MAX_CANDIDATES,
     MAX_MEDIA_SECTIONS,
@@ -28,7 +29,6 @@ from offhook.signaling.peer_io import (
     PONG,
     OfferError,
     PeerLeg,
-    on_malformed_stun,
 )
 from tests.support.listening import Listening
 
@@ -442,15 +442,15 @@ async def test_a_peer_that_never_connects_is_given_up(monkeypatch):
 async def test_garbage_on_the_media_port_is_counted_and_the_call_goes_on():
     rng = random.Random(3)
     async with call() as (caller, callee):
-        connection = callee._pc.sctp.transport.transport._connection
-        port = connection.local_candidates[0].port
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        pair = caller._pc.sctp.transport.transport._connection._nominated[1]
+        number = pair.protocol.transport.get_extra_info("socket").fileno()
+        with socket.fromfd(number, socket.AF_INET, socket.SOCK_DGRAM) as own:
             for size in (0, 1, 2, 11, 12, 60, 1500):
                 for first in (0, 22, 64, 128, 144, 191, 192, 255):
                     data = bytes([first]) + rng.randbytes(size)
-                    stranger.sendto(data[:size], ("127.0.0.1", port))
+                    own.sendto(data[:size], pair.remote_addr)
             for size in (2, 20, 200):
-                stranger.sendto(bytes([0x80, 200]) + rng.randbytes(size), ("127.0.0.1", port))
+                own.sendto(bytes([0x80, 200]) + rng.randbytes(size), pair.remote_addr)
         heard = await hears(callee, caller, 440, seconds=0.3)
         assert frequency(heard) == pytest.approx(440, abs=5)
         assert callee.srtp_failures > 12

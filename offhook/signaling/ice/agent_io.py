@@ -1,4 +1,5 @@
-"""ICE agents that share a port, and that can restart: aioice and aiortc, extended at their joints.
+"""ICE agents that share a port, that can restart, and that hear nobody but their peer: aioice and
+aiortc, extended at their joints.
 
 aiortc 1.16.0 keeps one `aioice.Connection` for the life of a transport, and aioice 0.13.0 binds a
 socket of its own for each. An `IceAgent` stands where aiortc has a Connection and outlives those
@@ -8,7 +9,9 @@ if one of them moves.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 import aioice.ice
@@ -21,13 +24,17 @@ from aiortc.rtcicetransport import RTCIceCandidate, candidate_to_aioice, connect
 from loguru import logger
 
 from offhook.media import native
+from offhook.media.rtp.dtls import records
+from offhook.signaling.budget import Budget
 from offhook.signaling.ice.demultiplexer import (
+    MAX_ADDRESSES,
     PASSWORD_CHARACTERS,
     UFRAG_CHARACTERS,
     Address,
     IceSession,
     Local,
     random_credential,
+    ssrc_of,
 )
 from offhook.signaling.ice.port_io import IcePort
 
@@ -36,7 +43,14 @@ RESTART_TIMEOUT_S = 30.0
 OVERLAP_S = 2.0
 """How long the old connection still receives after a restart: packets on their way."""
 MAX_QUEUED = 256
-"""Datagrams that wait for DTLS; further ones are dropped."""
+"""DTLS records that wait; further ones are dropped."""
+MAX_DTLS_BYTES = 1500
+"""Of a datagram with DTLS; longer ones are dropped. aiortc reads so much of a record at a time, and
+paths carry no more."""
+RECORDS_PER_SECOND = 1000
+"""DTLS records of a peer that are decrypted; what comes beyond is dropped, as on a narrow line."""
+RECORDS_AT_ONCE = 1000
+"""DTLS records that are decrypted at once after some silence."""
 
 
 class _PortProtocol(aioice.ice.StunProtocol):
@@ -69,14 +83,57 @@ class _PortProtocol(aioice.ice.StunProtocol):
 
 
 class _AgentConnection(Connection):
-    """A Connection whose datagrams go to an agent."""
+    """A Connection whose datagrams go to an agent, if they come from an address of its peer: one
+    from which there was a check with our password, or a right answer to ours (RFC 8445 §7.3, §7.2).
+    That is so before a pair is nominated, as browsers send DTLS by then, and for each path of a
+    peer with several. What comes from elsewhere would end the handshake, and is dropped."""
 
     def __init__(self, agent: "IceAgent", **settings: Any) -> None:
         super().__init__(**settings)
         self.agent = agent
+        self._sources: dict[aioice.ice.StunProtocol, set[Address]] = defaultdict(set)
+        """The peer's addresses, by the socket of this connection that has heard them."""
+        self._checked: set[Address] = set()
+        """Addresses that were checked because the peer's RTP seemed to come from there."""
+
+    def receive(self, data: bytes, remote: Address, protocol: aioice.ice.StunProtocol) -> None:
+        """Handles a datagram that is not STUN, from a socket of this connection."""
+        if remote in self._sources[protocol]:
+            self.agent.data_received(data, 1)
+            return
+        self.agent.strangers += 1
+        if remote not in self._checked and len(self._checked) < MAX_ADDRESSES:
+            ssrc = ssrc_of(data)
+            if ssrc is not None and self.agent.is_remote_ssrc(ssrc):
+                self._checked.add(remote)
+                self._check(protocol, remote)
 
     def data_received(self, data: bytes, component: int) -> None:
-        self.agent.data_received(data, component)
+        """Drops what begins like STUN and is none."""
+        _count_malformed()
+
+    def check_incoming(
+        self, message: stun.Message, addr: Address, protocol: aioice.ice.StunProtocol
+    ) -> None:
+        """Handles a check whose MESSAGE-INTEGRITY was right. A peer has at most MAX_ADDRESSES on a
+        socket: aioice keeps each of them."""
+        sources = self._sources[protocol]
+        if addr in sources or len(sources) < MAX_ADDRESSES:
+            sources.add(addr)
+            super().check_incoming(message, addr, protocol)
+
+    def check_complete(self, pair: aioice.ice.CandidatePair) -> None:
+        if pair.state is aioice.ice.CandidatePair.State.SUCCEEDED:
+            self._sources[pair.protocol].add(pair.remote_addr)  # an ICE-lite peer sends no checks
+        super().check_complete(pair)
+
+    def _check(self, protocol: aioice.ice.StunProtocol, remote: Address) -> None:
+        """Takes a packet as the sign that the peer has nominated this path: if the peer answers our
+        check, it is used."""
+        if self._nominated and not self.ice_controlling:
+            attributes = {"PRIORITY": candidate_priority(1, "prflx"), "USE-CANDIDATE": None}
+            sign = stun.Message(stun.Method.BINDING, stun.Class.REQUEST, attributes=attributes)
+            super().check_incoming(sign, remote, protocol)
 
     async def query_consent(self) -> None:
         """Asks for the peer's consent to send (RFC 7675), if the agent needs it."""
@@ -88,6 +145,44 @@ class _AgentConnection(Connection):
 
     def hand_over(self, heir: "_AgentConnection") -> None:
         """Leaves what this connection has learned to the one after a restart."""
+
+
+_malformed: list[Callable[[], None]] = []
+
+
+def on_malformed_stun(count: Callable[[], None]) -> None:
+    """Calls `count` for every datagram on a socket of an agent that looks like STUN but cannot be
+    parsed. Only the last callback registered is called."""
+    _malformed[:] = [count]
+
+
+def _count_malformed() -> None:
+    for count in _malformed:
+        count()
+
+
+def _guard_sockets() -> None:
+    """Has aioice's sockets hand on the source of what is not STUN, and keeps them from raising on
+    malformed STUN, which would log a traceback for each."""
+    parse = aioice.ice.StunProtocol.datagram_received
+
+    def datagram_received(
+        self: aioice.ice.StunProtocol, data: bytes | str, addr: tuple[Any, ...]
+    ) -> None:
+        assert isinstance(data, bytes)
+        remote = addr if len(addr) == 2 else addr[:2]
+        if isinstance(self.receiver, _AgentConnection) and (not data or data[0] > 3):
+            self.receiver.receive(data, remote, self)  # RFC 7983 §7
+            return
+        try:
+            parse(self, data, remote)
+        except Exception:  # struct.error, KeyError, …: whatever the parser raises
+            _count_malformed()
+
+    aioice.ice.StunProtocol.datagram_received = datagram_received  # type: ignore[method-assign]
+
+
+_guard_sockets()
 
 
 class PortConnection(_AgentConnection):
@@ -150,13 +245,9 @@ class PortConnection(_AgentConnection):
         return self.agent.is_remote_ssrc(ssrc)
 
     def check_address(self, local: Local, remote: Address) -> None:
-        """Takes a packet as the sign that the peer has nominated this path: if the peer answers our
-        check, it is used."""
         share = self._shares.get(local)
-        if share is not None and self._nominated and not self.ice_controlling:
-            attributes = {"PRIORITY": candidate_priority(1, "prflx"), "USE-CANDIDATE": None}
-            sign = stun.Message(stun.Method.BINDING, stun.Class.REQUEST, attributes=attributes)
-            self.check_incoming(sign, remote, share)
+        if share is not None:
+            self._check(share, remote)
 
     def hand_over(self, heir: _AgentConnection) -> None:
         if isinstance(heir, PortConnection):
@@ -191,6 +282,8 @@ class IceAgent:
         self._settings = connection_kwargs(list(servers))
         self.is_remote_ssrc: Callable[[int], bool] = lambda ssrc: False
         """Whether the peer's RTP has this SSRC; set once media is there."""
+        self.strangers = 0
+        """Datagrams dropped because they were not from the peer, on sockets of its own."""
         self.inbound: native.Inbound | None = None
         """Takes RTP in place of `data_received` when it is read on the compiled path."""
         self._current = self._connection(controlling=False)
@@ -204,6 +297,7 @@ class IceAgent:
         self._connected = asyncio.Event()
         self._ended = asyncio.Event()
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_QUEUED + 1)
+        self._budget = Budget(RECORDS_PER_SECOND, RECORDS_AT_ONCE)
 
     def _connection(self, controlling: bool) -> _AgentConnection:
         if self._port is None:
@@ -320,12 +414,16 @@ class IceAgent:
         return ConnectionClosed()
 
     def data_received(self, data: bytes, component: int) -> None:
-        """Queues a datagram for `recv`."""
-        if self._queue.qsize() < MAX_QUEUED:
-            self._queue.put_nowait(data)
+        """Queues a datagram's DTLS records for `recv`, each for itself: aiortc reads one at a time,
+        and others would pile up in OpenSSL's buffer."""
+        if len(data) > MAX_DTLS_BYTES:
+            return
+        for record in records(data):
+            if self._queue.qsize() < MAX_QUEUED and self._budget.take(1, monotonic()):
+                self._queue.put_nowait(record)
 
     async def recv(self) -> bytes:
-        """Returns the next datagram. Raises ConnectionError at the end."""
+        """Returns the next DTLS record. Raises ConnectionError at the end."""
         data = None if self._ended.is_set() else await self._queue.get()
         if data is None:
             raise ConnectionError("the ICE connection has ended")

@@ -221,11 +221,10 @@ class Demultiplexer:
         """Drops a packet from an unknown address, and has it checked if the SSRC is a peer's: a NAT
         may have given the peer another port, and browsers do not notice for 2.5 s."""
         self.dropped.unknown_address += 1
-        if not 127 < data[0] < 192 or len(data) < _RTP_HEADER_BYTES or now < self._next_search:
+        ssrc = ssrc_of(data) if now >= self._next_search else None
+        if ssrc is None:
             return
         self._next_search = now + SEARCH_INTERVAL_S
-        at = 4 if 192 <= data[1] <= 223 else 8  # of RTCP and of RTP (RFC 5761 §4)
-        ssrc = int.from_bytes(data[at : at + 4], "big")
         for session in self._sessions.values():
             if session.receiver.sends(ssrc):
                 if remote in session.checked or len(session.checked) < MAX_ADDRESSES:
@@ -303,6 +302,14 @@ class Demultiplexer:
         session.paths.add((local, remote))
         local.paths[remote] = session
         return True
+
+
+def ssrc_of(data: bytes) -> int | None:
+    """Returns the SSRC of RTP or RTCP, protected or not; None of anything else (RFC 7983 §7)."""
+    if len(data) < _RTP_HEADER_BYTES or not 127 < data[0] < 192:
+        return None
+    at = 4 if 192 <= data[1] <= 223 else 8  # of RTCP and of RTP (RFC 5761 §4)
+    return int.from_bytes(data[at : at + 4], "big")
 
 
 def random_credential(length: int) -> str:

@@ -26,8 +26,8 @@ from offhook.pipeline.conversation.events import (
 from offhook.pipeline.conversation.latency import STAMPS
 from offhook.pipeline.conversation.user_turn_io import TurnAnswerer
 from offhook.pipeline.speech.recognizer import Loss
+from offhook.signaling.ice.agent_io import on_malformed_stun
 from offhook.signaling.ice.port_io import IcePort
-from offhook.signaling.peer_io import on_malformed_stun
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 

@@ -19,6 +19,9 @@ from tests.support.ports import free_port
 
 pytestmark = pytest.mark.usefixtures("loopback")
 
+RECORD = b"\x17\xfe\xfd" + bytes(8) + b"\0\1x"
+"""Of DTLS, with application data."""
+
 
 def test_the_versions_are_those_that_were_read() -> None:
     assert (version("aiortc"), version("aioice")) == ("1.16.0", "0.13.0")
@@ -131,8 +134,8 @@ async def test_credentials_of_agents_differ_with_and_without_a_port() -> None:
 
 async def test_a_closed_agent_says_so_to_whoever_waits() -> None:
     agent = IceAgent(None, [])
-    agent.data_received(b"x", 1)
-    assert await agent.recv() == b"x"
+    agent.data_received(RECORD, 1)
+    assert await agent.recv() == RECORD
     await agent.close()
     await agent.close()
     with pytest.raises(ConnectionError):
@@ -186,6 +189,6 @@ async def test_a_name_that_cannot_be_looked_up_harms_nothing(monkeypatch) -> Non
 async def test_datagrams_before_dtls_are_bounded() -> None:
     agent = IceAgent(None, [])
     for _ in range(5000):
-        agent.data_received(b"x", 1)
+        agent.data_received(RECORD, 1)
     assert agent._queue.qsize() == 256
     await agent.close()

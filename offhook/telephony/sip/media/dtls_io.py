@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 
+from offhook.media.rtp.dtls import RECORD_HEADER_BYTES, records
 from offhook.telephony.sip.media.keying import Dtls
 from offhook.telephony.sip.media.latch import Address
 from offhook.telephony.sip.media.srtp import SdesSrtp
@@ -36,13 +37,10 @@ MAX_UNKNOWN_SOURCES = 4
 CERTIFICATE_DAYS = 365
 HANDSHAKE = b"\x16"
 """Content type of the record that starts a first flight."""
-RECORD_HEADER_BYTES = 13
 SERVER_HELLO, HELLO_VERIFY_REQUEST = 2, 3
 """Handshake message types (RFC 6347 §4.3.2)."""
 WRITTEN_BYTES = 16_384
 """Bytes read from OpenSSL at a time."""
-CONTENT_TYPES = range(20, 24)
-"""DTLS 1.2 record types: change of cipher, alert, handshake, application data."""
 DTLS_1_2 = 0xFEFD
 CIPHERS = (
     b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:"
@@ -159,7 +157,7 @@ class DtlsSrtp:
     def receive(self, data: bytes) -> None:
         """Process a datagram that is not RTP (RFC 7983 §7). Incomplete DTLS records are dropped:
         OpenSSL would wait for the rest."""
-        if self._closed or not _is_whole(data):
+        if self._closed or not records(data):
             return
         self._stop_hellos()
         self._connection.bio_write(data)
@@ -422,15 +420,6 @@ def _is_answer(data: bytes) -> bool:
     """Whether the datagram starts like a server's first flight (RFC 6347 §4.2.1)."""
     begins = data[:1] == HANDSHAKE and len(data) > RECORD_HEADER_BYTES
     return begins and data[RECORD_HEADER_BYTES] in (SERVER_HELLO, HELLO_VERIFY_REQUEST)
-
-
-def _is_whole(data: bytes) -> bool:
-    """Whether a datagram consists of complete DTLS records only."""
-    position = 0
-    while position + RECORD_HEADER_BYTES <= len(data) and data[position] in CONTENT_TYPES:
-        length = int.from_bytes(data[position + 11 : position + RECORD_HEADER_BYTES], "big")
-        position += RECORD_HEADER_BYTES + length
-    return position == len(data) > 0
 
 
 def _reason(error: SSL.Error) -> str:
