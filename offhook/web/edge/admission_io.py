@@ -12,10 +12,10 @@ from offhook.media.end_reason import End
 from offhook.media.leg import Claim, Leg
 from offhook.web.edge.refusals import Busy, Reason
 from offhook.web.http.shares import (
-    PATIENCE_S,
     Holders,
     ShareExceeded,
     Shares,
+    makes_room,
     waiting_is_full,
     waits_too_often,
 )
@@ -97,15 +97,15 @@ class CallAdmission:
         legs = [leg for leg in legs if leg.closed is None or leg.closed.end is not End.GAVE_WAY]
         counted = [leg for leg in legs if leg.claim is not None and leg.closed is None]
         waiting = [leg for leg in counted if leg.waits]
-        makes_room = self._longest_waiting(waiting)
+        longest = self._longest_waiting(waiting)
         reason = self.reason(len(legs), len(coming), max_calls)
         is_full = reason == "full"
-        if is_full and makes_room is not None:
+        if is_full and longest is not None:
             reason = self.reason(len(legs) - 1, len(coming), max_calls)
         if reason:
             raise self.refusal(reason)
         if holders is None:
-            return makes_room if is_full else None
+            return longest if is_full else None
         yet_to_come = [claim for claim in coming if claim is not None]
         of_waiting = [*(leg.claim for leg in waiting if leg.claim is not None), *yet_to_come]
         held = [*(leg.claim for leg in counted if leg.claim is not None), *yet_to_come]
@@ -116,18 +116,18 @@ class CallAdmission:
         if waits_too_often(holders, (claim.holders for claim in of_waiting), max_calls):
             raise self.refusal("connecting")
         if is_full:
-            return makes_room
+            return longest
         if not waiting_is_full(len(of_waiting), max_calls):
             return None
-        if makes_room is None:
+        if longest is None:
             raise self.refusal("connecting")
-        return makes_room
+        return longest
 
     def _longest_waiting(self, waiting: Sequence[Leg]) -> Leg | None:
         """Returns the leg that waits the longest, if that is long enough to make room."""
         since = {leg: leg.claim.since for leg in waiting if leg.claim is not None}
         longest = min(since, key=since.__getitem__, default=None)
-        if longest is None or monotonic() - since[longest] < PATIENCE_S:
+        if longest is None or not makes_room(monotonic() - since[longest]):
             return None
         return longest
 

@@ -109,7 +109,12 @@ class Conversations:
             raise _busy(busy) from busy
         leg = SocketLeg(uuid.uuid4().hex[:12])
         leg.claim = claim
-        socket = await upgraded(request, MAX_EVENT_BYTES, PROTOCOLS)
+        edge.legs[leg.call_id] = leg  # others are admitted while the connection is upgraded
+        try:
+            socket = await upgraded(request, MAX_EVENT_BYTES, PROTOCOLS)
+        except BaseException:
+            del edge.legs[leg.call_id]
+            raise
         call = edge.realtime.open(leg.call_id, session, Transport.WEBSOCKET, frozen)
         await run_socket(request, socket, self._run(socket, leg, agent, call), lambda code: None)
         return socket

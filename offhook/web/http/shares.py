@@ -84,6 +84,11 @@ def waiting_is_full(waiting: int, places: int) -> bool:
     return waiting >= few_of(WAITING_SHARE, places)
 
 
+def makes_room(waited_s: float) -> bool:
+    """Returns whether a place that waits for so long is given to somebody else who needs it."""
+    return waited_s >= PATIENCE_S
+
+
 def waits_too_often(asking: Holders, waiting: Iterable[Collection[Holder]], places: int) -> bool:
     """Returns whether an address that asks for a place has as many as it may that wait; `waiting`
     are the holders of those that do."""

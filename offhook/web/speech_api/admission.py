@@ -14,10 +14,10 @@ from typing import Literal
 
 from offhook.web.http.shares import (
     NOBODY,
-    PATIENCE_S,
     Holders,
     ShareExceeded,
     Shares,
+    makes_room,
     waiting_is_full,
     waits_too_often,
 )
@@ -251,7 +251,7 @@ class Admission:
         of_waiting = (ticket.holders or NOBODY for ticket in waiting)
         refused = waits_too_often(holders, of_waiting, most)
         if not refused and (waiting_is_full(len(waiting), most) or len(opened) >= most):
-            patient = [t for t in waiting if t.give_way and now - t.began_at >= PATIENCE_S]
+            patient = [t for t in waiting if t.give_way and makes_room(now - t.began_at)]
             longest = min(patient, key=lambda ticket: ticket.began_at, default=None)
             if longest is not None and longest.give_way is not None:
                 longest.give_way()
