@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 
 from offhook.bench.process import END_S
-from offhook.web.process.parent_io import ending_with_us
+from offhook.media.parent_io import ending_with_us
 
 POLL_S = 0.1
 READY_S = 5.0

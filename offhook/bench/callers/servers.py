@@ -25,8 +25,8 @@ from offhook.bench.own_server import free_port, free_ports, is_ready, started
 from offhook.bench.phones.kamailio import kamailio
 from offhook.bench.process import all_of, child, get_json
 from offhook.bench.speech.table import progress
+from offhook.media.parent_io import ending_with_us
 from offhook.web.http.listening_io import Runner
-from offhook.web.process.parent_io import ending_with_us
 
 Fault = Literal["worker", "hang", "link", "node", "drain", "upgrade", "edge", "drain-edge", "head"]
 FAULTS: Mapping[Fault, str] = {

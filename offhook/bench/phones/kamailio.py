@@ -11,7 +11,7 @@ from pathlib import Path
 from offhook.bench.own_server import free_port
 from offhook.bench.phones.rtp import HOST
 from offhook.bench.process import cpu_s
-from offhook.web.process.parent_io import ending_with_us
+from offhook.media.parent_io import ending_with_us
 
 CONFIGURATION = Path(__file__).parents[3] / "deploy" / "kamailio" / "kamailio.cfg"
 START_S = 10.0

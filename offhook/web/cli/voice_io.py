@@ -1,6 +1,7 @@
 """`offhook voice`: voices cloned from recordings, for workers with the same model."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from offhook.pipeline.speech.recognizer import Progress
 from offhook.pipeline.speech.synthesizer import UnknownVoice
 from offhook.pipeline.speech.voice_cloning import VoiceError
 from offhook.web.engines.engines_io import MODELS, check_engine
-from offhook.web.speech_api.http.file_transcription_io import FileError, decoded
+from offhook.web.speech_api.http.file_transcription_io import FileError, of_path, opened
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
 """The default; only Base models can clone."""
@@ -71,11 +72,12 @@ def read_recording(path: Path) -> tuple[Pcm, int]:
     """Returns mono samples of a file and their rate in Hz, as far as needed. Raises FileError."""
     blocks: list[Pcm] = []
     rate = samples = 0
-    for block, rate, _ in decoded(path):
-        blocks.append(block)
-        samples += len(block)
-        if samples > READ_S * rate:
-            break
+    with closing(of_path(path, opened(path).blocks())) as decoded:
+        for block, rate, _ in decoded:
+            blocks.append(block)
+            samples += len(block)
+            if samples > READ_S * rate:
+                break
     if not samples:
         raise FileError(f"{path}: there is no sound in it")
     return np.concatenate(blocks), rate

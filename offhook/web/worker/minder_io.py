@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from offhook.web.process.parent_io import ending_with_us
+from offhook.media.parent_io import ending_with_us
 
 POLL_S = 0.1
 """Interval at which the process is looked at; one that has ended is started again after it."""

@@ -74,7 +74,7 @@ def test_files_of_antiphase_stereo_are_heard_wherever_they_are_read(tmp_path: Pa
     path = tmp_path / "antiphase.wav"
     path.write_bytes(data.getvalue())
     uploaded = np.concatenate([piece.pcm for piece in read_pieces(path, (27.0,))])
-    sample, rate = recordings_io.read_recording(io.BytesIO(data.getvalue()))
+    sample, rate = recordings_io.read_recording(data.getvalue())
     for heard in (uploaded, read_audio(path), sample):
         assert dbfs(heard) == pytest.approx(dbfs(SPEECH), abs=0.5)
     assert rate == 44_100

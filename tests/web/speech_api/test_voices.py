@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import aiohttp
 import av
@@ -352,9 +352,8 @@ def zipped() -> bytes:
         (wav(speech(4)[: 2 * RATE_OUT]), "3 to 30 s of one person"),
         (wav(np.zeros(5 * RATE_OUT, np.int16)), "is silent"),
         (wav(speech(4), 4_000), "of 4000 Hz"),
-        (wav(speech(4), channels=16), "16 channels"),
     ],
-    ids=range(10),
+    ids=range(9),
 )
 async def test_a_recording_that_is_none_is_said(
     cloning: CloningServer, data: bytes, says: str
@@ -392,11 +391,11 @@ def kept_in(folder: Path) -> list[Path]:
 async def test_the_same_recording_is_computed_once(
     cloning: CloningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoded: list[BinaryIO] = []
+    decoded: list[bytes] = []
 
-    def counted(file: BinaryIO) -> tuple[Pcm, int]:
-        decoded.append(file)
-        return read_recording(file)
+    def counted(data: bytes) -> tuple[Pcm, int]:
+        decoded.append(data)
+        return read_recording(data)
 
     monkeypatch.setattr(engine_voices_io, "read_recording", counted)
     voice, clones = cloning.voice, cloning.voice.store.clones
@@ -648,7 +647,7 @@ SEED = ANNA[:4000]
 )
 def test_no_file_breaks_the_reader(data: bytes) -> None:
     try:
-        pcm, rate = read_recording(io.BytesIO(data))
+        pcm, rate = read_recording(data)
     except VoiceError:
         return
     assert len(pcm)
@@ -673,7 +672,7 @@ def test_an_hour_of_silence_in_a_small_file_costs_a_minute() -> None:
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     assert len(data.getvalue()) < 1 << 20
-    pcm, rate = read_recording(io.BytesIO(data.getvalue()))
+    pcm, rate = read_recording(data.getvalue())
     assert len(pcm) < 70 * rate
 
 

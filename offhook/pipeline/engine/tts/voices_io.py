@@ -355,7 +355,7 @@ class Cloning:
 
 def _reference(sample: Sample) -> Reference:
     """Decodes and prepares a sample; takes a core for about 100 ms. Raises VoiceError."""
-    pcm, rate = read_recording(io.BytesIO(sample.file))
+    pcm, rate = read_recording(sample.file)
     return prepare(pcm, rate, sample.text)
 
 

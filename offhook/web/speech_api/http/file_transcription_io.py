@@ -1,33 +1,28 @@
 """Any audio or video file to text: piece by piece as it is decoded, each as one utterance of a
 recognizer's stream.
 
-A file is split at quiet places and never in memory as a whole. Uploads are untrusted: only
-self-contained formats are read (a playlist refers to others), and the duration is counted rather
-than believed.
+A file is decoded in a process of its own, split at quiet places, and never in memory as a whole.
 """
 
 import asyncio
 import itertools
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
-from loguru import logger
 
-from offhook.media.codecs.downmix import MonoConverter
+from offhook.media.files.decoding_io import Decoding
+from offhook.media.files.formats import FileError as FileError
+from offhook.media.files.formats import RawPcm as RawPcm
+from offhook.media.files.formats import too_long
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import EngineError, Final, RecognizerStream, Word
 from offhook.pipeline.speech.streams.audio_chunks import SEARCH_S, split
 from offhook.web.speech_api.http.transcript import Segment
-
-if TYPE_CHECKING:  # loaded with the first file, to save memory
-    import av
-    from av.container import InputContainer
-
 
 PIECE_S = 27.0
 """s of a piece when only the whole text is wanted: the length that engines transcribe best."""
@@ -47,52 +42,6 @@ several at a time end each later."""
 FEED_SAMPLES = RATE_IN
 SILENCE_PEAK = 4
 """A piece with no sample beyond it (-78 dB) is silence and is not given to the engine."""
-MIN_RATE, MAX_RATE = 1_000, 768_000
-"""Accepted sample rates in Hz; each sample of a 1 Hz file would become 16 000."""
-MAX_FAULTS = 1_000
-"""Undecodable packets after which the rest of the file is skipped."""
-MANY_PACKETS = 10_000
-PACKET_S = 0.001
-"""Minimum mean packet duration in s; a file with many shorter packets is malicious, and the rest of
-it is skipped."""
-
-FORMATS = (
-    *("aac", "ac3", "ac4", "act", "aiff", "alaw", "amr", "amrnb", "amrwb", "ape", "apm", "asf"),
-    *("au", "avi", "avr", "caf", "codec2", "daud", "dsf", "dsicin", "dss", "dts", "dtshd", "dv"),
-    *(
-        "eac3",
-        "flac",
-        "flv",
-        "g722",
-        "gsm",
-        "gxf",
-        "iff",
-        "ircam",
-        "kux",
-        "lc3",
-        "live_flv",
-        "loas",
-    ),
-    *("matroska", "mlp", "mmf", "mov", "mp3", "mpc", "mpc8", "mpeg", "mpegts", "mulaw", "mxf"),
-    *("nistsphere", "nsv", "nut", "ogg", "oma", "osq", "paf", "pva", "pvf", "qcp", "qoa", "r3d"),
-    *("rm", "roq", "rpl", "rso", "s337m", "sds", "shn", "smjpeg", "smk", "sol", "sox", "spdif"),
-    *("swf", "tak", "truehd", "tta", "voc", "vqf", "w64", "wav", "wsd", "wtv", "wv", "xa", "xwma"),
-)
-"""FFmpeg's names of the formats that are read. Not among them: formats that name other files or
-hosts (hls, dash, concat, imf, sdp, image2), devices, and texts that are drawn."""
-
-
-class FileError(ValueError):
-    """Raised for an unreadable file; the message is the path, a colon and the reason."""
-
-
-@dataclass(frozen=True)
-class RawPcm:
-    """A file of raw samples: 16-bit, little-endian, interleaved."""
-
-    rate: int
-    channels: int = 1
-
 
 # --- decoding ---
 
@@ -116,47 +65,93 @@ class Piece:
         return max(int(self.pcm.max()), -int(self.pcm.min())) <= SILENCE_PEAK
 
 
+class PieceSource(Protocol):
+    """The pieces of a file in order, for one thread; `stop` may be called from any."""
+
+    def __next__(self) -> Piece:
+        """The next piece. Raises FileError, DecoderUnavailable, StopIteration."""
+
+    def stop(self) -> None:
+        """Ends the reading of the next piece now, and of all others."""
+
+    def close(self) -> None: ...
+
+
+class Pieces(Iterator[Piece]):
+    """The audio of a file at 16 kHz, cut at quiet places; see `read_pieces`."""
+
+    def __init__(
+        self, path: Path, lengths: Sequence[float], raw: RawPcm | None, most_s: float
+    ) -> None:
+        self._path, self._lengths, self._raw, self._most_s = path, lengths, raw, most_s
+        self._decoding: Decoding | None = None
+        self._stopped = False
+        self._cut = self._cut_pieces()
+
+    def __next__(self) -> Piece:
+        return next(self._cut)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._decoding is not None:
+            self._decoding.stop()
+
+    def close(self) -> None:
+        self.stop()
+        self._cut.close()
+
+    def _blocks(self) -> Generator[tuple[Pcm, int, float | None]]:
+        self._decoding = opened(self._path, RATE_IN, self._raw, self._most_s)
+        if self._stopped:
+            self._decoding.stop()
+        yield from of_path(self._path, self._decoding.blocks())
+
+    def _cut_pieces(self) -> Generator[Piece]:
+        lengths, most_s = self._lengths, self._most_s
+        wanted = itertools.chain(lengths, itertools.repeat(lengths[-1]))
+        length, start = next(wanted), 0
+        waiting, blocks, size = np.zeros(0, np.int16), list[Pcm](), 0
+        total = None
+
+        def cut(until: int) -> Piece:
+            nonlocal length, start, waiting
+            piece = Piece(start, waiting[:until], total)
+            start, waiting = start + until, waiting[until:]
+            if not piece.silent:
+                length = next(wanted)
+            return piece
+
+        for block, _, length_s in self._blocks():
+            total = length_s
+            blocks.append(block)
+            size += len(block)
+            if start + len(waiting) + size > most_s * RATE_IN:
+                raise FileError(f"{self._path}: {too_long(most_s)}")
+            if len(waiting) + size <= _samples_to_search(length):
+                continue
+            waiting = np.concatenate((waiting, *blocks))
+            blocks, size = [], 0
+            while len(waiting) > _samples_to_search(length):
+                yield cut(_first_cut(waiting, length))
+            waiting = waiting.copy()
+        waiting = np.concatenate((waiting, *blocks))
+        if start + len(waiting) == 0:
+            raise FileError(f"{self._path}: there is no sound in it")
+        while len(waiting):
+            until = _first_cut(waiting, length)
+            yield cut(until if len(waiting) - until >= LEAST_S * RATE_IN else len(waiting))
+
+
 def read_pieces(
     path: Path,
     lengths: Sequence[float],
     raw: RawPcm | None = None,
     most_s: float = math.inf,
-) -> Generator[Piece]:
+) -> Pieces:
     """The audio of a file at 16 kHz, cut at quiet places into pieces of about `lengths` in s, of
-    which the last one repeats. A silent piece uses up no length.
-    Raises FileError, also for more than `most_s` seconds of sound."""
-    wanted = itertools.chain(lengths, itertools.repeat(lengths[-1]))
-    length, start = next(wanted), 0
-    waiting, blocks, size = np.zeros(0, np.int16), list[Pcm](), 0
-    total = None
-
-    def cut(until: int) -> Piece:
-        nonlocal length, start, waiting
-        piece = Piece(start, waiting[:until], total)
-        start, waiting = start + until, waiting[until:]
-        if not piece.silent:
-            length = next(wanted)
-        return piece
-
-    for block, _, length_s in decoded(path, RATE_IN, raw, most_s):
-        total = length_s
-        blocks.append(block)
-        size += len(block)
-        if start + len(waiting) + size > most_s * RATE_IN:
-            raise _too_long(path, most_s)
-        if len(waiting) + size <= _samples_to_search(length):
-            continue
-        waiting = np.concatenate((waiting, *blocks))
-        blocks, size = [], 0
-        while len(waiting) > _samples_to_search(length):
-            yield cut(_first_cut(waiting, length))
-        waiting = waiting.copy()
-    waiting = np.concatenate((waiting, *blocks))
-    if start + len(waiting) == 0:
-        raise FileError(f"{path}: there is no sound in it")
-    while len(waiting):
-        until = _first_cut(waiting, length)
-        yield cut(until if len(waiting) - until >= LEAST_S * RATE_IN else len(waiting))
+    which the last one repeats. A silent piece uses up no length. They raise FileError, also for
+    more than `most_s` seconds of sound, and DecoderUnavailable."""
+    return Pieces(path, lengths, raw, most_s)
 
 
 def _samples_to_search(length: float) -> int:
@@ -168,166 +163,47 @@ def _first_cut(pcm: Pcm, length: float) -> int:
     return split(pcm[: _samples_to_search(length) + 1], length)[0][1]
 
 
-def _too_long(path: Path, most_s: float) -> FileError:
-    return FileError(f"{path}: it has more than {most_s / 60:g} minutes of sound, the most heard")
-
-
-def decoded(
+def opened(
     path: Path, rate: int | None = None, raw: RawPcm | None = None, most_s: float = math.inf
-) -> Generator[tuple[Pcm, int, float | None]]:
-    """Blocks of mono audio, each with its rate in Hz (`rate`, or the file's own) and the file's
-    length in s, if its header has it; of a damaged file, what can be decoded. Raises FileError, at
-    once for a file that has more than `most_s` seconds by its packets."""
-    import av
-
-    with opened(path, raw) as container:
-        total = container.duration / av.time_base if container.duration else None
-        if total is not None and total > most_s:
-            total = _counted(path, raw, most_s)
-        for block, hz in _blocks(path, container, rate):
-            yield block, hz, total
-
-
-def opened(path: Path, raw: RawPcm | None = None) -> "InputContainer":
-    """The file as a container of FFmpeg's with at least one audio track. Raises FileError."""
-    import av
-
-    options = {"format_whitelist": ",".join((*FORMATS, *(["s16le"] if raw else [])))}
-    if raw is not None:
-        options |= {"sample_rate": str(raw.rate), "ch_layout": f"{raw.channels}C"}
+) -> Decoding:
+    """A file that is being decoded. Raises FileError, DecoderUnavailable."""
     try:
-        container = av.open(
-            str(path),
-            format="s16le" if raw else None,
-            options=options,
-            metadata_errors="replace",
-        )
+        with path.open("rb") as file:
+            return Decoding(file, rate, raw, most_s, path.name)
     except FileNotFoundError as error:
         raise FileError(f"{path}: there is no such file") from error
     except IsADirectoryError as error:
         raise FileError(f"{path}: this is a folder: name the files in it") from error
     except PermissionError as error:
         raise FileError(f"{path}: it may not be read") from error
-    except (av.FFmpegError, OSError, ValueError, LookupError) as error:
-        words = f"no audio or video that can be read{_reason(error)}"
-        raise FileError(f"{path}: {words}") from error
-    if not container.streams.audio:
-        container.close()
-        raise FileError(f"{path}: there is no audio track in it")
-    return container
 
 
-def _reason(error: Exception) -> str:
-    words = getattr(error, "strerror", None) or str(error)
-    return f" ({words})" if words else ""
-
-
-def _blocks(
-    path: Path, container: "InputContainer", rate: int | None
-) -> Generator[tuple[Pcm, int]]:
-    """Blocks of the first audio track and their rate. Raises FileError when none can be decoded."""
-    import av
-
-    converter, faults, good = Converter(rate), list[str](), 0
-    packets = container.demux(container.streams.audio[0])
-    for count in itertools.count():
-        blocks: list[Pcm] = []
-        ended = len(faults) > MAX_FAULTS or count > MANY_PACKETS + converter.seconds / PACKET_S
-        try:
-            # An error on the previous packet means that it was the last.
-            packet = None if ended else next(packets, None)
-            for frame in packet.decode() if packet is not None else ():
-                if isinstance(frame, av.AudioFrame):
-                    blocks += converter.convert(frame)
-            if packet is None:
-                ended = True
-                blocks += converter.end()
-        except (av.FFmpegError, OSError, ValueError, LookupError) as error:
-            faults.append(_reason(error))
-        good += len(blocks)
-        for block in blocks:
-            yield block, converter.rate
-        if ended:
-            break
-    if faults and not good:
-        raise FileError(f"{path}: its sound cannot be decoded{faults[0]}")
-    if faults:
-        logger.info("x {} faults in a file, {} blocks decoded", len(faults), good)
-
-
-class Converter:
-    """Frames of any sample format, layout and rate, which may change, to int16 mono at `rate` Hz
-    or, without one, at their own."""
-
-    def __init__(self, rate: int | None) -> None:
-        self._wanted = rate
-        self._mono: MonoConverter | None = None
-        self._of: tuple[str, str, int] | None = None
-        self.rate = rate or 0
-        """Hz of the blocks that were converted last."""
-        self.seconds = 0.0
-        """Length of the frames converted so far."""
-
-    def convert(self, frame: "av.AudioFrame") -> list[Pcm]:
-        """The blocks of a frame. Raises ValueError, av.FFmpegError."""
-        import av
-
-        blocks: list[Pcm] = []
-        of = (frame.format.name, frame.layout.name, frame.sample_rate)
-        if of != self._of:
-            blocks = self.end()
-            if not MIN_RATE <= frame.sample_rate <= MAX_RATE:
-                raise ValueError(f"{frame.sample_rate} Hz, not {MIN_RATE} to {MAX_RATE}")
-            self._mono, self._of = MonoConverter(frame, self._wanted), of
-            self.rate = self._wanted or frame.sample_rate
-        assert self._mono is not None
-        frame.pts = None
-        self.seconds += frame.samples / frame.sample_rate
-        try:
-            return blocks + self._mono.convert(frame)
-        except (av.FFmpegError, ValueError):
-            self._mono = self._of = None
-            raise
-
-    def end(self) -> list[Pcm]:
-        """The rest, which the resampler held back. Raises av.FFmpegError."""
-        mono, self._mono, self._of = self._mono, None, None
-        return mono.convert(None) if mono is not None else []
-
-
-def _counted(path: Path, raw: RawPcm | None, most_s: float) -> float:
-    """The file's length in s by its packets, none of which is decoded: a header may be wrong.
-    Raises FileError when it is too long."""
-    import av
-
-    seconds = 0.0
-    with opened(path, raw) as container:
-        try:
-            for packet in container.demux(container.streams.audio[0]):
-                if packet.duration and packet.time_base:
-                    seconds += float(packet.duration * packet.time_base)
-                if seconds > most_s:
-                    raise _too_long(path, most_s)
-        except (av.FFmpegError, OSError, LookupError):
-            pass  # truncated: decoding will report it
-    return seconds
+def of_path(
+    path: Path, blocks: Generator[tuple[Pcm, int, float | None]]
+) -> Generator[tuple[Pcm, int, float | None]]:
+    """The blocks of a file, whose path its errors begin with."""
+    try:
+        yield from blocks
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
 
 
 class PieceReader:
     """Reads pieces in a thread, one at a time."""
 
-    def __init__(self, pieces: Generator[Piece]) -> None:
+    def __init__(self, pieces: PieceSource) -> None:
         self._pieces = pieces
         self._step: asyncio.Future[Piece | None] | None = None
 
     async def next(self) -> Piece | None:
-        """The next piece; None at the end. Raises FileError."""
+        """The next piece; None at the end. Raises FileError, DecoderUnavailable."""
         loop = asyncio.get_running_loop()
         self._step = loop.run_in_executor(None, next, self._pieces, None)
         return await asyncio.shield(self._step)
 
     async def close(self) -> None:
-        """Waits for the piece that is being read and ends the reading."""
+        """Ends the reading, of the piece that is being read too."""
+        self._pieces.stop()
         if self._step is not None:
             await asyncio.wait((self._step,))
             self._step.exception()
@@ -356,7 +232,7 @@ class FileTranscription:
     text is streamed, and the first of it is to come soon."""
 
     def __init__(
-        self, stream: RecognizerStream, pieces: Generator[Piece], *, early: bool = False
+        self, stream: RecognizerStream, pieces: PieceSource, *, early: bool = False
     ) -> None:
         self._stream = stream
         self._events = stream.events()

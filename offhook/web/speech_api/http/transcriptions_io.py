@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 from loguru import logger
 
+from offhook.media.files.decoding_io import DecoderUnavailable
 from offhook.pipeline.speech.recognizer import (
     EngineError,
     Recognizer,
@@ -38,7 +39,14 @@ from offhook.web.speech_api.http.transcript import Segment, Task, Transcript, na
 from offhook.web.speech_api.http.transcription_request import TranscriptionRequest, parse
 from offhook.web.speech_api.http.translation_io import Translator
 from offhook.web.speech_api.http.upload_io import Upload, receive
-from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
+from offhook.web.speech_api.server_io import (
+    CONTEXT,
+    RETRY_AFTER_S,
+    SPEECH,
+    RequestContext,
+    SpeechServer,
+    fault_of,
+)
 
 LOG_S = 10.0
 """Interval in s of log lines about the progress of a long file."""
@@ -162,7 +170,7 @@ class _Job:
                         part = "" if progress.done is None else f", {progress.done:.0%}"
                         logger.info("heard {:.0f} s of a file{}", segment.end, part)
                     yield segment, added, progress
-        except FileError as error:
+        except (FileError, DecoderUnavailable) as error:
             raise _bad_file(error, self.upload) from error
         self.context.stages.mark("inferred")
 
@@ -200,7 +208,7 @@ async def _opened(
                     file,
                     translator if task == "translate" else None,
                 )
-        except FileError as error:
+        except (FileError, DecoderUnavailable) as error:
             raise _bad_file(error, upload) from error
         finally:
             await stream.close()
@@ -213,7 +221,11 @@ def _lengths(wanted: TranscriptionRequest) -> Sequence[float]:
     return (CAPTION_S if wanted.wants_times else PIECE_S,)
 
 
-def _bad_file(error: FileError, upload: Upload) -> ApiError:
+def _bad_file(error: FileError | DecoderUnavailable, upload: Upload) -> ApiError:
+    if isinstance(error, DecoderUnavailable):
+        logger.bind(a_minute="decoder").warning("x transcription: {}", error)
+        words = "files cannot be decoded now: try again later"
+        return ApiError(503, words, "file", "decoder_unavailable", RETRY_AFTER_S)
     return ApiError(400, f"the file: {str(error).removeprefix(f'{upload.path}: ')}", "file")
 
 

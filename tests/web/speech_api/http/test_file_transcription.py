@@ -4,8 +4,8 @@ for what cannot be heard."""
 import asyncio
 import contextlib
 import logging
-import threading
-from collections.abc import Generator
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offhook.media.files.decoding_io import SILENT_S
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.streams.audio_chunks import split
@@ -26,6 +27,7 @@ from offhook.web.speech_api.http.file_transcription_io import (
     SegmentProgress,
     read_pieces,
 )
+from tests.media.files.decoders import decoders
 from tests.web.speech_api.conftest import ScriptedHearing, ScriptedRecognizer, until
 from tests.web.speech_api.recordings import (
     encoded,
@@ -334,33 +336,20 @@ async def test_an_engine_whose_stream_ends_is_an_error_and_no_hang(tmp_path: Pat
     await hearing.close()
 
 
-async def test_to_stop_waits_for_the_piece_in_the_making_only(tmp_path: Path) -> None:
-    begun, may_end, closed = threading.Event(), threading.Event(), threading.Event()
-    made: list[int] = []
-
-    def slow() -> Generator[Piece]:
-        try:
-            for n in range(100):
-                begun.set()
-                may_end.wait(60)
-                made.append(n)
-                yield Piece(n * RATE_IN, tone(1), None)
-        finally:
-            closed.set()
-
+async def test_to_stop_waits_for_no_decoder(tmp_path: Path) -> None:
+    """Of a file whose next piece never comes."""
+    path = write_wav(tmp_path / "long.wav", np.tile(NOISE, 10))
     stream = await ScriptedRecognizer().open()
-    hearing = FileTranscription(stream, slow())
-    task = asyncio.create_task(hearing.begin())
-    await asyncio.to_thread(begun.wait, 60)
-    task.cancel()
-    closing = asyncio.create_task(hearing.close())
-    await asyncio.sleep(0.05)
-    assert not closing.done()
-    may_end.set()
-    await closing
-    assert made == [0]
-    assert closed.is_set()
+    hearing = FileTranscription(stream, read_pieces(path, EARLY_S))
+    await hearing.begin()
+    (pid,) = decoders()
+    os.kill(pid, signal.SIGSTOP)
+    reading = asyncio.create_task(anext(hearing.segments()))
+    await until(lambda: len(hearing._waiting) > 0 and not reading.done())
+    reading.cancel()
+    await asyncio.wait_for(hearing.close(), SILENT_S / 2)
     await stream.close()
+    await until(lambda: not decoders())
 
 
 def test_a_piece_is_silent_only_when_nobody_could_hear_it() -> None:

@@ -5,6 +5,7 @@ import asyncio
 import io
 import json
 import os
+import signal
 import tempfile
 import time
 import zipfile
@@ -27,6 +28,7 @@ from openai.types.audio import (
     TranscriptionVerbose,
 )
 
+from offhook.media.files import decoding_io
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.recognizer import StreamOptions, UnsupportedRequest
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
@@ -35,6 +37,8 @@ from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.http import transcriptions_io
 from offhook.web.speech_api.server_io import SpeechServer
+from tests.attack.files import LONG, MADE, POINTING, hostile_files
+from tests.media.files.decoders import decoders
 from tests.web.speech_api.conftest import (
     Quick,
     ScriptedHearing,
@@ -388,6 +392,41 @@ async def test_an_engine_that_fails_later_is_the_last_event(quick_server: Quick)
     await until(lambda: quick_server.ears.open_streams == 0)
 
 
+@pytest.mark.parametrize("files", ["short", pytest.param("long", marks=pytest.mark.slow)])
+async def test_files_made_to_hurt_are_heard_or_refused(quick_server: Quick, files: str) -> None:
+    wanted = [name for name in (*MADE, *POINTING) if (name in LONG) == (files == "long")]
+    got = await hostile_files(quick_server.url, 300, files=wanted)
+    answers, _, rest = got.partition("; longest")
+    counts = {what: int(count) for count, what in (a.split(" × ") for a in answers.split(", "))}
+    assert counts.keys() <= {"200", "400"}, got
+    assert sum(counts.values()) == len(wanted)
+    assert "asked of the host" not in rest
+
+
+async def test_a_file_that_ends_its_decoder_is_refused_and_the_next_is_heard(
+    quick_server: Quick,
+) -> None:
+    quick_server.ears.slow_s = 0.5
+    asking = asyncio.create_task(ask(quick_server, wav(tone(600))))
+    await until(lambda: bool(decoders()))
+    for pid in decoders():
+        os.kill(pid, signal.SIGSEGV)
+    status, body = await asking
+    assert status == 400
+    assert json.loads(body)["error"]["message"] == "the file: its decoder crashed (SIGSEGV)"
+    quick_server.ears.slow_s = 0
+    assert (await ask(quick_server, wav(tone(2))))[0] == 200
+
+
+async def test_without_decoders_it_is_no_fault_of_the_file(
+    quick_server: Quick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding_io, "_HOST", decoding_io._Host())
+    monkeypatch.setattr(decoding_io, "COMMAND", ("/nonexistent/python",))
+    status, body = await ask(quick_server, wav(tone(2)))
+    assert (status, json.loads(body)["error"]["code"]) == (503, "decoder_unavailable")
+
+
 @pytest.mark.parametrize("path", [PATH, STREAM])
 async def test_a_client_that_leaves_frees_the_stream_and_the_file(
     quick_server: Quick, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -399,6 +438,7 @@ async def test_a_client_that_leaves_frees_the_stream_and_the_file(
     assert os.listdir(tmp_path)
     asking.cancel()
     await until(lambda: quick_server.ears.open_streams == 0, 30)  # not after 60 s
+    await until(lambda: not decoders())
     await until(lambda: not os.listdir(tmp_path))
 
 

@@ -1,0 +1,1 @@
+"""Sound of files, which strangers send: decoded by FFmpeg in processes of their own."""
