@@ -128,11 +128,13 @@ def rtp(number: int, ssrc: int = 0xBAD) -> bytes:
     return header + b"\xff" * 160
 
 
-async def voice_before_the_caller_speaks(base: str, seconds: float, sip_port: int) -> str:
+async def voice_before_the_caller_speaks(
+    base: str, seconds: float, sip_port: int, stranger_at: str = STRANGER
+) -> str:
     """Sends packets in order to the port of a caller who has sent none yet, for the agent's
     voice."""
     server = urlsplit(base).hostname or "127.0.0.1", sip_port
-    async with calling(server) as caller, _opened(STRANGER) as stranger:
+    async with calling(server) as caller, _opened(stranger_at) as stranger:
         for number in range(ORDERED):
             stranger.transport.sendto(rtp(number), (server[0], caller.rtp_port))
             await asyncio.sleep(min(seconds / ORDERED, 0.02))

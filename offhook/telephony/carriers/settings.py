@@ -63,7 +63,8 @@ class CarrierSettings:
     public_url: str = ""
     """Base URL the provider uses, "https://voice.example.org"; "" for the request's host."""
     trust_proxy: bool = False
-    """Trust X-Forwarded-Proto, -Host and -For: they come from our own proxy."""
+    """Trust X-Forwarded-Proto, -Host and -For: they come from our own proxy, as nobody else reaches
+    this port."""
     agent: str = ""
     """Agent of the calls; "" for the default."""
     rest_url: str = ""

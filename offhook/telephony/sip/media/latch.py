@@ -13,10 +13,11 @@ other than the SDP's own is accepted only as follows.
 | elsewhere            | refused               | as above                                         |
 
 The first packets count for nothing but their order, which a stranger can make up as well. So they
-latch only where the SDP does not say who the far end is: its address is private, and the far end is
-not there by its signalling either. Otherwise they have to come from the SDP's host (a NAT whose
-address the far end knows, but not the port) or from the one that signals (an address learnt from a
-wrong STUN server, or before the line changed); see `Sources`.
+latch from anywhere only where the SDP does not say who the far end is: its address is private, and
+not the one that signals. A private address that does signal is in our own network, with no NAT in
+between, and nothing else is latched. If the address is public, they have to come from that host (a
+NAT whose address the far end knows, but not the port) or from the one that signals (an address
+learnt before the line changed, or from a wrong STUN server). See `Sources`.
 
 A far end moves within a call when its NAT drops the binding, or the phone changes networks; each
 second it is not accepted is a second of silence both ways. What distinguishes it from an attacker
@@ -74,14 +75,13 @@ class Sources:
     """Anybody's: for trunks that send media from hosts they do not name."""
 
     def hosts(self, expected: Address | None) -> frozenset[str] | None:
-        """Return the hosts for this address of the far end's SDP; None for any. An address that
-        the internet routes, or that its signalling comes from too, is where the far end is."""
+        """Return the hosts for this address of the far end's SDP; None for any."""
         if self.anywhere or expected is None:
             return None
         host = expected[0]
-        if host != self.signalling and not ip_address(host).is_global:
-            return None
-        return frozenset((host, self.signalling))
+        if ip_address(host).is_global:
+            return frozenset((host, self.signalling))
+        return frozenset() if host == self.signalling else None
 
 
 SDP_ONLY = Sources()

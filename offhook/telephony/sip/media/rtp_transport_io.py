@@ -216,11 +216,11 @@ class RtpTransport:
             return
         self._foreign_heard = True
         logger.warning(
-            "{}: RTP from {} is refused, the SDP says {}: if it is the caller's, and the caller is "
-            'a trunk\'s, set its media_from = "anywhere"',
+            "{}: RTP from {}:{} is refused, the SDP says {}:{}: if it is the caller's, and the "
+            'caller a trunk\'s, set its media_from = "anywhere"',
             self._leg.call_id,
-            source[0],
-            self._sdp_address and self._sdp_address[0],
+            *source,
+            *(self._sdp_address or ("nothing", 0)),
         )
 
     def _unprotect(self, data: bytes, now: float) -> bytes | None:

@@ -76,10 +76,9 @@ class Trunk:
     srtp: Literal["off", "optional", "required"] = "optional"
     """Whether media is encrypted: never, if the far end can, or always."""
     media_from: Literal["sdp", "anywhere"] = "sdp"
-    """Whose first RTP packets are taken as the far end's: those from the host in its SDP or the one
-    that it signals from, and, where that SDP has only a private address, from anywhere; or always
-    from anywhere, for a provider whose media come from other hosts than its SDP says. Then a
-    stranger who finds the port first gets the agent's voice."""
+    """Whose first RTP packets are taken as the far end's: its SDP's, except behind a NAT; or always
+    anybody's, for a provider whose media come from other hosts than its SDP says. Then a stranger
+    who finds the port first gets the agent's voice."""
     tls_verify: bool = True
     """Whether the server's certificate must be valid."""
     headers: tuple[str, ...] = ()

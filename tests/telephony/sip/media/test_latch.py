@@ -94,7 +94,12 @@ PHONES = {
     "a stranger, while a phone is quiet": (PUBLIC, "8.8.8.8", ELSEWHERE, False),
     "a stranger, by IPv6": (("2600::5", 4000), "2600::5", ("2600::6", 9), False),
     "a stranger, while a phone in our network is": (SDP, "10.0.0.5", ("10.0.0.6", 9), False),
-    "a phone in our network from another port": (SDP, "10.0.0.5", ("10.0.0.5", 9), True),
+    "a stranger on the machine of a phone in our network": (
+        SDP,
+        "10.0.0.5",
+        ("10.0.0.5", 9),
+        False,
+    ),
     "who signals is unknown": (PUBLIC, "", ELSEWHERE, False),
 }
 
