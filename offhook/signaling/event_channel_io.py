@@ -11,6 +11,8 @@ MAX_BUFFERED_BYTES = 4 << 20
 """Bytes that may wait for a slow reader; beyond it the channel is closed."""
 MAX_INBOX = 1000
 """Events that may wait to be handled; beyond it the channel is closed."""
+MAX_INBOX_CHARACTERS = 4 << 20
+"""Characters of these events together; beyond it the channel is closed."""
 
 
 class EventChannel:
@@ -20,6 +22,8 @@ class EventChannel:
         self._channel = channel
         self._inbox: asyncio.Queue[str | None] = asyncio.Queue(MAX_INBOX)
         """None ends it."""
+        self._waiting = 0
+        """Characters in it."""
         channel.on("message", self._message)
         channel.on("close", lambda: self._end())
 
@@ -42,15 +46,17 @@ class EventChannel:
     async def run(self, receive: Callable[[str], Awaitable[None]]) -> None:
         """Handles events one by one until the channel closes."""
         while (text := await self._inbox.get()) is not None:
+            self._waiting -= len(text)
             await receive(text)
 
     def _message(self, message: str | bytes) -> None:
         text = message if isinstance(message, str) else ""  # no event is binary
-        if self._inbox.full():
+        if self._inbox.full() or self._waiting + len(text) > MAX_INBOX_CHARACTERS:
             logger.warning("x too many events wait: their channel is closed")
             self._channel.close()
             self._end()
         else:
+            self._waiting += len(text)
             self._inbox.put_nowait(text)
 
     def _end(self) -> None:

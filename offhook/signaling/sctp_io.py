@@ -14,7 +14,7 @@ from typing import Any
 
 import aiortc.rtcpeerconnection
 import aiortc.rtcsctptransport as aiortc_sctp
-from aiortc import RTCSctpTransport
+from aiortc import RTCDataChannel, RTCSctpTransport
 from loguru import logger
 
 from offhook.signaling.budget import Budget
@@ -89,6 +89,8 @@ class Association(RTCSctpTransport):
         self.call_id = ""
         """For the log."""
         self._refused = False
+        self._said = False
+        """The log says that a message was too long for the peer."""
         self._budget = Budget(CHUNKS_PER_SECOND, CHUNKS_AT_ONCE)
         self._advertised_rwnd = self._inbound.window  # in our INIT
 
@@ -156,7 +158,18 @@ class Association(RTCSctpTransport):
                 raise SctpViolation(f"a second DATA_CHANNEL_OPEN on stream {stream_id}")
             if len(self._data_channels) >= MAX_CHANNELS:
                 raise SctpViolation(f"more than {MAX_CHANNELS} data channels")
+        elif pp_id == DCEP and stream_id not in self._data_channels:
+            raise SctpViolation(f"no data channel is open on stream {stream_id}")
         await super()._data_channel_receive(stream_id, pp_id, data)
+
+    def _data_channel_send(self, channel: RTCDataChannel, data: bytes | str) -> None:
+        """Drops a message that is longer than the peer says to take (a=max-message-size)."""
+        try:
+            super()._data_channel_send(channel, data)
+        except ValueError as error:
+            if not self._said:
+                logger.warning("{}: x a message is not sent: {}", self.call_id, error)
+            self._said = True
 
     # --- acknowledgements ---
 

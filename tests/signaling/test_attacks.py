@@ -1,0 +1,74 @@
+"""What strangers and callers try at the WebRTC of a server, over real sockets: `tests/attack`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aioice.ice
+import pytest
+
+from offhook.web.config.config import Config
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+from offhook.web.http.listening_io import Runner
+from tests.attack import webrtc
+from tests.support.ports import free_port
+
+TABLE: dict[str, Any] = {
+    "server": {"port": 0, "drain_seconds": 0},
+    "webrtc": {"addresses": ["127.0.0.1"]},
+    "agent": {"kind": "silent"},
+    "tts": {"engine": "espeak"},
+}
+
+
+@asynccontextmanager
+async def serving(port: int = 0) -> AsyncIterator[tuple[str, Edge]]:
+    """A server; with a port, its calls share that."""
+    host_addresses = aioice.ice.get_host_addresses
+    table = {**TABLE, "webrtc": {**TABLE["webrtc"], "port": port}}
+    edge = Edge(Config.model_validate(table))
+    await edge.start()
+    runner = Runner(application(edge))
+    await runner.setup()
+    try:
+        await runner.listen("127.0.0.1", 0)
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", edge
+    finally:
+        await edge.close()
+        await runner.cleanup()
+        aioice.ice.get_host_addresses = host_addresses
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_forged_dtls_kills_no_call_that_is_being_set_up(shared: bool) -> None:
+    async with serving(free_port() if shared else 0) as (base, _):
+        calls = len(webrtc.FORGERIES)
+        assert await webrtc.forged_dtls(base, 0) == f"{calls} of {calls} connected"
+
+
+async def test_a_message_without_an_end_closes_the_channel() -> None:
+    async with serving() as (base, _):
+        assert (await webrtc.endless_message(base, 20)).startswith("channel closed after")
+
+
+@pytest.mark.parametrize("attack", [webrtc.holes, webrtc.streams, webrtc.crumbs])
+async def test_of_what_comes_after_a_gap_little_is_kept(attack: Any) -> None:
+    async with serving() as (base, _):
+        assert " 32 TSNs after a gap" in await attack(base, 2)
+
+
+async def test_channels_are_few() -> None:
+    async with serving() as (base, _):
+        assert await webrtc.channels(base, 10) == "channel closed after 16 packets"
+
+
+async def test_packets_that_no_peer_sends_harm_nobody() -> None:
+    async with serving() as (base, edge):
+        said = await webrtc.odd_packets(base, 5)
+        assert "kinds closed the channel" in said
+        assert (await webrtc.forged_dtls(base, 0)).startswith(f"{len(webrtc.FORGERIES)} of")
+        async with asyncio.timeout(60):
+            while edge.legs:
+                await asyncio.sleep(0.02)
