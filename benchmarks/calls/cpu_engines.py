@@ -26,7 +26,7 @@ from offhook.pipeline.speech.recognizer import EngineOverloaded, Final, Progress
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.config.config import Asr, Config, Log, Server, Tts, WebRtc
 from offhook.web.http.listening_io import Address, Runner, listener
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import run
 from offhook.web.process.stop_io import Stop, first_of
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics

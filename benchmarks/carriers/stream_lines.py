@@ -41,7 +41,7 @@ from offhook.telephony.carriers.streams.twilio import TwilioStream
 from offhook.telephony.carriers.streams.vonage import VonageStream
 from offhook.telephony.carriers.streams.websocket_io import StreamSocket
 from offhook.web.config.config import Log
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import freeze_loaded_objects
 from tests.support.carriers.far_end import FarEnd
 from tests.support.carriers.far_end_io import FAR_ENDS, at_rate

@@ -30,7 +30,7 @@ from offhook.pipeline.speech.recognizer import Progress, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.config.config import Log
 from offhook.web.http.listening_io import Address, Runner, listener
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.stop_io import Stop, first_of
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve

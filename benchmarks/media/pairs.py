@@ -26,7 +26,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.web.config.config import Log
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import run
 
 RATE = 48_000

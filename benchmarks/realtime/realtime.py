@@ -36,7 +36,7 @@ from offhook.media.pcm import Pcm
 from offhook.web.cli.caller_io import spoken, trimmed
 from offhook.web.config.config import MAX_CALLS, Log
 from offhook.web.engines.engines_io import open_synthesizer
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import run as run_loop
 
 LINE = "Tell me about yourself."

@@ -19,7 +19,7 @@ from offhook.pipeline.engine import capacity
 from offhook.pipeline.engine.tts_models import NO_CACHE
 from offhook.web.config.config import Log
 from offhook.web.http.listening_io import Address, listener
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import run
 from offhook.web.process.stop_io import Stop
 from offhook.web.worker.worker_io import WorkerSettings, serve

@@ -22,7 +22,7 @@ from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.edge_io import Direct, Edge
 from offhook.web.edge.server_io import application
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import run
 
 

@@ -39,7 +39,7 @@ from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.web.cli.caller_io import spoken, trimmed
 from offhook.web.config.config import Log
 from offhook.web.engines.engines_io import open_synthesizer
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import run
 
 Manner = Literal["listening", "talking", "interrupting"]

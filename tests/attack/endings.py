@@ -340,7 +340,9 @@ async def phones(
         call_id = uuid.uuid4().hex
         answers = there.answers[call_id] = asyncio.Queue()
 
-        def send(method: str, number: int = 1, to: str = "", body: str = "", also: str = "") -> None:
+        def send(
+            method: str, number: int = 1, to: str = "", body: str = "", also: str = ""
+        ) -> None:
             branch = f"z9hG4bK{call_id}{'' if method == 'CANCEL' else also}{number}"
             lines = (
                 f"{method} sip:desk@{server[0]}:{server[1]} SIP/2.0",

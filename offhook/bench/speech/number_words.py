@@ -30,7 +30,7 @@ from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, 
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
 from offhook.web.config.config import Log
 from offhook.web.http.listening_io import Address, listener
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.stop_io import Stop
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve

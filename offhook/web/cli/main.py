@@ -57,7 +57,7 @@ def _bounded(models: M, arguments: Namespace) -> M:
 
 def _serve(arguments: Namespace) -> int:
     from offhook.web.config import config as configuration
-    from offhook.web.process.logs import set_up
+    from offhook.web.process.logs_io import set_up
 
     given = {"HOST": arguments.host, "PORT": arguments.port}
     options = {f"OFFHOOK_SERVER_{k}": str(v) for k, v in given.items() if v is not None}
@@ -76,7 +76,7 @@ def _serve(arguments: Namespace) -> int:
 
 def _speech(arguments: Namespace) -> int:
     from offhook.web.config import config as configuration
-    from offhook.web.process.logs import set_up
+    from offhook.web.process.logs_io import set_up
     from offhook.web.worker.gateway_io import serve
 
     options = {}
@@ -112,7 +112,7 @@ def _call(arguments: Namespace) -> int:
     )
     from offhook.web.config.config import Log
     from offhook.web.engines.engines_io import open_synthesizer
-    from offhook.web.process.logs import set_up
+    from offhook.web.process.logs_io import set_up
 
     set_up(Log(level="WARNING"))
     url, api_key = _running_server(arguments)
@@ -211,7 +211,8 @@ def _transcribe(arguments: Namespace) -> int:
     from offhook.web.config.config import Asr
     from offhook.web.engines.engines_io import open_recognizer, with_usual_model
     from offhook.web.engines.remote_engines_io import recognizer_of
-    from offhook.web.process.logs import Log, set_up
+    from offhook.web.process.logs import Log
+    from offhook.web.process.logs_io import set_up
     from offhook.web.speech_api.http.transcript import Segment
     from offhook.web.worker.local_worker_io import ENDED_BY_MODELS
 
@@ -270,7 +271,8 @@ def _speak(arguments: Namespace) -> int:
     from offhook.web.config.config import Tts
     from offhook.web.engines.engines_io import open_synthesizer
     from offhook.web.engines.remote_engines_io import synthesizer_of
-    from offhook.web.process.logs import Log, set_up
+    from offhook.web.process.logs import Log
+    from offhook.web.process.logs_io import set_up
 
     set_up(Log(level="WARNING"))
     a = arguments
@@ -304,7 +306,8 @@ def _speak(arguments: Namespace) -> int:
 def _voice(arguments: Namespace) -> int:
     from offhook.web.cli import voice_io
     from offhook.web.cli.transcribe_io import Bar
-    from offhook.web.process.logs import Log, set_up
+    from offhook.web.process.logs import Log
+    from offhook.web.process.logs_io import set_up
 
     set_up(Log(level="WARNING"))
     a = arguments
@@ -329,7 +332,8 @@ def _voice(arguments: Namespace) -> int:
 def _models(arguments: Namespace) -> int:
     from offhook.web.cli.models_io import Models, table
     from offhook.web.config import config as configuration
-    from offhook.web.process.logs import Log, set_up
+    from offhook.web.process.logs import Log
+    from offhook.web.process.logs_io import set_up
 
     set_up(Log(level="WARNING"))
     a = arguments
@@ -441,7 +445,8 @@ def _worker_tts(arguments: Namespace) -> int:
 def _work_on_all_gpus(arguments: Namespace, models: AsrModels | TtsModels) -> int:
     from offhook.web.config.config import GPU_ENGINES
     from offhook.web.http.listening_io import Address
-    from offhook.web.process.logs import Log, set_up
+    from offhook.web.process.logs import Log
+    from offhook.web.process.logs_io import set_up
     from offhook.web.process.stop_io import Stop
     from offhook.web.worker.gpu_workers_io import serve_gpus
     from offhook.web.worker.worker_child_io import ChildSettings, Door
@@ -478,7 +483,8 @@ def _work(
     metrics: "AsrMetrics | TtsMetrics",
 ) -> int:
     from offhook.web.http.listening_io import Address, listener
-    from offhook.web.process.logs import Log, set_up
+    from offhook.web.process.logs import Log
+    from offhook.web.process.logs_io import set_up
     from offhook.web.process.stop_io import Stop
     from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve
 

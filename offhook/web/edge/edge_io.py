@@ -46,7 +46,7 @@ from offhook.web.edge import tracing_io
 from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agent_probe_io import AgentProbes
 from offhook.web.edge.agents_io import CallAgents
-from offhook.web.edge.carriers_io import Carriers
+from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.page_messages import for_the_page
 from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_risky
 from offhook.web.edge.program_calls_io import ProgramCalls

@@ -19,7 +19,7 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.edge.agents_io import CallAgents
-from offhook.web.edge.carriers_io import Carriers
+from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.realtime.call_control_io import NotRinging
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.incoming import DECLINED, IncomingState

@@ -26,8 +26,9 @@ from offhook.signaling.whip.fragment import FragmentError
 from offhook.signaling.whip.offer import OfferRefusal
 from offhook.telephony.call_progress_io import DialError
 from offhook.web.config.config import Config, ConfigError, Server
-from offhook.web.edge import calls_io, carrier_routes_io, whip_io
-from offhook.web.edge.carrier_routes_io import OF_CARRIERS
+from offhook.web.edge import calls_io, whip_io
+from offhook.web.edge.carriers import routes_io as carrier_routes
+from offhook.web.edge.carriers.routes_io import OF_CARRIERS
 from offhook.web.edge.edge_io import Edge, UnknownPeer
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
 from offhook.web.edge.phones import DialRequestError, fault_of_doors, operator_access
@@ -208,7 +209,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     health = Health(edge.health, partial(readiness, edge), edge.metrics.registry)
     add_health_routes(app, health)
     calls_io.add_routes(app.router)
-    carrier_routes_io.add_routes(app.router)
+    carrier_routes.add_routes(app.router)
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)
     app.router.add_post("/engines", accepted)

@@ -25,7 +25,8 @@ from offhook.pipeline.conversation.bot_io import Bot
 from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
 from offhook.telephony.carriers.auth.answers import content_key
 from offhook.web.config.config import Config
-from offhook.web.edge import calls_io, carrier_routes_io, server_io, whip_io
+from offhook.web.edge import calls_io, server_io, whip_io
+from offhook.web.edge.carriers import routes_io as carrier_routes
 from offhook.web.edge.edge_io import Edge, UnknownPeer
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
@@ -162,7 +163,7 @@ class Siblings:
             return await self._to_all(request, handler)
         if wanted in calls_io.OF_CALLS:
             return await self._about_calls(request, handler)
-        if wanted in carrier_routes_io.OF_CARRIERS:
+        if wanted in carrier_routes.OF_CARRIERS:
             return await self._of_carrier(request, handler)
         if wanted in call_control_io.OF_CALLS or (
             wanted is realtime and "call_id" in request.query
@@ -223,14 +224,14 @@ class Siblings:
         request."""
         wanted = request.match_info.get("ticket") or request.match_info.get("call") or ""
         number = next((n for n in self._http if wanted.startswith(f"{n}-")), self._number)
-        new = not wanted and request.match_info.handler in carrier_routes_io.NEW_CALLS
+        new = not wanted and request.match_info.handler in carrier_routes.NEW_CALLS
         if new:
             number = await self._roomiest(await self._home(request))
         if number == self._number:
             return await handler(request)
         self._passing[number] += 1
         try:
-            if request.match_info.handler is carrier_routes_io.stream:
+            if request.match_info.handler is carrier_routes.stream:
                 return await hand_over(request, stream_path(self._directory, number))
             return await self._pass_on(request, number, _end_to_end(request))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -290,7 +291,7 @@ class Siblings:
     async def _home(self, request: web.Request) -> int:
         """Returns the process of a carrier's request for a new call. All repetitions of a webhook
         have to come to the same one, which knows what the first was answered."""
-        if request.match_info.handler is carrier_routes_io.stream:
+        if request.match_info.handler is carrier_routes.stream:
             return self._number
         return 1 + crc32(content_key(request.raw_path, await request.read())) % len(self._http)
 

@@ -4,23 +4,12 @@ Log lines contain untrusted text, such as a caller's name, so all are escaped he
 start another line.
 """
 
-import json
-import logging
-import math
 import re
-import sys
-import traceback
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
 from typing import Any, Literal
 
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.multipart import BadContentDispositionHeader, BadContentDispositionParam
-from loguru import logger
 from pydantic import BaseModel, ConfigDict
 
 from offhook.pipeline.speech.redact import MASK, redacted
@@ -84,7 +73,7 @@ def escaped(text: str) -> str:
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-def _safe(value: Any) -> Any:
+def safe(value: Any) -> Any:
     """Returns a bound value as JSON-compatible and escaped."""
     match value:
         case str():
@@ -92,9 +81,9 @@ def _safe(value: Any) -> Any:
         case None | bool() | int() | float():
             return value
         case Mapping():
-            return {escaped(str(name)): _safe(one) for name, one in value.items()}
+            return {escaped(str(name)): safe(one) for name, one in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [_safe(one) for one in value]
+            return [safe(one) for one in value]
     return escaped(redacted(str(value)))
 
 
@@ -176,114 +165,6 @@ class Repeats:
             if len(site) == 3:  # the summary is the line of the next minute
                 self._windows[site] = _Window(now + MINUTE_S, 0, MINUTE_S)
         return summaries
-
-
-# --- sinks ---
-
-
-class _ToLoguru(logging.Handler):
-    """Forwards standard-library logging (aiohttp, aiortc) to loguru."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
-            return  # anyone can send invalid HTTP, which gets a 400
-
-        def site(of_ours: Any) -> None:
-            of_ours.update(name=record.name, line=record.lineno)
-
-        line = logger.opt(exception=record.exc_info).patch(site)
-        try:
-            level: str | int = logger.level(record.levelname).name
-        except ValueError:  # a custom level
-            level = record.levelno
-        line.log(level, record.getMessage())
-
-
-class _Lines:
-    """A loguru sink, called with one line at a time."""
-
-    def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
-        self._repeats = Repeats()
-
-    def write(self, message: Any) -> None:
-        record = message.record
-        at: datetime = record["time"]
-        now = monotonic()  # the clock of the lines may be set, also back by a year
-        self._say_over(at, now)
-        text = escaped(redacted(record["message"]))
-        extra = dict(record["extra"])
-        kind = extra.pop("a_minute", None)
-        if kind is not None or record["level"].no >= logging.WARNING:
-            site = record["name"] or "", record["line"]
-            if not self._repeats.admit(site if kind is None else (*site, kind), text, now):
-                return
-        trace = extra.pop("exception", "")  # of another process, as text
-        if record["exception"] is not None:
-            # Without the values of variables, which include keys and callers' words.
-            trace = "".join(traceback.format_exception(record["exception"].value))
-        self._put(at, record["level"].name, text, extra, redacted(trace))
-
-    def stop(self) -> None:
-        """Called at the end of logging or of the process."""
-        self._say_over(datetime.now(UTC).astimezone(), math.inf)
-
-    def _put(self, at: datetime, level: str, text: str, extra: dict[str, Any], trace: str) -> None:
-        if self._as_json:
-            moment = at.isoformat(timespec="milliseconds")
-            line = {"time": moment, "level": level, "message": text, **_safe(extra)}
-            if trace:
-                line["exception"] = "\n".join(map(escaped, trace.split("\n")))
-            sys.stderr.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
-            return
-        # Traceback lines are indented, so an exception's text cannot look like one of our lines.
-        lines = [f"  {escaped(one)}" for one in trace.rstrip().split("\n") if trace]
-        head = f"{at:%H:%M:%S}.{at.microsecond // 1000:03} {level: <7} {text}"
-        sys.stderr.write("\n".join((head, *lines)) + "\n")
-
-    def _say_over(self, at: datetime, now: float) -> None:
-        for text in self._repeats.over(now):
-            self._put(at, "WARNING", text, {}, "")
-
-
-class _Configured:
-    log = Log()
-
-
-def configured() -> Log:
-    """Returns what `set_up` got last."""
-    return _Configured.log
-
-
-def set_up(log: Log) -> None:
-    """Sends all logs to standard error, as configured."""
-    _Configured.log = log
-    # Pipecat's messages contain both sides of the conversation
-    chatter = log.detailed and log.has_words
-
-    def wanted(record: Any) -> bool:
-        quiet = record["name"].startswith(NOISY) and not chatter
-        return not quiet or record["level"].no >= logging.WARNING
-
-    logger.remove()
-    logger.add(
-        _Lines(log.json_lines),
-        level=log.level,
-        filter=wanted,
-        format="{message}",
-        diagnose=False,
-        backtrace=False,
-    )
-    logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)
-    # Python's own warnings would go to standard error as they are, line breaks included.
-    logging.captureWarnings(True)
-    # Any form can have a header that aiohttp warns of; Python would keep each text, too.
-    for category in (BadContentDispositionHeader, BadContentDispositionParam):
-        warnings.simplefilter("ignore", category)
-    # A page's key is sent as an unknown subprotocol, about which aiohttp warns.
-    logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
-    # It logs what servers answer; `mcp_io` reports failures.
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 def kind(event: object) -> str:

@@ -32,7 +32,7 @@ from offhook.pipeline.speech.timing import Stages
 from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.config import config
 from offhook.web.http.listening_io import Runner
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects, run
 from offhook.web.routes_io import application
 from offhook.web.speech_api.admission import Kind, Ticket

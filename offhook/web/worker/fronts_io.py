@@ -30,7 +30,7 @@ from offhook.pipeline.engine.process_link_io import ProcessLink
 from offhook.pipeline.speech.recognizer import EngineFailed
 from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.synthesizer import Speech
-from offhook.web.process.logs import configured
+from offhook.web.process.logs_io import configured
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.disconnect_io import ELSEWHERE
 from offhook.web.speech_api.errors import ApiError

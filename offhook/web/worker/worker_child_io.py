@@ -20,7 +20,8 @@ from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.web.config.config import AsrEngine, TtsEngine
 from offhook.web.engines.engines_io import at_hand, open_recognizer, open_synthesizer
 from offhook.web.http.listening_io import Runner
-from offhook.web.process.logs import Log, set_up
+from offhook.web.process.logs import Log
+from offhook.web.process.logs_io import set_up
 from offhook.web.process.stop_io import Stop
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve

@@ -15,7 +15,7 @@ from loguru import logger
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
 from offhook.web.cli import main as cli
 from offhook.web.config.config import MAX_CALLS, Config, ConfigError, Log, load
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.worker import local_worker_io
 
 

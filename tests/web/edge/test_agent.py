@@ -28,6 +28,7 @@ from offhook.web.edge.agent_probe_io import AgentProbes
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.process import logs
+from offhook.web.process.logs_io import set_up
 from tests.pipeline.conversation.agents.test_agent_faults import FAULTS, SECRET
 from tests.pipeline.conversation.phone import PhoneLeg, chunk, model, says
 from tests.pipeline.speech.openai.openai_server import openai_stub
@@ -96,7 +97,7 @@ def errors(edge: Edge, kind: str, action: str) -> float:
 async def test_neither_the_caller_nor_the_log_gets_what_the_server_wrote(
     edge: Edge, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs.set_up(logs.Log(level="DEBUG"))
+    set_up(logs.Log(level="DEBUG"))
     before = errors(edge, "unauthorized", "sentence")
     async with model() as endpoint:
         endpoint.ill = FAULTS["401"].silent
@@ -105,7 +106,7 @@ async def test_neither_the_caller_nor_the_log_gets_what_the_server_wrote(
             greeting = SENTENCES["en"][Occasion.GREETING]
             await until(lambda: page.words() == greeting)
     told, written = json.dumps(page.told), capsys.readouterr().err
-    logs.set_up(logs.Log(level="ERROR"))
+    set_up(logs.Log(level="ERROR"))
     assert "Incorrect API key" not in told
     assert not [message for message in page.told if message.get("type") == "error"]
     for text in (told, written):

@@ -351,7 +351,7 @@ async def test_a_stream_that_is_none_ends_and_others_go_on(monkeypatch, said, wh
         async with asyncio.timeout(SOON):
             while not talks:
                 await asyncio.sleep(0.02)
-        monkeypatch.setattr("offhook.web.edge.carriers_io.START_S", 0.5)
+        monkeypatch.setattr("offhook.web.edge.carriers.carriers_io.START_S", 0.5)
         url, _ = stream_url("twilio", await webhook(server, "twilio", "CA18"))
         async with aiohttp.ClientSession() as http, http.ws_connect(url) as socket:
             for message in said:

@@ -15,17 +15,9 @@ from hypothesis import strategies as st
 from loguru import logger
 
 import offhook
-from offhook.web.process import logs
-from offhook.web.process.logs import (
-    BURST,
-    BURST_S,
-    Log,
-    Repeats,
-    escaped,
-    for_log,
-    masked,
-    set_up,
-)
+from offhook.web.process import logs, logs_io
+from offhook.web.process.logs import BURST, BURST_S, Log, Repeats, escaped, for_log, masked
+from offhook.web.process.logs_io import set_up
 
 FORGED = "x\n12:00:00.000 INFO    call me at http://evil/\r\x1b[2J\x9b1m\u2028\u202e\ud800\x00"
 
@@ -58,7 +50,7 @@ def test_nobody_can_write_a_line_of_their_own(lines, json_lines):
 def test_a_clock_that_is_set_back_silences_no_warning(lines, monkeypatch):
     set_up(Log())
     wall, elapsed = datetime.now(UTC), 0.0
-    monkeypatch.setattr(logs, "monotonic", lambda: elapsed, raising=False)
+    monkeypatch.setattr(logs_io, "monotonic", lambda: elapsed)
     told = logger.patch(lambda record: record.update(time=wall))
 
     def warn(text):
@@ -137,7 +129,7 @@ def test_every_module_logs_by_the_one_logger():
     """The standard library's is held at WARNING: an INFO of a module of ours would be lost."""
     using = re.compile(r"^ *(?:import|from) logging\b", re.MULTILINE)
     paths = [path for path in PACKAGE.rglob("*.py") if using.search(path.read_text())]
-    assert paths == [Path(logs.__file__)]
+    assert paths == [Path(logs_io.__file__)]
 
 
 # --- words ---

@@ -32,7 +32,7 @@ from offhook.web.engines.remote_engines_io import (
     recognizer_of,
     synthesizer_of,
 )
-from offhook.web.process.logs import set_up
+from offhook.web.process.logs_io import set_up
 from offhook.web.routes_io import ROUTES
 from offhook.web.speech_api.server_io import SpeechServer
 from tests.pipeline.speech.openai.openai_server import openai_stub

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from offhook.web.edge.carriers_io import Carriers
+from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.http_io import EDGE, busy
 from offhook.web.edge.refusals import Busy
 

@@ -57,7 +57,7 @@ from offhook.telephony.carriers.streams.telnyx import TelnyxStream
 from offhook.telephony.carriers.streams.twilio import TwilioStream
 from offhook.telephony.carriers.streams.vonage import VonageStream
 from offhook.telephony.carriers.streams.websocket_io import StreamSocket
-from offhook.web.edge.carrier_requests_io import Answer, Carrier, CarrierRequests
+from offhook.web.edge.carriers.requests_io import Answer, Carrier, CarrierRequests
 from offhook.web.edge.refusals import Busy
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall, key_of

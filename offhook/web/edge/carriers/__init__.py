@@ -1,0 +1,1 @@
+"""Calls of carriers at an edge: their webhooks, their streams, and calls placed through them."""
