@@ -27,7 +27,7 @@ from offhook.telephony.sip.dial_plan import (
     request_uri,
 )
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
-from offhook.telephony.sip.media.latch import RtpSources
+from offhook.telephony.sip.media.latch import MediaSources
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import MediaSettings
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
@@ -531,7 +531,7 @@ class SipEndpoint:
         host = self._agent.contact(flow, trunk).host
         signalling = flow.remote[0]
         ports = self._ports[6 if ":" in signalling else 4]
-        sources = RtpSources(signalling, anywhere)
+        sources = MediaSources(signalling, anywhere)
         return SipLeg(call_id, media, ports, host, self._host.opus, sources)
 
     def webrtc_leg(self, call_id: str) -> Leg:

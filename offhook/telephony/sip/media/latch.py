@@ -8,7 +8,7 @@ other than the SDP's own is accepted only as follows.
 |----------------------|-----------------------|---------------------|--------------------------|
 | the source locked to |                       | accepted            | accepted                 |
 | the SDP's address    | lock to it at once    |                     | lock to it at once       |
-| `RtpSources`         | lock after some       | while that is silent, lock after as many of the  |
+| `MediaSources`       | lock after some       | while that is silent, lock after as many of the  |
 |                      | consistent packets    | same stream; else refused                        |
 | elsewhere            | refused               | as above                                         |
 
@@ -17,7 +17,7 @@ latch from anywhere only where the SDP does not say who the far end is: its addr
 not the one that signals. A private address that does signal is in our own network, with no NAT in
 between, and nothing else is latched. If the address is public, they have to come from that host (a
 NAT whose address the far end knows, but not the port) or from the one that signals (an address
-learnt before the line changed, or from a wrong STUN server). See `RtpSources`.
+learnt before the line changed, or from a wrong STUN server). See `MediaSources`.
 
 A far end moves within a call when its NAT drops the binding, or the phone changes networks; each
 second it is not accepted is a second of silence both ways. What distinguishes it from an attacker
@@ -66,7 +66,7 @@ RTCP_HEADER_BYTES = 8
 
 
 @dataclass(frozen=True)
-class RtpSources:
+class MediaSources:
     """Whose first packets may be latched besides those from the SDP's address."""
 
     signalling: str = ""
@@ -84,7 +84,7 @@ class RtpSources:
         return frozenset() if host == self.signalling else None
 
 
-SDP_ONLY = RtpSources()
+SDP_ONLY = MediaSources()
 """Of a far end whose signalling is unknown."""
 
 
@@ -118,7 +118,7 @@ class Latch:
         expected: Address | None,
         secure: bool,
         payload_types: Container[int],
-        sources: RtpSources = SDP_ONLY,
+        sources: MediaSources = SDP_ONLY,
     ) -> None:
         """`expected` is the address in the far end's SDP, None if it cannot be sent to; `secure`
         means packets are authenticated; `payload_types` are those that may be received."""

@@ -16,7 +16,7 @@ from offhook.media.leg import LegError
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
 from offhook.telephony.sip.media.keying import Profile
-from offhook.telephony.sip.media.latch import SDP_ONLY, Address, RtpSources
+from offhook.telephony.sip.media.latch import SDP_ONLY, Address, MediaSources
 from offhook.telephony.sip.media.offer_answer import (
     Direction,
     MediaNegotiation,
@@ -54,7 +54,7 @@ class SipLeg(RtpLeg):
         ports: RtpPorts,
         address: str,
         opus: OpusSettings | None = None,
-        sources: RtpSources = SDP_ONLY,
+        sources: MediaSources = SDP_ONLY,
     ) -> None:
         """`address` is our address for SDP, as the far end should see it; `sources` are those that
         RTP may come from besides the one in the far end's."""

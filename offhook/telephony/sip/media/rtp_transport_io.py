@@ -13,7 +13,7 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.dtls_io import Handshakes
-from offhook.telephony.sip.media.latch import SDP_ONLY, Address, Latch, RtcpLatch, RtpSources
+from offhook.telephony.sip.media.latch import SDP_ONLY, Address, Latch, RtcpLatch, MediaSources
 from offhook.telephony.sip.media.offer_answer import Dtls, MediaPlan, Sdes
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts, RtpSockets
 from offhook.telephony.sip.media.srtp import SdesSrtp, SrtpError
@@ -28,7 +28,7 @@ OLD_KEYS_S = 2.0
 class RtpTransport:
     """Passes accepted packets, decrypted, to `leg`, and counts the others there."""
 
-    def __init__(self, leg: RtpLeg, address: str, sources: RtpSources = SDP_ONLY) -> None:
+    def __init__(self, leg: RtpLeg, address: str, sources: MediaSources = SDP_ONLY) -> None:
         """`address` is our address for SDP, as the far end should see it; `sources` are those that
         may be latched besides the one in the far end's."""
         self.address = address

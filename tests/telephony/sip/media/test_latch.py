@@ -16,7 +16,7 @@ from offhook.telephony.sip.media.latch import (
     RTCP_RELATCH_S,
     Latch,
     RtcpLatch,
-    RtpSources,
+    MediaSources,
 )
 
 SDP = ("10.0.0.5", 4000)
@@ -107,7 +107,7 @@ PHONES = {
 @pytest.mark.parametrize("name", PHONES)
 def test_who_sends_first_is_believed_only_where_sdp_does_not_say(name):
     expected, signalling, source, latched = PHONES[name]
-    for sources in (RtpSources(signalling), RtpSources(signalling, anywhere=True)):
+    for sources in (MediaSources(signalling), MediaSources(signalling, anywhere=True)):
         line = Latch(expected, False, {PCMU}, sources)
         accepted = stream(line, source, range(50))
         if latched or sources.anywhere:
@@ -120,7 +120,7 @@ def test_who_sends_first_is_believed_only_where_sdp_does_not_say(name):
 
 
 def test_a_new_sdp_says_anew_who_may_be_latched():
-    line = Latch(SDP, False, {PCMU}, RtpSources("9.9.9.9"))
+    line = Latch(SDP, False, {PCMU}, MediaSources("9.9.9.9"))
     assert stream(line, ELSEWHERE, range(20)) > 0
     line.renew(PUBLIC, False, {PCMU}, 1.0)
     assert stream(line, OTHER, range(100, 150), 1.0 + RELATCH_S) == 0
@@ -129,7 +129,7 @@ def test_a_new_sdp_says_anew_who_may_be_latched():
 
 
 def test_a_call_in_progress_still_moves_with_its_stream():
-    line = Latch(PUBLIC, False, {PCMU}, RtpSources("8.8.8.8"))
+    line = Latch(PUBLIC, False, {PCMU}, MediaSources("8.8.8.8"))
     assert stream(line, PUBLIC, range(50)) == 50
     assert stream(line, ELSEWHERE, range(50, 100), 1.0) > 0
     assert line.destination == ELSEWHERE
