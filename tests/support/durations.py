@@ -4,7 +4,7 @@ limits of waiting."""
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 CLOCK = re.compile(r"(?:perf_counter|monotonic|process_time|thread_time|time)(?:_ns)?")
@@ -15,7 +15,14 @@ GUARD_S = 20
 """s: a limit so long is no assertion, but ends a test that would hang."""
 UNITS = {"_ms": 1000, "_us": 1_000_000, "_ns": 1_000_000_000}
 """Of names that end so, in a second."""
+WAITS = {"timeout": (0, ""), "wait_for": (1, "timeout"), "until": (1, "seconds")}
+"""Functions that wait, with place and name of the argument that says how long; others are those
+that give them theirs."""
 COUNTS = {"len", "count", "index"}
+SOUND = re.compile(
+    r"(?:audio|concealed|end|heard|hole|played|start|suppressed|uttered)_(?:ms|s)|drain_seconds"
+)
+"""Figures that are no time of a clock: of sound, counted in samples, and of the configuration."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -46,7 +53,7 @@ def find(source: str, *, figures: bool = False) -> list[Finding]:
     marks = [n.value for n in module.body if isinstance(n, ast.Assign) and _is(n, "pytestmark")]
     if any(map(_is_slow, marks)):
         return []
-    return list(_Finder(module).visit(module, "", figures))
+    return list(_Finder(module).visit(module, _Place(figures)))
 
 
 def _is(assignment: ast.Assign, name: str) -> bool:
@@ -55,6 +62,15 @@ def _is(assignment: ast.Assign, name: str) -> bool:
 
 def _is_slow(node: ast.AST) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr == "slow" for n in ast.walk(node))
+
+
+def _fails(node: ast.AST) -> bool:
+    """Whether a statement may fail a test."""
+    if isinstance(node, ast.If):
+        return any(map(_fails, node.body))
+    parts = list(ast.walk(node))
+    raises = any(isinstance(part, ast.Assert | ast.Raise) for part in parts)
+    return raises or any(isinstance(p, ast.Call) and _name(p.func) == "fail" for p in parts)
 
 
 def _name(node: ast.AST) -> str:
@@ -66,8 +82,9 @@ def _name(node: ast.AST) -> str:
     return ""
 
 
-def _mentions(node: ast.AST, end: str) -> bool:
-    return any(_name(part).endswith(end) for part in ast.walk(node))
+def _figure(name: str) -> Kind:
+    measured = FIGURE.fullmatch(name) and not SOUND.fullmatch(name)
+    return Kind.FIGURE if measured else Kind.PLAIN
 
 
 class _Finder:
@@ -75,8 +92,7 @@ class _Finder:
         self._kinds: dict[tuple[str, str], Kind] = {}
         """By function and name; attributes and functions, of the whole module, by no function."""
         self._numbers: dict[str, float] = {}
-        self._waits: dict[str, tuple[int, str]] = {"timeout": (0, ""), "wait_for": (1, "timeout")}
-        """Functions that wait: which of their arguments is the limit."""
+        self._waits = dict(WAITS)
         self._within = ""
         before = None
         while before != self._kinds:
@@ -113,11 +129,16 @@ class _Finder:
                     self._note(("", node.name), self.kind(returned.value))
 
     def _learn_wait(self, function: Function) -> None:
-        names = [arg.arg for arg in function.args.args if arg.arg not in ("self", "cls")]
+        given = [*function.args.args, *function.args.kwonlyargs]
+        names = [arg.arg for arg in given if arg.arg not in ("self", "cls")]
         for node in ast.walk(function):
-            if isinstance(node, ast.Call) and (limit := self._limit(node)) is not None:
-                if (name := _name(limit)) in names:
-                    self._waits.setdefault(function.name, (names.index(name), name))
+            limit = None
+            if isinstance(node, ast.Call):
+                limit = self._limit(node)
+            elif isinstance(node, ast.BinOp) and self.kind(node.left) is Kind.INSTANT:
+                limit = node.right
+            if limit is not None and (name := _name(limit)) in names:
+                self._waits.setdefault(function.name, (names.index(name), name))
 
     def _bind(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple | ast.List):
@@ -157,9 +178,9 @@ class _Finder:
                 known = self._kinds.get((within, name), self._kinds.get(("", name), Kind.PLAIN))
                 if name.isupper() or (name in self._numbers and known is Kind.PLAIN):
                     return Kind.CONSTANT
-                return max(known, Kind.FIGURE if FIGURE.fullmatch(name) else Kind.PLAIN)
+                return max(known, _figure(name))
             case ast.Subscript(value=value):
-                return max(self.kind(value), Kind.FIGURE if FIGURE.fullmatch(name) else Kind.PLAIN)
+                return max(self.kind(value), _figure(name))
             case ast.Compare() | ast.Lambda() | ast.Dict() | ast.JoinedStr():
                 return Kind.PLAIN
         return max(map(self.kind, ast.iter_child_nodes(node)), default=Kind.PLAIN)
@@ -184,47 +205,89 @@ class _Finder:
 
     # --- what is found ---
 
-    def visit(self, node: ast.AST, function: str, figures: bool) -> Iterator[Finding]:
+    def visit(self, node: ast.AST, place: "_Place") -> Iterator[Finding]:
+        spared: list[ast.stmt] = []
         match node:
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 if any(map(_is_slow, node.decorator_list)):
                     return
-                if not self._within or not function or isinstance(node, ast.ClassDef):
-                    self._within = ""
-                function = f"{function}.{node.name}".lstrip(".")
-                figures |= isinstance(node, ast.AsyncFunctionDef)
+                place = place.within(node)
+                self._within = place.outermost
             case ast.With(items=items) | ast.AsyncWith(items=items):
                 if any("TimeoutError" in ast.unparse(item) for item in items):
-                    return  # that nothing comes so soon
-            case ast.Assert(test=test):
+                    place = replace(place, may_time_out=True)  # that nothing comes so soon
+            case ast.Try(handlers=handlers):
+                late = [each for each in handlers if "TimeoutError" in ast.unparse(each)]
+                if late and not any(map(_fails, late)):
+                    place = replace(place, may_time_out=True)
+            case ast.While(body=body):
+                spared = [each for each in body if self._ends_a_wait(each)]
+            case ast.Assert(test=test) | ast.If(test=test) if _fails(node):
                 for compared in ast.walk(test):
-                    if isinstance(compared, ast.Compare) and self._is_timed(compared, figures):
-                        yield Finding(node.lineno, function, ast.unparse(compared))
-            case ast.Call():
+                    if isinstance(compared, ast.Compare) and self._is_timed(compared, place):
+                        yield Finding(node.lineno, place.name, ast.unparse(compared))
+            case ast.Call() if not place.may_time_out:
                 number = self._number(self._limit(node))
                 if number is not None and 0 < number < GUARD_S:
-                    yield Finding(node.lineno, function, ast.unparse(node))
-        outermost = isinstance(node, Function) and not self._within
-        if outermost:
-            self._within = f"{node.name}:{node.lineno}"
+                    yield Finding(node.lineno, place.name, ast.unparse(node))
         for child in ast.iter_child_nodes(node):
-            yield from self.visit(child, function, figures)
-        if outermost:
-            self._within = ""
+            if child not in spared:
+                yield from self.visit(child, place)
+                self._within = place.outermost
 
-    def _is_timed(self, node: ast.Compare, figures: bool) -> bool:
-        sides = [node.left, *node.comparators]
-        for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
-            less, more = (right, left) if isinstance(op, ast.Gt | ast.GtE) else (left, right)
-            about = isinstance(op, ast.Eq) and "approx" in ast.unparse(node)
-            if about or isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
-                if self._are_timed(less, more, figures):
-                    return True
+    def _ends_a_wait(self, statement: ast.stmt) -> bool:
+        """Whether it is "assert now < until", of which nobody says here that it is soon."""
+        match statement:
+            case ast.Assert(
+                test=ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[until])
+            ):
+                number = self._number(until)
+                late = number is None or number >= GUARD_S
+                return self.kind(left) is Kind.INSTANT and late
         return False
 
-    def _are_timed(self, less: ast.expr, more: ast.expr, figures: bool) -> bool:
-        unit = next((u for end, u in UNITS.items() if _mentions(less, end)), 1)
-        if self._number(less) == 0 or (self._number(more) or 0) >= GUARD_S * unit:
-            return False
-        kinds = sorted((self.kind(less), self.kind(more)))
-        return kinds[1] is Kind.DURATION or (figures and kinds == [Kind.CONSTANT, Kind.FIGURE])
+    def _is_timed(self, node: ast.Compare, place: "_Place") -> bool:
+        sides = [node.left, *node.comparators]
+        for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
+            kinds = sorted((self.kind(left), self.kind(right)))
+            figure = kinds == [Kind.CONSTANT, Kind.FIGURE] and place.measures
+            if isinstance(op, ast.Eq) and "approx" in ast.unparse(node):
+                figure = figure and place.asynchronous
+            elif not isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+                continue
+            less, more = (right, left) if isinstance(op, ast.Gt | ast.GtE) else (left, right)
+            if (figure or kinds[1] is Kind.DURATION) and not self._is_harmless(less, more):
+                return True
+        return False
+
+    def _is_harmless(self, less: ast.expr, more: ast.expr) -> bool:
+        """Whether it says more than nothing, or less than a guard."""
+        unit = 1.0  # in a second
+        for part in ast.walk(less):
+            unit = max(unit, UNITS.get(_name(part)[-3:], 1))
+            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
+                unit *= max(self._number(part.left) or 1, self._number(part.right) or 1)
+        return self._number(less) == 0 or (self._number(more) or 0) >= GUARD_S * unit
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Within which functions a statement is."""
+
+    measures: bool
+    """Whether figures are measured there."""
+    name: str = ""
+    outermost: str = ""
+    asynchronous: bool = False
+    may_time_out: bool = False
+
+    def within(self, node: ast.ClassDef | Function) -> "_Place":
+        outermost = self.outermost
+        if isinstance(node, Function):
+            outermost = outermost or f"{node.name}:{node.lineno}"
+        asynchronous = self.asynchronous or isinstance(node, ast.AsyncFunctionDef)
+        name = f"{self.name}.{node.name}".lstrip(".")
+        measures = self.measures or asynchronous
+        return replace(
+            self, measures=measures, name=name, outermost=outermost, asynchronous=asynchronous
+        )
