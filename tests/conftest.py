@@ -14,6 +14,7 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.signaling.peer_io import use_addresses
 from tests.support.environment import TAKES_CALLS
+from tests.support.ports import free_port
 
 EXAMPLES = 30
 """Of a property test that names no number of its own."""
@@ -99,3 +100,9 @@ def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
 def quiet() -> None:
     """No log on standard error unless a test asks for it."""
     logger.remove()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ports_are_shared() -> None:
+    """The lock of this process's share of ports stays open: before open files are counted."""
+    free_port()

@@ -94,39 +94,48 @@ class _Finder:
         self._numbers: dict[str, float] = {}
         self._waits = dict(WAITS)
         self._within = ""
+        """The outermost function that is looked at."""
+        self._bindings: list[tuple[str, ast.expr, ast.expr]] = []
+        """Function, target, value."""
+        functions: list[tuple[str, Function]] = []
+        self._collect(module, "", functions)
         before = None
         while before != self._kinds:
             before = dict(self._kinds)
-            self._learn(module, "")
+            for within, target, value in self._bindings:
+                self._within = within
+                self._bind(target, value)
+            for within, function in functions:
+                self._within = within
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Return | ast.Yield) and node.value is not None:
+                        self._note(("", function.name), self.kind(node.value))
+        for within, function in functions:
+            self._within = within
+            self._learn_wait(function)
 
     # --- what is measured ---
 
-    def _learn(self, node: ast.AST, within: str) -> None:
+    def _collect(self, node: ast.AST, within: str, functions: list[tuple[str, Function]]) -> None:
         if isinstance(node, Function):
             within = within or f"{node.name}:{node.lineno}"
-            self._learn_wait(node)
-        self._within = within
+            functions.append((within, node))
+        bound: list[tuple[ast.expr, ast.expr]] = []
         match node:
             case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    self._bind(target, value)
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._bind(target, value)
-            case ast.AugAssign(target=target, value=value):
-                self._bind(target, value)
-            case ast.NamedExpr(target=target, value=value):
-                self._bind(target, value)
-            case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
-                self._bind(target, value)
-            case ast.Call(func=ast.Attribute(attr="append", value=target), args=[value]):
-                self._bind(target, value)
+                bound = [(target, value) for target in targets]
+            case (
+                ast.AnnAssign(target=target, value=ast.expr() as value)
+                | ast.AugAssign(target=target, value=value)
+                | ast.NamedExpr(target=target, value=value)
+                | ast.For(target=target, iter=value)
+                | ast.comprehension(target=target, iter=value)
+                | ast.Call(func=ast.Attribute(attr="append", value=target), args=[value])
+            ):
+                bound = [(target, value)]
+        self._bindings += [(within, *each) for each in bound]
         for child in ast.iter_child_nodes(node):
-            self._learn(child, within)
-        if isinstance(node, Function):
-            self._within = within
-            for returned in ast.walk(node):
-                if isinstance(returned, ast.Return | ast.Yield) and returned.value is not None:
-                    self._note(("", node.name), self.kind(returned.value))
+            self._collect(child, within, functions)
 
     def _learn_wait(self, function: Function) -> None:
         given = [*function.args.args, *function.args.kwonlyargs]
