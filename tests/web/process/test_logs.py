@@ -16,7 +16,16 @@ from loguru import logger
 
 import offhook
 from offhook.web.process import logs, logs_io
-from offhook.web.process.logs import BURST, BURST_S, Log, Repeats, escaped, for_log, masked
+from offhook.web.process.logs import (
+    BURST,
+    BURST_S,
+    MINUTE_S,
+    Log,
+    Repeats,
+    escaped,
+    for_log,
+    masked,
+)
 from offhook.web.process.logs_io import set_up
 
 FORGED = "x\n12:00:00.000 INFO    call me at http://evil/\r\x1b[2J\x9b1m\u2028\u202e\ud800\x00"
@@ -106,6 +115,32 @@ def test_each_place_in_the_source_has_a_burst_of_its_own_and_gets_a_new_one():
     assert said == f"5 more like this in {BURST_S:g} s (a:1): x"
     assert repeats.over(BURST_S + 1.5) == []
     assert repeats.admit(one, "x", BURST_S)
+
+
+def test_what_strangers_cause_is_written_once_a_minute_for_each_kind(lines):
+    set_up(Log())
+    for _ in range(500):
+        for kind in ("full", "idle"):
+            logger.bind(a_minute=kind).info("refused: {}", kind)
+    assert [line.split()[-1] for line in lines()] == ["full", "idle"]
+    logger.remove()
+    ends = lines()
+    assert ["499 more like this in 60 s" in line for line in ends] == [True, True]
+
+
+def test_the_next_minutes_line_counts_those_left_out():
+    repeats, kind = Repeats(), ("a", 1, "full")
+    assert [repeats.admit(kind, "x", now) for now in (0.0, 1.0, MINUTE_S - 1)] == [
+        True,
+        False,
+        False,
+    ]
+    assert repeats.over(MINUTE_S - 0.5) == []
+    assert repeats.over(MINUTE_S) == ["2 more like this in 60 s (a:1): x"]
+    assert not repeats.admit(kind, "y", MINUTE_S + 1)
+    assert repeats.over(2 * MINUTE_S) == ["1 more like this in 60 s (a:1): y"]
+    assert repeats.over(3 * MINUTE_S) == []
+    assert repeats.admit(kind, "z", 3 * MINUTE_S)
 
 
 def test_the_standard_librarys_loggers_are_told_apart(lines):

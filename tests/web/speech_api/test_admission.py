@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offhook.web.http.shares import NOBODY, PATIENCE_S, Shares, by_address
 from offhook.web.speech_api.admission import (
     MAX_RECEIVING,
     RETRY_MAX_S,
@@ -258,3 +259,63 @@ def test_the_free_share_of_a_server_without_idle_streams_is_that_of_streams():
     door = admission(streams=4)
     door.open("speech", "", 0.0)
     assert door.free_share("speech") == 0.75
+
+
+STRANGER = by_address("203.0.113.9")
+
+
+def test_a_stream_that_waits_makes_room_for_another_client():
+    door, gone = admission(streams=8), []
+    for number in range(4):
+        ticket = door.open("speech", "", float(number), holders=NOBODY)
+        ticket.give_way = lambda number=number: gone.append(number)
+    with pytest.raises(ApiError, match="4 streams have been opened and not used") as refusal:
+        door.open("speech", "", PATIENCE_S / 2, holders=NOBODY)
+    assert refusal.value.status == 503
+    new = door.open("speech", "", 10.0, holders=NOBODY)
+    assert gone == [0]
+    assert len(door.lanes["speech"].streams) == 4
+    new.waits = False
+    door.open("speech", "", 10.0, holders=NOBODY)
+    assert gone == [0]  # one of four does not wait any more
+    door.open("transcription", "", 10.0, holders=NOBODY)
+
+
+def test_a_stream_that_is_used_stays_when_all_are_open():
+    door, gone = admission(streams=2), []
+    used, waiting = (door.open("speech", "", 0.0, holders=NOBODY) for _ in range(2))
+    used.waits = False
+    used.give_way = lambda: gone.append("used")
+    waiting.give_way = lambda: gone.append("waiting")
+    third = door.open("speech", "", 10.0, holders=NOBODY)
+    assert gone == ["waiting"]
+    third.waits = False
+    with pytest.raises(ApiError, match="all 2 streams are in use"):
+        door.open("speech", "", 20.0, holders=NOBODY)
+    for ticket in (used, waiting, third):
+        door.release(ticket, 30.0)
+    assert not door.is_busy
+
+
+def test_an_address_has_its_share_of_streams_and_uploads():
+    door = admission(streams=8)
+    for _ in range(4):
+        door.open("speech", "", 0.0, holders=STRANGER).waits = False
+    with pytest.raises(ApiError, match="has 4 of 8 streams for speech") as refusal:
+        door.open("speech", "", 0.0, holders=STRANGER)
+    assert (refusal.value.status, refusal.value.code) == (429, "rate_limit_exceeded")
+    door.open("speech", "", 0.0, holders=by_address("203.0.113.8"))
+    door.shares = Shares(per_address=1.0)
+    door.open("speech", "", 0.0, holders=STRANGER)
+    for _ in range(MAX_RECEIVING // 2):
+        door.receive("speech", "", 0.0, holders=STRANGER)
+    door.shares = Shares()
+    with pytest.raises(ApiError, match="uploads for speech"):
+        door.receive("speech", "", 0.0, holders=STRANGER)
+    door.receive("speech", "", 0.0, holders=by_address("203.0.113.8"))
+
+
+def test_our_own_servers_have_no_share():
+    door = Admission(Limits({}, 0, streams=4, idle_streams=12), {})
+    for _ in range(16):
+        door.open("speech", "", 0.0, idle=True)
