@@ -48,6 +48,14 @@ from offhook.media.tasks_io import TaskSet
 from offhook.signaling.ice.agent_io import IceAgent, use_agents
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.sctp_io import Association
+from offhook.signaling.sdp import (
+    MAX_CANDIDATES,
+    MAX_MEDIA_SECTIONS,
+    OfferError,
+    check_answer,
+    check_candidate,
+    check_offer,
+)
 
 CONNECT_TIMEOUT_S = 15
 """From the answer to a connected peer: a second for browsers, five behind a slow TURN server."""
@@ -64,12 +72,6 @@ CHANNEL_BUFFER_BYTES = 256 * 1024
 """Messages are dropped beyond this while the peer does not read its data channel."""
 FLUSH_TIMEOUT_S = 0.3
 """How long hanging up waits for messages still to be sent."""
-MAX_SDP_LINES = 1000
-MAX_MEDIA_SECTIONS = 8
-MAX_CANDIDATES = 128
-"""Limits of a session description; a browser sends about 200 lines, 3 m-lines and 20 candidates.
-aiortc blocks the event loop for seconds on thousands, and opens a socket for every m-line."""
-
 PONG = json.dumps({"type": "pong"})
 """Answer to a ping, which lets the client detect a dead connection. Stock clients ignore JSON
 without RTVI's label."""
@@ -108,10 +110,6 @@ def _choose_codecs() -> None:
 _choose_codecs()
 
 
-class OfferError(ValueError):
-    """The session description cannot be answered; the message says why in SDP terms."""
-
-
 @dataclass(frozen=True)
 class IceDescription:
     """What a session description or an SDP fragment (RFC 8840) says of one side's ICE."""
@@ -133,6 +131,11 @@ def use_addresses(addresses: Sequence[str]) -> None:
         return [a for a in addresses if (use_ipv6 if ":" in a else use_ipv4)]
 
     aioice.ice.get_host_addresses = host_addresses
+
+
+_BUNDLE = re.compile(r"^a=group:BUNDLE \S[^\n]*\n", re.MULTILINE)
+"""aiortc answers with a bundle in any case, and browsers refuse one that they have not offered (RFC
+8843 §7.3)."""
 
 
 class _SilentTrack(MediaStreamTrack):
@@ -170,24 +173,6 @@ def _with_opus_parameters(sdp: str) -> str:
         return f"{match[0]}a=fmtp:{match[1]} minptime=10;useinbandfec=1;stereo=0\r\n"
 
     return re.sub(r"a=rtpmap:(\d+) opus/48000/2\r\n(?!a=fmtp)", add, sdp, flags=re.IGNORECASE)
-
-
-def _check(sdp: str) -> None:
-    """Reject session descriptions that aiortc would fail on half-way. Raises ValueError."""
-    if len(sdp.splitlines()) > MAX_SDP_LINES:
-        raise ValueError(f"more than {MAX_SDP_LINES} lines")
-    description = SessionDescription.parse(sdp)
-    media = [m for m in description.media if m.kind in ("audio", "video", "application")]
-    if len(media) > MAX_MEDIA_SECTIONS:
-        raise ValueError(f"more than {MAX_MEDIA_SECTIONS} m-lines")
-    if not any(m.kind == "audio" for m in media):
-        raise ValueError("no audio m-line")
-    if sum(len(m.ice_candidates) for m in media) > MAX_CANDIDATES:
-        raise ValueError(f"more than {MAX_CANDIDATES} ICE candidates")
-    mids = {m.rtp.muxId for m in media}
-    for group in description.group:
-        if group.semantic == "BUNDLE" and not mids.issuperset(group.items[:1]):
-            raise ValueError(f"no m-line has the mid {group.items[0]!r} of the BUNDLE group")
 
 
 def _is_event(codec: RTCRtpCodecParameters) -> bool:
@@ -242,10 +227,10 @@ class PeerLeg(RtpLeg):
 
     async def answer(self, sdp: str) -> str:
         """Answer an offer, initial or renegotiated, with our SDP. Raises OfferError."""
+        check_offer(sdp)
         if len(self._pc.getTransceivers()) > MAX_MEDIA_SECTIONS:
             raise OfferError(f"more than {MAX_MEDIA_SECTIONS} m-lines have been offered")
         try:
-            _check(sdp)
             await self._restart_if_requested(sdp)
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
             self._prepare_media()
@@ -256,7 +241,8 @@ class PeerLeg(RtpLeg):
             raise OfferError(f"cannot answer the offer: {_reason(error)}") from error
         if self._monitor_task is None:
             self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
-        return _with_opus_parameters(self._pc.localDescription.sdp)
+        answer = _with_opus_parameters(self._pc.localDescription.sdp)
+        return answer if _BUNDLE.search(sdp) else _BUNDLE.sub("", answer)
 
     async def offer(self) -> str:
         """Offer audio and the data channel "chat", as a web client does. Returns our SDP."""
@@ -269,8 +255,8 @@ class PeerLeg(RtpLeg):
 
     async def accept(self, sdp: str) -> None:
         """Apply the far end's answer to our offer. Raises OfferError."""
+        check_answer(sdp)
         try:
-            _check(sdp)
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
         except Exception as error:  # as above
             raise OfferError(f"cannot use the answer: {_reason(error)}") from error
@@ -280,10 +266,12 @@ class PeerLeg(RtpLeg):
         self._trickled += 1
         if self._trickled > MAX_CANDIDATES:
             raise OfferError(f"more than {MAX_CANDIDATES} ICE candidates")
-        parsed = None
+        parsed, value = None, candidate.removeprefix("candidate:")
+        if value:
+            check_candidate(value)
         try:
-            if candidate:
-                parsed = candidate_from_sdp(candidate.removeprefix("candidate:"))
+            if value:
+                parsed = candidate_from_sdp(value)
                 parsed.sdpMid, parsed.sdpMLineIndex = mid, index
             await self._pc.addIceCandidate(parsed)
         except Exception as error:  # as above
@@ -304,11 +292,11 @@ class PeerLeg(RtpLeg):
         agent: IceAgent = transceivers[0].receiver.transport.transport._connection
         if len(candidates) > MAX_CANDIDATES:
             raise OfferError(f"more than {MAX_CANDIDATES} ICE candidates")
+        values = [candidate.removeprefix("candidate:") for candidate in candidates]
+        for value in values:
+            check_candidate(value)
         try:
-            parsed = [
-                candidate_to_aioice(candidate_from_sdp(c.removeprefix("candidate:")))
-                for c in candidates
-            ]
+            parsed = [candidate_to_aioice(candidate_from_sdp(value)) for value in values]
             await agent.restart(ufrag, password, parsed)
         except Exception as error:  # as above
             await agent.cancel_restart()

@@ -6,7 +6,8 @@ import os
 import re
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -362,3 +363,76 @@ async def odd_packets(base: str, seconds: float) -> str:
                 return f"the server answers no more after {name}"
     closed = len(PACKETS) - len(taken)
     return f"{closed} kinds closed the channel, {len(taken)} did nothing: {', '.join(taken)}"
+
+
+# --- offers that are none ---
+
+
+def broken(sdp: str) -> Iterator[tuple[str, str]]:
+    """Returns descriptions with one line missing, doubled or garbled, and what was done."""
+    lines = sdp.splitlines()
+    for at, line in enumerate(lines):
+        value = line.partition(":")[2] if line.startswith("a=") else line[2:]
+        start = line.removesuffix(value)
+        # Letters change case, digits their value; so words, addresses and fingerprints are others.
+        other = value.translate(str.maketrans("0123456789", "9876543210")).swapcase()
+        garbled = {
+            "missing": [],
+            "doubled": [line, line],
+            "without a value": [start.rstrip(":")],
+            "cut": [line[: len(line) - len(value) // 2]],
+            "longer": [line + "x 99999999999 \u2460 " + "y" * 300],
+            "other": [start + other],
+            "words": [start + "holdconn nothing %s"],
+            "spaced": [start + value.replace(" ", "\t").replace(":", " : ")],
+            "negative": [re.sub(r"\d+", "-1", line)],
+            "huge": [re.sub(r"\d+", "9" * 5000, line)],
+            "binary": [start + "\x00\x1b[31m\ud800"],
+        }
+        for what, instead in garbled.items():
+            yield f"{line[:60]} {what}", "\r\n".join([*lines[:at], *instead, *lines[at + 1 :], ""])
+
+
+PYTHONS = re.compile(r"Error|None\b|invalid literal|object has|unpack|<class|Traceback|StopIter")
+"""Words that a refusal should not have: it speaks of SDP."""
+
+
+async def broken_offers(base: str, seconds: float) -> str:
+    """Offers of which one line is missing, doubled or garbled, at every door that takes one."""
+    doors: dict[str, Callable[[str], dict[str, Any]]] = {
+        "/api/offer": lambda sdp: {"json": {"sdp": sdp, "type": "offer"}},
+        "/v1/realtime/calls": _sdp_body,
+        "/whip/attack": _sdp_body,
+    }
+    leg, loop, tried = PeerLeg("attacker"), asyncio.get_running_loop(), 0
+    answers: Counter[int] = Counter()
+    offer, end = await leg.offer(), loop.time() + seconds
+    try:
+        async with ClientSession() as http:
+            for what, sdp in broken(offer):
+                if loop.time() > end:
+                    break
+                for door, body in doors.items():
+                    async with http.post(base + door, **body(sdp)) as response:
+                        text = await response.text()
+                        answers[response.status] += 1
+                        gone = response.headers.get("Location", "")
+                    tried += 1
+                    if response.status >= 500 and response.status != 503:
+                        return f"{door} answers {response.status} to {what}: {text[:200]}"
+                    if response.status == 400 and PYTHONS.search(text):
+                        return f"{door} says of {what}: {text[:200]}"
+                    if response.status == 200:
+                        gone = f"/api/offer/{(await response.json())['pc_id']}"
+                    if gone.startswith("/v1/"):
+                        await (await http.post(f"{base}{gone}/hangup")).read()
+                    elif gone:
+                        await (await http.delete(base + gone)).read()
+    finally:
+        await leg.hang_up("attack over")
+    return f"{tried} offers: " + ", ".join(f"{n} × {status}" for status, n in answers.items())
+
+
+def _sdp_body(sdp: str) -> dict[str, Any]:
+    headers = {"Content-Type": "application/sdp"}
+    return {"data": sdp.encode("utf-8", "replace"), "headers": headers}

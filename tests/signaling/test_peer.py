@@ -579,7 +579,7 @@ AUDIO = "m=audio 9 UDP/TLS/RTP/SAVPF 0\r\n"
     [
         ("", "no audio m-line"),
         ("hello", "no audio m-line"),
-        ("v=x\r\n" + AUDIO, "invalid literal"),
+        ("v=x\r\n" + AUDIO, "v=x is not v=0"),
         ("v=0\r\n" * 1000 + AUDIO, "more than 1000 lines"),
         (AUDIO * (MAX_MEDIA_SECTIONS + 1), "more than 8 m-lines"),
         (AUDIO + CANDIDATE * (MAX_CANDIDATES + 1), "more than 128 ICE candidates"),

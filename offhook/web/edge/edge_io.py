@@ -31,6 +31,7 @@ from offhook.pipeline.conversation.events import CallEnded, CallStarted, Event, 
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg, use_addresses
+from offhook.signaling.sdp import check_offer
 from offhook.signaling.smallwebrtc import Candidates, Offer
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
@@ -457,6 +458,7 @@ class Edge:
         UnknownPeer, Busy, and DialError for an unknown agent. With `resumption` the pc_id has a
         token with which the caller may come back to any server."""
         self.agents.check(agent)
+        check_offer(offer.sdp)
         if offer.pc_id is not None and not offer.restart_pc:
             leg = self._leg(offer.pc_id)
             return await leg.answer(offer.sdp), offer.pc_id

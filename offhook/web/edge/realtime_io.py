@@ -16,7 +16,7 @@ from offhook.media.end_reason import End
 from offhook.media.silence_io import SilenceWatch
 from offhook.media.tasks_io import TaskSet
 from offhook.signaling.event_channel_io import EventChannel
-from offhook.signaling.peer_io import OfferError
+from offhook.signaling.sdp import OfferError, check_offer
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE
 from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
@@ -200,6 +200,10 @@ class Conversations:
         agent = self._agent_for(request, table.get("model") or "")
         holders = holders_of(request)
         try:
+            check_offer(sdp)
+        except OfferError as error:
+            raise _invalid(error) from error
+        try:
             claim = edge.admit(holders)
         except Busy as busy:
             raise _busy(busy) from busy
@@ -213,7 +217,7 @@ class Conversations:
         except BaseException as error:  # also a client that leaves before the answer
             edge.realtime.drop(call_id)
             if isinstance(error, OfferError):
-                raise ApiError(400, str(error), "sdp", "invalid_offer") from error
+                raise _invalid(error) from error
             raise
         return web.Response(
             status=201,
@@ -305,6 +309,10 @@ async def _refuse_beta(request: web.Request) -> web.StreamResponse:
     socket = await upgraded(request, protocols=PROTOCOLS)
     await _refuse(socket, BETA_REFUSAL, BETA_WORDS)
     return socket
+
+
+def _invalid(error: OfferError) -> ApiError:
+    return ApiError(400, str(error), "sdp", "invalid_offer")
 
 
 def _busy(busy: Busy) -> ApiError:

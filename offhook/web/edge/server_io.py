@@ -14,7 +14,7 @@ from loguru import logger
 
 from offhook.media.leg import LegError
 from offhook.pipeline.conversation.bot_io import load_bot
-from offhook.signaling.peer_io import OfferError
+from offhook.signaling.sdp import OfferError
 from offhook.signaling.smallwebrtc import (
     MAX_BODY_BYTES,
     RequestError,

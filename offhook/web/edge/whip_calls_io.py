@@ -10,7 +10,9 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.media.leg import Claim
 from offhook.media.tasks_io import TaskSet
-from offhook.signaling.peer_io import OfferError, PeerLeg
+from offhook.signaling import sdp as descriptions
+from offhook.signaling.peer_io import PeerLeg
+from offhook.signaling.sdp import OfferError
 from offhook.signaling.whip.fragment import Fragment, TrickledCandidate, write_fragment
 from offhook.signaling.whip.leg_io import MAX_PLAYERS, PlayerLeg, PublisherLeg
 from offhook.signaling.whip.offer import Protocol as WhipProtocol
@@ -71,6 +73,7 @@ class WhipCalls:
         """Answers an offer; returns the session and the answer. Raises OfferRefusal, OfferError,
         WhipRefusal, Busy and DialError."""
         offered = check_offer(sdp, protocol)
+        descriptions.check_offer(sdp)
         leg: PeerLeg
         if protocol is WhipProtocol.WHIP:
             leg = self._new_publisher(room, holders)

@@ -18,7 +18,8 @@ from offhook.media.clock_io import PacketClock
 from offhook.signaling.ice import agent_io
 from offhook.signaling.ice.demultiplexer import MAX_ADDRESSES
 from offhook.signaling.ice.port_io import IcePort
-from offhook.signaling.peer_io import OfferError, PeerLeg, use_addresses
+from offhook.signaling.peer_io import PeerLeg, use_addresses
+from offhook.signaling.sdp import OfferError
 from tests.support.ice import SOON_S, Caller, Nat, bare, calls, talk, tone, until
 from tests.support.ports import free_port
 
