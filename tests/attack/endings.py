@@ -5,7 +5,7 @@ import contextlib
 import json
 import struct
 import uuid
-from asyncio import DatagramProtocol, DatagramTransport, StreamReader, StreamWriter
+from asyncio import DatagramProtocol, DatagramTransport
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -16,7 +16,8 @@ from xml.etree import ElementTree
 
 import aiohttp
 
-from offhook.signaling.peer_io import OfferError, PeerLeg
+from offhook.signaling.peer_io import PeerLeg
+from offhook.signaling.sdp import OfferError
 
 AT_ONCE = 4
 """Callers at the same time: fewer than a server refuses while they connect."""
@@ -115,7 +116,7 @@ async def _peers(
         try:
             offer = await peer.offer()
             if random.random() < 0.2:
-                asking = asyncio.create_task(ask(http, offer))
+                asking = asyncio.ensure_future(ask(http, offer))
                 await a_moment(random)
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
@@ -162,7 +163,7 @@ EVENTS: tuple[dict[str, Any], ...] = (
 
 
 async def realtime_sockets(base: str, seconds: float, most: int = 10_000, seed: int = 0) -> str:
-    """Realtime WebSockets, closed at once and between any two events, also while sound is queued."""
+    """Realtime WebSockets, closed at once and between any two events, also with sound queued."""
     path = "/v1/realtime?model=gpt-realtime"
     return await _sockets(base, lambda random: (path, EVENTS), seconds, most, seed)
 
@@ -230,7 +231,8 @@ async def carrier_sockets(base: str, seconds: float, most: int = 10_000, seed: i
             asterisk = {"connection_id": number, "channel_id": number, "format": "ulaw"}
             begins = [{"event": "MEDIA_START", "optimal_frame_size": 160, "ptime": 20, **asterisk}]
             ends: dict[str, Any] = {"event": "MEDIA_XOFF"}
-            url, protocols = "/carriers/chan_websocket/stream", ("media",)
+            url = "/carriers/chan_websocket/stream"
+            protocols: tuple[str, ...] = ("media",)
         else:
             asked = {"CallSid": number, "From": "+491701", "To": "+493099"}
             async with http.post("/carriers/twilio/voice", data=asked) as answer:
@@ -270,9 +272,7 @@ async def audiosockets(
     host = urlsplit(base).hostname or ""
 
     async def call(random: Random) -> str:
-        reader: StreamReader
-        writer: StreamWriter
-        reader, writer = await asyncio.open_connection(host, port)
+        _, writer = await asyncio.open_connection(host, port)
         try:
             if random.random() < 0.8:
                 writer.write(b"\x01\x00\x10" + uuid.UUID(int=random.getrandbits(128)).bytes)

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from time import monotonic
+from typing import Any
 
 import aiohttp
 import av
@@ -28,7 +30,7 @@ def encoded(seconds: float, kind: str, codec: str, options: dict[str, str] | Non
     """Silence in a container."""
     data = io.BytesIO()
     with av.open(data, "w", format=kind) as container:
-        stream = container.add_stream(codec, rate=RATE, layout="mono", options=options or {})
+        stream: Any = container.add_stream(codec, rate=RATE, layout="mono", options=options or {})
         for at in range(0, int(seconds * RATE), 10 * RATE):
             size = min(10 * RATE, int(seconds * RATE) - at)
             frame = av.AudioFrame.from_ndarray(np.zeros((1, size), np.int16), "s16", "mono")
@@ -42,7 +44,7 @@ def long_silence(hours: float) -> bytes:
     """Hours of Opus in some MB: the packets of a minute, again and again."""
     minute = io.BytesIO(encoded(60, "ogg", "libopus", {"frame_duration": "60"}))
     data = io.BytesIO()
-    with av.open(minute) as source, av.open(data, "w", format="ogg") as container:
+    with av.open(minute, "r") as source, av.open(data, "w", format="ogg") as container:
         stream = container.add_stream_from_template(source.streams.audio[0])
         packets, at = [bytes(packet) for packet in source.demux() if packet.size], 0
         for number in range(int(hours * 60 * len(packets))):
@@ -292,7 +294,7 @@ async def hostile_files(
         for name in names:
             if monotonic() > until:
                 return
-            made = MADE[name] if name in MADE else lambda name=name: POINTING[name](url)
+            made = MADE[name] if name in MADE else partial(POINTING[name], url)
             data = await asyncio.to_thread(made)
             began = monotonic()
             answers[await sent(client, base + path, name, data)] += 1

@@ -13,8 +13,11 @@ import aiohttp
 MOST = 80
 """Connections that an attack tries to open: more than a server has places."""
 GONE = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSING)
-UPDATE = {"type": "session.update", "session": {"type": "realtime"}}
-SOUND = {"type": "input_audio_buffer.append", "audio": base64.b64encode(bytes(4800)).decode()}
+UPDATE: dict[str, object] = {"type": "session.update", "session": {"type": "realtime"}}
+SOUND: dict[str, object] = {
+    "type": "input_audio_buffer.append",
+    "audio": base64.b64encode(bytes(4800)).decode(),
+}
 """A tenth of a second."""
 
 

@@ -17,8 +17,8 @@ from aiortc.rtcsctptransport import (
     SCTP_DATA_LAST_FRAG,
     DataChunk,
     SackChunk,
-    crc32c,
 )
+from google_crc32c import value as crc32c
 
 from offhook.media.clock_io import PacketClock
 from offhook.signaling.peer_io import PeerLeg

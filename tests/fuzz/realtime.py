@@ -30,6 +30,7 @@ from offhook.web.realtime.conversation.conversation import RealtimeConversation
 from offhook.web.realtime.conversation.items import MAX_ITEMS
 from offhook.web.realtime.conversation.scope import Transport
 from offhook.web.realtime.protocol.conversation_session import ConversationSession
+from offhook.web.realtime.protocol.frozen import FrozenFields
 from offhook.web.realtime.protocol.items import McpListedTool, McpToolError
 from offhook.web.realtime.protocol.response_object import Usage
 from offhook.web.realtime.transcription.session import RealtimeSession
@@ -166,7 +167,7 @@ class _Conversation:
     def __init__(self, chance: random.Random, result: Result) -> None:
         self._chance, self._result = chance, result
         transport = chance.choice((Transport.WEBSOCKET, Transport.RTP))
-        frozen = chance.choice((frozenset[str](), frozenset({"tools", "instructions"})))
+        frozen = FrozenFields(chance.choice(((), ("tools", "instructions"))))
         self._core = RealtimeConversation(
             ConversationSession(), transport, frozen=frozen, lenient=chance.random() < 0.3
         )

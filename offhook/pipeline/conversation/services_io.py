@@ -291,7 +291,8 @@ class OffhookTTS(TTSService):
         for at in range(0, len(text), PIECE_CHARACTERS):
             piece = text[at : at + PIECE_CHARACTERS]
             if piece == text:
-                return await super()._speak_text(src_frame, text, context_id)
+                await super()._speak_text(src_frame, text, context_id)
+                return
             part = AggregatedTextFrame(piece, src_frame.text_type, raw_text=piece)
             part.interruptible = src_frame.interruptible
             await super()._speak_text(part, piece, context_id)

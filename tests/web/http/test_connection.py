@@ -320,15 +320,18 @@ async def test_idle_connections_of_a_peer_make_room(few_descriptors: None):
     app = web.Application()
     app.router.add_get("/ws", talk)
     app.router.add_post("/", read)
-    async with listening(app) as base, aiohttp.ClientSession(base) as http:
-        async with http.ws_connect("/ws") as ws:
-            opened = asyncio.create_task(attack.idle_connections(base, 0.5, 400))
-            await asyncio.sleep(0.2)
-            async with http.post("/", data=b"hi") as answer:
-                assert await answer.text() == "2"
-            await opened
-            await ws.send_str("still here")
-            assert (await ws.receive()).data == "still here"
+    async with (
+        listening(app) as base,
+        aiohttp.ClientSession(base) as http,
+        http.ws_connect("/ws") as ws,
+    ):
+        opened = asyncio.create_task(attack.idle_connections(base, 0.5, 400))
+        await asyncio.sleep(0.2)
+        async with http.post("/", data=b"hi") as answer:
+            assert await answer.text() == "2"
+        await opened
+        await ws.send_str("still here")
+        assert (await ws.receive()).data == "still here"
 
 
 async def test_connections_in_use_are_at_most_a_share(few_descriptors: None):

@@ -13,7 +13,7 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.dtls_io import Handshakes
-from offhook.telephony.sip.media.latch import SDP_ONLY, Address, Latch, RtcpLatch, MediaSources
+from offhook.telephony.sip.media.latch import SDP_ONLY, Address, Latch, MediaSources, RtcpLatch
 from offhook.telephony.sip.media.offer_answer import Dtls, MediaPlan, Sdes
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts, RtpSockets
 from offhook.telephony.sip.media.srtp import SdesSrtp, SrtpError

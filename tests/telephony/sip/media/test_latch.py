@@ -15,8 +15,8 @@ from offhook.telephony.sip.media.latch import (
     RELATCH_S,
     RTCP_RELATCH_S,
     Latch,
-    RtcpLatch,
     MediaSources,
+    RtcpLatch,
 )
 
 SDP = ("10.0.0.5", 4000)
