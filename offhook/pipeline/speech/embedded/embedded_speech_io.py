@@ -252,7 +252,7 @@ class EmbeddedSpeech:
                 pause_ms = pause_after_ms(clause) / self._speed
 
     async def _next_clause(self) -> str | None:
-        while (clause := self._clauses.take()) is None:
+        while (clause := self._clauses.pop()) is None:
             if self._ended or self._cancelled.done():
                 return None
             self._wake.clear()

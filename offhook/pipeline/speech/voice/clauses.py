@@ -208,7 +208,7 @@ class ClauseQueue:
         self._clauses.clear()
         self._splitter.end()
 
-    def take(self) -> str | None:
+    def pop(self) -> str | None:
         """Returns the next clause; None if there is none yet, or no more."""
         while not self._clauses:
             if self._unread:
