@@ -324,7 +324,7 @@ class SipEndpoint:
     def _refuse_busy(self, call: SipCall, session: Session, why: str) -> None:
         """Refuse with 503. The caller learns whether all lines are busy or the server is overloaded
         or restarts; the log and the record say precisely why."""
-        logger.warning("{}: refused: {}", call.call_id, why)
+        logger.bind(a_minute=why).warning("{}: refused: {}", call.call_id, why)
         call.reason = End.REFUSED + f": 503 ({why})"
         cause, text = REFUSALS.get(why, FULL)
         headers = [("Retry-After", str(RETRY_AFTER_S)), reason_header(cause, text)]
