@@ -26,6 +26,8 @@ ANSWER_S = 0.1
 STORE_S = 2.0
 REST_S = 10.0
 """Time in s after a failure during which Redis is not asked."""
+MAX_WORDS = 200
+"""Characters of an error of Redis's that are written to the log."""
 MOST_STORING = 16
 """Maximum replies being stored in Redis at once; more are not stored."""
 
@@ -58,7 +60,8 @@ class ReplyCache(AudioCache):
             if packed is None:
                 return None
             assert isinstance(packed, bytes)
-            pieces = unpack(packed)
+            if not (pieces := unpack(packed)):
+                raise ValueError("a reply of nothing")
         except Exception as error:
             self._failed(error)
             return None
@@ -94,7 +97,9 @@ class ReplyCache(AudioCache):
         # and a damaged value raises ValueError.
         self.failures += 1
         if not self._rests():
-            logger.warning(f"the cache in Redis fails and rests {REST_S:.0f} s: {error!r}")
+            words = repr(error)[:MAX_WORDS]
+            line = logger.bind(a_minute="reply cache")
+            line.warning("the cache in Redis fails and rests {:.0f} s: {}", REST_S, words)
         self._rests_until = time.monotonic() + REST_S
 
 
@@ -103,9 +108,17 @@ def redis_client(url: str) -> "Redis":
     installed or the URL is invalid."""
     try:
         from redis import asyncio as client
+
+        from offhook.pipeline.speech.voice.redis_replies_io import BoundedParser
     except ImportError as error:
         raise EngineError("Redis needs redis-py: pip install redis") from error
     try:
-        return client.Redis.from_url(url, socket_connect_timeout=ANSWER_S, socket_timeout=STORE_S)
+        return client.Redis.from_url(
+            url,
+            socket_connect_timeout=ANSWER_S,
+            socket_timeout=STORE_S,
+            protocol=2,
+            parser_class=BoundedParser,
+        )
     except ValueError as error:
         raise EngineError(f"no address of a Redis: {error}") from error

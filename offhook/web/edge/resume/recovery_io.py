@@ -33,6 +33,7 @@ from offhook.web.edge.resume.recovery import (
 from offhook.web.edge.resume.recovery_store_io import RecoveryStore
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_phone_call import SavedPhoneCall, unpack
+from offhook.web.edge.resume.store_io import MAX_WORDS
 from offhook.web.process.metrics import Metrics
 
 ROUNDS = 6
@@ -230,19 +231,22 @@ class Recovery:
             for call_id in saved:  # Redis has forgotten some, or could not be given them before
                 self._apply(call_id, CallEvent.CHANGED)
         if lease_s and renewal.held > len(self._table.calls()) and not self._waiting:
-            for call_id, data in await self._store.held():  # claimed, but the reply got lost
+            held = await self._store.held()  # claimed, but the reply got lost
+            for call_id, data in held[: self._table.free]:
                 self._recover(call_id, data)
 
     def _failed(self, error: Exception) -> None:
         if self._up is not False:
-            logger.warning(
-                "phone calls go on, but no other server can continue them: Redis fails: {!r}", error
+            logger.bind(a_minute="saved phone calls").warning(
+                "phone calls go on, but no other server can continue them: Redis fails: {}",
+                repr(error)[:MAX_WORDS],
             )
         self._up = False
 
     def _answered(self) -> None:
         if self._up is False:
-            logger.info("Redis answers again: other servers can continue phone calls")
+            line = logger.bind(a_minute="saved phone calls again")
+            line.info("Redis answers again: other servers can continue phone calls")
         self._up = True
 
     # --- calls of other edges ---
@@ -267,9 +271,10 @@ class Recovery:
             seconds = (datetime.now(UTC) - saved.answered).total_seconds()
             report = partial(self._recovered, call_id)
             sip = self._sip.recover(saved.dialog, saved.info, saved.agent, report)
-        except ValueError as error:  # SipError too
-            reason = str(error).split("\n")[0]
-            logger.warning("x a call of another server cannot be continued: {}", reason)
+        except Exception as error:  # ValueError, SipError, and whatever else was made of it
+            reason = str(error).split("\n")[0][:MAX_WORDS]
+            line = logger.bind(a_minute="a saved phone call")
+            line.warning("x a call of another server cannot be continued: {}", reason)
             self._table.apply(call_id, CallEvent.REFUSED)
             self._put(call_id, None)
             self._count("refused")

@@ -15,6 +15,7 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.voice.audio_cache_io import redis_client
 from offhook.web.config.config import ConfigError
 from offhook.web.edge.resume.recovery import MAX_CLAIMS
+from offhook.web.edge.resume.store_io import SAVED, TAKEN, UnexpectedReply
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -39,11 +40,11 @@ return {redis.call('HLEN', KEYS[2]), redis.call('SMEMBERS', KEYS[3])}
 )
 
 # An edge that lives on must not save a call that another one has claimed.
-_SAVE = """
-if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return 0 end
+_SAVE = f"""
+if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return '{TAKEN.decode()}' end
 redis.call('HSET', KEYS[1], ARGV[1], '0|' .. ARGV[2])
 redis.call('EXPIRE', KEYS[1], ARGV[3])
-return 1
+return '{SAVED.decode()}'
 """
 
 # pcall: a key of another type is passed over, or it would stop all claims.
@@ -92,8 +93,9 @@ class Renewal(NamedTuple):
 
 
 class RecoveryStore:
-    """The lease of the edge `name` and its saved calls. Its coroutines raise TimeoutError, OSError
-    or what redis-py raises. Raises ConfigError if redis-py is missing or the URL is invalid."""
+    """The lease of the edge `name` and its saved calls. Its coroutines raise TimeoutError, OSError,
+    UnexpectedReply or what redis-py raises. Raises ConfigError if redis-py is missing or the URL is
+    invalid."""
 
     def __init__(self, url: str, name: str) -> None:
         try:
@@ -117,9 +119,17 @@ class RecoveryStore:
                 pipe.hdel(self._calls, call)
             keys = LEASES, self._calls, self._claimed
             pipe.eval(_RENEW, 3, *keys, self._name, round(lease_s * 1000), TTL_S)
-            *results, (held, claimed) = await pipe.execute()
-        refused = [call for (call, _), kept in zip(written, results, strict=False) if kept == 0]
-        return Renewal(int(held), [_text(call) for call in claimed], refused)
+            *results, renewed = await pipe.execute()
+        match renewed:
+            case [int() as held, claimed]:
+                names = _names(claimed)
+            case _:
+                raise UnexpectedReply(renewed)
+        kept = results[: len(written)]
+        if len(results) != len(states) or any(result not in (SAVED, TAKEN) for result in kept):
+            raise UnexpectedReply(results)
+        refused = [call for (call, _), result in zip(written, kept, strict=True) if result == TAKEN]
+        return Renewal(held, names, refused)
 
     async def settled(self, calls: Sequence[str]) -> None:
         """Forgets that others have claimed these calls from us: this edge has left them."""
@@ -130,12 +140,17 @@ class RecoveryStore:
         continued, or was claimed too often, comes with b""."""
         arguments = (self._name, limit, TTL_S, MAX_CLAIMS, MAX_EDGES, CALLS, CLAIMED)
         found = await _done(self._redis.eval(_CLAIM, 2, LEASES, self._calls, *arguments))
-        return [(_text(call), saved) for call, saved in found]
+        if not isinstance(found, list) or len(found) > limit:
+            raise UnexpectedReply(found)
+        return [_call(entry) for entry in found]
 
     async def held(self) -> list[tuple[str, bytes]]:
         """Returns the calls that are saved under our lease, as `claim` does."""
         found = await _done(self._redis.hgetall(self._calls))
-        return [(_text(call), value.partition(b"|")[2]) for call, value in found.items()]
+        if not isinstance(found, dict):
+            raise UnexpectedReply(found)
+        entries = [_call(entry) for entry in found.items()]
+        return [(call, saved.partition(b"|")[2]) for call, saved in entries]
 
     async def offer(self) -> None:
         """Ends the lease now, so that others claim the calls saved under it."""
@@ -149,7 +164,7 @@ class RecoveryStore:
             pipe.zrem(LEASES, self._name)
             pipe.smembers(self._claimed)
             *_, claimed = await pipe.execute()
-        return [_text(call) for call in claimed]
+        return _names(claimed)
 
 
 async def _done(reply: Any) -> Any:
@@ -157,5 +172,14 @@ async def _done(reply: Any) -> Any:
     return await reply
 
 
-def _text(name: bytes) -> str:
-    return name.decode(errors="replace")
+def _names(found: object) -> list[str]:
+    if not isinstance(found, list | set) or not all(isinstance(name, bytes) for name in found):
+        raise UnexpectedReply(found)
+    return [name.decode(errors="replace") for name in found]
+
+
+def _call(entry: object) -> tuple[str, bytes]:
+    match entry:
+        case [bytes() as call, bytes() as saved]:
+            return call.decode(errors="replace"), saved
+    raise UnexpectedReply(entry)

@@ -28,7 +28,13 @@ from offhook.web.edge.resume.saved_call import (
     new_token,
     unpack,
 )
-from offhook.web.edge.resume.store_io import TTL_S, USED, CallStore, StoreUnavailable
+from offhook.web.edge.resume.store_io import (
+    MAX_WORDS,
+    TTL_S,
+    USED,
+    CallStore,
+    StoreUnavailable,
+)
 from offhook.web.process.metrics import Metrics
 
 REFRESH_S = TTL_S / 3
@@ -162,7 +168,8 @@ class Resumption:
         try:
             saved = unpack(data)
         except ValueError as error:
-            logger.warning("x a saved call cannot be read: {}", str(error).split("\n")[0])
+            line = logger.bind(a_minute="a saved call")
+            line.warning("x a saved call cannot be read: {}", str(error).split("\n")[0][:MAX_WORDS])
             return "refused", None
         if agent and saved.agent != agent:
             return "refused", None

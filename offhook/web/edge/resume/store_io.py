@@ -33,19 +33,34 @@ MAX_WAITING = 1000
 BATCH = 64
 """Calls written in one exchange."""
 
+MAX_WORDS = 200
+"""Characters of a reply or an error of Redis's that are written to the log."""
+
 USED = b""
 """Value of a call that has ended or continues elsewhere."""
+SAVED, TAKEN = b"offhook:saved", b"offhook:taken"
+"""Replies of the script that saves a call. Words of ours: a call ends by the second one, so it must
+be nothing that something else than Redis, or a broken one, says of everything."""
 
 # An edge that lives on must not save a call anew that another one has taken.
-_SAVE = """
-if redis.call('GET', KEYS[1]) == '' then return 0 end
+_SAVE = f"""
+if redis.call('GET', KEYS[1]) == '' then return '{TAKEN.decode()}' end
 redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
-return 1
+return '{SAVED.decode()}'
 """
 
 
 class StoreUnavailable(Exception):
     """Redis does not answer in time, or with an error."""
+
+
+class UnexpectedReply(Exception):
+    """Redis answers what it was not asked for."""
+
+    def __init__(self, reply: object) -> None:
+        short = len(reply) < MAX_WORDS if isinstance(reply, bytes) else isinstance(reply, int)
+        words = repr(reply) if short else f"a {type(reply).__name__}"
+        super().__init__(f"it answers what it was not asked for: {words}")
 
 
 class CallStore:
@@ -102,6 +117,8 @@ class CallStore:
                 stored = await self._redis.set(
                     PREFIX + key, USED, ex=TTL_S, xx=waiting is None, get=True
                 )
+                if not isinstance(stored, bytes | None):
+                    raise UnexpectedReply(stored)
         except Exception as error:  # redis-py's own, OSError, TimeoutError
             if waiting:  # saved by this very process
                 return waiting
@@ -109,7 +126,7 @@ class CallStore:
             raise StoreUnavailable from error
         if USED in (stored, waiting):
             return USED
-        return waiting or (stored if isinstance(stored, bytes) else None)
+        return waiting or stored
 
     async def flush(self, limit_s: float) -> bool:
         """Waits until everything is written; returns whether it is."""
@@ -122,8 +139,8 @@ class CallStore:
         while True:
             try:
                 async with asyncio.timeout(WRITE_S):
-                    if self.up is not True:
-                        await self._redis.ping()
+                    if self.up is not True and (pong := await self._redis.ping()) is not True:
+                        raise UnexpectedReply(pong)
                     await self._write_batch()
             except Exception as error:  # as above
                 self._failed(error)
@@ -147,20 +164,24 @@ class CallStore:
                     pipe.eval(_SAVE, 1, PREFIX + key, state, TTL_S)
             results = await pipe.execute()
         for (key, state), result in zip(batch.items(), results, strict=True):
+            if result not in ((True,) if state == USED else (SAVED, TAKEN)):
+                raise UnexpectedReply(result)
             if self._waiting.get(key) is state:
                 del self._waiting[key]
-            if result == 0:
+            if result == TAKEN:
                 self._on_taken(key)
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
         if self.up is not False:
-            logger.warning(
-                "calls go on, but cannot continue at another server: Redis fails: {!r}", error
+            logger.bind(a_minute="saved calls").warning(
+                "calls go on, but cannot continue at another server: Redis fails: {}",
+                repr(error)[:MAX_WORDS],
             )
         self.up = False
 
     def _answered(self) -> None:
         if self.up is False:
-            logger.info("Redis answers again: calls can continue at another server")
+            line = logger.bind(a_minute="saved calls again")
+            line.info("Redis answers again: calls can continue at another server")
         self.up = True
