@@ -175,9 +175,10 @@ def test_the_first_server_keeps_nothing_of_the_connection(run, tmp_path):
             reader, writer = await connect(both.port)
             writer.write(request())
             await head(reader)
-            await asyncio.sleep(0.05)
             # The client's end and the one the sibling has.
-            assert len(os.listdir(FILES)) == before + 2
+            async with asyncio.timeout(PATIENCE):
+                while len(os.listdir(FILES)) != before + 2:
+                    await asyncio.sleep(0.01)
             writer.close()
 
     run(scene())

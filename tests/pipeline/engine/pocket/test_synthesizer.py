@@ -93,9 +93,16 @@ async def test_two_replies_at_once_are_each_as_alone(synthesizer: PocketSynthesi
     counters = synthesizer._engine.counters
     async with asyncio.timeout(SOON):
         while counters.frames == counters.steps:  # until some of their frames share a step
-            together = await asyncio.gather(
-                *(say(synthesizer, *each) for each in zip(texts, others, strict=True))
-            )
+            streams = [synthesizer.open(options) for options in others]
+            for stream, text in zip(streams, texts, strict=True):
+                stream.write(text[:-20])  # all of them begin, and wait for the rest
+            coming = [aiter(stream) for stream in streams]
+            together = [[await anext(pieces)] for pieces in coming]
+            for stream, text in zip(streams, texts, strict=True):
+                stream.write(text[-20:])
+                stream.end()
+            for pieces, heard in zip(coming, together, strict=True):
+                heard += [piece async for piece in pieces]
             assert all(np.array_equal(a, sound(b)) for a, b in zip(alone, together, strict=True))
     assert not np.array_equal(alone[0], sound(await say(synthesizer, TEXT, SEEDED)))
 

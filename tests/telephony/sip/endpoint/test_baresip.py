@@ -108,8 +108,7 @@ async def test_keys_are_heard_both_ways(tmp_path):
         for key in "12#":
             await phone.command("sndcode", key)
             await asyncio.sleep(0.3)
-        await asyncio.sleep(0.5)
-        assert talk.keys == "12#"
+        await until(lambda: talk.keys == "12#")
         talk.leg.send_dtmf("9*")
         assert (await phone.event("CALL_DTMF_START"))["param"] == "9"
         assert (await phone.event("CALL_DTMF_START"))["param"] == "*"
@@ -122,15 +121,14 @@ async def test_on_hold_nothing_is_sent_and_afterwards_all_is_as_before(tmp_path)
         talk = await host.talk()
         await asyncio.sleep(1)
         await phone.command("hold")
-        await asyncio.sleep(0.5)
-        assert talk.leg.held
+        await until(lambda: talk.leg.held)
+        await asyncio.sleep(0.1)
         sent = talk.leg.statistics().packets_sent
         await asyncio.sleep(0.5)
         assert talk.leg.statistics().packets_sent == sent
         await phone.command("resume")
-        await asyncio.sleep(1.5)
-        assert not talk.leg.held
-        assert talk.hears(THEIR_TONE, 0.8)
+        await until(lambda: not talk.leg.held)
+        await until(lambda: talk.hears(THEIR_TONE, 0.8))
 
 
 async def test_we_put_a_phone_on_hold_and_take_it_back(tmp_path):

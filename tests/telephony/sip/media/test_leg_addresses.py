@@ -206,8 +206,7 @@ async def test_reports_of_a_far_end_behind_a_nat_are_heard_and_answered(
         report = struct.pack("!BBHI", 0x80, 201, 1, phone.ssrc)
         there = "127.0.0.1", leg._transport.sockets.rtcp_port
         reporter.sock.sendto(report, there)
-        await asyncio.sleep(0.05)
-        assert leg.refused_packets == 1  # nobody knows that SSRC yet
+        await until(lambda: leg.refused_packets == 1)  # nobody knows that SSRC yet
         await phone.play(leg, 440, 0.3)
         assert not reporter.reports
         reporter.sock.sendto(report, there)

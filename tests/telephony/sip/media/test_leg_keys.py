@@ -137,8 +137,7 @@ async def test_before_dtls_has_agreed_on_keys_nothing_is_sent_in_the_clear(ports
         sdp = phone.sdp(extra=extra, protocol="UDP/TLS/RTP/SAVP")
         leg = await answered(ports, clock, sdp, srtp="required")
         leg.playout.write(tone(440, 0.5))
-        await asyncio.sleep(0.5)
-        assert phone.received
+        await until(lambda: phone.received and not leg.playout.queued)
         assert all(data[0] == 22 for data in phone.received)  # handshake
         assert leg.srtp == ""
 
