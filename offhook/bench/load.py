@@ -164,6 +164,8 @@ class ReplayLeg(PeerLeg):
     _replay: Replay
     pc_id = ""
     """Names the call, once connected, in a later offer that goes on with it at another server."""
+    answered_as = ""
+    """The server's name of the call; it begins with the number of the process that has it."""
 
     def _open(self, *arguments: Any, **named: Any) -> None:
         super()._open(*arguments, **named)
@@ -186,6 +188,7 @@ class ReplayLeg(PeerLeg):
                 return response.status
             answer = await response.json()
         await self.accept(answer["sdp"])
+        self.answered_as = answer["pc_id"]
         self.pc_id = answer["pc_id"] if answer.get("resumable") else ""
         async with asyncio.timeout(CONNECT_S):
             if not await self.until_connected():

@@ -70,7 +70,7 @@ class Row:
     memory_mb: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Before, at most meanwhile, and after the rest; with the processes that a server started."""
     lines: dict[str, int] = field(default_factory=dict)
-    """Of the log, by level and kind."""
+    """Of the log, by level and kind, but for kinds that innocent users alone lead to."""
     tracebacks: int = 0
     destroyed: int = 0
     lost: list[str] = field(default_factory=list)
@@ -172,6 +172,7 @@ async def attacked(
     command = (attack.name, target.base, str(seconds), json.dumps(arguments))
     async with child("tests.attack.attacker", *command) as attacker:
         await users.look()
+        rested = target.log.stat().st_size
         await asyncio.sleep(rest_s)
         quiet, probe = await users.look()
         row.quiet_gap_ms, row.quiet_answer_ms = quiet["longest_ms"], quiet["answer_ms"]
@@ -193,12 +194,19 @@ async def attacked(
     row.healthz_ms, row.lost = probe["longest_ms"], [*noticed["why"], *probe["why"]]
     await asyncio.sleep(rest_s)
     row.memory_mb = before, most, _rss_mb(target)
-    with target.log.open("rb") as file:
-        file.seek(logged)
-        log = file.read().decode(errors="replace")
-    row.lines = dict(kinds_of(log).most_common(8))
+    usual, log = (text.decode(errors="replace") for text in _parts(target.log, rested, logged))
+    of_users = kinds_of(usual).keys()
+    found = [(kind, n) for kind, n in kinds_of(log).most_common() if kind not in of_users]
+    row.lines = dict(found[:8])
     row.tracebacks, row.destroyed = log.count("Traceback ("), log.count("was destroyed")
     return row
+
+
+def _parts(log: Path, first: int, second: int) -> tuple[bytes, bytes]:
+    """Of a log, from one size to the other and from there on."""
+    with log.open("rb") as file:
+        file.seek(first)
+        return file.read(second - first), file.read()
 
 
 def _rss_mb(target: Target) -> float:

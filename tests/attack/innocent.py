@@ -158,7 +158,7 @@ async def placed(url: str, clock: PacketClock, watch: Watch, process: str = "") 
         try:
             async with client() as http:
                 status = await caller.call(http, url)
-            if status == 200 and (not process or caller.pc_id.startswith(process)):
+            if status == 200 and (not process or caller.answered_as.startswith(process)):
                 clock.add(caller)
                 return caller
             why = str(status)

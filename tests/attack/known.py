@@ -23,6 +23,8 @@ PER_SECOND = 3_000
 """Datagrams: more would be a question of who has more cores."""
 AT_ONCE = 30
 """Datagrams between two pauses."""
+STRANGER = "127.0.0.3"
+"""An address of this machine that no trunk has."""
 ANSWER_S = 2.0
 SOCKETS = 20
 PATHS = ("/healthz", "/nothing", "/v1/audio/speech", "/api/offer", "/v1/nothing", "/")
@@ -82,12 +84,14 @@ async def _again(seconds: float, attack: Callable[[], AsyncIterator[str]], at_on
     return _told(got)
 
 
-async def _datagrams(port: int, seconds: float, made: Iterator[bytes]) -> str:
+async def _datagrams(
+    port: int, seconds: float, made: Iterator[bytes], source: str = "127.0.0.1"
+) -> str:
     """Sends them to a port of this machine, and counts the answers by their first line."""
     until, got, sent = time.monotonic() + seconds, Counter[str](), 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.setblocking(False)
-        udp.bind(("127.0.0.1", 0))
+        udp.bind((source, 0))
         while time.monotonic() < until:
             began = time.monotonic()
             for _ in range(AT_ONCE):
@@ -97,7 +101,8 @@ async def _datagrams(port: int, seconds: float, made: Iterator[bytes]) -> str:
             with suppress(OSError):
                 while data := udp.recv(65_536):
                     line = data.partition(b"\r\n")[0]
-                    got[" ".join(line.decode(errors="replace").split()[:2])[:20]] += 1
+                    what = " ".join(line.decode(errors="replace").split()[:2])
+                    got[what if what.isprintable() else "answer"] += 1
             await asyncio.sleep(max(0, began + AT_ONCE / PER_SECOND - time.monotonic()))
     return f"{sent} sent: {_told(got)}"
 
@@ -295,7 +300,12 @@ def _invites(sip_port: int) -> Iterator[bytes]:
 
 
 async def invite_flood(base: str, seconds: float, sip_port: int) -> str:
-    """Calls from everywhere, which nobody acknowledges or ends."""
+    """Calls of a stranger, which nobody acknowledges or ends."""
+    return await _datagrams(sip_port, seconds, _invites(sip_port), STRANGER)
+
+
+async def invite_flood_of_a_trunk(base: str, seconds: float, sip_port: int) -> str:
+    """The same by a provider that lets everybody call."""
     return await _datagrams(sip_port, seconds, _invites(sip_port))
 
 
@@ -311,7 +321,7 @@ async def sip_garbage(base: str, seconds: float, sip_port: int) -> str:
             yield bytes(data[:60_000])
             yield chance.choice((b"", b"\r\n\r\n", b"\0" * 400, chance.randbytes(200)))
 
-    return await _datagrams(sip_port, seconds, made())
+    return await _datagrams(sip_port, seconds, made(), STRANGER)
 
 
 async def sip_streams(base: str, seconds: float, sip_port: int) -> str:

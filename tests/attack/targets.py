@@ -37,7 +37,7 @@ tcp = {sip}
 rtp_ports = [{rtp}, {last}]
 [[sip.trunks]]
 name = "known"
-addresses = ["127.0.0.0/8"]
+addresses = ["127.0.0.1"]
 [[carriers]]
 provider = "audiosocket"
 port = {audiosocket}
