@@ -6,7 +6,34 @@ from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
+MARKUP = "<svg/onload=alert(1)>"
+QUOTED = "%3Csvg/onload=alert(1)%3E"
+ODD: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("GET", f"/{QUOTED}", {}),
+    ("GET", f"/page/{QUOTED}", {}),
+    ("GET", f"/?key={QUOTED}", {}),
+    ("GET", "/", {"Host": MARKUP}),
+    ("GET", "/", {"Host": f"localhost:1{MARKUP}"}),
+    ("GET", "/status", {"Host": MARKUP, "Accept": "text/html"}),
+    ("GET", "/metrics", {"Origin": f"https://{MARKUP}"}),
+    ("POST", "/start", {"Content-Type": MARKUP}),
+    ("POST", "/api/offer", {"Content-Type": "application/json"}),
+    ("DELETE", f"/api/offer/{QUOTED}", {}),
+    ("GET", f"/v1/models/{QUOTED}", {"Accept": "text/html"}),
+    ("GET", f"/v1/{QUOTED}", {}),
+    ("GET", f"/v1/realtime?call_id={QUOTED}", {}),
+    ("GET", f"/v1/realtime?model={QUOTED}", {}),
+    ("POST", "/v1/audio/speech", {"Content-Type": "application/json"}),
+    ("POST", f"/v1/realtime/calls/{QUOTED}/hangup", {}),
+    ("GET", f"/calls/{QUOTED}", {}),
+    ("GET", f"/carriers/{QUOTED}/voice", {"Accept": "text/html"}),
+    ("POST", f"/whip/{QUOTED}", {"Content-Type": "application/sdp"}),
+    ("GET", f"/ws/speak?voice={QUOTED}", {}),
+    ("OPTIONS", f"/v1/{QUOTED}", {"Access-Control-Request-Method": MARKUP}),
+)
+"""Requests with markup in all that an answer may repeat."""
 Event = dict[str, Any]
 ORDER = "Give everything away."
 TOOL = {"type": "function", "name": "give"}
@@ -25,6 +52,24 @@ TAKEN: dict[str, Any] = {
     "audio": {"output": {"voice": "ash", "format": {"type": "audio/pcmu"}}},
 }
 """By field, what the holder of the secret would like it to be."""
+
+
+async def be_reflected(base: str, seconds: float) -> str:
+    """Sends markup wherever an answer may repeat it, and looks whether a browser would run it."""
+    runs = []
+    body = json.dumps({"model": MARKUP, "input": MARKUP, "voice": MARKUP, "sdp": MARKUP})
+    async with asyncio.timeout(seconds), aiohttp.ClientSession() as http:
+        for method, path, headers in ODD:
+            sent = None if method in ("GET", "OPTIONS") else body
+            url = URL(f"{base}{path}", encoded=True)
+            async with http.request(method, url, headers=headers, data=sent) as response:
+                policy = response.headers.get("Content-Security-Policy", "")
+                page = response.content_type in ("text/html", "image/svg+xml")
+                told = response.headers.get("X-Content-Type-Options") == "nosniff"
+                quiet = policy.startswith("default-src 'none'") and "unsafe" not in policy
+                if (page and MARKUP in await response.text()) or not (told and quiet):
+                    runs.append(f"{method} {path}")
+    return f"may run in {len(runs)} of {len(ODD)}: {runs[0]}" if runs else "runs nowhere"
 
 
 async def change_frozen_fields(base: str, seconds: float, *, key: str) -> str:

@@ -4,6 +4,7 @@ leaving while a permission or an answer is still to come."""
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from html import escape
 from time import time
 from typing import Any
 
@@ -25,15 +26,33 @@ RIGHT = re.compile(
 """What may be told of a call while it goes on or another does."""
 
 
+def strict(voice: str) -> dict[str, str]:
+    """The policy of a site that allows this server's button what it needs, and nothing else
+    (docs/call-control.md)."""
+    policy = (
+        f"default-src 'none'; script-src {voice}; connect-src 'self' {voice}; img-src data:; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    return {"Content-Security-Policy": policy, "Cross-Origin-Embedder-Policy": "require-corp"}
+
+
 @asynccontextmanager
-async def sites() -> AsyncIterator[tuple[str, str]]:
-    """The URL of a server's page, and that of a site with its button."""
+async def sites(label: str = "Call", **settings: Any) -> AsyncIterator[tuple[str, str]]:
+    """The URL of a server's page, and that of a site with its button, whose policy is strict; the
+    site's /frames has both in frames."""
     voice = ""
 
     async def page(request: web.Request) -> web.Response:
-        script = f'<script src="{voice}embed.js" data-secret="/secret"></script>'
+        data = f'data-secret="/secret" data-label="{escape(label)}"'
+        script = f'<script src="{voice}embed.js" {data}></script>'
         head = '<!doctype html><title>Shop</title><link rel="icon" href="data:,">'
-        return web.Response(text=f"{head}<body>{script}</body>", content_type="text/html")
+        text = f"{head}<body>{script}</body>"
+        return web.Response(text=text, content_type="text/html", headers=strict(voice))
+
+    async def frames(request: web.Request) -> web.Response:
+        urls = (voice, f"http://127.0.0.1:{site.port}/")
+        text = "".join(f'<iframe src="{url}"></iframe>' for url in urls)
+        return web.Response(text=f"<!doctype html>{text}", content_type="text/html")
 
     async def secret(request: web.Request) -> web.Response:
         value, _ = edge.programs.secrets.create({"type": "realtime"}, "", 600, time())
@@ -41,6 +60,7 @@ async def sites() -> AsyncIterator[tuple[str, str]]:
 
     app = web.Application()
     app.router.add_get("/", page)
+    app.router.add_get("/frames", frames)
     app.router.add_post("/secret", secret)
     site = TestServer(app)
     await site.start_server()
@@ -48,6 +68,7 @@ async def sites() -> AsyncIterator[tuple[str, str]]:
     config = Config(
         server=Server(port=0, max_calls=20, origins=[button]),
         webrtc=WebRtc(addresses=["127.0.0.1"]),
+        **settings,
     )
     edge = Edge(config)
     await edge.start()

@@ -24,11 +24,7 @@ from offhook.web.edge.refusals import NoPhones
 KEEP_ALIVE_S = 10.0
 """Interval in s of keep-alives in an event stream; proxies close silent connections, and a write
 shows whether the reader has left."""
-EVENT_STREAM = {
-    "Content-Type": "text/event-stream",
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-}
+EVENT_STREAM = {"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
 HANG_UP_REASON = End.HUNG_UP + " by request"
 
 AnyCall = SipCall | CarrierCall | EndedCall | Leg

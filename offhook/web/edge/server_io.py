@@ -96,7 +96,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         # A form of another site cannot send this type without asking first (CORS).
         return error(415, f"Content-Type is not {accepted}")
     try:
-        response = await handler(request)
+        return await handler(request)
     except BAD_REQUESTS as fault:
         return error(400, str(fault))
     except (OfferRefusal, WhipRefusal) as fault:
@@ -117,8 +117,6 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(408, str(fault))
     except web.HTTPRequestEntityTooLarge:
         return error(413, f"the body is over {MAX_BODY_BYTES} bytes")
-    response.headers["X-Content-Type-Options"] = "nosniff"
-    return response
 
 
 async def start(request: web.Request) -> web.Response:

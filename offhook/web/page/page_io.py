@@ -10,10 +10,25 @@ from pathlib import Path
 from aiohttp import ETag, web
 
 PAGE = Path(str(files("offhook.web.page") / "static"))
-CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; img-src 'self' data:; media-src 'self' blob: mediastream:; "
-    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-)
+POLICY = {
+    "default-src": "'none'",
+    **dict.fromkeys(("script-src", "style-src", "img-src", "connect-src"), "'self'"),
+    "media-src": "blob: mediastream:",
+    **dict.fromkeys(("frame-ancestors", "base-uri", "form-action"), "'none'"),
+    "require-trusted-types-for": "'script'",
+    "trusted-types": "'none'",
+}
+"""What the page may load and run: its own files, and no text as markup or script."""
+PERMISSIONS = {
+    **dict.fromkeys(("microphone", "autoplay", "screen-wake-lock", "speaker-selection"), "(self)"),
+    **dict.fromkeys(("camera", "display-capture", "geolocation", "midi", "usb", "serial"), "()"),
+}
+OF_PAGE = {
+    "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in POLICY.items()),
+    "Permissions-Policy": ", ".join(f"{name}={value}" for name, value in PERMISSIONS.items()),
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+"""Headers of the page, beside those of every response."""
 TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
@@ -59,7 +74,7 @@ def add_routes(router: web.UrlDispatcher) -> None:
 
     async def index(request: web.Request) -> web.Response:
         response = _answer(request, there["index.html"])
-        response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+        response.headers.update(OF_PAGE)
         return response
 
     async def file(request: web.Request) -> web.Response:
@@ -69,7 +84,9 @@ def add_routes(router: web.UrlDispatcher) -> None:
         return _answer(request, found)
 
     async def embedded(request: web.Request) -> web.Response:
-        return _answer(request, there["embed.js"])
+        response = _answer(request, there["embed.js"])
+        response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+        return response
 
     router.add_get("/", index)
     router.add_get("/embed.js", embedded)

@@ -29,7 +29,6 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         response = answer_of(fault)
     if not response.prepared:
         response.headers["X-Request-Id"] = request_id
-        response.headers["X-Content-Type-Options"] = "nosniff"
     return response
 
 

@@ -616,7 +616,6 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
     server = request.app[SPEECH]
     extra: Mapping[str, str] = {
         "X-Request-Id": context.id,
-        "X-Content-Type-Options": "nosniff",
         **(context.stages.headers() if context.kind is not None else {}),
         **server.admission.headers(context.key, time.monotonic()),
     }

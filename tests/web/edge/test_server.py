@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 from contextlib import asynccontextmanager
 
@@ -24,6 +25,7 @@ from offhook.web.edge.server_io import application
 from offhook.web.http.access import EXPOSED
 from offhook.web.http.shares import by_address
 from offhook.web.page import page_io
+from tests.attack import pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -94,14 +96,32 @@ async def test_the_page_comes_with_its_policy(client):
     assert response.status == 200
     assert response.content_type == "text/html"
     policy = dict(d.strip().split(" ", 1) for d in response.headers[CSP].split(";"))
-    assert policy["default-src"] == "'self'"
-    assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
-    assert "unsafe" not in response.headers[CSP]
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    nothing = ("default-src", "frame-ancestors", "base-uri", "form-action", "trusted-types")
+    assert {policy[name] for name in nothing} == {"'none'"}
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert not re.search(r"unsafe|\*|https?:|data:", response.headers[CSP])
+    assert response.headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert "microphone=(self)" in response.headers["Permissions-Policy"]
     assert response.headers["X-Content-Type-Options"] == "nosniff"
     assert response.headers["Cache-Control"] == "no-cache"
 
 
 CSP = "Content-Security-Policy"
+
+
+async def test_no_answer_is_a_page_that_runs_what_it_was_sent(client):
+    base = str(client.make_url("")).rstrip("/")
+    assert await pages.be_reflected(base, 30) == "runs nowhere"
+
+
+async def test_other_sites_can_load_the_button_and_nothing_else(client):
+    policies = {
+        path: (await client.get(path)).headers["Cross-Origin-Resource-Policy"]
+        for path in ("/", "/page/app.js", "/status", "/metrics", "/v1/models", "/embed.js")
+    }
+    assert policies.pop("/embed.js") == "cross-origin"
+    assert set(policies.values()) == {"same-origin"}
 
 
 async def test_every_file_that_the_page_names_is_there(client):

@@ -15,6 +15,7 @@
   const { agent = "", secret = "", label = "Talk to us" } = script.dataset;
   const calls = new URL("/v1/realtime/calls", script.src).href;
   const CONNECT_TIMEOUT_MS = 20000; // from the caller's permission to the first sound
+  const MAX_REASON_CHARS = 300; // of a refusal
   const STYLE = `
     :host { display: inline-flex; gap: 0.6em; align-items: center; font: 1rem/1.4 system-ui, sans-serif; }
     button { font: inherit; padding: 0.6em 1.2em; border: 0; border-radius: 2em; cursor: pointer;
@@ -115,7 +116,7 @@
   async function reasonOf(response) {
     if (response.status === 503) return "All lines are busy. Please try again later.";
     const { error } = await response.json().catch(() => ({}));
-    return error?.message ?? `The server answered ${response.status}.`;
+    return String(error?.message ?? `The server answered ${response.status}.`).slice(0, MAX_REASON_CHARS);
   }
 
   if (!customElements.get("offhook-call")) {

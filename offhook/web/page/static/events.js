@@ -1,6 +1,7 @@
 // For builders: every message of the call, both ways, as it comes.
 
 const KEPT = 1000; // of a call; the oldest are forgotten
+const GIST_CHARS = 300; // more than the widest screen shows of it
 
 /** Notes messages and shows them in `panel` while it is open. */
 export class Events {
@@ -79,9 +80,10 @@ function row({ at, way, type, message }) {
 /** What is worth reading of a message without opening it. */
 function gist(message) {
   const { data = message } = message ?? {};
-  if (typeof data !== "object" || data === null) return String(data ?? "");
+  if (typeof data !== "object" || data === null) return String(data ?? "").slice(0, GIST_CHARS);
   const { text, content, error, reason, total_ms: total, mos } = data;
-  return String(text ?? content ?? error ?? reason ?? (total && `${total} ms`) ?? mos ?? "");
+  const shown = text ?? content ?? error ?? reason ?? (total && `${total} ms`) ?? mos ?? "";
+  return String(shown).slice(0, GIST_CHARS);
 }
 
 function part(name, text) {

@@ -1,6 +1,7 @@
 // SmallWebRTC signalling over HTTP: session, offer and answer, trickled candidates.
 
 const OFFER_TIMEOUT_MS = 15000;
+const MAX_DETAIL_CHARS = 300; // of a refusal
 
 /**
  * The server answered, but not with a call. `reason` is its word for why, or undefined;
@@ -102,7 +103,7 @@ async function jsonOf(response) {
     (text) => typeof text === "string",
   );
   throw new SignallingError(
-    response.status, detail, body.reason, secondsOf(response.headers.get("Retry-After")));
+    response.status, detail?.slice(0, MAX_DETAIL_CHARS), body.reason, secondsOf(response.headers.get("Retry-After")));
 }
 
 /** Retry-After is a number of seconds or a date (RFC 9110 section 10.2.3). */
