@@ -17,7 +17,7 @@ import aiortc.rtcsctptransport as aiortc_sctp
 from aiortc import RTCDataChannel, RTCSctpTransport
 from loguru import logger
 
-from offhook.signaling.budget import Budget
+from offhook.media.budget import Budget
 from offhook.signaling.sctp import DCEP, MAX_MESSAGE_BYTES, Data, Inbound, Message, SctpViolation
 
 PAYLOAD_BYTES = 1100

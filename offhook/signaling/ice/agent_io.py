@@ -24,8 +24,8 @@ from aiortc.rtcicetransport import RTCIceCandidate, candidate_to_aioice, connect
 from loguru import logger
 
 from offhook.media import native
+from offhook.media.budget import Budget
 from offhook.media.rtp.dtls import records
-from offhook.signaling.budget import Budget
 from offhook.signaling.ice.demultiplexer import (
     MAX_ADDRESSES,
     PASSWORD_CHARACTERS,

@@ -6,8 +6,7 @@ The certificate is self-signed and made anew by each process; the fingerprint in
 
 import asyncio
 import contextlib
-import hmac
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Literal
@@ -15,9 +14,17 @@ from typing import Literal
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
 
+from offhook.media.budget import Budget
 from offhook.media.rtp.dtls import RECORD_HEADER_BYTES, records
+from offhook.telephony.sip.media.first_flight import (
+    Fingerprints,
+    FirstFlight,
+    is_expected,
+    kind_of_answer,
+)
 from offhook.telephony.sip.media.keying import Dtls
 from offhook.telephony.sip.media.latch import Address
 from offhook.telephony.sip.media.srtp import SdesSrtp
@@ -33,12 +40,21 @@ SIP waits."""
 SLOW_HANDSHAKE_S = 4.0
 """Time after which an incomplete handshake is reported: nothing is audible meanwhile."""
 MAX_UNKNOWN_SOURCES = 4
-"""Sources not named in SDP that may have a handshake in progress."""
+"""Sources not named in SDP that may have a handshake in progress, and from which one may come late:
+the oldest gives way to another..."""
+UNKNOWN_SOURCE_S = 2.0
+"""...once it has had this long, two retransmissions, to complete its handshake."""
+MAX_FLIGHTS = 16
+"""Sources not named in SDP whose answer to us is read until it shows a certificate; the oldest
+gives way to a further one."""
+BEGINS_PER_SECOND = 4
+"""Handshakes that sources not named in SDP may begin, or make us begin, each of which costs a
+signature; further ones are dropped, and the far end retransmits."""
+BEGINS_AT_ONCE = 2 * MAX_UNKNOWN_SOURCES
+"""Handshakes that such sources may begin at once after some silence."""
 CERTIFICATE_DAYS = 365
 HANDSHAKE = b"\x16"
 """Content type of the record that starts a first flight."""
-SERVER_HELLO, HELLO_VERIFY_REQUEST = 2, 3
-"""Handshake message types (RFC 6347 §4.3.2)."""
 WRITTEN_BYTES = 16_384
 """Bytes read from OpenSSL at a time."""
 DTLS_1_2 = 0xFEFD
@@ -48,18 +64,12 @@ CIPHERS = (
     b"ECDHE-RSA-CHACHA20-POLY1305:ECDHE-RSA-AES128-SHA"
 )
 """Forward secrecy only; RSA for far ends with an RSA certificate."""
-HASHES = {"sha-512": "sha512", "sha-384": "sha384", "sha-256": "sha256", "sha-1": "sha1"}
-"""Fingerprint hashes (RFC 8122 §5), the strongest first, with OpenSSL's names."""
-
 _PROFILES = {
     b"SRTP_AEAD_AES_128_GCM": ("AEAD_AES_128_GCM", 16, 12),
     b"SRTP_AES128_CM_SHA1_80": ("AES_CM_128_HMAC_SHA1_80", 16, 14),
 }
 """use_srtp profiles, preferred first: suite, bytes of key and of salt (RFC 5764 §4.1.2, RFC 7714
 §14.2)."""
-
-Fingerprints = Sequence[tuple[str, str]]
-"""(hash, hex digits with or without colons)."""
 
 
 @cache
@@ -128,8 +138,8 @@ class DtlsSrtp:
         self._timeouts = 0
         self._timer: asyncio.TimerHandle | None = None
         self._hellos: list[asyncio.TimerHandle] = []
-        self._first: list[bytes] = []
-        """A client's first flight, until there is a response."""
+        self.first_flight: list[bytes] = []
+        """A client's, until there is a response."""
         self._connection = SSL.Connection(_context(), None)
         self._connection.set_ciphertext_mtu(MTU_BYTES)
         if role == "server":
@@ -142,17 +152,12 @@ class DtlsSrtp:
         with contextlib.suppress(SSL.WantReadError):
             self._connection.do_handshake()
         loop = asyncio.get_running_loop()
-        self._first = list(self._datagrams())
-        for datagram in self._first:
+        self.first_flight = list(self._datagrams())
+        for datagram in self.first_flight:
             self._send(datagram)
             for seconds in HELLO_RETRANSMIT_S:
                 self._hellos.append(loop.call_later(seconds, self._send, datagram))
         self._set_timer()
-
-    def retransmit_hello(self) -> None:
-        """Retransmit a client's first flight, unless there was a response."""
-        for datagram in self._first:
-            self._send(datagram)
 
     def receive(self, data: bytes) -> None:
         """Process a datagram that is not RTP (RFC 7983 §7). Incomplete DTLS records are dropped:
@@ -205,20 +210,11 @@ class DtlsSrtp:
         self._on_keys(self._keys(*_PROFILES[profile]))
 
     def _is_expected(self) -> bool:
-        """Whether the certificate matches a fingerprint of the strongest known hash in SDP (RFC
-        8122 §5)."""
-        certificate = self._connection.get_peer_certificate()
+        """Whether the certificate is the one that SDP vouches for."""
+        certificate = self._connection.get_peer_certificate(as_cryptography=True)
         if certificate is None:
             return False
-        for name, openssl_name in HASHES.items():
-            given = [digits for hash_name, digits in self._fingerprints if hash_name == name]
-            if given:
-                actual = certificate.digest(openssl_name).replace(b":", b"").lower()
-                return any(
-                    hmac.compare_digest(digits.replace(":", "").lower().encode(), actual)
-                    for digits in given
-                )
-        return False
+        return is_expected(certificate.public_bytes(Encoding.DER), self._fingerprints)
 
     def _keys(self, suite: str, key: int, salt: int) -> SdesSrtp:
         """Derive the keys: client's key, server's key, client's salt, server's salt (RFC 5764
@@ -284,7 +280,7 @@ class DtlsSrtp:
             self._timer = None
 
     def _stop_hellos(self) -> None:
-        self._first = []
+        self.first_flight = []
         for handle in self._hellos:
             handle.cancel()
         self._hellos.clear()
@@ -292,12 +288,14 @@ class DtlsSrtp:
 
 class Handshakes:
     """The DTLS handshakes of one port. The far end is identified by its fingerprint: behind a NAT,
-    or on a multihomed host, its packets come from another address than its SDP says.
+    or on a multihomed host, its packets come from another address than its SDP says. Nobody else's
+    packets end them, or keep the far end out.
 
-    A server has an association with the address in SDP and, until one completes, with a few other
-    sources that start one. A client has exactly one, which the far end would not recognize after a
-    new first flight: it is redirected to where the far end's packets come from, until it is
-    answered.
+    A server has an association with the address in SDP and, until one completes, one each with a
+    few other sources. A client has one, which the far end would not recognize after another first
+    flight: it is sent to the address in SDP and to other sources of packets, and continues with the
+    one from which a flight comes that has the far end's certificate. Who wants a cookie first gets
+    an association of its own, as what it sends is no proof of anything.
     """
 
     def __init__(
@@ -317,29 +315,69 @@ class Handshakes:
         self._on_keys = on_keys
         self._on_failed = on_failed
         self._on_slow = on_slow
-        self._associations: dict[Address, DtlsSrtp] = {}
+        self._client: DtlsSrtp | None = None
+        """The association of a client."""
+        self._asked: list[Address] = []
+        """Where its first flight is sent; first the address in SDP."""
+        self._answered: Address | None = None
+        """Where it was answered."""
+        self._flights: dict[Address, FirstFlight] = {}
+        """Of other sources, the oldest first."""
+        self._others: dict[Address, tuple[DtlsSrtp, float]] = {}
+        """Associations of a server, and those of a client with sources that wanted a cookie; when
+        they began. The oldest first."""
         self._completed: Address | None = None
-        self._answered = False
-        """The far end of a client has started its handshake."""
+        self._begins = Budget(BEGINS_PER_SECOND, BEGINS_AT_ONCE)
         self._elsewhere: Address | None = None
         """Last source address that SDP does not name."""
-        loop = asyncio.get_running_loop()
-        self._slow = loop.call_later(SLOW_HANDSHAKE_S, self._report_slow)
-        if expected is not None:
+        self._loop = asyncio.get_running_loop()
+        self._slow = self._loop.call_later(SLOW_HANDSHAKE_S, self._report_slow)
+        if expected is not None and security.role == "client":
+            self._ask(expected)
+        elif expected is not None:
             self._begin(expected)
 
     def receive(self, data: bytes, source: Address) -> None:
         """Process a DTLS datagram."""
         if source != self._expected:
             self._elsewhere = source
-        association = self._associations.get(source)
-        if association is None and self._security.role == "client" and _is_answer(data):
-            association = self._redirect(source)
-        elif association is None and self._may_begin(data):
-            association = self._begin(source)
-        if association is not None:
-            self._answered |= _is_answer(data)
-            association.receive(data)
+        if source in self._others:
+            self._others[source][0].receive(data)
+        elif self._security.role == "client":
+            self._receive_as_client(data, source)
+        elif self._completed is None and data[:1] == HANDSHAKE and self._may_begin():
+            self._begin(source).receive(data)
+
+    def _receive_as_client(self, data: bytes, source: Address) -> None:
+        kind = kind_of_answer(data)
+        if source == self._answered:
+            assert self._client is not None
+            self._client.receive(data)
+        elif self._answered is None and source == self._expected and self._client is not None:
+            if kind is not None:
+                self._answered = source
+            self._client.receive(data)
+        elif self._answered is None and kind == "cookie":
+            if self._completed is None and self._may_begin():
+                self._begin(source)
+        elif self._answered is None and self._client is not None:
+            self._read_flight(data, source)
+
+    def _read_flight(self, data: bytes, source: Address) -> None:
+        """Continues with this source if its flight has the far end's certificate."""
+        flight = self._flights.get(source)
+        if flight is None:
+            if kind_of_answer(data) is None:
+                return
+            if len(self._flights) >= MAX_FLIGHTS:
+                del self._flights[next(iter(self._flights))]
+            flight = self._flights[source] = FirstFlight(self._security.remote_fingerprints)
+        if flight.receive(data):
+            assert self._client is not None
+            self._answered = source
+            self._flights.clear()
+            for datagram in flight.datagrams:
+                self._client.receive(datagram)
 
     def note_source(self, source: Address) -> None:
         """Note a packet of another kind before there are keys, e.g. SRTP that cannot be decrypted
@@ -347,62 +385,80 @@ class Handshakes:
         if source == self._expected or self._completed is not None:
             return
         self._elsewhere = source
-        if self._security.role == "client" and source not in self._associations:
-            association = self._redirect(source)
-            if association is not None:
-                association.retransmit_hello()
+        if self._security.role == "client" and self._answered is None:
+            self._ask(source)
 
     def close(self) -> None:
         self._slow.cancel()
-        for association in self._associations.values():
+        if self._client is not None:
+            self._client.close()
+        for association, _ in self._others.values():
             association.close()
-        self._associations.clear()
+        self._others.clear()
 
-    def _may_begin(self, data: bytes) -> bool:
-        return (
-            self._security.role == "server"
-            and self._completed is None
-            and len(self._associations) <= MAX_UNKNOWN_SOURCES
-            and data[:1] == HANDSHAKE
-        )
+    # --- associations ---
+
+    def _ask(self, place: Address) -> None:
+        """Send the client's first flight to this address too, the first time."""
+        if place in self._asked or place in self._others:
+            return
+        if place != self._expected and not self._begins.take(1, self._loop.time()):
+            return
+        strangers = [a for a in self._asked if a != self._expected]
+        if len(strangers) >= MAX_UNKNOWN_SOURCES:
+            self._asked.remove(strangers[0])
+        self._asked.append(place)
+        if self._client is None:
+            self._client = self._association(self._send_as_client, lambda: self._answered or place)
+        else:
+            for datagram in self._client.first_flight:
+                self._send(datagram, place)
+
+    def _send_as_client(self, data: bytes) -> None:
+        for place in self._asked if self._answered is None else (self._answered,):
+            self._send(data, place)
+
+    def _may_begin(self) -> bool:
+        """Whether a source that SDP does not name gets an association; makes room for it."""
+        now = self._loop.time()
+        strangers = [a for a in self._others if a != self._expected]
+        if len(strangers) >= MAX_UNKNOWN_SOURCES:
+            association, began = self._others[strangers[0]]
+            if now - began < UNKNOWN_SOURCE_S:
+                return False
+        if not self._begins.take(1, now):
+            return False
+        if len(strangers) >= MAX_UNKNOWN_SOURCES:
+            association.close()
+            del self._others[strangers[0]]
+        return True
 
     def _begin(self, remote: Address) -> DtlsSrtp:
-        association: DtlsSrtp | None = None
+        association = self._association(lambda data: self._send(data, remote), lambda: remote)
+        self._others[remote] = association, self._loop.time()
+        return association
 
-        def place() -> Address:
-            return next(
-                (a for a, known in self._associations.items() if known is association), remote
-            )
-
-        association = self._associations[remote] = DtlsSrtp(
+    def _association(self, send: Callable[[bytes], None], place: Callable[[], Address]) -> DtlsSrtp:
+        return DtlsSrtp(
             self._security.role,
             self._security.remote_fingerprints,
-            lambda data: self._send(data, place()),
+            send,
             lambda keys: self._handle_keys(keys, place()),
             lambda reason: self._failed(reason, place()),
         )
-        return association
-
-    def _redirect(self, source: Address) -> DtlsSrtp | None:
-        """Redirect the client's association to `source`; None once it has been answered."""
-        if self._answered:
-            return None
-        if not self._associations:
-            return self._begin(source)
-        _, association = self._associations.popitem()
-        self._associations[source] = association
-        return association
 
     def _handle_keys(self, keys: SdesSrtp, remote: Address) -> None:
         self._completed = remote
         self._slow.cancel()
-        for other in [a for a in self._associations if a != remote]:
-            self._associations.pop(other).close()
+        for other in [a for a in self._others if a != remote]:
+            self._others.pop(other)[0].close()
+        if self._client is not None and remote in self._others:
+            self._client.close()
         self._on_keys(keys, remote)
 
     def _failed(self, reason: str, remote: Address) -> None:
-        self._associations.pop(remote, None)
-        if remote == self._expected or self._security.role == "client":
+        stranger = self._others.pop(remote, None) is not None and remote != self._expected
+        if not stranger and self._completed is None:
             self._slow.cancel()
             self._on_failed(reason)
 
@@ -414,12 +470,6 @@ class Handshakes:
         if self._elsewhere is not None:
             text += f"; packets come from {self._elsewhere[0]}:{self._elsewhere[1]}"
         self._on_slow(text)
-
-
-def _is_answer(data: bytes) -> bool:
-    """Whether the datagram starts like a server's first flight (RFC 6347 §4.2.1)."""
-    begins = data[:1] == HANDSHAKE and len(data) > RECORD_HEADER_BYTES
-    return begins and data[RECORD_HEADER_BYTES] in (SERVER_HELLO, HELLO_VERIFY_REQUEST)
 
 
 def _reason(error: SSL.Error) -> str:

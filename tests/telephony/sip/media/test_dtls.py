@@ -22,6 +22,7 @@ from offhook.telephony.sip.media.dtls_io import (
     local_fingerprint,
 )
 from offhook.telephony.sip.media.keying import Dtls
+from tests.attack.webrtc import FORGERIES
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -440,3 +441,144 @@ async def test_a_client_answers_nobody_but_whom_it_asked():
     handshakes.receive(b"\x16\xfe\xfd" + bytes(10), C)
     assert set(answered) == {B}
     handshakes.close()
+
+
+# --- strangers while the far end shakes hands ---
+
+
+class Slow:
+    """A network on which a datagram takes a moment, so that a stranger is quicker."""
+
+    def __init__(self, network):
+        self.network = network
+
+    def port(self, here, security, expected):
+        port = Port.__new__(Port)
+        port.keys, port.failed, port.slow = [], [], []
+        self.network[here] = port
+
+        def send(data, to):
+            def deliver():
+                if to in self.network:
+                    self.network[to].handshakes.receive(data, here)
+
+            asyncio.get_running_loop().call_later(0.05, deliver)
+
+        def got(keys, source):
+            port.keys.append((keys, source))
+
+        port.handshakes = Handshakes(
+            security, expected, send, got, port.failed.append, port.slow.append
+        )
+        return port
+
+
+@pytest.mark.parametrize("kind", [*FORGERIES])
+@pytest.mark.parametrize("fixed", [True, False])
+async def test_what_a_stranger_forges_ends_no_handshake(kind, fixed):
+    """From one address or from many, to a client and to a server, all the time."""
+    slow = Slow({})
+    server = slow.port(A, Dtls(fingerprints(), "server"), B)
+    client = slow.port(B, Dtls(fingerprints(), "client"), A)
+    number = 0
+    while not (server.keys and client.keys) and number < 2000:
+        number += 1
+        stranger = "198.51.100.1", 9 if fixed else number
+        data = FORGERIES[kind]()
+        for port in (server, client):
+            if data and 20 <= data[0] <= 63:
+                port.handshakes.receive(data, stranger)
+            else:
+                port.handshakes.note_source(stranger)
+        await asyncio.sleep(0.002)
+    assert server.keys[0][1] == B
+    assert client.keys[0][1] == A
+    assert not server.failed + client.failed
+    server.handshakes.close()
+    client.handshakes.close()
+
+
+async def test_a_stranger_with_the_right_look_does_not_draw_the_handshake_to_himself():
+    """A server with another certificate answers sooner than the far end, as if it had two
+    addresses."""
+    slow = Slow({})
+    server = slow.port(A, Dtls(fingerprints(), "server"), B)
+    client = slow.port(B, Dtls(fingerprints(), "client"), A)
+    [hello] = client.handshakes._client.first_flight
+    flight = []
+    other = End("server", context=foreign(), line=lambda data: [])
+    other.start()
+    other.dtls._send = flight.append
+    other.dtls.receive(hello)
+    assert flight
+    for data in flight:
+        client.handshakes.receive(data, C)
+    await settle(lambda: server.keys and client.keys)
+    assert client.keys[0][1] == A
+    assert not client.failed
+    other.dtls.close()
+    server.handshakes.close()
+    client.handshakes.close()
+
+
+def foreign():
+    """A context with another certificate than ours."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "stranger")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    context = SSL.Context(SSL.DTLS_METHOD)
+    context.use_certificate(certificate)
+    context.use_privatekey(key)
+    context.set_tlsext_use_srtp(b"SRTP_AES128_CM_SHA1_80")
+    return context
+
+
+async def test_strangers_who_hold_handshakes_do_not_keep_the_far_end_out(monkeypatch):
+    """Behind a NAT the far end is one of many sources that SDP does not name."""
+    monkeypatch.setattr(dtls_io, "UNKNOWN_SOURCE_S", 0.2)
+    network, hellos = {}, []
+    server = Port(network, A, Dtls(fingerprints(), "server"), ("10.0.0.5", 4000))
+    DtlsSrtp("client", fingerprints(), hellos.append, None, None).close()
+    for port in range(3 * MAX_UNKNOWN_SOURCES):
+        server.handshakes.receive(hellos[0], ("198.51.100.1", port))
+    assert len(server.handshakes._others) == 1 + MAX_UNKNOWN_SOURCES
+    client = Port(network, C, Dtls(fingerprints(), "client"), A)
+    await settle(lambda: server.keys and client.keys)
+    assert server.keys[0][1] == C
+    server.handshakes.close()
+    client.handshakes.close()
+
+
+async def test_a_flood_of_hellos_begins_few_handshakes(monkeypatch):
+    monkeypatch.setattr(dtls_io, "UNKNOWN_SOURCE_S", 0.0)
+    begun, hellos = [], []
+    handshakes = Handshakes(
+        Dtls(fingerprints(), "server"), B, lambda data, to: begun.append(to), None, None, None
+    )
+    DtlsSrtp("client", fingerprints(), hellos.append, None, None).close()
+    for port in range(5000):
+        handshakes.receive(hellos[0], ("198.51.100.1", port))
+    assert len(set(begun)) <= dtls_io.BEGINS_AT_ONCE + 60  # those of 15 s, if it took so long
+    assert len(handshakes._others) <= 1 + MAX_UNKNOWN_SOURCES
+    handshakes.close()
+
+
+async def test_a_far_end_elsewhere_that_wants_a_cookie_first_is_asked_again():
+    network, cookie = {}, FORGERIES["HelloVerifyRequest"]()
+    client = Port(network, B, Dtls(fingerprints(), "client"), ("10.0.0.5", 4000))
+    client.handshakes.receive(cookie, C)
+    server = Port(network, C, Dtls(fingerprints(), "server"), B)
+    await settle(lambda: server.keys and client.keys)
+    assert client.keys[0][1] == C
+    server.handshakes.close()
+    client.handshakes.close()

@@ -2,12 +2,14 @@
 
 import asyncio
 import re
+import socket
 
 import pytest
 
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.media.srtp import SdesSrtp
+from tests.attack.webrtc import FORGERIES
 from tests.telephony.sip.ends import (
     HIGH,
     NOWHERE,
@@ -207,3 +209,34 @@ async def test_a_hold_keeps_the_keys_of_dtls_and_another_address_makes_new_ones(
     c.accept(b.answer(c.offer()))
     await talk(c, b)
     assert b._transport._srtp is not before
+
+
+@pytest.mark.parametrize("kind", ["ServerHello", "HelloVerifyRequest", "ClientHello", "SRTP"])
+async def test_a_strangers_packets_do_not_end_a_call_that_is_being_set_up(ports, clock, kind):
+    a = await new_leg(ports, "caller", ("pcmu",), "required")
+    b = await new_leg(ports, "callee", ("pcmu",), "required")
+    offer_dtls(a)
+    offer = a.offer()
+    stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    async def spray():
+        while True:
+            for leg in (a, b):
+                stranger.sendto(FORGERIES[kind](), ("127.0.0.1", leg._transport.sockets.port))
+            await asyncio.sleep(0.002)
+
+    spraying = asyncio.create_task(spray())
+    try:
+        await asyncio.sleep(0.02)
+        answer = b.answer(offer)
+        await asyncio.sleep(0.02)
+        a.accept(answer)
+        for leg in (a, b):
+            leg.connect()
+            clock.add(leg)
+        await talk(a, b)
+    finally:
+        spraying.cancel()
+        stranger.close()
+    assert a.closed is b.closed is None
+    assert {a.srtp.split()[0], b.srtp.split()[0]} == {"DTLS"}
