@@ -386,7 +386,7 @@ class OpenAiSpeech:
     async def _ask_for_all(self) -> None:
         before: Clause | None = None
         while True:
-            while (text := self._texts.take()) is None:
+            while (text := self._texts.pop()) is None:
                 if self._complete:
                     self._all_asked = True
                     self._sound_news.set()
