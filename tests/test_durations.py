@@ -98,6 +98,7 @@ PLANTED = {
     "a figure": "assert report['setup_ms']['p95'] < 200",
     "a figure between": "assert 55 < leg.statistics().round_trip_ms < 80",
     "a figure by a name": "assert answer.latency_s <= LIMIT",
+    "a figure of a page": "assert seen['noticedAfter'] < 15_000",
     "a tight limit": """
         async with asyncio.timeout(0.5):
             await done.wait()

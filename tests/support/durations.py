@@ -9,11 +9,13 @@ from enum import IntEnum
 
 CLOCK = re.compile(r"(?:perf_counter|monotonic|process_time|thread_time|time)(?:_ns)?")
 """Functions that read a clock."""
-FIGURE = re.compile(r"(?:.*_)?(?:elapsed|lateness|latency|rtt|took)|.*_(?:ms|us|s|secs|seconds)")
+FIGURE = re.compile(
+    r"(?:.*_)?(?:elapsed|lateness|latency|rtt|took)|.*_(?:ms|us|s|secs|seconds)|[a-z]+(?:After|Ms)"
+)
 """Names of what somebody else may have measured."""
 GUARD_S = 20
 """s: a limit so long is no assertion, but ends a test that would hang."""
-UNITS = {"_ms": 1000, "_us": 1_000_000, "_ns": 1_000_000_000}
+UNITS = {"_ms": 1e3, "Ms": 1e3, "After": 1e3, "_us": 1e6, "_ns": 1e9}
 """Of names that end so, in a second."""
 WAITS = {"timeout": (0, ""), "wait_for": (1, "timeout"), "until": (1, "seconds")}
 """Functions that wait, with place and name of the argument that says how long; others are those
@@ -273,7 +275,7 @@ class _Finder:
         """Whether it says more than nothing, or less than a guard."""
         unit = 1.0  # in a second
         for part in ast.walk(less):
-            unit = max(unit, UNITS.get(_name(part)[-3:], 1))
+            unit = max([unit, *(u for end, u in UNITS.items() if _name(part).endswith(end))])
             if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
                 unit *= max(self._number(part.left) or 1, self._number(part.right) or 1)
         return self._number(less) == 0 or (self._number(more) or 0) >= GUARD_S * unit
