@@ -10,8 +10,8 @@ class Budget:
         self._left = burst
         self._at = float("-inf")
 
-    def take(self, count: float, now: float) -> bool:
-        """Returns whether there is as much left, and takes it if so. `now` is in s of any clock."""
+    def spend(self, count: float, now: float) -> bool:
+        """Returns whether there is as much left, and spends it if so. `now` is in s of any clock."""
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
         self._at = now
         if self._left < count:

@@ -35,6 +35,11 @@ class LegError(RuntimeError):
     """The leg cannot perform an operation; the message says why. The leg itself is unchanged."""
 
 
+class NoPorts(RuntimeError):
+    """There is no UDP port for another leg: all are in use or resting, or the system has none; the
+    message says which."""
+
+
 @dataclass(frozen=True)
 class CallInfo:
     """Who calls whom, and how the call arrived."""

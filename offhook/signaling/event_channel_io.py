@@ -33,7 +33,8 @@ class EventChannel:
         if channel.readyState != "open":
             return
         if channel.bufferedAmount > MAX_BUFFERED_BYTES:
-            logger.warning("x events are read too slowly: their channel is closed")
+            line = logger.bind(a_minute="events out")
+            line.warning("x events are read too slowly: their channel is closed")
             channel.close()
             self._end()
         else:
@@ -52,7 +53,8 @@ class EventChannel:
     def _message(self, message: str | bytes) -> None:
         text = message if isinstance(message, str) else ""  # no event is binary
         if self._inbox.full() or self._waiting + len(text) > MAX_INBOX_CHARACTERS:
-            logger.warning("x too many events wait: their channel is closed")
+            line = logger.bind(a_minute="events in")
+            line.warning("x too many events wait: their channel is closed")
             self._channel.close()
             self._end()
         else:

@@ -31,10 +31,12 @@ from aiortc import (
     RTCRtpCodecParameters,
     RTCSessionDescription,
 )
+from aiortc.rtcdtlstransport import RTCCertificate
 from aiortc.rtcicetransport import candidate_from_aioice, candidate_to_aioice
 from aiortc.rtcrtptransceiver import RTCRtpTransceiver
 from aiortc.sdp import SessionDescription, candidate_from_sdp, candidate_to_sdp
 from loguru import logger
+from OpenSSL import SSL
 
 from offhook.media import native
 from offhook.media.codecs.codec import Decoder, Encoder
@@ -42,6 +44,7 @@ from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, Pcm
 from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.end_reason import End
+from offhook.media.leg import NoPorts
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 from offhook.media.rtp.srtp import Protector, compiled
 from offhook.media.tasks_io import TaskSet
@@ -108,6 +111,22 @@ def _choose_codecs() -> None:
 
 
 _choose_codecs()
+
+
+def _refuse_renegotiation() -> None:
+    """Have DTLS shake hands once. A peer could ask for it again with each record (RFC 5246
+    §7.4.1.1), at the cost of a signature each time."""
+    create = RTCCertificate._create_ssl_context
+
+    def create_ssl_context(self: RTCCertificate, srtp_profiles: list[Any]) -> SSL.Context:
+        context = create(self, srtp_profiles)
+        context.set_options(SSL.OP_NO_RENEGOTIATION)
+        return context
+
+    RTCCertificate._create_ssl_context = create_ssl_context  # type: ignore[method-assign]
+
+
+_refuse_renegotiation()
 
 
 @dataclass(frozen=True)
@@ -226,7 +245,7 @@ class PeerLeg(RtpLeg):
     # --- offer and answer ---
 
     async def answer(self, sdp: str) -> str:
-        """Answer an offer, initial or renegotiated, with our SDP. Raises OfferError."""
+        """Answer an offer, initial or renegotiated, with our SDP. Raises OfferError and NoPorts."""
         check_offer(sdp)
         if len(self._pc.getTransceivers()) > MAX_MEDIA_SECTIONS:
             raise OfferError(f"more than {MAX_MEDIA_SECTIONS} m-lines have been offered")
@@ -239,6 +258,10 @@ class PeerLeg(RtpLeg):
             for agent in self._agents:
                 await agent.cancel_restart()
             raise OfferError(f"cannot answer the offer: {_reason(error)}") from error
+        if any(a.has_gathered for a in self._agents) and not any(
+            agent.local_candidates for agent in self._agents
+        ):
+            raise NoPorts("no UDP port could be opened for this call")
         if self._monitor_task is None:
             self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
         answer = _with_opus_parameters(self._pc.localDescription.sdp)

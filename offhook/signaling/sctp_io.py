@@ -120,14 +120,15 @@ class Association(RTCSctpTransport):
     async def _refuse(self, reason: str) -> None:
         """Aborts the association for good (RFC 9260 §9.1)."""
         self._refused = True
-        logger.warning("{}: x the data channels are closed: {}", self.call_id, reason)
+        line = logger.bind(a_minute="SCTP")
+        line.warning("{}: x the data channels are closed: {}", self.call_id, reason)
         abort = aiortc_sctp.AbortChunk()
         abort.params.append((PROTOCOL_VIOLATION, reason.encode()[:PAYLOAD_BYTES]))
         await self._send_chunk(abort)
         self._set_state(self.State.CLOSED)
 
     async def _receive_chunk(self, chunk: aiortc_sctp.Chunk) -> None:
-        if not self._refused and self._budget.take(1, monotonic()):
+        if not self._refused and self._budget.spend(1, monotonic()):
             await super()._receive_chunk(chunk)
 
     async def _receive_data_chunk(self, chunk: aiortc_sctp.DataChunk) -> None:
@@ -168,7 +169,8 @@ class Association(RTCSctpTransport):
             super()._data_channel_send(channel, data)
         except ValueError as error:
             if not self._said:
-                logger.warning("{}: x a message is not sent: {}", self.call_id, error)
+                line = logger.bind(a_minute="max-message-size")
+                line.warning("{}: x a message is not sent: {}", self.call_id, error)
             self._said = True
 
     # --- acknowledgements ---

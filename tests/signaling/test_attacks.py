@@ -1,15 +1,22 @@
 """What strangers and callers try at the WebRTC of a server, over real sockets: `tests/attack`."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aioice.ice
 import pytest
+from loguru import logger
+from prometheus_client import generate_latest
 
+from offhook.signaling.peer_io import PeerLeg
+from offhook.signaling.smallwebrtc import Offer
 from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.refusals import Busy
 from offhook.web.edge.server_io import application
 from offhook.web.http.listening_io import Runner
 from tests.attack import webrtc
@@ -80,3 +87,56 @@ async def test_packets_that_no_peer_sends_harm_nobody() -> None:
         async with asyncio.timeout(60):
             while edge.legs:
                 await asyncio.sleep(0.02)
+
+
+async def test_callers_who_hold_their_handshake_are_let_go(monkeypatch: Any) -> None:
+    monkeypatch.setattr("offhook.signaling.peer_io.CONNECT_TIMEOUT_S", 2)
+    async with serving() as (base, edge):
+        said = await webrtc.held_handshakes(base, 1.5)
+        assert not said.startswith("0 calls")
+        async with asyncio.timeout(60):
+            while edge.legs:
+                await asyncio.sleep(0.02)
+        assert (await webrtc.forged_dtls(base, 0)).startswith(f"{len(webrtc.FORGERIES)} of")
+
+
+@contextmanager
+def no_files_left() -> Iterator[None]:
+    """Meanwhile the process may open no file, and so no socket."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = max(map(int, os.listdir("/proc/self/fd")))
+    free = {number for number in range(opened) if not os.path.exists(f"/proc/self/fd/{number}")}
+    taken = [os.dup(0) for _ in free]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for number in taken:
+            os.close(number)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="tells open files by /proc")
+@pytest.mark.usefixtures("nothing_left")
+async def test_without_a_port_a_call_is_refused_in_words_and_leaves_nothing() -> None:
+    caller = PeerLeg("caller")
+    offer = Offer(await caller.offer(), None, False, {})
+    logged: list[str] = []
+    async with serving() as (_, edge):
+        sink = logger.add(lambda message: logged.append(str(message)), level="ERROR")
+        try:
+            for _ in range(3):
+                with no_files_left(), pytest.raises(Busy) as refusal:
+                    await edge.offer(offer)
+                assert refusal.value.sentence == "the server has no UDP port left for another call"
+                assert not edge.legs
+            answer, _ = await edge.offer(offer)
+            await caller.accept(answer)
+            async with asyncio.timeout(60):
+                while not caller.connected:
+                    await asyncio.sleep(0.01)
+        finally:
+            logger.remove(sink)
+            await caller.hang_up("test over")
+    assert "ulimit -n" in logged[0]
+    assert 'reason="ports"} 3.0' in generate_latest(edge.metrics.registry).decode()

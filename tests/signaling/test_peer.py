@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 import aioice.ice
 import numpy as np
 import pytest
-from aiortc import RTCPeerConnection, RTCSessionDescription
+from aiortc import RTCPeerConnection, RTCSessionDescription, rtcdtlstransport
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from OpenSSL import SSL
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT
@@ -714,6 +715,10 @@ async def test_the_private_names_of_aiortc_and_aioice_are_where_we_lean_on_them(
 
     assert (version("aiortc"), version("aioice")) == ("1.16.0", "0.13.0")
     assert "get_host_addresses(" in inspect.getsource(aioice.ice.Connection.gather_candidates)
+    assert "_create_ssl_context(" in inspect.getsource(rtcdtlstransport.RTCDtlsTransport.start)
+    certificate = rtcdtlstransport.RTCCertificate.generateCertificate()
+    context = certificate._create_ssl_context(rtcdtlstransport.SRTP_PROFILES)
+    assert context.set_options(0) & SSL.OP_NO_RENEGOTIATION
     async with call() as (caller, callee):
         for leg in (caller, callee):
             audio = leg._pc.getTransceivers()[0]

@@ -366,6 +366,11 @@ class IceAgent:
         return self._newest.local_candidates
 
     @property
+    def has_gathered(self) -> bool:
+        """Whether all local candidates are known."""
+        return self._newest._local_candidates_end
+
+    @property
     def remote_candidates(self) -> list[Candidate]:
         return self._newest.remote_candidates
 
@@ -419,7 +424,7 @@ class IceAgent:
         if len(data) > MAX_DTLS_BYTES:
             return
         for record in records(data):
-            if self._queue.qsize() < MAX_QUEUED and self._budget.take(1, monotonic()):
+            if self._queue.qsize() < MAX_QUEUED and self._budget.spend(1, monotonic()):
                 self._queue.put_nowait(record)
 
     async def recv(self) -> bytes:

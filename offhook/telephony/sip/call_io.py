@@ -19,7 +19,7 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End, EndReason
-from offhook.media.leg import CallInfo, Claim, Leg, LegError, LegStatistics
+from offhook.media.leg import CallInfo, Claim, Leg, LegError, LegStatistics, NoPorts
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import (
     CallHistory,
@@ -33,7 +33,6 @@ from offhook.telephony.sip.media.keying import Profile
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import NotAcceptable
 from offhook.telephony.sip.media.offer_answer import is_hold, remaining_profiles, wants_ice
-from offhook.telephony.sip.media.rtp_ports_io import NoPorts
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.message import Request, sdp_of

@@ -20,7 +20,7 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import FAILURES, End, EndReason
-from offhook.media.leg import Claim, Leg, LegError
+from offhook.media.leg import Claim, Leg, LegError, NoPorts
 from offhook.media.memory_io import release_code_pages, trim_heap
 from offhook.media.pcm import Pcm
 from offhook.media.recording_io import RecordingWriter, check_writable
@@ -51,7 +51,7 @@ from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.page_messages import for_the_page
 from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_risky
 from offhook.web.edge.program_calls_io import ProgramCalls
-from offhook.web.edge.refusals import NoPhones
+from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC
@@ -490,17 +490,28 @@ class Edge:
         direct: Direct | None = None,
     ) -> str:
         """Answers an admitted caller's offer on a new leg and begins the call. Raises OfferError,
-        and DialError for an unknown agent."""
+        Busy if there is no UDP port for it, and DialError for an unknown agent."""
         self.agents.check(agent)
         self.legs[leg.call_id] = self._peers[leg.call_id] = leg
         try:
             answer = await leg.answer(sdp)
-        except BaseException:
+        except BaseException as error:
             del self.legs[leg.call_id], self._peers[leg.call_id]
             await leg.hang_up("the offer was refused")
+            if isinstance(error, NoPorts):
+                raise self.no_ports() from error
             raise
         self._begin(leg, body, agent, direct)
         return answer
+
+    def no_ports(self) -> Busy:
+        """Counts a refusal for want of a UDP port, says it in the log, and returns what to
+        raise."""
+        logger.bind(a_minute="ports").error(
+            "x calls are refused: no UDP port could be opened: see ulimit -n and "
+            "net.ipv4.ip_local_port_range, or set [webrtc] port, which all calls share"
+        )
+        return self._room.refusal("ports")
 
     async def cancel(self, pc_id: str) -> None:
         """Ends the call on the caller's request; needed while its connection is not up. Raises

@@ -218,6 +218,8 @@ class Conversations:
             edge.realtime.drop(call_id)
             if isinstance(error, OfferError):
                 raise _invalid(error) from error
+            if isinstance(error, Busy):
+                raise _busy(error) from error
             raise
         return web.Response(
             status=201,

@@ -5,10 +5,11 @@ from typing import Any, Literal
 RETRY_AFTER_S = 10
 """Retry-After in s of a refused call."""
 
-Reason = Literal["full", "connecting", "share", "late", "busy", "loading", "draining"]
+Reason = Literal["full", "connecting", "share", "late", "busy", "ports", "loading", "draining"]
 """Refusal reasons as counted by the metrics; `share`: the caller's address, key or secret has all
 lines that it may have; `late` and `busy` mean overload: packets of calls in
-progress leave late, or the event loop has no time left for another call."""
+progress leave late, or the event loop has no time left for another call; `ports`: no UDP port could
+be opened."""
 
 WORDS: dict[Reason, tuple[str, str]] = {
     "full": ("full", "all lines are busy"),
@@ -19,6 +20,7 @@ WORDS: dict[Reason, tuple[str, str]] = {
     "share": ("share", "this caller has all lines that one may have: close one of them"),
     "late": ("overloaded", "the server is overloaded: one more call would harm all others"),
     "busy": ("overloaded", "the server is overloaded: one more call would harm all others"),
+    "ports": ("ports", "the server has no UDP port left for another call"),
     "loading": ("loading", "the server is starting: its speech engines are being loaded"),
     "draining": ("draining", "the server is shutting down and takes no more calls"),
 }

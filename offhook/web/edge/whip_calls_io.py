@@ -8,7 +8,7 @@ from uuid import uuid4
 from loguru import logger
 
 from offhook.media.end_reason import End
-from offhook.media.leg import Claim
+from offhook.media.leg import Claim, NoPorts
 from offhook.media.tasks_io import TaskSet
 from offhook.signaling import sdp as descriptions
 from offhook.signaling.peer_io import PeerLeg
@@ -19,7 +19,7 @@ from offhook.signaling.whip.offer import Protocol as WhipProtocol
 from offhook.signaling.whip.offer import check_offer, ipv4_first
 from offhook.signaling.whip.session import Session, SessionTable
 from offhook.web.config.config import Config
-from offhook.web.edge.refusals import RETRY_AFTER_S
+from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
 from offhook.web.http.shares import Holders, ShareExceeded
 
 NO_PUBLISHER_RETRY_S = 2
@@ -42,10 +42,13 @@ class Host(Protocol):
     def peer_leg(self, kind: type[P], call_id: str) -> P:
         """Returns a leg of this class that answers an offer."""
 
+    def no_ports(self) -> Busy:
+        """Returns what to raise if there is no UDP port for a leg."""
+
     async def begin_peer(
         self, leg: PeerLeg, sdp: str, body: dict[str, Any], agent: str = ""
     ) -> str:
-        """Answers an offer and begins the call. Raises OfferError, DialError."""
+        """Answers an offer and begins the call. Raises OfferError, Busy, DialError."""
 
 
 class WhipRefusal(Exception):
@@ -87,8 +90,10 @@ class WhipCalls:
                 answer = await self._host.begin_peer(leg, sdp, {}, agent)
             else:
                 answer = await leg.answer(sdp)
-        except BaseException:
+        except BaseException as error:
             await leg.hang_up(REFUSED)
+            if isinstance(error, NoPorts):
+                raise self._host.no_ports() from error
             raise
         return session, ipv4_first(answer)
 

@@ -36,7 +36,17 @@ LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5,
 SETUP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
 """Buckets of call setup times in s: people answer in seconds, we in milliseconds."""
 
-REFUSALS = ("draining", "loading", "full", "connecting", "share", "late", "busy", "unsigned")
+REFUSALS = (
+    "draining",
+    "loading",
+    "full",
+    "connecting",
+    "share",
+    "late",
+    "busy",
+    "ports",
+    "unsigned",
+)
 """Reasons for refused calls, see Edge.admit; unsigned: a carrier's request without valid
 authentication."""
 

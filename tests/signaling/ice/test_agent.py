@@ -106,6 +106,20 @@ def test_connections_are_made_of_the_parts_that_are_used() -> None:
     assert 'message.attributes["PRIORITY"]' in inspect.getsource(connection.check_incoming)
     assert "get_host_addresses(" in inspect.getsource(connection.gather_candidates)
     assert PortConnection.request_received is connection.request_received
+    assert list(inspect.signature(connection.check_incoming).parameters) == [
+        "self",
+        "message",
+        "addr",
+        "protocol",
+    ]
+    checked = inspect.getsource(connection.request_received)
+    assert checked.index("check_message_integrity(") < checked.index("self.check_incoming(")
+    assert "self.check_incoming(*early_check)" in inspect.getsource(connection.connect)
+    assert list(inspect.signature(connection.check_complete).parameters) == ["self", "pair"]
+    assert "self.check_complete(pair)" in inspect.getsource(connection.check_start)
+    received = inspect.getsource(aioice.ice.StunProtocol)
+    assert "self.receiver = receiver" in received
+    assert "asyncio.DatagramProtocol" in received
     request = inspect.signature(aioice.ice.StunProtocol.request).parameters
     assert list(request) == ["self", "request", "addr", "integrity_key", "retransmissions"]
     assert "self.transactions[request.transaction_id]" in inspect.getsource(

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from offhook.media import native
+from offhook.media.leg import NoPorts
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.latch import Address, Latch
 from offhook.telephony.sip.media.rtp_reader_io import RtpReader
@@ -34,10 +35,6 @@ RECEIVE_BUFFER_BYTES = 128 * 1024
 packets. Anything older would be too late to play."""
 EXPEDITED_FORWARDING = 46 << 2
 """DSCP EF (RFC 3246, RFC 8837 §5), for IPv4's type of service and IPv6's traffic class."""
-
-
-class NoPorts(RuntimeError):
-    """All ports of the range are in use or resting."""
 
 
 class RtpSockets:
