@@ -56,7 +56,7 @@ class _Section:
 
     @property
     def words(self) -> str:
-        return f"m-line {self.number} ({self.kind})"
+        return f"m-line {self.number} ({_quoted(self.kind)})"
 
 
 def check_offer(sdp: str) -> None:
@@ -114,16 +114,16 @@ def _check_transport(session: _Section, media: _Section, setup: tuple[str, ...])
 
 
 def _check_formats(media: _Section) -> None:
+    mapped = {value.split()[0] for value in media.attributes.get("rtpmap", ())}
+    for value in media.attributes.get("fmtp", ()):
+        if value.split()[0] not in mapped:
+            raise OfferError(f"a=fmtp:{_quoted(value)} has no a=rtpmap (RFC 8866 §6.15)")
     if media.kind == "application":
         if media.get("sctp-port") is None and media.protocol != "DTLS/SCTP":
             raise OfferError(f"{media.words} has no a=sctp-port (RFC 8841 §5.1)")
         return
     if media.get("rtcp-mux") is None:
         raise OfferError(f"{media.words} has no RTCP mux: a=rtcp-mux (RFC 5761 §5.1.1)")
-    mapped = {value.split()[0] for value in media.attributes.get("rtpmap", ())}
-    for value in media.attributes.get("fmtp", ()):
-        if value.split()[0] not in mapped:
-            raise OfferError(f"a=fmtp:{_quoted(value)} has no a=rtpmap (RFC 8866 §6.15)")
 
 
 def _check_bundle(session: _Section, media: list[_Section]) -> None:
@@ -140,7 +140,7 @@ def _check_bundle(session: _Section, media: list[_Section]) -> None:
             continue
         for mid in members:
             if mid not in mids:
-                raise OfferError(f"no m-line has the mid {mid!r} of the BUNDLE group")
+                raise OfferError(f"no m-line has the mid '{_quoted(mid)}' of the BUNDLE group")
         if len(set(members)) < len(members):
             raise OfferError("the BUNDLE group names a mid twice (RFC 8843 §7.1)")
 
@@ -181,7 +181,9 @@ def _media(value: str, number: int) -> _Section:
         raise OfferError(f"{section.words} has the port {port}")
     if not PROTOCOLS[kind].fullmatch(protocol):
         words = "SRTP over DTLS" if kind != "application" else "SCTP over DTLS"
-        raise OfferError(f"{section.words} is {protocol}, and not {words} (RFC 8866 §5.14)")
+        raise OfferError(
+            f"{section.words} is {_quoted(protocol)}, and not {words} (RFC 8866 §5.14)"
+        )
     if kind != "application" or protocol == "DTLS/SCTP":
         highest = 65535 if kind == "application" else 127
         for fmt in formats.split():
@@ -246,15 +248,22 @@ def _is_fingerprint(value: str) -> bool:
     return size is None or len(found[2]) == 3 * size - 1
 
 
+def _is_rtpmap(value: str) -> bool:
+    return _RTPMAP.fullmatch(value) is not None and _is_number(value.split()[0], 127)
+
+
 def _is_fmtp(value: str) -> bool:
-    payload_type, _, parameters = value.partition(" ")
+    payload_type, space, parameters = value.partition(" ")
     pairs = [p.partition("=") for p in parameters.split(";")]
-    return _is_number(payload_type, 127) and all(
-        _is_number(number.strip(), 2**31) for name, _, number in pairs if name in _INTEGERS
+    return (
+        bool(space)
+        and _is_number(payload_type, 127)
+        and all(_is_number(number.strip(), 2**31) for name, _, number in pairs if name in _INTEGERS)
     )
 
 
 _MEDIA = re.compile(r"([^ ]+) (\d{1,5}) ([A-Z/]+) (.*\S.*)", re.ASCII)
+_RTPMAP = re.compile(r"\d{1,3} [^/\s]+/\d{1,7}(/\d{1,3})?", re.ASCII)
 _CONNECTION = re.compile(r"IN (IP4|IP6) [^ ]+")
 _TOKEN = re.compile(r"[\w.+-]{1,32}", re.ASCII)
 _NAME = re.compile(r"[\w.-]{1,253}", re.ASCII)
@@ -275,7 +284,7 @@ _FORMS = {
     "msid-semantic": _form("SEMANTICS ID… (RFC 8830)", r" ?\S+( \S+)*\s*"),
     "rtcp": _form("PORT [IN IP4|IP6 ADDRESS] (RFC 3605 §2.1)", r"\d{1,5}( IN IP[46] \S+)?"),
     "rtcp-fb": _form("FORMAT VALUE (RFC 4585 §4.2)", r"(\*|\d{1,3}) \S.*"),
-    "rtpmap": _form("FORMAT NAME/CLOCKRATE (RFC 8866 §6.6)", r"\d{1,3} [^/\s]+/\d{1,7}(/\d{1,3})?"),
+    "rtpmap": _Form("FORMAT NAME/CLOCKRATE (RFC 8866 §6.6)", _is_rtpmap),
     "sctp-port": _Form(
         "a port (RFC 8841 §5.1)", lambda value: _is_number(value, 65535) and int(value) > 0
     ),
@@ -283,7 +292,7 @@ _FORMS = {
     "setup": _form(
         "active, passive, actpass or holdconn (RFC 8842 §5)", r"act(ive|pass)|passive|holdconn"
     ),
-    "ssrc": _form("SSRC ATTRIBUTE:VALUE (RFC 5576 §4.1)", r"\d{1,10} [^:\s]+(:.*)?"),
+    "ssrc": _form("SSRC ATTRIBUTE:VALUE (RFC 5576 §4.1)", r"\d{1,10} [^:\s]+:.*"),
     "ssrc-group": _form("SEMANTICS SSRC… (RFC 5576 §4.2)", r"\S+( \d{1,10})*\s*"),
 }
 """The attributes that aiortc reads."""

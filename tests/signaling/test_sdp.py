@@ -1,9 +1,11 @@
 """Offers are answered, and the call works, or refused in SDP's terms before anything is opened."""
 
 import asyncio
+import random
 import re
 
 import pytest
+from aiortc.sdp import SessionDescription
 
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.sdp import OfferError, check_answer, check_candidate, check_offer
@@ -120,6 +122,38 @@ def test_a_refusal_says_what_is_missing_or_wrong(line, instead, why):
         check_offer(BROWSERS.replace(line, instead))
     assert not PYTHONS.search(str(refusal.value))
     assert str(refusal.value).encode().decode().isprintable()
+
+
+def test_aiortc_reads_what_passes_however_lines_are_mixed():
+    chance, passed = random.Random(7), 0
+    odd = [line for _, sdp in broken(BROWSERS) for line in sdp.split("\r\n") if len(line) < 400]
+    for _ in range(3000):
+        lines = BROWSERS.split("\r\n")
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(len(lines))
+            match chance.randrange(4):
+                case 0:
+                    del lines[at]
+                case 1:
+                    lines.insert(at, chance.choice(odd))
+                case 2:
+                    lines[at] = lines[at][: chance.randint(0, len(lines[at]))]
+                case 3:
+                    lines[at] = lines[at].replace(chance.choice("0 :=/1a"), chance.choice(" :x-\t"))
+        sdp = "\r\n".join(lines)
+        try:
+            check_offer(sdp)
+        except OfferError as refusal:
+            assert str(refusal).isprintable()
+            assert not PYTHONS.search(str(refusal))
+            continue
+        passed += 1
+        for media in SessionDescription.parse(sdp).media:
+            assert media.dtls is not None
+            assert media.dtls.fingerprints
+            assert media.ice.usernameFragment
+            assert media.ice.password
+    assert passed > 300
 
 
 def test_an_answer_has_chosen_a_role():
