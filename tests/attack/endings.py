@@ -7,7 +7,7 @@ import struct
 import uuid
 from asyncio import DatagramProtocol, DatagramTransport
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from time import monotonic
 from typing import Any
@@ -104,7 +104,7 @@ async def _by_sdp(
 
 async def _peers(
     base: str,
-    ask: Callable[[aiohttp.ClientSession, str], Awaitable[tuple[int, str, str]]],
+    ask: Callable[[aiohttp.ClientSession, str], Coroutine[Any, Any, tuple[int, str, str]]],
     seconds: float,
     most: int,
     seed: int,
@@ -163,7 +163,7 @@ EVENTS: tuple[dict[str, Any], ...] = (
 
 
 async def realtime_sockets(base: str, seconds: float, most: int = 10_000, seed: int = 0) -> str:
-    """Realtime WebSockets, closed at once and between any two events, also with sound queued."""
+    """Realtime WebSockets, closed at once and between any two events, while sound is queued too."""
     path = "/v1/realtime?model=gpt-realtime"
     return await _sockets(base, lambda random: (path, EVENTS), seconds, most, seed)
 
@@ -226,20 +226,19 @@ async def carrier_sockets(base: str, seconds: float, most: int = 10_000, seed: i
     The carriers are named after their providers and not signed."""
 
     async def call(random: Random) -> str:
-        number = uuid.uuid4().hex
+        number, protocols = uuid.uuid4().hex, ("media",)
         if random.random() < 0.5:
             asterisk = {"connection_id": number, "channel_id": number, "format": "ulaw"}
             begins = [{"event": "MEDIA_START", "optimal_frame_size": 160, "ptime": 20, **asterisk}]
             ends: dict[str, Any] = {"event": "MEDIA_XOFF"}
             url = "/carriers/chan_websocket/stream"
-            protocols: tuple[str, ...] = ("media",)
         else:
             asked = {"CallSid": number, "From": "+491701", "To": "+493099"}
             async with http.post("/carriers/twilio/voice", data=asked) as answer:
                 stream = next(ElementTree.fromstring(await answer.text()).iter("Stream"), None)
             if stream is None:
                 return "refused by the webhook"
-            url, protocols = urlsplit(stream.get("url") or "").path, ()
+            url = urlsplit(stream.get("url") or "").path
             form = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
             started = {"callSid": number, "streamSid": number, "mediaFormat": form}
             start = {"event": "start", "start": {"accountSid": "AC1", **started}}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from offhook.media.tasks_io import TaskSet
+from offhook.media.tasks_io import TaskSet, end_all, unended
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -29,3 +29,50 @@ async def test_tasks_leave_when_done_and_the_rest_ends_with_the_owner() -> None:
     await tasks.close()
     assert sorted(ended) == ["fails", "long", "short"]
     assert not tasks
+
+
+async def test_tasks_that_begin_while_others_end_are_ended_too() -> None:
+    tasks, ended = TaskSet(), []
+
+    async def work(more: int) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(more)
+            if more:
+                tasks.spawn(work(more - 1), "another")
+
+    tasks.spawn(work(3), "first")
+    await asyncio.sleep(0)
+    await tasks.close()
+    assert ended == [3, 2, 1, 0]
+    assert not tasks
+
+
+async def test_a_task_that_does_not_end_is_named_counted_and_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tasks, go, stubborn = TaskSet(), asyncio.Event(), asyncio.Event()
+
+    async def deaf() -> None:
+        while not go.is_set():
+            try:
+                stubborn.set()
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    task = tasks.spawn(deaf(), "deaf")
+    await stubborn.wait()
+    await end_all(lambda: tasks, end_s=0.01)
+    assert "deaf" in caplog.text
+    assert unended() == 1
+    go.set()
+    await task
+    await asyncio.sleep(0)
+    assert unended() == 0
+
+
+async def test_an_owner_may_be_closed_by_a_task_of_its_own() -> None:
+    tasks = TaskSet()
+    await asyncio.wait_for(tasks.spawn(tasks.close(), "closer"), 60)

@@ -18,17 +18,22 @@ from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.base_transport import TransportParams
 
 from offhook.media.end_reason import End
-from offhook.media.leg import Leg
+from offhook.media.leg import Leg, LegListener
 from offhook.media.pcm import Pcm
 from offhook.media.tasks_io import end_all
 from offhook.pipeline.conversation import rtvi_io
 from offhook.pipeline.conversation.call_info import as_dict
+from offhook.pipeline.conversation.echo import EchoDetector
 from offhook.pipeline.conversation.transport_io import LegTransport
+from offhook.pipeline.conversation.turn import TurnSettings
+from offhook.pipeline.speech.vad.vad import SpeechDetector
+from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 Bot = Callable[[Any], Awaitable[None]]
 
 FAREWELL_S = 10
 """Time in s that a bot may run after its caller has left."""
+_INTERRUPT_MS = TurnSettings().interrupt_speech
 CANCEL_S = 1.0
 """Time limit in s for a cancelled bot to end."""
 
@@ -148,10 +153,54 @@ class BotCall:
         ):
             return
         sound = await self._speak(self._closing)
+        vad = await asyncio.to_thread(VadBatch)  # loading takes longer than a packet
         await self._replace()
         leg.playout.write(sound)
-        while leg.closed is None and (leg.playout.queued or leg.playout.speaking):
-            await asyncio.sleep(0.02)
+        attention = Attention(leg, vad)
+        try:
+            while leg.closed is None and (leg.playout.queued or leg.playout.speaking):
+                await asyncio.sleep(0.02)
+        finally:
+            attention.close()
+            vad.close()
+
+
+class Attention(LegListener):
+    """Lets the caller interrupt what is played, by a key or by speech, where no bot listens any
+    more. What is played pauses for each sound of the caller, as it does for any reply."""
+
+    def __init__(self, leg: Leg, vad: VadBatch) -> None:
+        self._leg, self._vad = leg, vad
+        self._echo = EchoDetector()
+        self._detector = SpeechDetector()
+        self._stream = vad.open(lambda *window: [*self._detector.window(*window)])
+        self._paused = False
+        leg.listener = self
+        self._stop = leg.listen(self._tick)
+
+    def close(self) -> None:
+        self._stop()
+        self._stream.close()
+
+    def on_dtmf(self, digit: str) -> None:
+        self._leg.playout.flush()
+
+    def _tick(self, heard: Pcm, said: Pcm | None, now: float) -> None:
+        self._echo.sent(said)
+        self._echo.add_received(heard)
+        self._stream.feed(heard)
+        self._vad.run()
+        detector, playout = self._detector, self._leg.playout
+        spoke_ms = detector.speech_ms if detector.speaking else 0
+        if spoke_ms and not self._paused and self._echo.is_echo():
+            return
+        if spoke_ms >= _INTERRUPT_MS:
+            playout.flush()
+        elif spoke_ms and not self._paused:
+            playout.pause()
+        elif not spoke_ms and self._paused:
+            playout.resume()
+        self._paused = 0 < spoke_ms < _INTERRUPT_MS
 
 
 async def _guarded(bot: Bot, arguments: SmallWebRTCRunnerArguments) -> None:

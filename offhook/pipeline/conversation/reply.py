@@ -33,14 +33,14 @@ class Reply:
         self._said, self.busy = [], bool(self._waiting)
 
     @property
-    def sent(self) -> str:
+    def spoken(self) -> str:
         """What was sent of the reply in progress."""
         return " ".join(self._said)
 
     def end(self) -> tuple[str, str]:
         """Ends an interrupted reply, whose queued words were dropped; returns what was said of it,
         and what was not."""
-        said, unsaid = self.sent, " ".join(self._waiting)
+        said, unsaid = self.spoken, " ".join(self._waiting)
         self._said, self._waiting, self.busy = [], [], False
         return said, unsaid
 

@@ -6,6 +6,7 @@ behind its own audio.
 """
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ longer text is split between two words."""
 PIECE_CHARACTERS = 100
 """Maximum characters handed on at once: longer text is taken piece by piece, in turn with the
 packets of all calls."""
+_PIECE = re.compile(rf"(?s).{{1,{PIECE_CHARACTERS}}}(?:(?<=\s)|\Z)|.{{1,{PIECE_CHARACTERS}}}")
 AHEAD_CHARACTERS = 10_000
 """Characters that a voice is given before it has spoken them, ten minutes. Whoever writes more has
 to wait."""
@@ -288,11 +290,10 @@ class OffhookTTS(TTSService):
         reply.stream.write(text)
 
     async def _speak_text(self, src_frame: AggregatedTextFrame, text: str, context_id: str) -> None:
-        for at in range(0, len(text), PIECE_CHARACTERS):
-            piece = text[at : at + PIECE_CHARACTERS]
-            if piece == text:
-                await super()._speak_text(src_frame, text, context_id)
-                return
+        if len(text) <= PIECE_CHARACTERS:
+            await super()._speak_text(src_frame, text, context_id)
+            return
+        for piece in _PIECE.findall(text):
             part = AggregatedTextFrame(piece, src_frame.text_type, raw_text=piece)
             part.interruptible = src_frame.interruptible
             await super()._speak_text(part, piece, context_id)

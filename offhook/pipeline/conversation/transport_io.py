@@ -439,7 +439,7 @@ class LegTransport(BaseTransport):
         was played or interrupted; False without a voice, or if none starts within VOICE_S."""
         line, output, playout = self.input(), self.output(), self.leg.playout
         spoken = HeardFrame()
-        spoken.interruptible = False  # announces the end of the call and must not be interrupted
+        spoken.interruptible = False  # it tells of the end whatever that is
         await line.broadcast_interruption()
         playout.flush()
         before = playout.sent

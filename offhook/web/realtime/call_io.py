@@ -247,7 +247,7 @@ class RealtimeCall(ResponseListener):
         """Ends the conversation of a call that goes on without it, or is over."""
         if self.has_ended:
             return
-        heard = self._call.hearing.reply.sent  # what is queued may still be played
+        heard = self._call.hearing.reply.spoken  # what is queued may still be played
         self._perform(self.conversation.left(self._end_of(heard.split())))
         self._forget_played()
         if reason.end is End.TOO_LONG:

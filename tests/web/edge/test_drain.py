@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import soxr
 from pipecat.frames.frames import (
     Frame,
     InputAudioRawFrame,
@@ -21,7 +22,7 @@ from pipecat.services.tts_service import TTSService
 from pipecat.transports.base_transport import TransportParams
 from pipecat.workers.runner import WorkerRunner
 
-from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.conversation.bot_io import Bot, BotTransport
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
@@ -41,6 +42,10 @@ CONFIG = Config.model_validate(
 STORY_HZ, CLOSING_HZ = 440, 880
 HEARD_BEFORE = 30
 """Packets."""
+PACKETS = 30
+"""Of the sentence, after which the caller speaks."""
+LOUD = 1000
+NO_SOUND: Pcm = np.zeros(0, np.int16)
 
 
 class Line(PhoneLeg):
@@ -59,12 +64,14 @@ class Line(PhoneLeg):
 class Voice(TTSService):
     """A stock synthesizer as programs have them. All that it says are tones."""
 
+    closing_s = 1
+
     def __init__(self) -> None:
         super().__init__(push_start_frame=True, push_stop_frames=True, sample_rate=RATE_OUT)
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         closing = text.strip() == CLOSING
-        hz, seconds = (CLOSING_HZ, 1) if closing else (STORY_HZ, 30)
+        hz, seconds = (CLOSING_HZ, self.closing_s) if closing else (STORY_HZ, 30)
         tone = 8000 * np.sin(2 * np.pi * hz / RATE_OUT * np.arange(int(RATE_OUT * seconds)))
         audio = tone.astype(np.int16).tobytes()
         yield TTSAudioRawFrame(audio, RATE_OUT, 1, context_id=context_id)
@@ -168,6 +175,52 @@ async def test_for_a_bot_without_a_voice_the_server_says_it(bot: Bot) -> None:
     assert max(alike) > 0.8  # on a busy machine a packet or two is concealed
 
 
+class Interruptible(Voice):
+    """Its bot takes loud sound of the caller for an interruption."""
+
+    closing_s = 5
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        sound = frame.audio if isinstance(frame, InputAudioRawFrame) else b""
+        if np.abs(np.frombuffer(sound, np.int16)).max(initial=0) > LOUD:
+            await self.broadcast_interruption()
+
+
+@pytest.mark.parametrize("bot", [bot_with(Interruptible), by_hand])
+async def test_the_caller_interrupts_what_a_draining_server_says(bot: Bot) -> None:
+    """By speaking over it, whether the bot has a voice for it or the server says it."""
+    edge = Edge(CONFIG, bot)
+    await edge.start()
+    line, caller = Line(), await spoken("Wait, wait, please wait a moment, I am not done yet.")
+    call = asyncio.create_task(edge.run_call(line, ""))
+    line.connect()
+
+    def begun() -> bool:
+        last = np.concatenate([NO_SOUND, *line.packets[-PACKETS:]])
+        if bot is by_hand:
+            return int(np.abs(last).max(initial=0)) > LOUD
+        return len(last) > 0 and is_tone(last, RATE_OUT, CLOSING_HZ)
+
+    try:
+        async with asyncio.timeout(SOON):
+            while len(line.packets) < HEARD_BEFORE:
+                await asyncio.sleep(0.02)
+            draining = asyncio.create_task(edge.drain())
+            while not begun():
+                await asyncio.sleep(0.02)
+            begun_at = line.playout.sent
+            line.feed(soxr.resample(caller, RATE_OUT, RATE_IN))
+            await draining
+        assert line.closed is None
+        assert not line.playout.queued
+        whole = len(await spoken(CLOSING)) if bot is by_hand else 5 * RATE_OUT
+        assert line.playout.sent - begun_at < whole // 2
+    finally:
+        await edge.close()
+        await call
+
+
 def loudness(pcm: Pcm) -> FloatArray:
     """Of each 50 ms, from the end back: Flite never speaks twice with the same samples."""
     frame = RATE_OUT // 20
@@ -176,10 +229,14 @@ def loudness(pcm: Pcm) -> FloatArray:
 
 
 async def closing_by_flite() -> Pcm:
+    return await spoken(CLOSING)
+
+
+async def spoken(text: str) -> Pcm:
     synthesizer = FliteSynthesizer()
     await synthesizer.start()
     stream = synthesizer.open()
-    stream.write(CLOSING)
+    stream.write(text)
     stream.end()
     sound = np.concatenate([speech.pcm async for speech in stream])
     await synthesizer.close()

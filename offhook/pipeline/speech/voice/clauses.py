@@ -188,7 +188,7 @@ class ClauseSplitter:
 
 
 class ClauseQueue:
-    """The clauses of a text that is still being written, split as they are taken."""
+    """The clauses of a text that is still being written, split as they are popped."""
 
     def __init__(self) -> None:
         self._splitter = ClauseSplitter()
@@ -203,7 +203,7 @@ class ClauseQueue:
         self._ended = True
 
     def clear(self) -> None:
-        """Drops what was not taken."""
+        """Drops what was not popped."""
         self._unread.clear()
         self._clauses.clear()
         self._splitter.end()

@@ -402,7 +402,7 @@ class Handshakes:
         """Send the client's first flight to this address too, the first time."""
         if place in self._asked or place in self._others:
             return
-        if place != self._expected and not self._begins.take(1, self._loop.time()):
+        if place != self._expected and not self._begins.spend(1, self._loop.time()):
             return
         strangers = [a for a in self._asked if a != self._expected]
         if len(strangers) >= MAX_UNKNOWN_SOURCES:
@@ -426,7 +426,7 @@ class Handshakes:
             association, began = self._others[strangers[0]]
             if now - began < UNKNOWN_SOURCE_S:
                 return False
-        if not self._begins.take(1, now):
+        if not self._begins.spend(1, now):
             return False
         if len(strangers) >= MAX_UNKNOWN_SOURCES:
             association.close()

@@ -24,3 +24,11 @@ def test_a_slice_is_what_is_left_of_those_samples(lengths: list[int], start: int
     kept = range(max(0, recent.end - SIZE), recent.end)
     expected = added[max(start, kept.start) : max(0, min(end, kept.stop))]
     assert np.array_equal(recent.slice(start, end), expected)
+
+
+def test_once_closed_it_has_its_place_and_no_sound() -> None:
+    recent = RecentAudio()
+    recent.add(np.ones(1600, np.int16))
+    recent.close()
+    assert recent.end == 1600
+    assert len(recent.slice(0, 1600)) == 0

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.pipeline.speech.voice.clauses import MAX_CHARS, ClauseSplitter
+from offhook.pipeline.speech.voice.clauses import (
+    DIGIT_CHARS,
+    MAX_CHARS,
+    MAX_WORD_CHARS,
+    ClauseQueue,
+    ClauseSplitter,
+)
 
 
 def clauses(*chunks: str) -> list[str]:
@@ -130,3 +136,43 @@ def test_whether_a_sentence_waits_is_known() -> None:
     assert splitter.holds_sentence
     assert splitter.end() == ["Okay. "]
     assert not splitter.holds_sentence
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["7" * 3000, "$" * 3000, "bcd" * 1000, "1234567890 " * 300, "a/b " * 900, "3.14, " * 500],
+)
+def test_no_clause_takes_much_longer_to_say_than_another(text: str) -> None:
+    """A voice speaks a digit as a word: a thread that all share would be taken for seconds."""
+
+    def length(clause: str) -> int:
+        return sum(1 if c.isalpha() or c.isspace() else DIGIT_CHARS for c in clause)
+
+    assert "".join(clauses(text)) == text
+    assert max(map(length, clauses(text))) <= MAX_CHARS + DIGIT_CHARS * MAX_WORD_CHARS
+
+
+def test_a_run_without_white_space_is_no_longer_than_the_longest_word() -> None:
+    assert clauses("x" * 3000) == ["x" * MAX_WORD_CHARS] * (3000 // MAX_WORD_CHARS)
+    link = "https://shop.example.org/orders/2026-11-28/4711"
+    assert clauses(f"See {link} for it.") == [f"See {link} for it."]
+
+
+def test_text_without_spaces_ends_its_clauses_at_ideographic_full_stops() -> None:
+    text = "我们九点开门。星期天也开门！您还想知道什么？"
+    assert clauses(text) == ["我们九点开门。", "星期天也开门！", "您还想知道什么？"]
+
+
+@given(st.lists(WRITING, max_size=20), st.integers(0, 3))
+def test_a_queue_has_the_same_clauses_whenever_they_are_popped(
+    chunks: list[str], popped: int
+) -> None:
+    queue, found = ClauseQueue(), []
+    for chunk in chunks:
+        queue.write(chunk)
+        found += [clause for _ in range(popped) if (clause := queue.pop()) is not None]
+    queue.end()
+    while (clause := queue.pop()) is not None:
+        found.append(clause)
+    assert found == clauses(*chunks)
+    assert queue.pop() is None
