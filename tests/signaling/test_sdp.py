@@ -141,11 +141,14 @@ def test_aiortc_reads_what_passes_however_lines_are_mixed():
                 case 3:
                     lines[at] = lines[at].replace(chance.choice("0 :=/1a"), chance.choice(" :x-\t"))
         sdp = "\r\n".join(lines)
+        refusal = ""
         try:
             check_offer(sdp)
-        except OfferError as refusal:
-            assert str(refusal).isprintable()
-            assert not PYTHONS.search(str(refusal))
+        except OfferError as error:
+            refusal = str(error)
+        if refusal:
+            assert refusal.isprintable()
+            assert not PYTHONS.search(refusal)
             continue
         passed += 1
         for media in SessionDescription.parse(sdp).media:
