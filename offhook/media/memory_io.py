@@ -1,4 +1,4 @@
-"""Reduces the memory of a process that has finished loading."""
+"""Reduces the memory of a process that has finished loading; and whether the system has none."""
 
 import ctypes
 import sys
@@ -15,6 +15,16 @@ def trim_heap() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
+
+
+def oom_kills() -> int:
+    """Returns how many processes the system has killed for lack of memory since it started, its own
+    or a control group's; 0 where it does not count them. In a container they may be others'."""
+    try:
+        rows = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(row.split()[1]) for row in rows if row.startswith("oom_kill ")), 0)
 
 
 def release_code_pages() -> None:

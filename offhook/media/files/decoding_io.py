@@ -43,6 +43,7 @@ from offhook.media.files.formats import (
     RawPcm,
     TooLong,
 )
+from offhook.media.parent_io import signal_name
 from offhook.media.pcm import Pcm
 
 COMMAND = (sys.executable, "-m", "offhook.media.files.decoder_host_io")
@@ -245,12 +246,5 @@ def _how(status: int) -> str:
             f"{MAX_DECODER_BYTES >> 20} MB"
         )
     if status < 0:
-        return f"crashed ({_signal_name(-status)})"
+        return f"crashed ({signal_name(-status)})"
     return f"failed (status {status})"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -19,6 +19,7 @@ from aioice.ice import get_host_addresses
 
 from offhook.media import native
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, libopus
+from offhook.media.memory_io import oom_kills
 from offhook.media.recording_io import check_writable
 from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeModel, check_model
 from offhook.pipeline.engine.asr_models import Device
@@ -53,6 +54,8 @@ PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
 GPU_QUERY_TIMEOUT_S = 5
 WORKER_TIMEOUT_S = 5
 REDIS_S = 2
+MAX_WORDS = 200
+"""Characters of an error of Redis's that are shown."""
 SILENCE = np.zeros(512, np.int16)
 """One input window of the VAD models."""
 
@@ -224,9 +227,10 @@ def _redis(url: str) -> str:
 
     try:
         with Redis.from_url(url, socket_timeout=REDIS_S, socket_connect_timeout=REDIS_S) as redis:
-            redis.ping()
+            if redis.ping() is not True:
+                raise OSError("what is there answers, but is no Redis")
     except RedisError as error:
-        raise OSError(f"Redis: {error}") from error
+        raise OSError(f"Redis: {str(error)[:MAX_WORDS]}") from error
     return "Redis answers: calls continue at another server"
 
 
@@ -304,6 +308,12 @@ def _versions() -> Iterator[Finding]:
         yield Finding(package, verdict, found if found == wanted else f"{found}, not {wanted}")
 
 
+def _memory() -> Iterator[Finding]:
+    if killed := oom_kills():
+        words = "for lack of it since it started: the log of the server says which were its own"
+        yield Finding("memory", "note", f"the system has killed {killed} processes {words}")
+
+
 def _network(config: Config) -> Finding:
     addresses = config.webrtc.addresses or get_host_addresses(use_ipv4=True, use_ipv6=True)
     if not addresses:
@@ -335,6 +345,7 @@ def examine(path: Path | None) -> list[Finding]:
     findings = [
         Finding("machine", "ok", f"{os.cpu_count()} cores, Python {python}"),
         *_versions(),
+        *_memory(),
     ]
     try:
         config = load(path)

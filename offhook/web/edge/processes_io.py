@@ -22,6 +22,8 @@ from typing import Any
 
 from loguru import logger
 
+from offhook.media.memory_io import oom_kills
+from offhook.media.parent_io import how_ended
 from offhook.pipeline.conversation.bot_io import load_bot
 from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.web.config.config import Config, ConfigError, Server
@@ -261,7 +263,9 @@ async def _keep_running(settings: Settings, stop: Stop, hive: OtherProcesses) ->
         began = loop.time()
         try:
             settings = replace(settings, config=hive.config)
-            how = f"ended with {await _run_once(settings, stop, hive)}: its calls are lost"
+            oom_kills_before = oom_kills()
+            status = await _run_once(settings, stop, hive)
+            how = f"{how_ended(status, oom_kills_before)}: its calls are lost"
         except OSError as error:
             how = f"does not start: {error}"
         if stop.drain.is_set():

@@ -24,6 +24,8 @@ from pathlib import Path
 
 from loguru import logger
 
+from offhook.media.memory_io import oom_kills
+from offhook.media.parent_io import how_ended
 from offhook.pipeline.engine.capacity import ALONE, SHARED
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
@@ -106,6 +108,10 @@ class LocalWorker:
         self._why = ""
         self._beats = 0
         """Heartbeats of the current child."""
+        self._hung = False
+        """Whether it was killed because there were none."""
+        self._oom_kills = 0
+        """`oom_kills` when it started."""
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -147,7 +153,7 @@ class LocalWorker:
 
     def _crashed(self, status: int, now: float) -> float:
         """Returns the delay in s before the child may be restarted."""
-        how = f"ended with {status}" if status > 0 else f"was killed by signal {-status}"
+        how = "hung and was killed" if self._hung else how_ended(status, self._oom_kills)
         last = next(reversed(self._last_words), "it left no word")
         self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW_S] + [now]
         if len(self._crashes) == 1:
@@ -178,6 +184,7 @@ class LocalWorker:
         """Returns the child's exit status; negative: the signal that killed it."""
         fd = self._listening.fileno()
         settings = replace(self._settings, socket_fd=fd)
+        oom_kills_before = oom_kills()
         process = await asyncio.create_subprocess_exec(
             *(settings.python or COMMAND[0], *COMMAND[1:]),
             stdin=asyncio.subprocess.PIPE,
@@ -192,7 +199,7 @@ class LocalWorker:
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write(settings.to_json() + b"\n")
-        self._beats = 0
+        self._beats, self._hung, self._oom_kills = 0, False, oom_kills_before
         self._library_words.clear()
         relaying = asyncio.create_task(self._relay(process.stderr), name=f"{self._name} log")
         watching = asyncio.create_task(self._watch(process), name=f"{self._name} watch")
@@ -217,6 +224,7 @@ class LocalWorker:
             missed = missed + 1 if self._beats and self._beats == seen else 0
             seen = self._beats
         logger.error("x {} hangs: it is killed, and started again", self._name)
+        self._hung = True
         self._last_words.append("it did not answer")
         with suppress(ProcessLookupError):
             process.kill()

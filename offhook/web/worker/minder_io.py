@@ -15,7 +15,8 @@ from typing import Any
 
 import aiohttp
 
-from offhook.media.parent_io import ending_with_us
+from offhook.media.memory_io import oom_kills
+from offhook.media.parent_io import ending_with_us, how_ended
 
 POLL_S = 0.1
 """Interval at which the process is looked at; one that has ended is started again after it."""
@@ -44,6 +45,8 @@ class Minder:
         self._port = free_port(host)
         self._command = [*command, "--listen", f"{self._bracketed}:{self._port}"]
         self._process: subprocess.Popen[bytes] | None = None
+        self._oom_kills = 0
+        """`oom_kills` when it started."""
         self._minding: asyncio.Task[None] | None = None
         self._was_ready = False
         """Whether the current process has been ready: loading may keep it from answering."""
@@ -69,7 +72,8 @@ class Minder:
         try:
             while not (await self._ask())["ready"]:
                 if process.poll() is not None:
-                    raise WorkerFailed(f"the worker {_how(process.returncode)} before it was ready")
+                    how = how_ended(process.returncode, self._oom_kills)
+                    raise WorkerFailed(f"the worker {how} before it was ready")
                 await asyncio.sleep(POLL_S)
         except BaseException:
             process.kill()
@@ -104,6 +108,7 @@ class Minder:
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
         self._was_ready = False
+        self._oom_kills = oom_kills()
         environment = {name: os.environ[name] for name in os.environ if not name.startswith("RAY_")}
         return subprocess.Popen(
             self._command,
@@ -122,7 +127,8 @@ class Minder:
             if len(self._crashes) == MAX_CRASHES and (
                 self._crashes[-1] - self._crashes[0] < CRASH_WINDOW_S
             ):
-                self._failure = f"the worker ended {MAX_CRASHES} times; the last {_how(status)}"
+                how = how_ended(status, self._oom_kills)
+                self._failure = f"the worker ended {MAX_CRASHES} times; the last {how}"
             else:
                 self._process = self._spawn()
 
@@ -148,7 +154,3 @@ def free_port(host: str) -> int:
     with socket.socket(family) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
-
-
-def _how(status: int) -> str:
-    return f"ended with status {status}" if status >= 0 else f"was killed by signal {-status}"

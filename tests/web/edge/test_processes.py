@@ -295,7 +295,7 @@ async def test_a_killed_process_comes_back_and_the_other_goes_on(server: TwoProc
         assert await server.candidate(lost.pc_id) == 404
         await server.ready()
         assert server.line("started")["pid"] != pid
-        assert any("process 2 ended with -9" in line["message"] for line in server.lines())
+        assert any("process 2 was killed by signal 9" in line["message"] for line in server.lines())
         assert await server.candidate(lost.pc_id) == 404
         assert await server.candidate(kept.pc_id) == 200
         async with callers(server, 2) as more:

@@ -11,6 +11,7 @@ import wave
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -21,6 +22,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from offhook.bench.speech.number_words import worker
+from offhook.media.memory_io import oom_kills
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.recognizer import EngineError, StreamOptions
@@ -30,6 +32,7 @@ from offhook.web.config.config import Config
 from offhook.web.http.listening_io import Address
 from offhook.web.worker.gateway_io import Gateway, opened
 from offhook.web.worker.worker_io import WorkerSettings
+from tests.support.memory_group import memory_group, move
 from tests.web.speech_api.conftest import client_of
 from tests.web.worker.workers import (
     ROOT,
@@ -225,6 +228,29 @@ async def test_a_worker_killed_in_the_middle_of_a_speech_says_all_the_same(
         assert len(started) == 2
         # The word in which it happened may be said twice.
         assert undisturbed - RATE_OUT < len(sound) < undisturbed + 3 * RATE_OUT
+
+
+async def test_a_worker_without_memory_is_not_heard_and_the_log_says_why(
+    started: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel kills it in the midst of replies."""
+    before = oom_kills()
+    with memory_group() as group:
+        async with gateway() as client:
+            undisturbed = len(await client.speak(f"{TALE} zero"))
+            move(started[0], group, 4096)
+            async with asyncio.timeout(SOON):
+                for number in count(1):
+                    texts = [f"{TALE} zero {number} {caller}" for caller in range(4)]
+                    for sound in await asyncio.gather(*map(client.speak, texts)):
+                        assert len(sound) > undisturbed
+                    if gone(started[0]):
+                        break
+            assert len(started) == 2
+    assert oom_kills() > before
+    said = [text for text in caplog.messages if "killed by signal 9" in text]
+    assert said[0].startswith("tts worker was killed by signal 9: out of memory: ")
+    assert len(said) == 1
 
 
 async def test_a_worker_that_always_dies_is_a_clear_error_and_soon(started: list[int]) -> None:

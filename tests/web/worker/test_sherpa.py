@@ -161,7 +161,7 @@ async def test_a_model_that_ends_the_worker_ends_nothing_else_and_the_reason_is_
                     assert answer.status == 200
     (told,) = (line for line in log if "given up" in line)
     assert f"the model {folder} was refused: 'num_heads' does not exist in the metadata" in told
-    assert "ended with 255" in told
+    assert "ended with status 255" in told
     assert len(started) == 1
     await until(lambda: gone(started[0]))
 

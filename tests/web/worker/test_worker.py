@@ -194,7 +194,7 @@ async def test_an_engine_that_breaks_in_the_middle_of_an_utterance_is_not_heard(
         await recognizer.close()
     logger.remove(sink)
     assert len(disturbed.text.split()) >= 4
-    assert "asr worker ended with 2: the device is lost" in "".join(said)
+    assert "asr worker ended with status 2: the device is lost" in "".join(said)
 
 
 async def test_a_worker_nobody_needs_ends_and_comes_back(phrase: Pcm, started: list[int]) -> None:
