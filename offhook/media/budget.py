@@ -11,7 +11,7 @@ class Budget:
         self._at = float("-inf")
 
     def spend(self, count: float, now: float) -> bool:
-        """Returns whether there is so much left, and spends it. `now` is in s of any clock."""
+        """Returns whether there is as much left, and takes it if so. `now` is in s of any clock."""
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
         self._at = now
         if self._left < count:

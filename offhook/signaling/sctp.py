@@ -107,7 +107,7 @@ class Inbound:
         tsn = self._number(data.tsn)
         if tsn == self._next:
             self._next += 1
-            return [*self._take(data), *self._advance()]
+            return [*self._process(data), *self._advance()]
         if tsn > self._next and not self._fits(tsn, data):
             return []
         if tsn < self._next or not self._note(tsn):
@@ -170,10 +170,10 @@ class Inbound:
                     self._partial = None
                 else:
                     self._early_bytes -= len(data.payload)
-                    messages += self._take(data)
+                    messages += self._process(data)
         return messages
 
-    def _take(self, data: Data) -> list[Message]:
+    def _process(self, data: Data) -> list[Message]:
         """Takes the next chunk in order."""
         if data.first and data.last:
             self._partial = None

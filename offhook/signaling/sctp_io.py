@@ -89,7 +89,7 @@ class Association(RTCSctpTransport):
         self.call_id = ""
         """For the log."""
         self._refused = False
-        self._said = False
+        self._reported = False
         """The log says that a message was too long for the peer."""
         self._budget = Budget(CHUNKS_PER_SECOND, CHUNKS_AT_ONCE)
         self._advertised_rwnd = self._inbound.window  # in our INIT
@@ -168,10 +168,10 @@ class Association(RTCSctpTransport):
         try:
             super()._data_channel_send(channel, data)
         except ValueError as error:
-            if not self._said:
+            if not self._reported:
                 line = logger.bind(a_minute="max-message-size")
                 line.warning("{}: x a message is not sent: {}", self.call_id, error)
-            self._said = True
+            self._reported = True
 
     # --- acknowledgements ---
 

@@ -62,12 +62,18 @@ class _Section:
 def check_offer(sdp: str) -> None:
     """Raises OfferError unless the offer can be answered, provided that there is a codec in
     common."""
-    _check(sdp, SETUP)
+    try:
+        _check(sdp, SETUP)
+    except OfferError as error:
+        raise OfferError(f"cannot answer the offer: {error}") from None
 
 
 def check_answer(sdp: str) -> None:
     """Raises OfferError unless the answer can be used."""
-    _check(sdp, SETUP[1:])
+    try:
+        _check(sdp, SETUP[1:])
+    except OfferError as error:
+        raise OfferError(f"cannot use the answer: {error}") from None
 
 
 def check_candidate(value: str) -> None:
@@ -181,9 +187,7 @@ def _media(value: str, number: int) -> _Section:
         raise OfferError(f"{section.words} has the port {port}")
     if not PROTOCOLS[kind].fullmatch(protocol):
         words = "SRTP over DTLS" if kind != "application" else "SCTP over DTLS"
-        raise OfferError(
-            f"{section.words} is {_quoted(protocol)}, and not {words} (RFC 8866 §5.14)"
-        )
+        raise OfferError(f"{section.words} is {_quoted(protocol)}, and not {words}")
     if kind != "application" or protocol == "DTLS/SCTP":
         highest = 65535 if kind == "application" else 127
         for fmt in formats.split():

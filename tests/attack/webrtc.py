@@ -428,7 +428,9 @@ def broken(sdp: str) -> Iterator[tuple[str, str]]:
             yield f"{line[:60]} {what}", "\r\n".join([*lines[:at], *instead, *lines[at + 1 :], ""])
 
 
-PYTHONS = re.compile(r"Error|None\b|invalid literal|object has|unpack|<class|Traceback|StopIter")
+PYTHONS = re.compile(
+    r"Error|None\b|invalid literal|object has|unpack|<class|Traceback|StopIter|out of range"
+)
 """Words that a refusal should not have: it speaks of SDP."""
 
 

@@ -126,6 +126,7 @@ def test_a_refusal_says_what_is_missing_or_wrong(line, instead, why):
 
 def test_aiortc_reads_what_passes_however_lines_are_mixed():
     chance, passed = random.Random(7), 0
+    refusals: list[str] = []
     odd = [line for _, sdp in broken(BROWSERS) for line in sdp.split("\r\n") if len(line) < 400]
     for _ in range(3000):
         lines = BROWSERS.split("\r\n")
@@ -141,14 +142,10 @@ def test_aiortc_reads_what_passes_however_lines_are_mixed():
                 case 3:
                     lines[at] = lines[at].replace(chance.choice("0 :=/1a"), chance.choice(" :x-\t"))
         sdp = "\r\n".join(lines)
-        refusal = ""
         try:
             check_offer(sdp)
         except OfferError as error:
-            refusal = str(error)
-        if refusal:
-            assert refusal.isprintable()
-            assert not PYTHONS.search(refusal)
+            refusals.append(str(error))
             continue
         passed += 1
         for media in SessionDescription.parse(sdp).media:
@@ -157,6 +154,7 @@ def test_aiortc_reads_what_passes_however_lines_are_mixed():
             assert media.ice.usernameFragment
             assert media.ice.password
     assert passed > 300
+    assert not [words for words in refusals if PYTHONS.search(words) or not words.isprintable()]
 
 
 def test_an_answer_has_chosen_a_role():
@@ -188,7 +186,7 @@ async def test_an_offer_of_which_a_line_is_broken_is_answered_or_refused_in_word
         await asyncio.sleep(0)
         await leg.hang_up("")
     assert len(refused) > 200
-    assert not [words for words in refused if PYTHONS.search(words) or "cannot answer" in words]
+    assert not [words for words in refused if PYTHONS.search(words)]
 
 
 async def test_who_offers_no_bundle_is_answered_without():

@@ -44,7 +44,7 @@ MAX_UNKNOWN_SOURCES = 4
 the oldest gives way to another..."""
 UNKNOWN_SOURCE_S = 2.0
 """...once it has had this long, two retransmissions, to complete its handshake."""
-MAX_FLIGHTS = 16
+MAX_ANSWERS = 16
 """Sources not named in SDP whose answer to us is read until it shows a certificate; the oldest
 gives way to a further one."""
 BEGINS_PER_SECOND = 4
@@ -317,11 +317,11 @@ class Handshakes:
         self._on_slow = on_slow
         self._client: DtlsSrtp | None = None
         """The association of a client."""
-        self._asked: list[Address] = []
+        self._contacted: list[Address] = []
         """Where its first flight is sent; first the address in SDP."""
         self._answered: Address | None = None
         """Where it was answered."""
-        self._flights: dict[Address, FirstFlight] = {}
+        self._answers: dict[Address, FirstFlight] = {}
         """Of other sources, the oldest first."""
         self._others: dict[Address, tuple[DtlsSrtp, float]] = {}
         """Associations of a server, and those of a client with sources that wanted a cookie; when
@@ -365,17 +365,17 @@ class Handshakes:
 
     def _read_flight(self, data: bytes, source: Address) -> None:
         """Continues with this source if its flight has the far end's certificate."""
-        flight = self._flights.get(source)
+        flight = self._answers.get(source)
         if flight is None:
             if kind_of_answer(data) is None:
                 return
-            if len(self._flights) >= MAX_FLIGHTS:
-                del self._flights[next(iter(self._flights))]
-            flight = self._flights[source] = FirstFlight(self._security.remote_fingerprints)
+            if len(self._answers) >= MAX_ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            flight = self._answers[source] = FirstFlight(self._security.remote_fingerprints)
         if flight.receive(data):
             assert self._client is not None
             self._answered = source
-            self._flights.clear()
+            self._answers.clear()
             for datagram in flight.datagrams:
                 self._client.receive(datagram)
 
@@ -400,14 +400,14 @@ class Handshakes:
 
     def _ask(self, place: Address) -> None:
         """Send the client's first flight to this address too, the first time."""
-        if place in self._asked or place in self._others:
+        if place in self._contacted or place in self._others:
             return
         if place != self._expected and not self._begins.spend(1, self._loop.time()):
             return
-        strangers = [a for a in self._asked if a != self._expected]
+        strangers = [a for a in self._contacted if a != self._expected]
         if len(strangers) >= MAX_UNKNOWN_SOURCES:
-            self._asked.remove(strangers[0])
-        self._asked.append(place)
+            self._contacted.remove(strangers[0])
+        self._contacted.append(place)
         if self._client is None:
             self._client = self._association(self._send_as_client, lambda: self._answered or place)
         else:
@@ -415,7 +415,7 @@ class Handshakes:
                 self._send(datagram, place)
 
     def _send_as_client(self, data: bytes) -> None:
-        for place in self._asked if self._answered is None else (self._answered,):
+        for place in self._contacted if self._answered is None else (self._answered,):
             self._send(data, place)
 
     def _may_begin(self) -> bool:
