@@ -173,7 +173,7 @@ class Attention(LegListener):
         self._leg, self._vad = leg, vad
         self._echo = EchoDetector()
         self._detector = SpeechDetector()
-        self._stream = vad.open(lambda *window: [*self._detector.window(*window)])
+        self._stream = vad.open(self._window)
         self._paused = False
         leg.listener = self
         self._stop = leg.listen(self._tick)
@@ -184,6 +184,9 @@ class Attention(LegListener):
 
     def on_dtmf(self, digit: str) -> None:
         self._leg.playout.flush()
+
+    def _window(self, probability: float, level: float, end_sample: int) -> None:
+        self._detector.window(probability, level, end_sample)
 
     def _tick(self, heard: Pcm, said: Pcm | None, now: float) -> None:
         self._echo.sent(said)

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from offhook.media.end_reason import FAILURES, EndReason
 from offhook.media.leg import LegStatistics
+from offhook.media.tasks_io import unended
 from offhook.pipeline.conversation.agents.agent_faults import FAULT_ACTIONS
 from offhook.pipeline.conversation.events import (
     AgentFailed,
@@ -285,6 +286,12 @@ class Metrics:
         shedding.set_function(overloaded)
         tasks = Gauge("offhook_tasks", "Tasks of the event loop", registry=registry)
         tasks.set_function(task_count)
+        left = Gauge(
+            "offhook_tasks_unended",
+            "Tasks that go on though their owners have cancelled them",
+            registry=registry,
+        )
+        left.set_function(unended)
         registry.register(LegCollector(legs))
         self._losses: LossCollector | None = None
 
