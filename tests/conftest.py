@@ -43,10 +43,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if examples is None:
         # Of the modules that happen to be loaded: any change would draw other examples everywhere.
         providers._get_local_constants = providers.Constants
-    else:
-        # Through the metaclass, which forbids it: settings of a test would keep their number.
-        type.__setattr__(settings, "max_examples", property(lambda _: examples))
     os.environ.update(TAKES_CALLS)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if (examples := session.config.option.examples) is not None:
+        # Past the metaclass, which forbids it: tests that name a number of their own get N too.
+        type.__setattr__(settings, "max_examples", property(lambda _: examples))
 
 
 @pytest.fixture(autouse=True)
