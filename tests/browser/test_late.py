@@ -1,10 +1,12 @@
 """A caller who does not wait, on the page and by embed.js's button: hanging up, calling again and
 leaving while a permission or an answer is still to come."""
 
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from html import escape
+from pathlib import Path
 from time import time
 from typing import Any
 
@@ -12,10 +14,14 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from offhook.web.config.config import Config, Server, WebRtc
+from offhook.web.config.config import Config, Server
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
+from tests.browser.conftest import HERE
+from tests.browser.firefox_io import firefox
+from tests.browser.test_firefox import program
 
+__all__ = ["program"]
 pytestmark = pytest.mark.browser
 
 NOTHING = "idle, 0 microphones, 0 connections, 0 screens"
@@ -65,11 +71,7 @@ async def sites(label: str = "Call", **settings: Any) -> AsyncIterator[tuple[str
     site = TestServer(app)
     await site.start_server()
     button = f"http://localhost:{site.port}"
-    config = Config(
-        server=Server(port=0, max_calls=20, origins=[button]),
-        webrtc=WebRtc(addresses=["127.0.0.1"]),
-        **settings,
-    )
+    config = Config(server=Server(port=0, max_calls=20, origins=[button]), **settings)
     edge = Edge(config)
     await edge.start()
     server = TestServer(application(edge))
@@ -100,3 +102,25 @@ async def test_a_caller_who_does_not_wait(drive: Callable[..., Any]) -> None:
     assert seen["troubles"] == []
     assert len(seen["own"]) > 30
     assert len(seen["button"]) > 20
+
+
+@pytest.mark.slow
+async def test_a_caller_who_does_not_wait_in_firefox(program: str, tmp_path: Path) -> None:
+    """All but the attempt to go on: in Firefox a connection cannot be made to look as if it had
+    failed."""
+    scripts = "\n".join((HERE / name).read_text() for name in ("late.js", "late_calls.js"))
+    told: dict[str, dict[str, list[str]]] = {"own": {}, "button": {}}
+    async with sites() as (own, button), firefox(program, tmp_path) as page:
+        await page.before_every_page(f"() => {{ if (!navigator.mediaDevices) return; {scripts} }}")
+        for where, url in (("own", own), ("button", f"{button}/")):
+            await page.goto(url)
+            names = await page.evaluate(f"Object.keys(scenarios({where!r}))")
+            for name in (name for name in names if "attempt to go on" not in name):
+                run = f"scenarios({where!r})[{json.dumps(name)}]()"
+                hangs = "new Promise((then) => setTimeout(then, 30000, ['it hangs']))"
+                told[where][name] = await page.evaluate(f"Promise.race([{run}, {hangs}])")
+                if told[where][name][-1] != NOTHING:
+                    await page.goto(url)
+    assert faults(told["own"]) == {}
+    assert faults(told["button"]) == {}
+    assert len(told["own"]) > 30
