@@ -30,16 +30,18 @@ from tests.telephony.carriers.rest.fake_rest_words import TOKEN, TWILIO_SID
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SOON_S = 60
+SOON_S = 120
 """Far more than what must happen takes."""
+LOOK_S = 0.05
 FEW, MANY = 50, 500
 """Callers of a test, and of a slow one."""
 WARM_UP = 150
 CONNECT_S = 1
 """In place of the seconds that a caller who vanishes keeps a line."""
 MEMORY_SHARE = 1.1
-NOT_CONNECTED = "did not connect in time"
-"""Of the line about a caller who vanishes: it is the only one that may be written."""
+USUAL = "did not connect in time", "timed out waiting for task to cancel"
+"""Of lines that may be written: about a caller who vanishes, and by Pipecat where the machine is so
+busy that ending a task takes a second."""
 
 Attack = Callable[..., Awaitable[str]]
 
@@ -77,13 +79,19 @@ class Target:
         return asyncio.all_tasks() - self.tasks - {asyncio.current_task()}
 
     async def is_as_before(self) -> None:
-        async with asyncio.timeout(SOON_S):
-            while self.edge.legs or self.left() or open_files() > self.files:
-                await asyncio.sleep(0.02)
+        left: object = None
+        for _ in range(round(SOON_S / LOOK_S)):
+            files = open_files() - self.files
+            left = list(self.edge.legs), [task.get_name() for task in self.left()], max(0, files)
+            if not any(left):
+                break
+            await asyncio.sleep(LOOK_S)
+        else:
+            pytest.fail(f"left: {left}")
         gc.collect()
         await asyncio.sleep(0)
         assert not self.faults, self.faults[:3]
-        others = [line for line in self.lines if NOT_CONNECTED not in line]
+        others = [line for line in self.lines if not any(words in line for words in USUAL)]
         assert not others, others[:3]
         assert not unended()
 
