@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import StreamReader, hdrs, web
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import RequestHandler
 from loguru import logger
+from yarl import URL
 
 MAX_HEAD_BYTES = 128 << 10
 """Maximum head of a request, all headers together; a longer one is refused with 431."""
@@ -183,31 +185,50 @@ def _is_long(request: web.BaseRequest) -> bool:
 class Request(web.Request):
     """A request whose response does not say which server sent it."""
 
+    def __init__(self, message: RawRequestMessage, *arguments: Any, **options: Any) -> None:
+        if message.url is None:  # "CONNECT" without a target, on which aiohttp's task would end
+            message = message._replace(url=URL("/"))
+        super().__init__(message, *arguments, **options)
+
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         response.headers.popall(hdrs.SERVER, None)
         await super()._prepare_hook(response)
 
 
-def refusing_encoded(serve: Serve) -> Serve:
+def refusing_unreadable(serve: Serve) -> Serve:
     """Wraps a server's handler: compressed bodies are refused with 415 and not read (RFC 9110
-    §15.5.16). A small one can be hundreds of megabytes."""
+    §15.5.16), as a small one can be hundreds of megabytes; headers that are not UTF-8 with 400, as
+    aiohttp quotes them in texts that it cannot encode."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         coding = request.headers.get(hdrs.CONTENT_ENCODING, "").strip().lower()
+        if not all(map(_is_unicode, request.headers.values())):
+            return _refusal(request, 400, "a header is not UTF-8", "invalid_header")
         if coding in ("", "identity"):
             return await serve(request)
         words = f"Content-Encoding {coding[:40]!r} is not supported: send the body uncompressed"
-        fault: object = words
-        if request.path.startswith("/v1/"):  # as OpenAI's API says it
-            kind = "invalid_request_error"
-            fault = {"message": words, "type": kind, "param": None, "code": "unsupported_encoding"}
-        response = web.Response(
-            status=415,
-            text=json.dumps({"error": fault}),
-            content_type="application/json",
-            headers={hdrs.ACCEPT_ENCODING: "identity", "X-Content-Type-Options": "nosniff"},
-        )
-        response.force_close()
+        response = _refusal(request, 415, words, "unsupported_encoding")
+        response.headers[hdrs.ACCEPT_ENCODING] = "identity"
         return response
 
     return answer
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it has no lone surrogates, which stand for bytes that are not UTF-8."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _refusal(request: web.BaseRequest, status: int, words: str, code: str) -> web.Response:
+    """The connection closes after it."""
+    fault: object = words
+    if request.path.startswith("/v1/"):  # as OpenAI's API says it
+        fault = {"message": words, "type": "invalid_request_error", "param": None, "code": code}
+    response = web.Response(
+        status=status,
+        text=json.dumps({"error": fault}),
+        content_type="application/json",
+        headers={"X-Content-Type-Options": "nosniff"},
+    )
+    response.force_close()
+    return response

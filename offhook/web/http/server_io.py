@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 from loguru import logger
 
-from offhook.web.http.connection_io import Connection, Request, refusing_encoded
+from offhook.web.http.connection_io import Connection, Request, refusing_unreadable
 
 CONNECTIONS_SHARE = 0.5
 """Share of the process's file descriptors (ulimit -n) that connections of a listener may take; the
@@ -54,7 +54,7 @@ class HttpServer(web.Server):
         """`app_server` is what aiohttp made of the application; `settings` are those of its
         RequestHandler."""
         super().__init__(
-            refusing_encoded(app_server.request_handler),
+            refusing_unreadable(app_server.request_handler),
             request_factory=partial(app_server.request_factory, _cls=Request),  # type: ignore[call-arg]
         )
         self._settings = settings

@@ -383,3 +383,36 @@ def test_a_listener_leaves_descriptors_for_calls():
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert server_io.max_connections() <= soft // 2
     assert server_io.max_connections() > listening_io.ACCEPTED_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\xff\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: \xa0websocket\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX-Name: J\xf6rg\r\n\r\n",
+    ],
+)
+async def test_headers_that_are_not_utf_8_are_refused(head: bytes):
+    app = web.Application()
+    app.router.add_get("/", talk)
+    async with listening(app) as base, attack.connected(base) as (reader, writer):
+        writer.write(head)
+        assert await attack.status_of(reader) == "400"
+
+
+async def test_a_header_in_utf_8_is_taken():
+    app = web.Application()
+    app.router.add_post("/", read)
+    async with listening(app) as base, attack.connected(base) as (reader, writer):
+        writer.write("POST / HTTP/1.1\r\nHost: x\r\nX-Name: Jörg\r\n\r\n".encode())
+        assert await attack.status_of(reader) == "200"
+
+
+async def test_a_request_without_a_target_is_answered_and_leaves_no_connection():
+    app = web.Application()
+    app.router.add_post("/", read)
+    async with listening(app) as base, attack.connected(base) as (reader, writer):
+        writer.write(b"CONNECT \r\n\r\n")
+        async with asyncio.timeout(WAIT):
+            assert b" 405 " in await reader.read()  # until it is closed

@@ -36,7 +36,7 @@ class StreamHost(EngineUse):
 
     def __init__(self, request: web.Request, kind: Kind) -> None:
         """Raises ApiError 426 if the request is not a WebSocket upgrade."""
-        if not _is_upgrade(request):
+        if not web.WebSocketResponse().can_prepare(request):
             raise ApiError(426, f"{request.path} is a WebSocket")
         super().__init__(request.app[SPEECH], request[CONTEXT], kind)
         self._request = request
@@ -134,10 +134,3 @@ class StreamHost(EngineUse):
 
     def _ended(self, code: str) -> None:
         self.server.stream_ended(code)
-
-
-def _is_upgrade(request: web.Request) -> bool:
-    try:
-        return bool(web.WebSocketResponse().can_prepare(request))
-    except UnicodeEncodeError:  # aiohttp quotes a header that is not UTF-8 in its refusal
-        return False
