@@ -76,6 +76,7 @@ class Row:
     lost: list[str] = field(default_factory=list)
     """Why innocent users were cut off or refused."""
     seconds: float = 0.0
+    """That `lines` cover: the attack and the rest after it."""
 
     @property
     def applies(self) -> bool:
@@ -188,7 +189,7 @@ async def attacked(
             row.got = (await got)["got"]
         except ChildError as error:
             row.got = f"the attacker died: {str(error).splitlines()[-1]}"
-        row.seconds = round(time.monotonic() - began, 1)
+        row.seconds = round(time.monotonic() - began + rest_s, 1)
         noticed, probe = await users.look()
     row.gap_ms, row.answer_ms = noticed["longest_ms"], noticed["answer_ms"]
     row.healthz_ms, row.lost = probe["longest_ms"], [*noticed["why"], *probe["why"]]
