@@ -94,10 +94,13 @@ class CallAdmission:
         A line is cheap to occupy for whoever says nothing, so only some may wait. Returns the leg
         to close first, that of a caller who waits and has to make room for this one.
         """
-        legs = [leg for leg in legs if leg.closed is None or leg.closed.end is not End.GAVE_WAY]
+        leaving = [leg for leg in legs if leg.closed and leg.closed.end is End.GAVE_WAY]
+        legs = [leg for leg in legs if leg not in leaving]
         counted = [leg for leg in legs if leg.claim is not None and leg.closed is None]
         waiting = [leg for leg in counted if leg.waits]
         longest = self._longest_waiting(waiting)
+        if waiting_is_full(len(leaving), max_calls):  # calls take a moment to end
+            longest = None
         reason = self.reason(len(legs), len(coming), max_calls)
         is_full = reason == "full"
         if is_full and longest is not None:
