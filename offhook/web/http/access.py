@@ -116,14 +116,13 @@ CLIENT_HEADERS = frozenset(
         *("idempotency-key", "x-idempotency-key", "x-api-key", "api-key", "x-title"),
         *("http-referer", "x-client-request-id", "x-request-id", "postman-token"),
         *("traceparent", "tracestate", "baggage", "sentry-trace", "b3"),
-        # of our own processes; it counts on their Unix socket only
-        "x-offhook-peer",
     )
 )
 """Header fields that browsers and programs send by themselves, in lower case."""
 CLIENT_PREFIXES = (
     *("accept-", "content-", "if-", "sec-", "access-control-request-"),
-    *("x-stainless-", "openai-", "mcp-", "x-prometheus-", "x-openwebui-"),
+    *("x-stainless-", "openai-", "x-openai-", "mcp-", "x-prometheus-", "x-openwebui-"),
+    *("offhook-", "x-offhook-"),  # of our own processes
     *("x-twilio-", "i-twilio-", "telnyx-", "x-plivo-", "audiohook-", "signature"),
 )
 MAX_TOKEN_S = 86_400
