@@ -23,14 +23,16 @@ TAKE_S = 0.25
 async def spoken(stream: SynthesizerStream, text: str) -> AsyncIterator[Speech]:
     """Yields the pieces of `text`. Raises what the stream raises; the caller cancels it."""
     written = said = 0
+    ended = False
 
     def write() -> None:
-        nonlocal written
+        nonlocal written, ended
         while written < len(text) and written - said < AHEAD_CHARS:
             stream.write(text[written : written + WRITE_CHARS])
             written += WRITE_CHARS
-            if written >= len(text):
-                stream.end()
+        if written >= len(text) and not ended:
+            ended = True
+            stream.end()
 
     write()
     async for piece in stream:
