@@ -58,15 +58,14 @@ class QueuedStream(Generic[U]):
         if full and not self._dropping:
             self._overrun(f"{utterance_queue.MAX_KEPT_S} s of sound")
         self._dropping = full
+        self._give_up_overdue()
         self.changed()
 
     def finish(self) -> None:
         if self.is_over:
             return
-        if (oldest := self.queue.finish(monotonic())) is not None:
-            self._overrun(f"{utterance_queue.MAX_WAITING} utterances")
-            self.give_up(oldest)
-            self.withdraw(oldest)
+        self.queue.finish(monotonic())
+        self._give_up_overdue()
         self.changed()
 
     def cancel(self) -> None:
@@ -86,6 +85,12 @@ class QueuedStream(Generic[U]):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    def _give_up_overdue(self) -> None:
+        while (oldest := self.queue.overdue) is not None:
+            self._overrun(f"{utterance_queue.MAX_WAITING} utterances")
+            self.give_up(oldest)
+            self.withdraw(oldest)
 
     def _overrun(self, behind: str) -> None:
         """A caller can repeat what was lost, and the call continues; a file must be recognized

@@ -282,11 +282,9 @@ class UtteranceQueue(Generic[U]):
         if utterance.apply(Event.SOUND) is Action.KEEP:
             utterance.count(samples, now)
 
-    def finish(self, now: float) -> U | None:
-        """Ends the open utterance (an empty one if there is none). If too many wait, returns the
-        oldest, which must be given up."""
+    def finish(self, now: float) -> None:
+        """Ends the open utterance (an empty one if there is none)."""
         self._end(self.open or self._begin(0), Event.FINISH, now)
-        return self.oldest if self._bounded and self.waiting > MAX_WAITING else None
 
     def cancel(self) -> U | None:
         """Drops and returns the newest utterance without an emitted final."""
@@ -351,6 +349,12 @@ class UtteranceQueue(Generic[U]):
     def waiting(self) -> int:
         """Number of finished utterances."""
         return len(self._utterances) - (self.open is not None)
+
+    @property
+    def overdue(self) -> U | None:
+        """The oldest utterance if too many wait, by `finish` or a cut in `feed`: it must be given
+        up."""
+        return self.oldest if self._bounded and self.waiting > MAX_WAITING else None
 
     @property
     def full(self) -> bool:

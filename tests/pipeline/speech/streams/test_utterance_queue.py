@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_IN
@@ -69,11 +69,9 @@ class Stream:
                 self.position += len(pcm)
                 self.refused |= not self.queue.feed(pcm.astype(np.int16), 0.0)
             case "finish":
-                oldest = self.queue.finish(0.0)
+                self.queue.finish(0.0)
                 newest = [u for u in self.all if u.state is not UtteranceState.OPEN][-1]
                 self.finished.append(newest)
-                if oldest is not None:
-                    self.told += self.queue.give_up(oldest)
             case "cancel":
                 self.queue.cancel()
             case "partial" if utterance:
@@ -92,6 +90,8 @@ class Stream:
             case "send" if utterance:
                 while (piece := utterance.next_to_send(size * 999 * 2)) is not None:
                     assert piece or utterance.finish_sent
+        while (oldest := self.queue.overdue) is not None:
+            self.told += self.queue.give_up(oldest)
         self.check()
 
     def hear(self, utterance: Utterance, event: Partial | Final) -> None:
@@ -136,8 +136,13 @@ STEPS = st.tuples(
 )
 
 
+FULL = [*[("finish", 0, 1)] * WAITING, ("feed", 0, 11)]
+"""As many as may wait, and sound of more than one utterance."""
+
+
 @SMALL
 @given(st.lists(STEPS, max_size=60), st.sampled_from((Utterance, SentOnce, Quiet)))
+@example(FULL, Utterance)
 def test_no_final_is_lost_or_doubled_and_all_come_in_order(
     steps: list[tuple[str, int, int]], make: Callable[[int], Utterance]
 ) -> None:
@@ -157,6 +162,7 @@ def test_no_final_is_lost_or_doubled_and_all_come_in_order(
 
 @SMALL
 @given(st.lists(STEPS, max_size=60))
+@example(FULL)
 def test_what_was_stable_is_never_taken_back(steps: list[tuple[str, int, int]]) -> None:
     stream = Stream(Utterance)
     stable, covered = "", 0
