@@ -8,7 +8,6 @@ import asyncio
 import resource
 from collections.abc import Iterable
 from functools import partial
-from ipaddress import ip_address
 from typing import Any
 
 from aiohttp import web
@@ -16,6 +15,7 @@ from aiohttp.web_protocol import RequestHandler
 from loguru import logger
 
 from offhook.web.http.connection_io import Connection, Request, refusing_unreadable
+from offhook.web.http.shares import peer_name
 
 CONNECTIONS_SHARE = 0.5
 """Share of the process's file descriptors (ulimit -n) that connections of a listener may take; the
@@ -24,27 +24,11 @@ one."""
 PEER_SHARE = 0.5
 """Share of these connections that one peer may hold. For another one its oldest idle connection is
 closed, or else the new one."""
-IPV6_NETWORK_BITS = 64
-"""What one peer has of IPv6, where a single machine may use any of 2^64 addresses."""
 
 
 def max_connections() -> int:
     """Returns how many connections a listener may hold."""
     return int(CONNECTIONS_SHARE * resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
-
-def peer_group(address: str) -> str:
-    """Returns what counts as one peer: an IPv4 address, an IPv6 network, or "" for a Unix
-    socket."""
-    try:
-        ip = ip_address(address.partition("%")[0])
-    except ValueError:
-        return ""
-    ip = getattr(ip, "ipv4_mapped", None) or ip
-    if ip.version == 4:
-        return str(ip)
-    bits = int(ip) >> (128 - IPV6_NETWORK_BITS) << (128 - IPV6_NETWORK_BITS)
-    return f"{ip_address(bits)}/{IPV6_NETWORK_BITS}"
 
 
 class HttpServer(web.Server):
@@ -73,7 +57,7 @@ class HttpServer(web.Server):
         super().connection_made(handler, transport)
         self.connected.set()
         assert isinstance(handler, Connection)
-        peer = peer_group((transport.get_extra_info("peername") or ("",))[0])
+        peer = peer_name((transport.get_extra_info("peername") or ("",))[0])
         if peer and not self._make_room(peer):
             logger.warning("x connection from {}: too many are open, and all are in use", peer)
             # not at once, as aiohttp's task would miss the server of a connection that is lost

@@ -113,15 +113,22 @@ def _words(holder: Holder, most: int, places: int, what: str) -> str:
 # --- addresses ---
 
 
+def peer_name(address: str) -> str:
+    """Returns what counts as one peer: an IPv4 address, the /64 of an IPv6 address, which is the
+    smallest allocation to one customer (RFC 6177), or "" if it is none, as a Unix socket's."""
+    read = read_address(address)
+    if isinstance(read, IPv6Address):
+        return f"{ip_address(int(read) >> 64 << 64)}/64"
+    return "" if read is None else str(read)
+
+
 def by_address(address: str) -> Holders:
     """Returns the holder of this address; nobody for this machine's, where a proxy may represent
     anyone, and for a Unix socket's."""
     read = read_address(address)
     if read is None or read.is_loopback:
         return NOBODY
-    if isinstance(read, IPv6Address):  # the smallest allocation to one customer (RFC 6177)
-        return frozenset((Holder("address", f"{ip_address(int(read) >> 64 << 64)}/64"),))
-    return frozenset((Holder("address", str(read)),))
+    return frozenset((Holder("address", peer_name(address)),))
 
 
 def caller_address(peer: str, forwarded_for: Sequence[str], proxies: Sequence[Network]) -> str:

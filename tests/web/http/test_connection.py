@@ -17,7 +17,8 @@ from offhook.web.edge.server_io import application
 from offhook.web.http import connection_io, listening_io, server_io
 from offhook.web.http.connection_io import DRAIN_BYTES, MAX_HEAD_BYTES, allow_body
 from offhook.web.http.listening_io import Runner
-from offhook.web.http.server_io import HttpServer, peer_group
+from offhook.web.http.server_io import HttpServer
+from offhook.web.http.shares import peer_name
 from tests.attack import http as attack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -376,7 +377,7 @@ async def test_a_server_counts_no_connection_that_is_gone(few_descriptors: None)
     ],
 )
 def test_peers_are_addresses_and_networks_of_ipv6(address: str, group: str):
-    assert peer_group(address) == group
+    assert peer_name(address) == group
 
 
 def test_a_listener_leaves_descriptors_for_calls():
