@@ -20,7 +20,8 @@ MAX_WORDS = 30
 MAX_CHARS = 400
 """Maximum length of a clause."""
 MAX_WORD_CHARS = 60
-"""Maximum length of a run without white space, which is split here."""
+"""Maximum length of a run without white space, which is split before the next letter or digit, and
+after as many other signs at the latest."""
 LONG_CHARS = MAX_CHARS - MAX_WORD_CHARS
 """Length from which a clause ends with its word."""
 DIGIT_CHARS = 5
@@ -144,6 +145,10 @@ class ClauseSplitter:
     def _next_cut(self) -> int | None:
         while self._seen < len(self._text):
             place = self._seen
+            run = place - self._word_start
+            # What ends a sentence stays with the word before it.
+            if run >= (MAX_WORD_CHARS if self._text[place].isalnum() else 2 * MAX_WORD_CHARS):
+                return place
             self._seen += 1
             if self._doubtful is not None and (char := self._text[place]).isalnum():
                 if char.isupper():
@@ -159,8 +164,6 @@ class ClauseSplitter:
         char = self._text[place]
         plain = char.isalpha() or char.isspace()
         self._length += 1 if plain else DIGIT_CHARS
-        if self._seen - self._word_start >= MAX_WORD_CHARS:
-            return True
         if not (char.isspace() or char == "—" or char in IDEOGRAPHIC_ENDS):
             return False
         if self._length >= LONG_CHARS:
