@@ -33,6 +33,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SOON_S = 120
 """Far more than what must happen takes."""
 LOOK_S = 0.05
+STARTED = 2
+"""Files of what the first crowd of callers may start: workers of a recognizer."""
 FEW, MANY = 50, 500
 """Callers of a test, and of a slow one."""
 WARM_UP = 150
@@ -82,7 +84,11 @@ class Target:
         left: object = None
         for _ in range(round(SOON_S / LOOK_S)):
             files = open_files() - self.files
-            left = list(self.edge.legs), [task.get_name() for task in self.left()], max(0, files)
+            left = (
+                list(self.edge.legs),
+                [task.get_name() for task in self.left()],
+                max(0, files - STARTED),
+            )
             if not any(left):
                 break
             await asyncio.sleep(LOOK_S)
@@ -139,13 +145,12 @@ async def standing(**table: Any) -> AsyncIterator[Target]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target() -> AsyncIterator[Target]:
     """One for all tests of this file; what starts with the first callers is there already."""
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr(peer_io, "CONNECT_TIMEOUT_S", CONNECT_S)
-    monkeypatch.setattr(PacketClock, "recent_lateness_ms", lambda clock: 0.0)
-    # The callers are in this process too: what they take of its time is not the server's load.
-    monkeypatch.setattr(CallAdmission, "sheds", lambda room, calls: False)
-    monkeypatch.setattr("offhook.web.edge.admission_io.FEW_CALLS", 1000)
-    with monkeypatch.context():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(peer_io, "CONNECT_TIMEOUT_S", CONNECT_S)
+        monkeypatch.setattr(PacketClock, "recent_lateness_ms", lambda clock: 0.0)
+        # The callers are in this process too: what they take of its time is not the server's load.
+        monkeypatch.setattr(CallAdmission, "sheds", lambda room, calls: False)
+        monkeypatch.setattr("offhook.web.edge.admission_io.FEW_CALLS", 1000)
         async with standing() as server:
             sink = logger.add(server.lines.append, level="WARNING", format="{level} {message}")
 
