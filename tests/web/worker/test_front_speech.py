@@ -245,6 +245,7 @@ async def test_that_a_client_has_gone_is_logged_by_the_worker_alone(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     lines: list[str] = []
+    logger.remove()  # what another test may have set up writes to standard error, too
     sink = logger.add(lines.append, format="{message}")
     try:
         async with fronted() as (client, one), connected(client) as http:
