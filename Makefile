@@ -36,8 +36,8 @@ qwen-tts-official: .venv-qwen-tts/.made
 # In four parts at once, about as long each: one computes, the others and what is in none of them
 # mostly wait for calls that last as long as they last.
 COMPUTING := tests/pipeline tests/fuzz
-CALLING := tests/browser tests/web/realtime tests/web/speech_api tests/web/worker
-SERVING := tests/web/edge
+CALLING := tests/browser tests/web/realtime tests/web/speech_api
+SERVING := tests/web/edge tests/web/worker
 PARTS := COMPUTING CALLING SERVING
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test audit
