@@ -9,9 +9,9 @@ from offhook.media.leg import Leg, LegError, LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
 
 MAX_QUEUED = 2 * SAMPLES_OUT
-"""Samples a playout may hold before more is discarded. Both legs run on one clock, so audio waits
-at most one tick; whatever a stalled leg has accumulated is skipped, because playing it would delay
-the rest of the call."""
+"""Samples a playout may hold; what arrives beyond that is discarded. Both legs run on one clock, so
+audio waits at most one tick; whatever a stalled leg has accumulated is skipped, because playing it
+would delay the rest of the call."""
 
 
 class Bridge:

@@ -13,12 +13,17 @@ DIGITS = "0123456789*#ABCD"
 """DTMF digits in the order of their event codes (RFC 4733 §3.2)."""
 PAUSE_KEY = ","
 TONE_MS = 100
+"""Length in ms of a digit's tone."""
 PAUSE_MS = 100
+"""Length in ms of the silence after it."""
 PAUSE_KEY_MS = 500
+"""Length in ms of the pause that a comma stands for."""
 TONE_TICKS = TONE_MS // PACKET_MS
+"""Length of a digit's tone in ticks."""
 DIGIT_TICKS = TONE_TICKS + PAUSE_MS // PACKET_MS
+"""Length of a digit in ticks, the silence after it included."""
 MAX_QUEUED = 256
-"""Limit of digits and pauses queued; more are refused, as they would take most of a minute."""
+"""Maximum digits and pauses queued; more are refused, as they would last most of a minute."""
 
 
 class DtmfError(ValueError):

@@ -7,7 +7,8 @@ WINDOW_S = 1.5
 """Time that the percentile covers. Lateness that ends is forgotten after as long."""
 PERCENTILE = 99
 MAX_WAKES = 512
-"""Several times what there are in WINDOW_S; more would mean that the clock runs wild."""
+"""Wake-ups that are remembered, several times what there are in WINDOW_S; the oldest are forgotten,
+but more would mean that the clock runs wild."""
 
 
 class RecentLateness:

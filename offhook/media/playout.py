@@ -30,9 +30,11 @@ import numpy.typing as npt
 from offhook.media.pcm import RATE_OUT, SAMPLES_OUT, Pcm
 
 LIMIT_MS = 60_000
-"""Default limit of the queued audio."""
+"""Default limit in ms of the queued audio; more is refused with PlayoutFull, so writers wait for
+room."""
 MARKS_LIMIT = 10_000
-"""Limit of queued marks, since a mark may come without audio."""
+"""Maximum queued marks, since a mark may come without audio; a further one is refused with
+PlayoutFull."""
 FADE_SAMPLES = RATE_OUT * 5 // 1000
 
 _FADE_IN = (0.5 - 0.5 * np.cos(np.pi * (np.arange(FADE_SAMPLES) + 0.5) / FADE_SAMPLES)).astype(

@@ -25,9 +25,11 @@ QUEUE_MS = 10_000
 continues as silence of the same length, `missed_ms` counts it and the timeline names the gap;
 recording resumes once half the queue is written."""
 QUEUE_TICKS = QUEUE_MS // PACKET_MS
+"""The same in ticks."""
 TIMELINE_LINES = 2000
 """Lines queued while the disk stalls; further ones are dropped and counted in `lines_dropped`."""
 TIMELINE_VERSION = 1
+"""Version of the timeline's format, in its header."""
 MAX_NAME_CHARS = 100
 """Maximum length of a recording's name; the rest of the call's id is cut off."""
 

@@ -22,9 +22,10 @@ WRITE_INTERVAL_S = 0.4
 PAGE_MS = 200
 """Audio in one Ogg page; the muxer holds one full page and the one being filled."""
 MAX_TICKS_PER_WRITE = 50
-"""Ticks one recording may write before the next gets its turn."""
+"""Ticks that one recording may write in its turn; the rest waits until the others had theirs."""
 CLOSE_TIMEOUT_S = 5.0
-"""How long `RecordingWriter.close` waits for the disk."""
+"""Maximum time in s that `RecordingWriter.close` waits for the disk; then the recordings are left
+incomplete, and an error is logged."""
 BITRATE = 40_000
 COMPLEXITY = 5
 """Half the encoder work of complexity 10; the `audio` application keeps the channels apart."""

@@ -61,11 +61,12 @@ from offhook.signaling.sdp import (
 )
 
 CONNECT_TIMEOUT_S = 15
-"""From the answer to a connected peer: a second for browsers, five behind a slow TURN server."""
+"""Time limit in s from the answer to a connected peer, after which the call ends: browsers need a
+second, or five behind a slow TURN server."""
 PING_TIMEOUT_S = 15
-"""The web client pings every second on the data channel. Other servers mute the agent after 3 s
-without a ping, which a backgrounded tab easily reaches; ours ends the call, after the time a
-browser takes to recover from a dead path (Chromium: 7 s). Received media counts as well."""
+"""Time in s without a ping or media after which the call ends, as long as a browser needs to
+recover from a dead path (Chromium: 7 s). The web client pings every second on the data channel.
+Other servers mute the agent after 3 s without a ping, which a backgrounded tab easily reaches."""
 CONSENT_FAILURES = 5
 """Consent checks (RFC 7675) without an answer after which ICE fails: there is one each 4 to 6 s, so
 a peer that is gone without a word is closed within 33 s."""
@@ -74,7 +75,7 @@ MESSAGE_BACKLOG = 64
 CHANNEL_BUFFER_BYTES = 256 * 1024
 """Messages are dropped beyond this while the peer does not read its data channel."""
 FLUSH_TIMEOUT_S = 0.3
-"""How long hanging up waits for messages still to be sent."""
+"""Maximum time in s that hanging up waits for messages still to be sent; then they are lost."""
 PONG = json.dumps({"type": "pong"})
 """Answer to a ping, which lets the client detect a dead connection. Stock clients ignore JSON
 without RTVI's label."""

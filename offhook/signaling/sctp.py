@@ -11,21 +11,22 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 MAX_MESSAGE_BYTES = 256 * 1024
-"""Of a message to us, as our SDP says (a=max-message-size): what browsers send at most, whatever is
-allowed, and more than an image in an event of OpenAI's. A longer one aborts the association, with
-which its data channels close; the call goes on."""
+"""Maximum size of a message to us, as in our SDP (a=max-message-size): what browsers send at most,
+whatever is allowed, and more than an image in an event of OpenAI's. A longer one aborts the
+association, with which its data channels close; the call goes on."""
 MAX_EARLY_BYTES = 256 * 1024
-"""Of chunks after a gap; further ones are dropped, and come again."""
+"""Maximum bytes of chunks after a gap; further ones are dropped, and come again."""
 MAX_EARLY_TSNS = 2048
 """How far after the first gap a TSN may be; chunks beyond are dropped, and come again. It bounds
 what chunks of a few bytes take."""
 MAX_GAPS = 32
-"""Gap blocks of an acknowledgement, the first ones: more do not fit beside others in a packet."""
+"""Gap blocks of an acknowledgement, the first ones: more do not fit beside others in a packet, and
+chunks that they would acknowledge are sent again."""
 MAX_DUPLICATES = 16
 """Duplicate TSNs of an acknowledgement; further ones are not reported, which nobody needs."""
 MAX_OPEN_BYTES = 1024
-"""Of a DATA_CHANNEL_OPEN (RFC 8832 §5.1), label and protocol included; a longer one aborts the
-association."""
+"""Maximum size of a DATA_CHANNEL_OPEN (RFC 8832 §5.1), label and protocol included; a longer one
+aborts the association."""
 DCEP = 50
 """Payload protocol of messages that open channels (RFC 8832 §8.1)."""
 

@@ -35,12 +35,13 @@ MAX_CONTROL_CHUNKS = 4
 """Chunks other than DATA in a packet, of which each may be answered; a packet with more is
 dropped."""
 MAX_RECONFIG_PARAMETERS = 2
-"""Of a RE-CONFIG chunk (RFC 6525 §3.1); a packet with more is dropped."""
+"""Maximum parameters of a RE-CONFIG chunk (RFC 6525 §3.1); a packet with more is dropped."""
 MAX_IN_FLIGHT_BYTES = 64 * 1024
-"""Sent and not acknowledged (the congestion window); what we say is far less in a round trip."""
+"""Maximum bytes sent and not acknowledged (the congestion window); more wait to be sent, which our
+messages of a round trip never reach."""
 BOOKED_BYTES = 256
-"""What a chunk counts in that window at least, so that it has at most 256: an acknowledgement takes
-time for each of them."""
+"""Minimum that a chunk counts in that window, so that it has at most 256 chunks, as an
+acknowledgement needs time for each of them; further chunks wait to be sent."""
 PROTOCOL_VIOLATION = 13
 """Error cause of an ABORT (RFC 9260 §3.3.10.13), with the reason in words."""
 

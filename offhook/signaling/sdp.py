@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 MAX_LINES = 1000
+"""Maximum lines of a session description, of which a browser sends about 200; one with more is
+refused with 400. aiortc blocks the event loop for seconds on thousands."""
 MAX_MEDIA_SECTIONS = 8
+"""Maximum m-lines of a session description, of which a browser sends 3; one with more is refused
+with 400, as aiortc opens a socket for every one."""
 MAX_CANDIDATES = 128
-"""Limits of a session description; a browser sends about 200 lines, 3 m-lines and 20 candidates.
-aiortc blocks the event loop for seconds on thousands, and opens a socket for every m-line."""
+"""Maximum ICE candidates of a session description, and trickled ones of a call, of which a browser
+sends 20; a request with more is refused with 400."""
 MAX_QUOTED = 60
-"""Characters of a line that a message quotes."""
+"""Maximum characters of a line that a message quotes; the rest is cut off."""
 FINGERPRINT_BYTES = {"sha-256": 32, "sha-384": 48, "sha-512": 64}
 """Hashes of fingerprints that we can compare (RFC 8122 §5)."""
 KINDS = ("audio", "video", "application")

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_BODY_BYTES = 256 * 1024
-"""A session description with video and hundreds of candidates is under a tenth of this."""
+"""Maximum body of a request; a longer one is refused with 413. A session description with video and
+hundreds of candidates is under a tenth of this."""
 MAX_CANDIDATES = 64
-"""Limit of candidates in one request; a client sends a handful."""
+"""Maximum candidates in one request, of which a client sends a handful; one with more is refused
+with 400."""
 
 
 class RequestError(ValueError):

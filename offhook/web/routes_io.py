@@ -67,7 +67,8 @@ ROUTES = (
     Route(None, "GET", "/openapi.json", described, heads=True),
 )
 MAX_BODY_BYTES = 1 << 20
-"""Maximum body of a request read as a whole; uploads have their own limit."""
+"""Maximum body of a request read as a whole; a longer one is refused with 413. Uploads have their
+own limit."""
 PORTS: web.AppKey[Sequence[int]] = web.AppKey("ports")
 HANDLERS = frozenset(route.handler for route in ROUTES)
 

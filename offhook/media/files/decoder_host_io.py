@@ -54,7 +54,7 @@ FILES = 3
 FILE_FD, SOUND_FD, ABOVE_FD = 3, 4, 16
 """Descriptors of a child's file and of the socket for its sound, and one above them."""
 BUDGET_S = 10.0
-"""Seconds of sound after which a child's processor time is extended."""
+"""Interval in s of sound at which a child's processor time is extended."""
 NICENESS = 5
 """Of decoders: packets of calls go first."""
 MOST_KILLABLE = b"1000"

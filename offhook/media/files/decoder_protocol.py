@@ -3,7 +3,8 @@
 import struct
 
 REQUEST_BYTES = 1 << 12
-"""Limit of a request, of the answer to it, and of why a file cannot be decoded."""
+"""Maximum size of a request, of the answer to it, and of the reason why a file cannot be decoded;
+of its file's name and of the reason the rest is cut off."""
 HEAD = struct.Struct("<BI")
 """Of a message: its kind and the length of what follows."""
 SOUND, END, REFUSED, TOO_LONG = range(4)

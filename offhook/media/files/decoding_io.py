@@ -55,7 +55,8 @@ SILENT_S = 60.0
 """Time in s without sound after which a decoder that is waited for is killed, and its file refused:
 usually it makes an hour of sound in that time."""
 END_S = 5.0
-"""Time limit in s for the report how a decoder has ended."""
+"""Time limit in s for the report how a decoder has ended; then files count as not decodable at the
+moment."""
 ATTEMPTS = 2
 """Attempts to start a decoder: a host may have ended since the last file."""
 READ_BYTES = 1 << 17

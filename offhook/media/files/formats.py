@@ -27,7 +27,7 @@ CODECS = (
 MIN_RATE, MAX_RATE = 1_000, 768_000
 """Accepted sample rates in Hz; each sample of a 1 Hz file would become 16 000."""
 MAX_STREAMS = 64
-"""Tracks of a file; one with more is not read."""
+"""Maximum tracks of a file; one with more is refused."""
 MAX_FAULTS = 1_000
 """Undecodable packets after which the rest of the file is skipped."""
 MANY_PACKETS = 10_000
@@ -35,7 +35,7 @@ PACKET_S = 0.001
 """Minimum mean packet duration in s; a file with many shorter packets is malicious, and the rest of
 it is skipped."""
 MAX_DECODER_BYTES = 512 << 20
-"""Memory of a file's decoder; a file that takes more is refused."""
+"""Memory in bytes of a file's decoder; a file that needs more is refused."""
 DECODER_START_S = 20.0
 """Processor time in s that a file's decoder has before there is sound; then it is killed, and the
 file refused."""

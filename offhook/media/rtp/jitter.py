@@ -16,7 +16,7 @@ from offhook.media.rtp.rtp import RtpPacket, uint16_diff, uint32_diff
 MIN_DELAY = 0.020
 """Seconds. One packet, so that the packet after a lost one, which repairs it, arrives in time."""
 MAX_DELAY = 0.400
-"""Seconds. Packets later than this are not waited for."""
+"""Maximum delay in s at which packets are played; later packets are not waited for."""
 QUANTILE = 0.97
 """Fraction of packets that should arrive within the target delay."""
 FORGET_FACTOR = 0.99
@@ -32,12 +32,14 @@ WINDOW = 2.0
 IDLE = 1.0
 """Seconds without a packet after which the path delay is measured afresh."""
 MAX_TIME_OFFSET = 2.0
-"""Seconds. A packet this far from its expected time belongs to a restarted stream."""
+"""Distance in s of a packet from its expected time; a packet farther from it belongs to a restarted
+stream."""
 MAX_DROPOUT = 3000
 """Largest jump forward in sequence numbers (RFC 3550 appendix A.1); after a larger one the stream
 counts as restarted."""
 MAX_MISORDER = 100
-"""Largest jump in sequence numbers, forward and back (RFC 3550 appendix A.1)."""
+"""Largest jump back in sequence numbers (RFC 3550 appendix A.1); after a larger one the stream
+counts as restarted."""
 
 MAX_SPAN = 3.2
 """Seconds of audio held: what arrives while the process stands still for 3 s. Beyond it the oldest

@@ -38,9 +38,11 @@ MAX_DROPOUT = 3000
 """Largest jump forward in sequence numbers (RFC 3550 A.1); after a larger one counting begins
 anew."""
 MAX_MISORDER = 100
-"""Largest jump in sequence numbers, forward and back (RFC 3550 A.1)."""
+"""Largest jump back in sequence numbers (RFC 3550 A.1); after a larger one, in two packets in a
+row, counting begins anew."""
 MAX_JITTER_STEP_S = 5.0
-"""A larger step between two transit times means the sender reset its clock, not jitter."""
+"""Largest step in s between two transit times that counts as jitter; after a larger one the sender
+has reset its clock, and the step is ignored."""
 
 NTP_EPOCH_OFFSET_S = 2_208_988_800
 """Seconds from 1900 to 1970 (RFC 5905 §6)."""

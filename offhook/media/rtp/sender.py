@@ -41,7 +41,7 @@ CONGESTED_BITRATE = 24_000
 """Bit rate in bit/s beyond which nothing is sent then: Opus speech at 24 kbit/s is wideband with
 FEC."""
 MAX_PACKET_MS = 60
-"""Longest audio in one packet."""
+"""Longest audio in ms in one packet; more is sent in several."""
 
 
 @runtime_checkable

@@ -25,10 +25,11 @@ MIN_SEGMENT = 0x8000
 """Shortest duration of a segment, in timestamp units, that may end before MAX_DURATION. Separate
 digits follow one another faster."""
 MAX_EVENTS = 8
-"""Events read from one packet. Few senders pack even two; without a limit, one datagram could hold
-500 digits to report."""
+"""Maximum events read from one packet, of which few senders pack even two; further ones are
+ignored, as one datagram could hold 500 digits to report."""
 MAX_REMEMBERED_PRESSES = 16
-"""Digits remembered because their packets may arrive late or twice."""
+"""Digits remembered because their packets may arrive late or twice; the oldest are forgotten, and
+would be reported again."""
 
 _EVENT = struct.Struct("!BBH")
 

@@ -35,7 +35,7 @@ FAREWELL_S = 10
 """Time in s that a bot may run after its caller has left."""
 _INTERRUPT_MS = TurnSettings().interrupt_speech
 CANCEL_S = 1.0
-"""Time limit in s for a cancelled bot to end."""
+"""Time limit in s for a cancelled bot to end; then it is no longer waited for."""
 
 
 class BotError(RuntimeError):

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 FAULT = "something failed here, and the call goes on; the server's log says what"
 """The only error message that a client program gets."""
 TRANSCRIPTION_CHARACTERS = 500
-"""Maximum characters after which a sentence of the agent is reported."""
+"""Maximum characters of a sentence of the agent; a longer one is reported in several pieces."""
 
 
 USER_INPUT_VERSION = [2, 2, 0]

@@ -59,7 +59,8 @@ FRAME_MS = 80
 PLAYOUT_AHEAD_MS = 20_000
 """Maximum ms of audio queued; a synthesizer faster than real time waits beyond it."""
 DRAIN_TIMEOUT_S = 30
-"""Maximum seconds to wait for queued speech when a call ends."""
+"""Maximum time in s to wait for queued speech when a call ends; then the rest is not played, and a
+warning is logged."""
 VOICE_S = 2.0
 """Timeout in seconds for the voice to start an urgent sentence."""
 MESSAGE_QUEUE = 128

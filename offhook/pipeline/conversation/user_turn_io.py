@@ -94,7 +94,8 @@ VOICE_GAP_MS = 100
 ECHO_CHECK_MS = 100
 """ms for which an echo check stays valid: a check takes milliseconds of CPU time."""
 ECHO_CHECK_MOST_MS = 150
-"""Maximum ms of audio that a check without echo clears, since a stall before it affects it, too."""
+"""Maximum ms of audio that a check without echo clears, since a stall before it affects it, too; a
+longer interval counts as this much."""
 ECHO_TAIL_MS = MAX_DELAY_MS
 """How late in ms the agent's last words can return as echo after they were sent."""
 ECHO_KNOWN_MS = 10_000
@@ -105,8 +106,8 @@ ECHO_MISSES_SPEAKING = 2
 ECHO_MISSES_SILENT = 3
 """...and this many after its last word, when waiting loses nothing because the audio is kept."""
 ECHO_DOUBT_MS = 400
-"""Maximum age in ms of a check that confirms another: on a busy machine and between words, checks
-are farther apart than usual."""
+"""Age in ms up to which a check confirms another: on a busy machine and between words, checks are
+farther apart than usual."""
 ECHO_UNKNOWN_MS = 800
 """Delay in ms assumed for echo while it is unknown whether the line has any..."""
 QUIET_PROVES_MS = 1500

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from offhook.pipeline.models.qwen3_tts.config import TtsConfig
 
 MIB = 1 << 20
+"""Number of bytes in a MiB."""
 SHARED = 0.5
-"""Share of a GPU's memory that a worker takes at most, weights included, unless told otherwise:
-recognition and synthesis fit on one GPU, whichever loads first."""
+"""Maximum share of a GPU's memory that a worker uses, weights included, unless set otherwise:
+recognition and synthesis fit on one GPU, whichever loads first. The number of streams is what fits
+in it; with less memory than one stream needs the engine does not load."""
 ALONE = 1.0
 """The same for a worker that has the GPU for itself."""
 RESERVE = 1 << 30
@@ -36,7 +38,8 @@ WORKSPACE_SHARE = 0.25
 """Share of the memory that the largest launches may need; beyond it they are made smaller."""
 
 MAX_STREAMS = 2048
-"""Upper limit of live recognition streams."""
+"""Maximum live recognition streams, however much memory there is; further ones are refused with
+EngineOverloaded."""
 MAX_FILES = 16
 """Maximum files transcribed at once, besides the live streams; further ones wait."""
 PAGES_PER_STREAM = 4
@@ -51,7 +54,8 @@ RING_S, RING_WINDOWS, WINDOW_TOKENS, SECOND_TOKENS = 24, 8, 104, 13
 """What a recognition stream keeps on the device; see `asr.runner`."""
 
 MAX_VOICES = 4096
-"""Upper limit of concurrent synthesis streams."""
+"""Maximum concurrent synthesis streams, however much memory there is; further ones are refused with
+EngineOverloaded."""
 PAGES_PER_VOICE = 8
 """Average KV pages of a synthesis stream, enough for about 60 words. With less, segments are
 shorter."""
@@ -59,9 +63,10 @@ PREFIX_PAGES = 64
 """Pages for the prompt prefixes shared by streams of the same voice."""
 
 MAX_LABEL_STREAMS = 8192
-"""Upper limit of live Nemotron streams."""
+"""Maximum live Nemotron streams, however much memory there is; further ones are refused with
+EngineOverloaded."""
 LABEL_FRAMES = 1792
-"""Encoder frames of the largest Nemotron launch; each needs a workspace of at most one MiB."""
+"""Encoder frames of the largest Nemotron launch, each with a workspace of up to one MiB."""
 
 
 def budget(free: int, total: int, taken: int, share: float) -> int:

@@ -12,7 +12,8 @@ from offhook.pipeline.speech.recognizer import EngineError
 BF16 = (8, 0)
 """Least compute capability of a GPU that computes in bf16; older ones (T4) do in fp16."""
 CPU_THREADS = 4
-"""Maximum threads of torch on a CPU; a hyperthread sibling does not help."""
+"""Maximum threads of torch on a CPU, and no more than half of its hyperthreads, as a sibling does
+not help; further cores are not used."""
 
 
 def choose_device(device: Device) -> torch.device:

@@ -21,13 +21,14 @@ from offhook.pipeline.speech.text.text_language import UNKNOWN, language_of
 from offhook.pipeline.speech.voice.word_marks import Pace, WordMarks
 
 MAX_WAITING_CHARS = 100_000
-"""Limit of text not yet spoken, in characters: about two hours."""
+"""Maximum text not yet spoken, in characters, about two hours; further text is refused, and the
+stream gets the error `behind`."""
 READ_CHARS = 400
 """Characters read at a time, so that a long text does not block other replies."""
 LIVE_S = 30
 """Undelivered audio in s beyond which the engine gets no more text."""
 FILE_S = 10
-"""The same limit for a reply that is not live."""
+"""Undelivered audio in s of a reply that is not live beyond which the engine gets no more text."""
 SHORT_CHARS = 500
 SHORT_S = 45
 """Replies longer than this, in s, are not cached, since they rarely recur verbatim."""

@@ -18,7 +18,8 @@ BATCH_LADDER = (1, 2, 4, 8, 16)
 """Captured sizes. Larger ones take more memory for the scores of attention, 15 MB a question, and
 hardly less time a question."""
 MAX_WAITING = 64
-"""Maximum waiting streams: four batches."""
+"""Maximum waiting streams, four batches; a further question gets no answer, and the turn is judged
+without it."""
 SAMPLES_PER_INT = 4
 """Samples in an integer of a stage."""
 

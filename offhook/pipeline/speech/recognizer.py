@@ -12,7 +12,8 @@ from offhook.media.pcm import Pcm
 UPDATE_MS_MIN, UPDATE_MS, UPDATE_MS_MAX = 80, 400, 1120
 """Minimum, default and maximum audio in ms between two partials."""
 MAX_CONTEXT_CHARS = 4000
-"""Maximum length of the context; more slows down every update without improving recognition."""
+"""Maximum length of the context; a longer one is refused. It would slow down every update without
+improving recognition."""
 LANGUAGE_TAG = re.compile("([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Za-z]{2}|[0-9]{3}))?")
 """Matches language, script and region of a BCP 47 tag; other subtags are not used for speech."""
 

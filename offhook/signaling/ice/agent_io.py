@@ -39,14 +39,15 @@ from offhook.signaling.ice.demultiplexer import (
 from offhook.signaling.ice.port_io import IcePort
 
 RESTART_TIMEOUT_S = 30.0
-"""From a restart to a nominated pair of its own; then the call stays on the old one."""
+"""Time limit in s from a restart to a nominated pair of its own; then the call stays on the old
+one."""
 OVERLAP_S = 2.0
 """How long the old connection still receives after a restart: packets on their way."""
 MAX_QUEUED = 256
 """DTLS records that wait; further ones are dropped."""
 MAX_DTLS_BYTES = 1500
-"""Of a datagram with DTLS; longer ones are dropped. aiortc reads so much of a record at a time, and
-paths carry no more."""
+"""Maximum size of a datagram with DTLS; longer ones are dropped. aiortc reads so much of a record
+at a time, and paths carry no more."""
 RECORDS_PER_SECOND = 1000
 """DTLS records of a peer that are decrypted; what comes beyond is dropped, as on a narrow line."""
 RECORDS_AT_ONCE = 1000

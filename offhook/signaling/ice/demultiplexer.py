@@ -25,7 +25,8 @@ UFRAG_CHARACTERS = 12
 PASSWORD_CHARACTERS = 24
 """At least 22 (RFC 8839 §5.4)."""
 MAX_ADDRESSES = 64
-"""Remote addresses that an agent may learn in its life: aioice keeps each of them."""
+"""Remote addresses that an agent may learn in its life, as aioice keeps each of them; packets and
+checks from further ones are dropped and counted."""
 SEARCH_INTERVAL_S = 0.01
 """Packets from unknown addresses in between are dropped without a look at their SSRC: a flood of
 them costs next to nothing."""

@@ -1,7 +1,8 @@
 """Frames of ICE-TCP (RFC 4571): two bytes of length before every STUN, DTLS and SRTP packet."""
 
 MAX_FRAME_BYTES = 2048
-"""Browsers send at most 1500. TLS and HTTP begin with bytes that are a greater length."""
+"""Maximum size of a packet on a TCP connection, of which browsers send at most 1500; with a longer
+one the connection is closed. TLS and HTTP begin with bytes that are a greater length."""
 
 
 class FramingError(ValueError):

@@ -17,11 +17,12 @@ from offhook.signaling.ice.demultiplexer import Address, Demultiplexer
 from offhook.signaling.ice.tcp_io import TcpListener
 
 RECEIVE_BUFFER_BYTES = 16 * 1024 * 1024
-"""For the packets of all calls while the event loop is busy: 3 s of 170 calls or more, as Linux
-grants twice as much, for its own accounting, of which a packet takes 0.8 to 1.3 kB. It grants at
-most net.core.rmem_max."""
+"""Receive buffer for the packets of all calls while the event loop is busy; further ones are
+dropped by the kernel. It is 3 s of 170 calls or more, as Linux grants twice as much, for its own
+accounting, in which a packet counts 0.8 to 1.3 kB. It grants at most net.core.rmem_max."""
 MAX_DATAGRAM_BYTES = 2048
-"""Longer ones are cut, and then fail authentication. Paths carry at most 1500."""
+"""Maximum size of a datagram; longer ones are cut, and then fail authentication. Paths carry at
+most 1500."""
 TICK_DRAINS = 16
 """As many times that are read at a tick: 1024 datagrams, the packets of 2000 calls. What a flood
 sends beyond that waits in the kernel, which drops what it has no room for."""

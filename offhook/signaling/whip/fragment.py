@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 MEDIA_TYPE = "application/trickle-ice-sdpfrag"
 MAX_LINES = 500
-"""Limit of a fragment's lines; a browser sends a dozen."""
+"""Maximum lines of a fragment, of which a browser sends a dozen; one with more is refused with
+400."""
 MAX_CREDENTIAL = 256
-"""Longest ufrag and pwd (RFC 8839 §5.4)."""
+"""Maximum characters of a ufrag and of a pwd (RFC 8839 §5.4); a fragment with a longer one is
+refused with 400."""
 
 
 class FragmentError(ValueError):

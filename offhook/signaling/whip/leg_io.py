@@ -15,7 +15,8 @@ from offhook.media.pcm import PACKET_MS, Pcm
 from offhook.signaling.peer_io import PeerLeg
 
 MAX_PLAYERS = 4
-"""Players of one call; each is sent audio encoded for it alone."""
+"""Maximum players of one call, each of which is sent audio encoded for it alone; further ones are
+refused with 503 and Retry-After."""
 FIRST_PLAYER_MS = 5000
 """How long the agent's first words wait for a player, which can join only once the call exists."""
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 MEDIA_TYPE = "application/sdp"
 MAX_LINES = 1000
-"""Limit of an offer's lines; a browser sends 150."""
+"""Maximum lines of an offer, of which a browser sends 150; one with more is refused with 400."""
 DIRECTIONS = ("sendrecv", "sendonly", "recvonly", "inactive")
 
 

@@ -18,8 +18,9 @@ from offhook.signaling.whip.fragment import Fragment
 from offhook.signaling.whip.offer import MediaLine, Protocol
 
 TOMBSTONE_S = 60.0
+"""Time in s for which an ended session is remembered."""
 MAX_TOMBSTONES = 1000
-"""Ended sessions remembered at most; the oldest are forgotten."""
+"""Maximum ended sessions that are remembered; the oldest are forgotten."""
 
 L = TypeVar("L")
 

@@ -63,7 +63,8 @@ COMPILED = ("pcmu", "pcma")
 LOSS_WINDOW_S = 5.0
 """Window over which a leg's loss and MOS are measured."""
 HANG_UP_TIMEOUT_S = 1.0
-"""How long hanging up waits for the last audio to be played, and for the far end to close."""
+"""Maximum time in s that hanging up waits for the last audio to be played, and then for the far end
+to close; after that the call ends all the same."""
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 _PAUSE = np.zeros(SAMPLES_OUT, np.int16)

@@ -58,9 +58,11 @@ from offhook.telephony.sip.sessions.session_table import SessionState
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 OFFER_TIMEOUT_S = 10.0
-"""Time the far end has to answer a re-INVITE."""
+"""Time limit in s for the far end to answer a re-INVITE; then holding or resuming has failed, and a
+call of another server is not continued."""
 ANSWER_TIMEOUT_S = 20.0
-"""Time a browser's leg has to answer an offer, ICE gathering included."""
+"""Time limit in s for a browser's leg to answer an offer, ICE gathering included; then the call is
+refused with 500, and a re-INVITE with 488."""
 NOT_ACCEPTABLE = frozenset({488, 606})
 """Responses to an INVITE whose media are not acceptable."""
 

@@ -79,7 +79,8 @@ congestion, or temporary failure."""
 MEDIA_CHECK_INTERVAL_S = 1.0
 """Interval of checking calls for media timeouts."""
 SHUTDOWN_TIMEOUT_S = 2.0
-"""Time for far ends and registrars to answer when shutting down."""
+"""Time limit in s for far ends and registrars to answer when shutting down; then it goes on without
+their answers."""
 NOT_RECOVERED = End.CONNECTION_LOST + ": another server could not continue the call"
 TRY_NEXT = frozenset({408, 500, 502, 503, 504})
 """Failures before ringing after which another server of the trunk is tried (RFC 3263 §4.3)."""

@@ -33,7 +33,8 @@ from offhook.telephony.sip.sessions.session_events import Ended, ReferProgress
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 REFER_TIMEOUT_S = 70.0
-"""Time for a transfer to be decided: longer than the target may ring."""
+"""Time limit in s for a transfer to be decided, longer than the target may ring; then it has
+failed, and the call goes on."""
 UNSUPPORTED = frozenset({403, 405, 408, 481, 489, 500, 501, 503, 603})
 """Responses to a REFER that mean it is not supported: the target can still be called from here."""
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE = Path("offhook.toml")
 MAX_CALLS = 256
-"""Maximum of `server.max_calls`."""
+"""Maximum of `server.max_calls`; a configuration with more is refused."""
 AsrEngine = Literal[
     "pocketsphinx", "qwen3-asr", "nemotron", "sherpa", "qwen3-asr-official", "openai", "auto"
 ]

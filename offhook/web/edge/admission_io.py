@@ -23,10 +23,10 @@ from offhook.web.process.loop_io import LoopLoad
 from offhook.web.process.overload import Overload, OverloadState
 
 BUSY_SHARE = 0.7
-"""Share of its core that the event loop may use with one more call. Close to a whole core all
-calls' packets are late at once, and lateness would show it dozens of calls too late: at 0.75 50
-calls that talk had packets 32 ms late (p99), at 0.86 65 had them 213 ms late. The rest is for calls
-that start and end."""
+"""Share of its core that the event loop may use with one more call; beyond it new calls are refused
+with 503 and Retry-After. Close to a whole core all calls' packets are late at once, and lateness
+would show it dozens of calls too late: at 0.75 50 calls that talk had packets 32 ms late (p99), at
+0.86 65 had them 213 ms late. The rest is for calls that start and end."""
 FEW_CALLS = 12
 """Number of calls that never saturate a core except while they start."""
 LOAD_S = 1

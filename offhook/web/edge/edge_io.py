@@ -75,9 +75,11 @@ Direct = Callable[[Call, Agent], Agent]
 """Puts a call under the direction of a program: returns the call's agent with a `direction`."""
 
 FAREWELL_S = 10.0
-"""Time limit in s for telling callers that they are being disconnected."""
+"""Time limit in s for the announcement to callers that they are being disconnected; then they are
+disconnected without its rest."""
 MOVE_S = 3.0
-"""Time limit in s for calls to continue at another server before this one ends."""
+"""Time limit in s for calls to continue at another server before this one ends; then those that
+have not moved are ended."""
 GOODBYE_S = 0.2
 """Time in s for the farewell to leave before the lines close."""
 CARRIER_RING_S = 60.0

@@ -20,9 +20,11 @@ from loguru import logger
 from offhook.media.tasks_io import TaskSet
 
 HAND_OVER_S = 2.0
-"""Time limit in s for a sibling to accept a connection."""
+"""Time limit in s for a sibling to accept a connection; then a new call stays with this process,
+and any other request is answered with 502."""
 MAX_HEAD_BYTES = 512 * 1024
-"""Maximum bytes already read: the request's head and what followed it directly."""
+"""Maximum bytes already read, the request's head and what followed it directly; with more the
+connection is closed, and a warning is logged."""
 BACKLOG = 256
 TAKEN = b"\x06"
 """Acknowledgement of a sibling."""

@@ -18,7 +18,8 @@ from offhook.web.http.access import is_loopback
 MAX_RING_S = 600
 """Maximum of `ring_seconds` in s; more is refused with 400."""
 MAX_TEXT = 256
-"""Maximum characters of a number, name or header value."""
+"""Maximum characters of a number, of a name, or of a header with its value; a longer one is refused
+with 400."""
 MAX_HEADERS = 32
 """Maximum SIP headers for a call to be placed; more are refused with 400."""
 

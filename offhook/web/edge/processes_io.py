@@ -42,10 +42,11 @@ from offhook.web.worker.local_worker_io import auto_workers, end_within, local_w
 FIRST = 1
 """Number of the process that starts the others."""
 RESTART_S = 1.0
+"""Delay in s before a crashed process is restarted; it doubles with each early crash."""
 RESTART_MAX_S = 30.0
-"""Maximum delay in s before a crashed process is restarted; it doubles with each early crash."""
+"""Maximum of this delay in s; it stays there however often the process crashes."""
 STEADY_S = 60.0
-"""Uptime in s after which a crash is not early."""
+"""Uptime in s from which a crash is not early."""
 END_S = 15.0
 """Time limit in s for a process to announce the end and close its calls and engines; then it is
 killed."""

@@ -42,14 +42,16 @@ from offhook.web.realtime.incoming_io import CALL_PREFIX
 from offhook.web.realtime.transcription.server_io import realtime
 
 ASK_S = 0.5
-"""Time in s within which a sibling must report its state to be given a call."""
+"""Time in s within which a sibling must report its state; one that does not is given no call, and
+the server counts as not ready."""
 PASS_ON_S = 30
-"""Time limit in s of a forwarded request; an answer may wait for ICE candidates of slow STUN
-servers."""
+"""Time limit in s of a forwarded request, since an answer may wait for ICE candidates of slow STUN
+servers; then a new call stays with this process, and any other request fails with 404 or 502."""
 CONTROL_S = 90
 """The same for the control of a call: a transfer takes as long as it rings."""
 SLACK_CALLS = 1
-"""Maximum calls more than a sibling with which a process keeps a new call."""
+"""Maximum calls more than a sibling with which a process keeps a new call; with more the sibling
+gets it."""
 
 HOP_BY_HOP = frozenset(
     (
@@ -65,7 +67,7 @@ PASSED_BACK = frozenset(
 )
 """Headers of a sibling's response that its client gets."""
 SILENCE_S = 3 * calls_io.KEEP_ALIVE_S
-"""Time in s without data after which an event stream is broken."""
+"""Time in s without data after which a forwarded event stream counts as broken and is closed."""
 WITH_PHONES = 1
 """Number of the process with the phones."""
 

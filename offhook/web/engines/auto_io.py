@@ -26,12 +26,17 @@ from offhook.web.speech_api.server_io import EngineHandle
 LOOK_S = 1.0
 """Interval in s at which the worker is looked at."""
 ANSWER_S = 3.0
-"""Time in s within which it must answer."""
+"""Time limit in s for an answer to GET /healthz; then the worker counts as silent, and calls use
+the stand-in."""
 START_S = 30.0
-"""Time in s within which a loaded worker must open a first stream."""
+"""Time limit in s for a loaded worker to open a first stream; then it counts as silent, and calls
+use the stand-in."""
 REFUSED_S = 5.0
+"""Time in s after which a worker that refuses our options is asked again; doubled each time up to
+REFUSED_MAX_S."""
 REFUSED_MAX_S = 600.0
-"""Time in s after which a worker that refuses our options is asked again; doubled each time."""
+"""Maximum time in s after which a worker that refuses our options is asked again; it is not doubled
+beyond that."""
 MAX_STATE_BYTES = 1 << 14
 """Maximum size of a worker's state that is read; the rest is ignored."""
 VERB = {"asr": "hear", "tts": "speak"}

@@ -131,8 +131,10 @@ USUAL_SESSIONS = 3
 """Lines, and streams of each kind, that the holder of one token or client secret may have at a time
 in a process: a page has one, and after it was loaded anew for some seconds another."""
 MAX_SESSIONS = 256
-"""The most that may be asked for."""
+"""Maximum of `max_sessions` that a token or client secret may be requested with; more is refused
+with 400."""
 MAX_PORT = 65_535
+"""Largest port number in a Host header; a header with a larger one names no host of ours."""
 EXPOSED = "*, Location, ETag, Link, Accept-Patch"
 """Headers that pages of other sites may read: all, and by name for browsers that know no "*"."""
 PREFLIGHT_S = 600

@@ -21,10 +21,11 @@ from offhook.web.http.access import is_loopback
 from offhook.web.http.server_io import HttpServer
 
 HEAD_S = 15.0
-"""Time limit in s for the whole head of a new connection's first request."""
+"""Time limit in s for the whole head of a new connection's first request; then the connection is
+closed."""
 IDLE_S = 75.0
-"""Time limit in s between two requests on a connection, including the second head. Longer than the
-60 s of nginx and load balancers, since the client must close first."""
+"""Time limit in s between two requests on a connection, including the second head; then it is
+closed. Longer than the 60 s of nginx and load balancers, since the client must close first."""
 BODY_STALL_S = 40.0
 BODY_LEAST_BYTES_PER_S = 1024
 """Minimum average rate of a body after BODY_STALL_S; a slower or stalled body is not waited for."""

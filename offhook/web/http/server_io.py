@@ -18,12 +18,12 @@ from offhook.web.http.connection_io import Connection, Request, refusing_unreada
 from offhook.web.http.shares import peer_name
 
 CONNECTIONS_SHARE = 0.5
-"""Share of the process's file descriptors (ulimit -n) that connections of a listener may take; the
-rest is for calls, files and workers. For another one an idle connection is closed, or else the new
-one."""
+"""Share of the process's file descriptors (ulimit -n) that connections of a listener may use; the
+rest is for calls, files and workers. To accept a further one an idle connection is closed; if none
+is idle, the new one is closed."""
 PEER_SHARE = 0.5
-"""Share of these connections that one peer may hold. For another one its oldest idle connection is
-closed, or else the new one."""
+"""Share of these connections that one peer may hold. To accept a further one its oldest idle
+connection is closed; if none is idle, the new one is closed."""
 
 
 def max_connections() -> int:

@@ -7,8 +7,8 @@ LATE_MS = 80.0
 """99th percentile of lateness in ms from which callers hear gaps: the adaptive jitter buffers of
 phones and browsers grow to cover four packets, hardly more."""
 IN_TIME = 0.75
-"""Share of the limit below which the packets leave in time again; a little below, so that calls are
-not taken and shed by turns."""
+"""Share of `max_lateness_ms` down to which lateness must fall before calls are accepted again; a
+little below that limit, so that calls are not accepted and shed by turns."""
 
 
 class OverloadState(Enum):

@@ -78,7 +78,8 @@ NO_MCP = McpToolError(
     message="this server calls no MCP servers: its operator has not named any in its settings",
 )
 BESIDE_TIMEOUT_S = 60.0
-"""Time limit in s for the text of a response beside the conversation."""
+"""Time limit in s for the text of a response beside the conversation; then the response fails with
+`server_error`."""
 BACKLOG_POLL_S = 0.1
 """How often a client that sends audio faster than it can be processed is looked at again, in s."""
 

@@ -11,7 +11,8 @@ MAX_QUEUED_CHARS = 32 << 20
 """Characters of events that may wait for a client that reads slowly: minutes of audio. Beyond it,
 the connection is closed."""
 MAX_EVENT_BYTES = 16 << 20
-"""Largest client event: OpenAI allows 15 MiB of audio in one."""
+"""Maximum size of a client's message; for a longer one the connection is closed with code 1009.
+OpenAI allows 15 MiB of audio in one."""
 MAX_UNHANDLED = 16
 """Messages that may wait to be handled, as before a call is answered; then no more are read."""
 LARGE_BYTES = 1 << 20

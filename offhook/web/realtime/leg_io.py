@@ -17,13 +17,15 @@ from offhook.media.leg import CallInfo, Leg, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 
 MAX_BACKLOG_S = 600
-"""Audio in s that a client may append ahead of its processing."""
+"""Audio in s that a client may append ahead of its processing; an event's audio beyond it is
+dropped, and a warning is logged. Above FULL_S no further events are read."""
 FULL_S = 30
 """Backlog in s above which no more events of the client are read."""
 READ_AHEAD = 4 * SAMPLES_IN
 """Samples that may wait as the jitter of a client that streams in real time."""
 MAX_PACKETS_A_TICK = 4
-"""20 ms packets read in one tick at most: the voice detector must keep up."""
+"""20 ms packets read in one tick at most, since the voice detector must keep up; the others wait
+for the next tick."""
 GRACE_MS = 400
 """Time in ms without input after which the client counts as silent: its turn can then end."""
 

@@ -23,25 +23,30 @@ from offhook.web.realtime.protocol.items import McpListedTool, McpToolError
 from offhook.web.realtime.protocol.tools import MAX_DESCRIPTION_CHARS, McpTool
 
 LIST_TIMEOUT_S = 10.0
-"""Time limit in s for connecting to a server and listing its tools."""
+"""Time limit in s for connecting to a server and listing its tools; then the listing fails, and the
+client gets an error."""
 CALL_TIMEOUT_S = 30.0
-"""Time limit in s for a call, after which the caller has waited long enough."""
+"""Time limit in s for a call, since the caller is waiting; then the call fails, and client and
+model get an error."""
 HTTP_TIMEOUT_S = 30.0
-"""Time limit in s for each step of an HTTP request."""
+"""Time limit in s for each step of an HTTP request; then the request and its connection fail."""
 CLOSE_TIMEOUT_S = 1.0
-"""Time in s in which servers are told that a conversation is over."""
+"""Time limit in s for ending the sessions with all servers when a conversation is over; then their
+connections are dropped."""
 MAX_SERVERS = 16
-"""Connections of one conversation at a time."""
+"""Connections of one conversation at a time; a request to a further server fails with an error."""
 MAX_CALLS = 16
-"""Requests of one conversation at a time."""
+"""Requests of one conversation at a time; a further one fails with an error."""
 MAX_BODY_BYTES = 4 << 20
-"""Largest answer that is read."""
+"""Maximum size of an answer, or of an event of a streamed one; with a longer one the request
+fails."""
 MAX_OUTPUT_CHARS = 1 << 16
 """Longest result that the model is given; of a longer one it gets the beginning."""
 MAX_LIST_CHARS = 100_000
-"""Longest list of tools, as JSON."""
+"""Maximum length of a list of tools, as JSON; a longer one fails with an error that suggests
+`allowed_tools`."""
 MAX_PAGES = 16
-"""Pages of a list that are read."""
+"""Maximum pages of a list that are read; tools on further pages are left out."""
 OWN_HEADERS = {
     *("accept-encoding", "connection", "content-length", "host", "te", "trailer"),
     *("transfer-encoding", "upgrade"),

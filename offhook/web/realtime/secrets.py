@@ -32,7 +32,8 @@ KEY_BYTES = 32
 SCRYPT_N = 1 << 13
 """Cost of deriving the key, about 20 ms and 8 MB: whoever has a secret could try API keys on it."""
 MAX_SECRET_CHARS = 15 << 10
-"""Maximum length of a secret, which is sent in a header."""
+"""Maximum length of a secret, which is sent in a header; a session that would need a longer one is
+refused with 400."""
 DEFAULT_S, MIN_S, MAX_S = 600, 10, 7200
 """Lifetimes in s."""
 OPENAI_MODEL = re.compile(r"gpt-(4o-|4o-mini-)?(realtime|audio|live|transcribe|mini-transcribe).*")

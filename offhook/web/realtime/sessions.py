@@ -12,7 +12,8 @@ from offhook.web.realtime.protocol.validation_errors import event_error
 from offhook.web.speech_api.errors import ApiError
 
 MAX_SESSION_BYTES = 256 << 10
-"""Maximum size of a session object as JSON: instructions and tools."""
+"""Maximum size of a session object as JSON, with instructions and tools; a larger one is refused
+with 400."""
 
 
 def validated_session(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -16,7 +16,7 @@ CREDENTIALS = frozenset(("authorization", "proxy-authorization"))
 MAX_HEADERS = 128
 """Maximum SIP headers in a webhook; further ones are left out."""
 MAX_HEADER_CHARS = 2048
-"""Maximum length of one; the rest is cut off."""
+"""Maximum length of a SIP header in a webhook; the rest is cut off."""
 
 SipHeaders = Sequence[tuple[str, str]]
 

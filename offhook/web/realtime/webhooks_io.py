@@ -13,11 +13,12 @@ from offhook.web.http.webhook_signature import signed_headers
 from offhook.web.realtime.webhooks import Event, Webhook, failure_of, retry_policy
 
 MAX_PENDING = 200
-"""Maximum deliveries under way; the next ones fail at once."""
+"""Maximum deliveries under way; further ones fail at once."""
 CONNECT_TIMEOUT_S = 3.0
 """Time limit in s for connecting; then the attempt has failed."""
 ATTEMPT_TIMEOUT_S = 8.0
-"""Time limit in s of one attempt, from connecting to the head of the response."""
+"""Time limit in s of one attempt, from connecting to the head of the response; then the attempt has
+failed, and the next one follows."""
 
 
 class NotDelivered(Exception):

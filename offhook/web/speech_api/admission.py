@@ -30,11 +30,13 @@ RECENT = 20
 USUAL_S = 2.0
 """Assumed duration in s before any request has finished."""
 RETRY_MAX_S = 60
-"""Maximum Retry-After in s, however long the queue is."""
+"""Maximum Retry-After in s; a longer estimated wait is shortened to this."""
 RETRY_SHARE_S = 10
-"""Retry-After in s of a stream whose holder has its share."""
+"""Retry-After in s of a stream that is refused because its holder has its whole share (429), or
+because too many streams are open and unused (503)."""
 MAX_RECEIVING = 256
-"""Maximum requests of a kind whose bodies are being received."""
+"""Maximum requests of a kind whose bodies are being received; further ones are refused with 503 and
+Retry-After."""
 MINUTE_S = 60.0
 
 

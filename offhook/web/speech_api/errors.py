@@ -68,7 +68,7 @@ def engine_fault(fault: EngineFault, request_id: str, retry_after_s: int) -> Api
 
 
 MAX_SHOWN_CHARS = 80
-"""Maximum characters of an invalid name quoted in a message."""
+"""Maximum characters of an invalid name quoted in a message; the rest is cut off."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -21,7 +21,8 @@ from offhook.web.speech_api.http.speech_request import find_voice
 CACHE_BYTES = 32 << 20
 """Size of the cache, eleven minutes of speech."""
 MAX_CHARS = 500
-"""Maximum length of a text whose reply is cached; recurring texts are short."""
+"""Maximum length of a text whose reply is cached; recurring texts are short, and longer ones are
+synthesized each time."""
 MAX_VOICES = 1000
 """Voice names whose resolution is cached; beyond it all are resolved again."""
 

@@ -49,7 +49,8 @@ from offhook.web.speech_api.sockets.worker_stream_io import WorkerStream
 from offhook.web.speech_api.stages import Stages
 
 LOADING_S = 300.0
-"""Maximum time in s that a request waits for its engine to load."""
+"""Maximum time in s that a request waits for its engine to load; then it is refused with 503 and
+Retry-After."""
 RETRY_AFTER_S = 5
 """Default Retry-After in s."""
 GONE = 499

@@ -13,7 +13,7 @@ from offhook.web.speech_api.errors import ApiError, unknown_field
 
 STRICT = ConfigDict(strict=True, hide_input_in_errors=True)
 SHOWN_CHARS = 80
-"""Maximum characters of an invalid value quoted in a message."""
+"""Maximum characters of an invalid value quoted in a message; the rest is cut off."""
 PLAIN = "^[^\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f]*$"
 """Pattern of text without control characters."""
 EXPECTED = {

@@ -37,7 +37,7 @@ MAX_FIELD_BYTES = 4 * MAX_INPUT_CHARS
 """Maximum size of a field other than the recording; with a longer one the form is refused with
 413."""
 MAX_FORM_BYTES = MAX_SAMPLE_BYTES + 2 * MAX_FIELD_BYTES
-"""Maximum body, including the headers of its parts."""
+"""Maximum body, including the headers of its parts; a longer one is refused with 413."""
 YES = ("true", "yes", "1", "on")
 NO = ("false", "no", "0", "off", "")
 ADDING = ("name", "consent", "text", "ref_text", "language", "type")

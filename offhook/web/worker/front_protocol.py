@@ -19,7 +19,8 @@ from offhook.web.speech_api.stages import Stages
 BEAT_S = 1.0
 """Interval in s at which a front sends a `Beat`."""
 MAX_CONNECTION_BYTES = 1 << 18
-"""Maximum size of a packed `Connection`."""
+"""Maximum size of a packed `Connection` that a front reads; a longer one would be cut and fail, so
+heads and requests have smaller limits."""
 
 # --- to a front ---
 

@@ -63,7 +63,8 @@ than sound that leaves."""
 CORES_PER_FRONT = 4
 """Cores of the machine for each: the engine, recognizers and edges need some, too."""
 BEGIN_S = 60.0
-"""Time limit in s for a front to begin."""
+"""Time limit in s for a front to begin; then it is ended, an error is logged, and another is
+started."""
 AGAIN_S = 0.5
 """First pause in s before a front that has ended is started again; it doubles each time."""
 END_S = 5.0

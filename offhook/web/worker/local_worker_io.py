@@ -53,14 +53,18 @@ RESTART_S = 0.1
 """Delay in s before a crashed child is restarted; doubled by each crash of the last
 CRASH_WINDOW_S."""
 MAX_CRASHES = 4
-"""Crashes within CRASH_WINDOW_S that disable the child."""
+"""Crashes within CRASH_WINDOW_S that disable the child: for GIVEN_UP_S its connections are refused
+with the reason."""
 CRASH_WINDOW_S = 300.0
 """Period in s in which MAX_CRASHES crashes, or one permanent error, disable the child."""
 GIVEN_UP_S = 60.0
 """Time in s for which connections are then rejected; afterwards the child is started once more."""
 AUTO_RETRY_S = 10.0
+"""Time in s for which a child of an engine of `auto` stays disabled, as something always waits for
+it; doubled by each failure up to AUTO_RETRY_MAX_S."""
 AUTO_RETRY_MAX_S = 600.0
-"""The same for an engine of `auto`, which something always waits for: doubled by each failure."""
+"""Maximum time in s for which a child of an engine of `auto` stays disabled; then it is started
+again."""
 END_S = 5.0
 """Time limit in s for the child to exit when asked; then it is killed."""
 MAX_MISSED_BEATS = 6
@@ -73,7 +77,8 @@ ENDED_BY_MODELS = ("sherpa",)
 SOURCE_LINE = re.compile(r"^\S+\.(?:cc|h):\w+:\d+ ")
 """Where in its source a library is, before what it says."""
 MAX_REQUEST_BYTES = 1 << 16
-"""Bytes of a request that are read before it is refused."""
+"""Maximum bytes of a request that are read before it is refused, so that the client gets the
+answer; the connection of a longer one may be reset."""
 REJECTED = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n"

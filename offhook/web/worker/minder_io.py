@@ -21,7 +21,8 @@ from offhook.media.parent_io import ending_with_us, how_ended
 POLL_S = 0.1
 """Interval at which the process is looked at; one that has ended is started again after it."""
 CHECK_S = 3.0
-"""Time limit in s for an answer of GET /readyz."""
+"""Time limit in s for an answer of GET /readyz; then a worker that was ready counts as failed, and
+Ray replaces it."""
 MAX_CRASHES = 4
 """Crashes within CRASH_WINDOW_S after which the worker is given up."""
 CRASH_WINDOW_S = 300.0

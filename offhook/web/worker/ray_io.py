@@ -28,7 +28,8 @@ DRAIN_S = 45.0
 LIST_KEPT_S = 0.5
 """Time in s for which a list of the workers is kept: edges cannot make many requests of one."""
 ASK_S = 1.0
-"""Time limit in s for the workers' answers to the directory: an edge waits for 2."""
+"""Time limit in s for the workers' answers to the directory, as an edge waits for 2; of workers
+that do not answer the last known address is kept."""
 
 
 class WorkerSettings(BaseModel, extra="forbid"):

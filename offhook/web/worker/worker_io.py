@@ -32,7 +32,8 @@ from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker.fronts_io import Fronts, ServesFar, fronts_for
 
 USUAL_STREAMS = 64
-"""Maximum streams in use where neither the settings nor the engine say."""
+"""Maximum streams in use where neither the settings nor the engine has a number; further ones are
+refused with the error `full`."""
 LOADING_STEP = 0.1
 """Interval of progress log lines while loading."""
 IDLE_CHECK_S = 3600.0

@@ -10,6 +10,7 @@ from offhook.pipeline.speech.remote.worker_protocol import ProtocolError
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000)
+"""Sample rates in Hz that a client's audio may have."""
 MAX_CHANNELS = 8
 """Maximum channels of a client's audio; with more it gets an error and is disconnected."""
 BLOCK_S = 1

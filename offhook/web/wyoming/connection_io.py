@@ -32,15 +32,18 @@ from offhook.web.wyoming.events import EventReader, parsed, to_bytes
 from offhook.web.wyoming.requests_io import Synthesis, Transcription, WyomingRequest
 
 READ_BYTES = 1 << 16
+"""Bytes read from a client at a time."""
 IDLE_S = 60.0
-"""Time limit in s for the rest of an event, and between two of a transcription."""
+"""Time limit in s for the rest of an event, and between two events of a transcription; then the
+client gets an error and is disconnected."""
 UNREAD_S = 60.0
 """Time in s without reading after which a client is disconnected. Synthesis pauses meanwhile."""
 LINGER_S = 1.0
 """Time in s in which what a client sends after an error is read and dropped: unread data would
 reset the connection, and the error with it."""
 MAX_REQUESTS = 16
-"""Maximum requests of a connection that have no answer yet."""
+"""Maximum requests of a connection that have no answer yet; with a further one the client gets an
+error and is disconnected."""
 
 TRANSCRIBE = TypeAdapter(Transcribe)
 AUDIO_START, AUDIO_CHUNK = TypeAdapter(AudioStart), TypeAdapter(AudioChunk)

@@ -17,9 +17,11 @@ from offhook.pipeline.speech.remote.worker_protocol import ProtocolError, table_
 MAX_LINE_BYTES = 1 << 16
 """Maximum length of an event's header; with a longer one the client is disconnected."""
 MAX_DATA_BYTES = 1 << 19
-"""Maximum size of an event's data: a text of 100 000 characters."""
+"""Maximum size of an event's data, a text of 100 000 characters; with a larger one the client gets
+an error and is disconnected."""
 MAX_PAYLOAD_BYTES = 1 << 20
-"""Maximum size of an event's audio, 32 s as Home Assistant sends it."""
+"""Maximum size of an event's audio, 32 s as Home Assistant sends it; with a larger one the client
+gets an error and is disconnected."""
 MAX_TYPE_CHARS = 100
 """Maximum length of an event's type; with a longer one the client is disconnected."""
 T = TypeVar("T")

@@ -34,7 +34,8 @@ from offhook.web.wyoming.info import DEFAULT_VOICE
 from offhook.web.wyoming.transcript import ChunkedTranscript
 
 MAX_AUDIO_S = 600
-"""Maximum audio of one transcription in s; Home Assistant ends a command after 15 s."""
+"""Maximum audio of one transcription in s; with more the client gets an error and is disconnected.
+Home Assistant ends a command after 15 s."""
 SAMPLE_BYTES = 2
 Send = Callable[[Event], Awaitable[None]]
 """Sends an event; waits while the client does not read. Raises ConnectionError."""

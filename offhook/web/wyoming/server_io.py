@@ -25,8 +25,8 @@ from offhook.web.wyoming.events import to_bytes
 from offhook.web.wyoming.info import asr_program, tts_program
 
 MAX_CONNECTIONS = 128
-"""Clients at a time, of which those of one address have their share; more are told so and
-disconnected."""
+"""Clients at a time, of which those of one address have their share; further ones get an error and
+are disconnected."""
 LOADING_S = 10.0
 """Time in s that `describe` waits for engines that are loading. Home Assistant waits 1 s, asks four
 times, and tries again later."""

@@ -27,8 +27,10 @@ from offhook.pipeline.conversation.digits import pressed_in, without_keys
 MAX_HEARD_CHARS = 1000
 """Maximum length of a turn; of a longer one the end is used."""
 MAX_READ_BACK_CHARS = 160
-"""Characters of a message that are read back to the caller."""
+"""Maximum characters of a message that are read back to the caller; the rest is replaced by "and so
+on"."""
 MIN_NUMBER_CHARS = 5
+"""Characters of a telephone number; a shorter one counts as its beginning."""
 MAX_CHARS = {Step.NAME: 40, Step.NUMBER: 16, Step.TEXT: 500}
 """Maximum lengths of a message's fields; a telephone number is "+" and 15 digits at most (ITU-T
 E.164)."""

@@ -70,9 +70,11 @@ _NOTHING = np.zeros(0, np.int16)
 QUIET_POLL_S = 1.0
 """How often such a moment is looked for, in s."""
 PLAYED_WORDS_S = 1.0
-"""Time limit in s for the server's account of an interrupted reply."""
+"""Time limit in s for the server's account of an interrupted reply; then our estimate of what was
+played is used."""
 MAX_PLAYING = 8
-"""Responses that may wait to be played."""
+"""Responses that may wait to be played; the oldest is forgotten, and an interruption no longer
+truncates it."""
 NO_WORDS = "…"
 """Stands for speech that came without a transcript."""
 CANCELLED = "CANCELLED"

@@ -30,8 +30,9 @@ from offhook.pipeline.conversation.agents.realtime_session import (
 )
 
 CONNECT_S = 10.0
+"""Time limit in s for connecting; then the server counts as unreachable."""
 WRITE_S = 10.0
-"""Time limit in s for one write."""
+"""Time limit in s for one write, and for the server's close; then the connection is lost."""
 HEARTBEAT_S = 20.0
 """Interval in s between pings; a server that answers none is gone."""
 MAX_EVENT_BYTES = 16 << 20

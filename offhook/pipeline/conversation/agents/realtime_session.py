@@ -33,15 +33,18 @@ SAMPLES_PER_MS = RATE_OUT // 1000
 MIN_COMMIT_MS = 100
 """Less audio than this is refused by a commit."""
 MAX_OUTPUTS = 64
-"""Messages, and function calls, of one response."""
+"""Maximum messages, and function calls, of one response; with more it fails as too long."""
 MAX_UNSENT_CHARS = 8 << 20
-"""Characters of events that may wait for a slow server: two minutes of audio."""
+"""Characters of events that may wait for a slow server, two minutes of audio; beyond it the session
+ends, as the server counts as unreachable."""
 MAX_RESPONSES = 8
-"""Last responses whose transcripts are kept, to recognize them in the conversation."""
+"""Last responses whose transcripts are kept, to recognize them in the conversation; the oldest is
+forgotten."""
 SLOWEST_CHARS_PER_S = 8
-"""Speech is faster than this: an answer's limit in characters also limits its audio."""
+"""Speech is faster than this, so that an answer's limit in characters also limits its audio; a
+longer answer fails as too long."""
 MAX_WORDS_CHARS = 300
-"""Maximum characters of a server's message in our logs."""
+"""Maximum characters of a server's message in our logs; the rest is cut off."""
 
 _CODES = {
     "invalid_api_key": Fault.UNAUTHORIZED,

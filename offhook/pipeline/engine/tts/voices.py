@@ -39,7 +39,8 @@ READ_S = 60
 MIN_RATE, MAX_RATE = 8_000, 192_000
 """Accepted sample rates of a recording, in Hz."""
 MAX_TEXT_CHARS = 1000
-"""Maximum characters of a transcript: twice the speech of 30 s."""
+"""Maximum characters of a transcript, twice the speech of 30 s; with a longer one the voice is
+refused."""
 SILENCE_DBFS = -50.0
 SILENCE_DB = 40.0
 """A frame is silent below SILENCE_DBFS, or this far below the loudest frame."""
@@ -58,11 +59,14 @@ CLIPPED_RUN = 3
 CLIPPED_PART = 0.005
 """Share of samples in clipped peaks. Clean speech has none; clipped by 6 dB, 1 %."""
 CODEBOOKS = 16
+"""Codes of a frame."""
 CODEBOOK_SIZE = 2048
+"""Number of values that a code may have."""
 MAX_CLONES = 1000
 """Maximum clones kept in memory; the least recently used is forgotten."""
 MAX_CLONE_BYTES = 64 << 20
-"""Limit of clones kept in memory; one of 30 s takes 20 kB."""
+"""Maximum bytes of clones kept in memory, of which one of 30 s has 20 kB; the least recently used
+is forgotten."""
 
 LANGUAGE = re.compile(r"([a-z]{2,3})?")
 DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -44,9 +44,11 @@ MAX_BYTES = 256 << 20
 MAX_FILE_BYTES = 1 << 20
 """Maximum size of a voice's file; a larger one is discarded."""
 STRAY_S = 3600
-"""Age in s after which a data file without its JSON is not part of a save in progress."""
+"""Age in s after which a data file without its JSON is not part of a save in progress, and is
+deleted."""
 MAX_CLONING = 8
-"""Pending clone requests; they run one after another, and more are refused."""
+"""Pending clone requests, which run one after another; further ones are refused with 503 and the
+code `too_many_clones`."""
 NAMELESS = "nameless"
 """Internal name of a voice that cannot be requested by name."""
 

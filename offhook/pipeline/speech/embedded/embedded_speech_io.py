@@ -39,8 +39,10 @@ LEAD_MS = 10
 TAIL_MS = 25
 """Audio kept around what is louder than silence, since soft consonants are there."""
 FADE_MS = 5
+"""Length in ms of the fade at both edges of a clause."""
 MAX_WAITING_CHARS = 100_000
-"""Limit of text not yet spoken, in characters: about two hours."""
+"""Maximum text not yet spoken, in characters, about two hours; further text is refused, and the
+stream gets the error `behind`."""
 
 CALIBRATION = "The quick brown fox jumps over the lazy dog, and nobody minds at all."
 SAID_AS = {"&": "and", "+": "plus", "=": "equals", "@": "at", "%": "percent"}

@@ -22,9 +22,10 @@ from offhook.pipeline.speech.embedded.embedded_speech_io import EmbeddedSynthesi
 from offhook.pipeline.speech.recognizer import EngineError
 
 USUAL_RATE_WPM = 175
+"""eSpeak NG's usual rate in words per minute."""
 ANSWER_S = 20.0
-"""Time limit in s for a response, including the first. A clause takes some ms, but the machine may
-be busy."""
+"""Time limit in s for a response, including the first; then the process is killed, and its clause
+has failed. A clause needs some ms, but the machine may be busy."""
 READ_BYTES = 1 << 16
 HOW_TO_GET = (
     "install Flite (Debian, Ubuntu: sudo apt-get install libflite1), or eSpeak NG, which is under "

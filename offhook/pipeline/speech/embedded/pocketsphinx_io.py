@@ -49,7 +49,7 @@ MAX_LOSSES = 2
 PIPE_BYTES = 1 << 16
 """Limit of data buffered for a worker; beyond it, audio waits in its utterance."""
 AUDIO_BYTES = 1 << 14
-"""Maximum audio bytes of a frame."""
+"""Maximum audio bytes of a frame; more is sent in several."""
 STABLE_AFTER = 3
 """Consecutive hypotheses that must agree on a word, and all before it, to make it stable."""
 START_TIMEOUT_S = 30.0

@@ -22,9 +22,9 @@ from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.pipeline.speech.streams.transcript import fix_repetitions, open_tail, strip_tags
 
 MAX_WORDS_CHARS = 300
-"""Maximum characters of a server's message quoted in our errors."""
+"""Maximum characters of a server's message quoted in our errors; the rest is cut off."""
 MAX_TEXT_CHARS = 1 << 16
-"""Maximum text of one utterance; longer responses are not speech."""
+"""Maximum text of one utterance; a longer response is not speech, and the request has failed."""
 MAX_WORDS = 1 << 14
 """Maximum words of a response; further ones are ignored."""
 MAX_VOICES = 1000
@@ -37,7 +37,7 @@ NO_CREDIT = "insufficient_quota"
 _HEADER_OPENS = "language "
 _HEADER_GOES_ON = re.compile(r"[A-Za-z]{0,30}(<[a-z_]{0,8})?")
 HEADER_CHARS = 50
-"""Maximum length of a header."""
+"""Maximum length of a header; longer text is passed on as speech."""
 
 
 @dataclass(frozen=True)

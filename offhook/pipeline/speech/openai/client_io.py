@@ -21,13 +21,14 @@ from offhook.pipeline.speech.streams.retry import AttemptFailed
 CONNECT_TIMEOUT_S = 10.0
 """Time limit in s for connecting; then the server counts as unreachable."""
 BODY_TIMEOUT_S = 10.0
-"""Maximum time in s between two chunks of a response."""
+"""Maximum time in s between two chunks of a response; then the request has failed."""
 LIST_TIMEOUT_S = 10.0
-"""Time limit in s for listing models or voices."""
+"""Time limit in s for listing models or voices; then the server cannot be used."""
 MAX_ANSWER_BYTES = 1 << 22
-"""Maximum size of a JSON response: an hour of words with times."""
+"""Maximum size of a JSON response, an hour of words with times; with a longer one the request has
+failed."""
 MAX_ERROR_BYTES = 1 << 14
-"""Maximum size read of an error response."""
+"""Maximum size read of an error response; the rest is ignored."""
 PIECE_BYTES = 1 << 16
 PING_S = 15.0
 """Ping interval in s of a WebSocket; without a pong within half of it the connection is considered

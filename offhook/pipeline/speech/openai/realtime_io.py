@@ -49,11 +49,13 @@ from offhook.pipeline.speech.streams.utterance_stream_io import (
 
 PATH = "/realtime"
 HELLO_TIMEOUT_S = 10.0
-"""Time limit in s for connecting and for the first message."""
+"""Time limit in s for connecting, after which the attempt has failed, and for the first message,
+after which the server counts as one without Realtime."""
 DONE_TIMEOUT_S = 20.0
-"""Time limit in s from the end of the utterance to its final text."""
+"""Time limit in s from the end of the utterance, or the last news, to its final text; then the
+attempt has failed."""
 APPEND_BYTES = 1 << 15
-"""Maximum audio bytes of one message: 1 s."""
+"""Maximum audio bytes of one message, 1 s; more is sent in several."""
 NOT_THERE = (200, 400, 404, 405, 426, 501)
 """Handshake statuses of a server without this endpoint, including redirects."""
 

@@ -46,12 +46,13 @@ PATH = "/audio/transcriptions"
 MIN_HEARD_MS = 100
 """Minimum audio in ms; OpenAI rejects less, and it cannot contain a word."""
 PARTIAL_TIMEOUT_S = 5.0
-"""Time limit in s of a partial; after it newer audio is used."""
+"""Time limit in s of a partial; then it is given up, and newer audio is used."""
 LIVE_TIMEOUT_S = 20.0
 """Time limit in s until the response to an utterance of a call starts; then the request has
 failed."""
 FILE_TIMEOUT_S = 300.0
-"""Time limit in s until the response starts: MAX_UTTERANCE_S of audio on a server without a GPU."""
+"""Time limit in s until the response to an utterance of a file starts, MAX_UTTERANCE_S of audio on
+a server without a GPU; then the request has failed."""
 WARM_UP_MS = 500
 """Silence in ms transcribed by `start`, to verify key, model and connection."""
 

@@ -47,13 +47,15 @@ USUAL_VOICE = "alloy"
 """Default voice, OpenAI's first, which most servers know; a server that lists voices uses its
 first."""
 MAX_WAITING_CHARS = 100_000
-"""Limit of text not yet spoken, in characters: about two hours."""
+"""Maximum text not yet spoken, in characters, about two hours; further text is refused, and the
+stream gets the error `behind`."""
 MAX_UNREAD_S = 30
 """Unread audio of one reply in s beyond which the server's response is no longer read."""
 MAX_CLAUSE_S = 120
 """Maximum audio of one clause of up to 400 characters, in s; a longer response is an error."""
 SOUND_TIMEOUT_S = 20.0
-"""Time limit in s until the response starts; some servers synthesize the whole clause first."""
+"""Time limit in s until the response starts, as some servers synthesize the whole clause first;
+then the request has failed."""
 FILE_SOUND_TIMEOUT_S = 300.0
 """The same for a reply that is not live; a longer wait is an error."""
 GIVE_UP_S = 15.0

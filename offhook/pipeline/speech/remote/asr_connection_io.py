@@ -46,7 +46,8 @@ from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES
 SPARES = 2
 """Spare connections, at different workers: one is left whichever worker is lost."""
 MAX_QUESTIONS = 2
-"""Questions about turns that a worker may owe an answer; one that is so late gets no more."""
+"""Questions about turns that a worker may owe an answer; one that is so late gets no more, and the
+turn is judged without it."""
 REFILL_S = 1.0
 """Pause in s after a spare connection was lost or could not be opened."""
 

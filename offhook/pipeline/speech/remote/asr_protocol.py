@@ -61,7 +61,8 @@ PATH = "/ws/transcribe"
 RATES = (8_000, 16_000, 24_000, 48_000)
 """Accepted rates in Hz; the server resamples to 16 000."""
 MAX_AUDIO_BYTES = 1 << 18
-"""Maximum size of a binary message: 8 s at 16 kHz. A longer one is the error `too_long`."""
+"""Maximum size of a binary message, 8 s at 16 kHz; a longer one ends the stream with the error
+`too_long`."""
 
 
 # --- from the client ---

@@ -13,7 +13,7 @@ from offhook.pipeline.speech.remote.asr_protocol import Command, RecognitionResu
 from offhook.pipeline.speech.streams.utterance_queue import Utterance, UtteranceState
 
 AUDIO_BYTES = 1 << 15
-"""Maximum audio bytes of one message: 1 s."""
+"""Maximum audio bytes of one message, 1 s; more is sent in several."""
 
 
 @dataclass(eq=False)

@@ -42,9 +42,10 @@ POLL_S = 1.0
 POLL_TIMEOUT_S = 0.5
 """Time in s after which an answer to a poll counts as none."""
 CONNECT_TIMEOUT_S = 1.0
-"""Time limit in s for connecting, where there are other workers."""
+"""Time limit in s for connecting, where there are other workers; then another one is tried."""
 READY_TIMEOUT_S = 5.0
-"""Time limit in s for the first message of a worker that has loaded, where there are others."""
+"""Time limit in s for the first message of a worker that has loaded, where there are others; then
+another one is tried."""
 ATTEMPTS = 4
 """Workers tried in a row before the caller is told."""
 EDGE = secrets.token_hex(8)

@@ -42,7 +42,7 @@ GIVE_UP_S = 30.0
 """Time in s without a connection, or while refused, after which a reply is given up; waiting for a
 worker to load counts as connected."""
 TEXT_CHARS = 1 << 14
-"""Maximum characters of one message."""
+"""Maximum characters of one message; more is sent in several."""
 NO_SOUND = np.zeros(0, np.int16)
 
 

@@ -56,7 +56,7 @@ from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, VoiceOptions
 
 PATH = "/ws/speak"
 MAX_AUDIO_BYTES = 1 << 15
-"""Maximum size of a binary message: 0.68 s."""
+"""Maximum size of a binary message, 0.68 s; longer audio is sent in several."""
 MAX_WAITING_CHARS = 100_000
 """Maximum text of one stream without a mark, about two hours; more is the error `behind`."""
 MAX_WAITING_REPLIES = 16

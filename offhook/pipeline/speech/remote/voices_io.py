@@ -24,9 +24,11 @@ from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, UnknownVoic
 from offhook.pipeline.speech.voice_cloning import NAME, KnownVoice, Sample
 
 MAX_ANSWER_BYTES = 4 << 20
-"""Maximum size of a JSON response; a thousand voices are 200 kB."""
+"""Maximum size of a JSON response, of which a thousand voices are 200 kB; with a longer one the
+request has failed."""
 QUIET_S = 60.0
-"""Time in s without data after which a speaking worker is considered lost."""
+"""Time in s without data after which a speaking worker counts as lost, and its request has
+failed."""
 READ_BYTES = 1 << 14
 NO_SOUND = np.zeros(0, np.int16)
 T = TypeVar("T")

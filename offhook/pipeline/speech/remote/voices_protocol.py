@@ -37,7 +37,8 @@ from offhook.pipeline.speech.voice_cloning import (
 VOICES_PATH = "/v1/audio/voices"
 CLONE_PATH = "/v1/audio/clone"
 MAX_SAMPLE_BYTES = 10 << 20
-"""Maximum size of an uploaded recording; a minute of WAV at 48 kHz is 6 MB."""
+"""Maximum size of an uploaded recording, of which a minute of WAV at 48 kHz has 6 MB; a larger one
+is refused with 413."""
 
 REFUSALS: dict[type[Exception], tuple[int, str]] = {
     ConsentMissing: (403, "no_consent"),

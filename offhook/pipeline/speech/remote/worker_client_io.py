@@ -25,7 +25,8 @@ from offhook.pipeline.speech.remote.worker_protocol import (
 RECONNECT_S = 0.05
 """First pause in s before reconnecting; it doubles each time, see RetryPolicy."""
 CONNECT_TIMEOUT_S = 30.0
-"""Time limit in s for connecting; a worker process that is starting answers after a few seconds."""
+"""Time limit in s for connecting, as a worker process that is starting answers after a few seconds;
+then the attempt has failed, and the next one follows."""
 PING_S = 15.0
 """Time in s without sending after which a ping is sent."""
 LOOK_S = 1.0
@@ -35,14 +36,16 @@ HUNG_LOOKS = 5
 SILENCE_S = 2 * PING_S
 """Time in s without any data, even a pong, after which a worker counts as lost."""
 START_TIMEOUT_S = 900.0
-"""Maximum loading time of a worker in s, including a model download."""
+"""Maximum loading time of a worker in s, including a model download; then the attempt has failed,
+and the next one follows."""
 CLOSE_TIMEOUT_S = 1.0
 """Time limit in s for the worker's close; then the connection is dropped."""
 MAX_STATE_BYTES = 1 << 14
-"""Maximum size of the body of a /readyz."""
+"""Maximum size of the body of a /readyz; a larger one is not read, or counts as that of a worker
+that is not ready."""
 
-MAX_WORDS = 300
-"""Maximum characters of an error's text quoted in ours."""
+MAX_WORDS_CHARS = 300
+"""Maximum characters of an error's text quoted in ours; the rest is cut off."""
 
 LOST = (aiohttp.ClientError, OSError, TimeoutError, ProtocolError)
 """Exceptions that end a connection; all are retried,"""
@@ -84,7 +87,7 @@ def as_error(error: BaseException, words: str, demands: str) -> EngineError:
 
 def in_words(error: BaseException) -> str:
     """Returns a short description; some exceptions quote a URL with its query."""
-    return str(error)[:MAX_WORDS] or type(error).__name__
+    return str(error)[:MAX_WORDS_CHARS] or type(error).__name__
 
 
 class OneAddress(AbstractResolver):

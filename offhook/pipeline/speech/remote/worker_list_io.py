@@ -21,11 +21,13 @@ RESOLVE_S = 2.0
 DIRECTORY_S = 5.0
 """Interval in s at which a URL that lists workers is asked."""
 ANSWER_TIMEOUT_S = 2.0
-"""Time limit in s of a source's answer."""
+"""Time limit in s of a source's answer; then its last list stays in use, and a warning is
+logged."""
 MAX_DIRECTORY_BYTES = 1 << 20
 """Maximum size of a list of workers; a longer one is refused, and the last good one stays."""
 MAX_WORKERS = 4096
-"""Maximum workers of a list; one with more is refused."""
+"""Maximum workers of a list, of which one with more is refused, and of addresses of a name, of
+which the others are ignored."""
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 """Returns the IP addresses of a host and port. Raises OSError."""

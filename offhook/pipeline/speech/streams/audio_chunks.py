@@ -22,7 +22,8 @@ Samples: TypeAlias = npt.NDArray[np.int16] | npt.NDArray[np.float32]
 """16 kHz mono samples, 1-D. May be memory-mapped: only samples near the cuts are read."""
 
 MAX_S = 1200.0
-"""Maximum chunk in s, the longest input the model was designed for."""
+"""Maximum chunk in s, the longest input the model was designed for; longer audio is split at quiet
+places."""
 MIN_S = 0.5
 """Minimum chunk in s; shorter ones are padded with silence."""
 SEARCH_S = 5.0

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from enum import IntEnum
 
 MAX_REQUESTS = 16
-"""Default limit of concurrent requests to one server."""
+"""Default limit of concurrent requests to one server; further ones wait."""
 
 
 class Priority(IntEnum):

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 ALONE_S = 1.0
-"""Maximum time in s for which one suspect keeps the others waiting."""
+"""Maximum time in s for which one suspect keeps the others waiting; then the next one is tried
+beside it."""
 
 
 class Quarantine:

@@ -13,13 +13,14 @@ import random
 from offhook.pipeline.speech.recognizer import EngineError, EngineFault, UnsupportedRequest
 
 RETRY_S = 0.1
+"""Pause in s before the first retry; it doubles with each further one up to RETRY_MAX_S."""
 RETRY_MAX_S = 5.0
-"""Maximum pause in s between retries, unless the server asks for more; pauses double each time."""
+"""Maximum pause in s between retries, at which it stays, unless the server asks for more."""
 SPREAD_S = 0.1
-"""Maximum random addition in s to the pause before a reconnection, so that all who lost the same
-server do not return at the same moment."""
+"""Random addition of up to this many s to the pause before a reconnection, so that all who lost the
+same server do not return at the same moment."""
 MAX_LOSSES = 3
-"""Losses after which work may be given up."""
+"""Losses after which an utterance or word is given up, once LOSSES_S are over as well."""
 LOSSES_S = 10.0
 """Time in s since the first loss before which work is not given up."""
 SUSPECT_LOSSES = 2

@@ -38,13 +38,15 @@ from offhook.pipeline.speech.timing import Arrivals
 MAX_UTTERANCE_S = 60
 """Limit of an utterance in s; a longer one is split, and its first Final `continues`."""
 MAX_UNHEARD_S = 180
-"""Audio of one stream, in s, that a server has read and no partial or final has covered."""
+"""Audio of one stream, in s, that a server has read and no partial or final has covered; then it
+reads no further until one comes, and a client that has not flushed gets the error `behind`."""
 MAX_KEPT_S = 270
-"""Audio of one stream, in s, that is kept until its final. A server that reads up to MAX_UNHEARD_S
-may exceed it by one message of 16 s and by an utterance of MAX_UTTERANCE_S covered by partials; all
-of it must fit."""
+"""Audio of one stream, in s, that is kept until its final; then that of a call is dropped until a
+final comes, and a file's stream fails. A server that reads up to MAX_UNHEARD_S may exceed it by one
+message of 16 s and by an utterance of MAX_UTTERANCE_S covered by partials; all of it must fit."""
 MAX_WAITING = 64
-"""Finished utterances of one stream without a final."""
+"""Finished utterances of one stream without a final; then the oldest of a call is given up, a
+file's stream fails, and a server reads no further."""
 SAMPLES_PER_MS = RATE_IN // 1000
 NOTHING = Partial("", 0, 0)
 

@@ -24,8 +24,8 @@ from offhook.pipeline.speech.vad.silero import CONTEXT, STATE, Silero
 from offhook.pipeline.speech.vad.vad import WINDOW
 
 MAX_WINDOWS = 64
-"""Maximum windows of a batch. It takes about a millisecond, between which packets are served; a
-larger one would hardly take less for each window."""
+"""Maximum windows of a batch; others wait for the next one. A batch needs about a millisecond,
+between which packets are served; a larger one would hardly need less for each window."""
 MAX_LATE_WINDOWS = 31
 """Windows (992 ms) that a call may lag behind. Then the oldest is dropped and counted: a barge-in
 decision on old audio would be worse than one on less audio."""

@@ -22,12 +22,12 @@ PREFIX = "offhook:reply:"
 TTL_S = 7 * 24 * 3600
 """Expiry in s, renewed each time the reply is played."""
 ANSWER_S = 0.1
-"""Maximum time in s that a caller waits for Redis before the reply is synthesized."""
+"""Maximum time in s that a caller waits for Redis; then the reply is synthesized."""
 STORE_S = 2.0
 REST_S = 10.0
 """Time in s after a failure during which Redis is not asked."""
-MAX_WORDS = 200
-"""Characters of an error of Redis's that are written to the log."""
+MAX_WORDS_CHARS = 200
+"""Maximum characters of an error from Redis that are written to the log; the rest is cut off."""
 MOST_STORING = 16
 """Maximum replies being stored in Redis at once; more are not stored."""
 
@@ -97,7 +97,7 @@ class ReplyCache(AudioCache):
         # and a damaged value raises ValueError.
         self.failures += 1
         if not self._rests():
-            words = repr(error)[:MAX_WORDS]
+            words = repr(error)[:MAX_WORDS_CHARS]
             line = logger.bind(a_minute="reply cache")
             line.warning("the cache in Redis fails and rests {:.0f} s: {}", REST_S, words)
         self._rests_until = time.monotonic() + REST_S

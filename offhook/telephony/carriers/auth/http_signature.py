@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 MAX_SIGNATURES = 4
-"""Limit for one request; a proxy may add a signature of its own."""
+"""Maximum signatures of one request, as a proxy may add one of its own; a request with more is
+refused with 403."""
 
 _KEY = r"[a-z*][a-z0-9_\-.*]*"
 _STRING = r'"(?:[ !#-\[\]-~]|\\["\\])*"'

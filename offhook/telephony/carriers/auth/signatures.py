@@ -33,9 +33,10 @@ MAX_SEEN = 10_000
 """Requests remembered per carrier; beyond that the oldest is forgotten. Only verified requests are
 remembered, so nobody but the provider can push one out."""
 MAX_BODY_BYTES = 65536
-"""Limit of a webhook's body."""
+"""Maximum body of a webhook; a longer one is refused with 403."""
 MAX_FIELDS = 200
-"""Limit of the fields in a webhook's form, and in a query."""
+"""Maximum fields in a webhook's form, and in a query; a request with more is refused with 403 or
+400."""
 
 TOKEN_PARAMETER = "token"
 """Query parameter that carries `url_token`."""

@@ -13,7 +13,8 @@ from offhook.telephony.carriers.auth.signatures import Rejected
 TICKET_LIFETIME_S = 60
 """Seconds from the webhook's response until the stream must have connected."""
 MAX_TICKETS = 10_000
-"""Calls that may wait for their stream at once; beyond that webhooks are refused."""
+"""Calls that may wait for their stream at once; beyond that further calls are refused as if all
+lines were busy."""
 
 _TICKET_BYTES = 24
 

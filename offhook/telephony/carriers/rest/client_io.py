@@ -15,13 +15,15 @@ from offhook.telephony.carriers.rest.request import DialRequest, RestError, Rest
 from offhook.telephony.carriers.settings import CarrierSettings
 
 CONNECT_TIMEOUT_S = 5.0
-"""Limit for connecting, TLS included."""
+"""Time limit in s for connecting, TLS included; then the request has failed."""
 RESPONSE_TIMEOUT_S = 15.0
-"""Limit for a whole request, from connecting to the last byte of the response."""
+"""Time limit in s for a whole request, from connecting to the last byte of the response; then it
+has failed, although the provider may have carried it out."""
 RETRY_DELAY_S = 0.5
 """Delay before the one retry after a failed connection."""
 MAX_RESPONSE_BYTES = 256 * 1024
-"""A call resource has about 2 kB."""
+"""Maximum size of a response, of which a call resource has about 2 kB; with a longer one the
+request has failed."""
 
 _PEM_BEGINS = "-----BEGIN "
 

@@ -29,7 +29,7 @@ CONTINUING: tuple[Provider, ...] = ("twilio", "plivo")
 """Providers documented to follow the rest of their instructions once our side closes the stream
 (Twilio: error 31921; Plivo: keepCallAlive)."""
 RETRY_S = 1
-"""Time in s after which a provider asks again."""
+"""Pause in s until a provider asks again."""
 
 _XML = "application/xml"
 _JSON = "application/json"

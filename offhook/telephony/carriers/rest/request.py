@@ -29,7 +29,7 @@ Response = dict[str, Any]
 JWT_LIFETIME_S = 900
 """Lifetime of our tokens: long enough for clocks that differ by minutes."""
 MAX_DETAIL_CHARS = 200
-"""Limit of a provider's error text quoted in ours."""
+"""Maximum length of a provider's error text quoted in ours; the rest is cut off."""
 
 _NUMBER = re.compile(r"\+[1-9][0-9]{5,14}")
 _KEY = re.compile(r"[\x21-\x7e]+")

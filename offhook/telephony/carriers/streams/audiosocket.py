@@ -58,11 +58,13 @@ RATES: Mapping[int, int] = MappingProxyType(
 HEADER = struct.Struct(">BH")
 UUID_BYTES = 16
 FIRST_SOUND_TIMEOUT_MS = 1000
-"""Wait for the first audio after the UUID; then 8 kHz is assumed."""
+"""Time limit in ms for the first audio after the UUID; then 8 kHz is assumed."""
 MAX_MALFORMED = 100
-"""Invalid frames tolerated; with more, the peer does not speak AudioSocket."""
+"""Invalid frames tolerated; with more the connection is closed, as the peer does not speak
+AudioSocket."""
 MAX_SOUND_BYTES = 65534
-"""Audio in one of our frames: the most whole samples its length field allows."""
+"""Maximum bytes of audio in one of our frames, the most whole samples its length field allows; more
+is sent in several frames."""
 ERRORS = ((0x01, "the caller hung up"), (0x02, "forwarding failed"), (0x04, "out of memory"))
 """Bits of the code in an error frame."""
 

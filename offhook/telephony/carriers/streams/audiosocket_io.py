@@ -21,18 +21,20 @@ OpenLeg = Callable[[AudioSocketStream, Callable[[Message], None], str], CarrierL
 """Creates the leg of a call from its stream, a send function, and Asterisk's address."""
 
 START_TIMEOUT_S = 10.0
-"""Time from the connection to the UUID."""
+"""Time limit in s from the connection to the UUID; then the connection is closed."""
 SEND_TIMEOUT_S = 5.0
-"""How long audio may wait because the far end does not read; then the call ends."""
+"""Time in s that audio may wait because the far end does not read; then the call ends."""
 WRITE_BUFFER_BYTES = 256 * 1024
-"""Limit of what may be queued meanwhile: SEND_TIMEOUT_S of audio at 24 kHz."""
+"""Maximum bytes that may be queued meanwhile, SEND_TIMEOUT_S of audio at 24 kHz; beyond it the call
+ends."""
 KERNEL_BUFFER_BYTES = 32 * 1024
 """Kernel send buffer, which by default would accept minutes of unread audio. Linux doubles it."""
 UNACKNOWLEDGED_MS = 10_000
-"""Time without an acknowledgement after which the kernel drops the connection. Audio is sent all
-the time, so no keep-alive is needed."""
+"""Time in ms without an acknowledgement after which the kernel drops the connection. Audio is sent
+all the time, so no keep-alive is needed."""
 HANG_UP_TIMEOUT_S = 1.0
-"""Time for the far end to read the end of the call and close the connection."""
+"""Time limit in s for the far end to read the end of the call and close the connection; then it is
+dropped."""
 MAX_CONNECTIONS = 1000
 """Simultaneous connections; more are refused. CPU limits the calls long before."""
 BACKLOG = 128

@@ -48,9 +48,10 @@ from offhook.telephony.carriers.streams.stream import (
 )
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""Limit of a message. Asterisk's own limit is 65500 bytes; one may hold all channel variables."""
+"""Maximum size of a message; with a longer one the call ends. Asterisk's own limit is 65500 bytes;
+one may hold all channel variables."""
 MAX_FIELDS = 32
-"""Limit of the fields in a line of words."""
+"""Maximum fields in a line of words; further ones are ignored."""
 PROBE = "probe"
 """Name of the mark that tests whether marks come back."""
 PASSTHROUGH_LEAD_MS = 40

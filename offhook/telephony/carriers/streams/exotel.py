@@ -20,12 +20,13 @@ from offhook.telephony.carriers.streams.json_text import (
 from offhook.telephony.carriers.streams.stream import CarrierError, Format, Message, Started
 
 MAX_MESSAGE_BYTES = 256 * 1024
-"""Exotel's own limit of 100 kB, in base64 and doubled."""
+"""Maximum size of a message, Exotel's own limit of 100 kB in base64 and doubled; with a longer one
+the call ends."""
 
 PIECE_BYTES = 320
 """Exotel requires payloads to be a multiple of this."""
 MAX_PIECE_BYTES = 100_000 // PIECE_BYTES * PIECE_BYTES
-"""Longest payload that Exotel takes; longer audio is sent in several."""
+"""Longest payload that Exotel accepts; longer audio is sent in several."""
 
 L16_RATES = frozenset((8000, 16000, 24000))
 """Sample rates in Hz that `sample-rate` in the URL accepts."""

@@ -32,11 +32,13 @@ ROUND_TRIPS_KEPT = 4
 START_LAGS_KEPT = 4
 """Flows of audio whose starting lag is remembered; the smallest counts."""
 MAX_START_LAG = RATE_OUT * 200 // 1000
-"""Samples, 200 ms: carriers start sooner; a longer delay is a network stall."""
+"""Largest delay in samples (200 ms) of a carrier's start that is learned, as carriers start sooner:
+a longer one is a network stall, and counts as this much."""
 MAX_PENDING = 64
 """Outstanding marks, 6 s of them; the oldest are forgotten."""
 MAX_HELD_TICKS = 2_000 // PACKET_MS
-"""2 s: marks overdue by more are not waited for, and only the clock counts."""
+"""Time in ticks, 2 s, by which a mark may be overdue; it is not waited for any longer, and only the
+clock counts."""
 
 
 class _Mark(NamedTuple):

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from offhook.telephony.carriers.streams.stream import Message
 
 MAX_CONTROL_BYTES = 125
-"""Longest payload of a control frame (RFC 6455 §5.5)."""
+"""Longest payload of a control frame (RFC 6455 §5.5); with a longer one the connection is closed
+with code 1002."""
 
 _FIN = 0x80
 _RESERVED = 0x70

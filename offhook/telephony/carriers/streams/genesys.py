@@ -52,9 +52,11 @@ from offhook.telephony.carriers.streams.stream import (
 )
 
 MAX_MESSAGE_BYTES = 65_535
-"""The protocol's own limit, for text; 8 s of audio."""
+"""Maximum size of a message, the protocol's own limit for text, and 8 s of audio; with a longer one
+the call ends."""
 MAX_MEDIA = 16
-"""Entries of an offer that are examined; at most four make sense."""
+"""Entries of an offer that are examined, of which at most four make sense; further ones are
+ignored."""
 
 VERSION = "2"
 RATE = 8000

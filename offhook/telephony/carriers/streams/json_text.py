@@ -33,12 +33,13 @@ DIGITS = frozenset("0123456789*#ABCD")
 MAX_ID_CHARS = 256
 """Limit of an identifier, a number called or a mark's name; longer ones are treated as missing."""
 MAX_VALUE_CHARS = 4096
-"""Limit of one custom parameter."""
+"""Maximum length of one custom parameter; a longer one counts as empty."""
 MAX_PARAMETERS = 64
 """Limit of custom parameters per stream; further ones are dropped."""
 
 MAX_FORMS = 4
-"""Forms of media messages learned in one stream; a carrier has one, and learning takes a while."""
+"""Forms of media messages learned in one stream, as a carrier has one, and learning needs a while;
+messages of other forms are parsed as JSON."""
 
 _MAX_NUMBER_DIGITS = 18
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -15,11 +15,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 MAX_LEARNED_CHARS = 8192
-"""Limit of a message that a form is learned from: 100 ms of L16 at 24 kHz have 6400."""
+"""Maximum length of a message that a form is learned from, of which 100 ms of L16 at 24 kHz have
+6400; longer ones are parsed as JSON."""
 MAX_FIELDS = 8
-"""Numbers in a message and its payload; one with more has no form."""
+"""Maximum numbers in a message, payload included; one with more has no form and is parsed as
+JSON."""
 MAX_DIGITS = 18
-"""Of a number, as `json_text.number` takes it."""
+"""Maximum digits of a number, as of `json_text.number`; a message with a longer one does not match
+the form and is parsed as JSON."""
 
 
 class Media(NamedTuple):

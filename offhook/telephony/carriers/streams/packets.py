@@ -15,12 +15,13 @@ from offhook.telephony.carriers.streams.stream import Format, Sound
 
 PAYLOAD_TYPE = 0
 MAX_PACKET_MS = 500
-"""Longer messages are split into packets of this. Shorter ones are not: their pieces, arriving
-together, would be taken for jitter and delayed by the length of the message."""
+"""Longest packet in ms; longer messages are split into packets of this. Shorter ones are not: their
+pieces, arriving together, would count as jitter and be delayed by the length of the message."""
 GAP_MS = 60
 """A larger gap between messages is audio left out; a smaller one is the carrier's rounding."""
 MAX_JUMP = 100
-"""Messages; a number farther from the expected one restarts the count."""
+"""Largest distance in messages from the expected number; a number farther from it restarts the
+count."""
 
 
 class Packetizer:

@@ -38,7 +38,8 @@ from offhook.telephony.carriers.streams.stream import (
 )
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""20 ms of L16 at 16 kHz are 900 bytes, plus at most 512 bytes of extra headers."""
+"""Maximum size of a message; with a longer one the call ends. 20 ms of L16 at 16 kHz are 900 bytes,
+plus at most 512 bytes of extra headers."""
 
 FORMATS: Final = {
     ("audio/x-mulaw", 8000): Format("pcmu", 8000),

@@ -27,7 +27,8 @@ from offhook.telephony.carriers.streams.json_text import (
 from offhook.telephony.carriers.streams.stream import CarrierError, Event, Format, Started
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""20 ms of L16 at 48 kHz are 2600 bytes, plus custom parameters and client state."""
+"""Maximum size of a message; with a longer one the call ends. 20 ms of L16 at 48 kHz are 2600
+bytes, plus custom parameters and client state."""
 
 L16_RATES = frozenset((8000, 16000, 22050, 24000, 48000))
 """Sample rates in Hz that `stream_bidirectional_sampling_rate` accepts."""

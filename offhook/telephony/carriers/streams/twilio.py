@@ -23,7 +23,8 @@ from offhook.telephony.carriers.streams.stream import (
 )
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""A message has 20 ms of audio, about 400 bytes; only custom parameters make one longer."""
+"""Maximum size of a message; with a longer one the call ends. It has 20 ms of audio, about 400
+bytes, unless custom parameters make it longer."""
 
 PCMU = Format("pcmu", 8000)
 

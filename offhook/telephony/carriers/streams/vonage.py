@@ -42,7 +42,8 @@ from offhook.telephony.carriers.streams.stream import (
 )
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""20 ms of L16 at 24 kHz are 960 bytes; the headers of an NCCO are at most 512 bytes."""
+"""Maximum size of a message; with a longer one the call ends. 20 ms of L16 at 24 kHz are 960 bytes;
+the headers of an NCCO are at most 512 bytes."""
 
 PACKET_MS = 20
 """Audio in a binary message, in ms."""

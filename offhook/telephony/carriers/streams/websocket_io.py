@@ -37,17 +37,18 @@ from offhook.telephony.carriers.streams.frames import (
 from offhook.telephony.carriers.streams.stream import CarrierError, Message
 
 WRITE_BUFFER_BYTES = 128 * 1024
-"""Limit of unsent data, about 4 s of audio in JSON; beyond it the call is lost."""
+"""Maximum unsent data, about 4 s of audio in JSON; beyond it the call ends."""
 MAX_MESSAGE_BYTES = 512 * 1024
-"""Longer than any provider's messages; longer ones close the socket (1009)."""
+"""Maximum size of a message, longer than any provider's; for a longer one the socket is closed with
+code 1009."""
 MAX_UNREAD_BYTES = 64 * 1024
 """Limit of data waiting for a tick; beyond it, data is read at once."""
 HEARTBEAT_S = 20.0
 """Idle time before we ping: neither a dead carrier nor a silent caller sends anything."""
 PONG_TIMEOUT_S = 10.0
-"""Time to wait for the pong."""
+"""Time limit in s for the pong, or any other data; then the call ends."""
 CLOSE_TIMEOUT_S = 2.0
-"""Time to wait for the far end's close."""
+"""Time limit in s for the far end's close; then the connection is dropped."""
 
 _ACCEPT = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 """GUID that proves a server understood the handshake (RFC 6455 §1.3)."""

@@ -22,17 +22,17 @@ ANSWERS_PER_SECOND = 1.0
 """Refusals sent to a source over its rate. More would let a forged source address direct our
 responses at a victim."""
 MAX_FAILURES = 10
-"""Wrong passwords a source may send in a row..."""
+"""Wrong passwords that a source may send in a row; with more it gets no answers for PENALTY_S."""
 FAILURE_DECAY_S = 30.0
-"""...and seconds after which one of them is forgotten."""
+"""Time in s after which one wrong password of a source is forgotten."""
 PENALTY_S = 300.0
-"""Seconds for which a source with more failures is ignored."""
+"""Time in s for which a source with more than MAX_FAILURES wrong passwords is ignored."""
 MAX_SOURCES = 16_384
 """Sources with buckets, about 4 MB; beyond that the least recently seen one is forgotten, which
 refills its buckets."""
 MAX_OFFENDERS = 4_096
 """Sources with authentication failures, kept apart so that a flood of forged addresses cannot evict
-them."""
+them; beyond that the one whose last failure is the oldest is forgotten."""
 
 RequestKind = Literal["request", "invite"]
 """"invite" for an INVITE without credentials; "request" for everything else."""

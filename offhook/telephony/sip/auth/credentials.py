@@ -13,7 +13,8 @@ from functools import partial
 from offhook.telephony.sip.messages.grammar import SipError, end_of_quoted, is_token, quote, unquote
 
 MAX_PARAMETERS = 32
-"""Limit of parameters in a challenge or credentials; RFC 7616 defines 13."""
+"""Maximum parameters in a challenge or in credentials, of which RFC 7616 defines 13; with more the
+challenge or the credentials are ignored."""
 
 _HASHES: Mapping[str, Callable[[bytes], "hashlib._Hash"]] = {
     # a FIPS build of OpenSSL has no MD5 for security purposes

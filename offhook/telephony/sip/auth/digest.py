@@ -21,11 +21,13 @@ from offhook.telephony.sip.messages.headers import CSeq
 from offhook.telephony.sip.messages.message import Request, Response
 
 MAX_ROUNDS = 3
-"""Challenges answered for one request; a server that sends more will not accept."""
+"""Challenges answered for one request; after that the request has failed, as the server will not
+accept it."""
 MAX_REALMS = 8
 """Realms whose nonces a client remembers; the least recently seen is forgotten beyond that."""
 MAX_CHAINS = 64
-"""Requests of a client that may await the result of their credentials at once."""
+"""Requests of a client that may await the result of their credentials at once; beyond that the
+oldest is forgotten, and its next challenge counts as its first."""
 MAX_NONCES = 4096
 """Nonces in use that a server remembers; beyond that the oldest, and all as old, become stale."""
 NONCE_COUNT_WINDOW = 64

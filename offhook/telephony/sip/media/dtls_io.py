@@ -38,10 +38,11 @@ TIMEOUTS = 5
 """OpenSSL's timeouts of 1, 2, 4, 8 and 16 s, after which the handshake has failed: 31 s, as long as
 SIP waits."""
 SLOW_HANDSHAKE_S = 4.0
-"""Time after which an incomplete handshake is reported: nothing is audible meanwhile."""
+"""Time in s after which an incomplete handshake is reported in the log: nothing is audible
+meanwhile."""
 MAX_UNKNOWN_SOURCES = 4
-"""Sources not named in SDP that may have a handshake in progress, and from which one may come late:
-the oldest gives way to another..."""
+"""Sources not named in SDP that may have a handshake in progress, and from which one may come late;
+the oldest gives way to a further one."""
 UNKNOWN_SOURCE_S = 2.0
 """...once it has had this long, two retransmissions, to complete its handshake."""
 MAX_ANSWERS = 16

@@ -13,7 +13,8 @@ from typing import Literal
 from offhook.media.rtp.dtls import RECORD_HEADER_BYTES, records
 
 MAX_FLIGHT_BYTES = 16 * 1024
-"""Of a flight that is read so; a longer one is dropped. One with two RSA certificates has 4 kB."""
+"""Maximum size of a flight that is read so; a longer one is dropped. One with two RSA certificates
+has 4 kB."""
 HASHES = ("sha-512", "sha-384", "sha-256", "sha-1")
 """Fingerprint hashes (RFC 8122 §5), the strongest first."""
 

@@ -49,8 +49,9 @@ LATCH_SPAN_S = 0.05
 """How long the latched source must have been silent while the stream came from elsewhere. A far end
 that has not moved would have sent a packet, so a burst of forged ones is not enough."""
 RELATCH_S = 2.0
-"""Silence of the latched source after which sequence numbers may have restarted. After a new SDP
-the previous source is accepted for this long too."""
+"""Silence in s of the latched source after which sequence numbers may have restarted, so that
+packets of its stream from another source are accepted. After a new SDP the previous source is
+accepted for this long too."""
 RTCP_RELATCH_S = 15.0
 """The same for RTCP: three of its usual intervals (RFC 3550 §6.2)."""
 RTCP_LATCH_SPAN_S = 5.0
@@ -58,7 +59,7 @@ RTCP_LATCH_SPAN_S = 5.0
 MAX_CANDIDATES = 8
 """Sources observed at once; more are ignored until one of these falls silent."""
 CANDIDATE_TIMEOUT_S = 1.0
-"""A candidate silent for this long makes room for another."""
+"""Silence in s after which a candidate makes room for another."""
 
 RTP_HEADER_BYTES = 12
 RTCP_HEADER_BYTES = 8

@@ -6,8 +6,8 @@ from offhook.media.rtp.srtp import Protector, compiled
 from offhook.telephony.sip.media.sdes import SUITES
 
 MAX_SSRCS = 64
-"""SSRCs a far end may use under one key. libsrtp keeps state for each and searches it linearly; a
-call has one, and another after a transfer."""
+"""SSRCs a far end may use under one key; packets of further ones are dropped and counted. libsrtp
+keeps state for each and searches it linearly; a call has one, and another after a transfer."""
 
 _PROFILES = {
     "AES_CM_128_HMAC_SHA1_80": Policy.SRTP_PROFILE_AES128_CM_SHA1_80,

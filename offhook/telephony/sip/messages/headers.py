@@ -23,14 +23,18 @@ from offhook.telephony.sip.messages.grammar import (
 from offhook.telephony.sip.messages.uri import Uri
 
 MAX_HEADERS = 100
-"""Limit of header lines in a message, folded ones counted once."""
+"""Maximum header lines in a message, folded ones counted once; a request with more is refused with
+400, and a response is dropped."""
 MAX_LINE_BYTES = 8_192
-"""Limit of the start line or one unfolded header line; a UTF-8 character counts as one."""
+"""Maximum length of the start line or one unfolded header line, in which a UTF-8 character counts
+as one; a request with a longer one is refused with 414 or 400, and a response is dropped."""
 MAX_LIST_VALUES = 100
-"""Limit of values in one list header, over all its lines. A request has passed at most as many
-proxies as its Max-Forwards allowed, by default 70."""
+"""Maximum values in one list header, over all its lines; a request with more Via, Contact, Route or
+Record-Route values is refused with 400, and of other headers the rest is ignored. A request has
+passed at most as many proxies as its Max-Forwards allowed, by default 70."""
 MAX_SEQUENCE_NUMBER = 2**31 - 1
-"""Limit of a CSeq (§8.1.1.5)."""
+"""Largest number in a CSeq (§8.1.1.5); a request with a larger one is refused with 400, and a
+response is dropped."""
 
 _T = TypeVar("_T")
 

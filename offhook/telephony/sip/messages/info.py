@@ -11,7 +11,7 @@ DTMF = "application/dtmf"
 KEY_MS = 160
 """Duration of a digit as we report it."""
 MAX_BODY_BYTES = 256
-"""Bytes of a body that are examined."""
+"""Maximum bytes of an INFO's body that are examined for a digit; the rest is ignored."""
 
 _KEYS = {str(number): key for number, key in enumerate("0123456789*#ABCD")}
 """Some send the event number (RFC 4733 §3.2), e.g. 11 for #."""

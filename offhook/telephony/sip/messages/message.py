@@ -22,10 +22,11 @@ from offhook.telephony.sip.messages.reasons import CLASS_REASONS, REASONS
 from offhook.telephony.sip.messages.uri import Uri
 
 MAX_MESSAGE_BYTES = 65_536
-"""Limit of header and body together; the largest UDP datagram."""
+"""Maximum size of header and body together, the largest UDP datagram; a longer message on a stream
+or WebSocket closes the connection, and any other request is refused with 513."""
 MAX_SEPARATORS = 4_096
-"""Limit of separators and escapes in a header, each of which takes time to parse; a REGISTER
-response with a hundred phones has about a thousand."""
+"""Maximum separators and escapes in a header, each of which needs time to parse; a message with
+more is dropped. A REGISTER response with a hundred phones has about a thousand."""
 
 _T = TypeVar("_T")
 

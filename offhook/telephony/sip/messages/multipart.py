@@ -4,7 +4,8 @@ from offhook.telephony.sip.messages.grammar import SipError, find_parameter, par
 from offhook.telephony.sip.messages.headers import media_type, read_headers, unfold
 
 MAX_PARTS = 16
-"""Parts examined; a call with more has its session description before them."""
+"""Maximum parts of a body that are examined, the first ones; a session description after them is
+not found."""
 
 
 def sdp_part(content_type: str, body: bytes) -> str | None:

@@ -12,13 +12,17 @@ from dataclasses import dataclass, field, replace
 from offhook.telephony.sip.messages.grammar import SipError
 
 MAX_SDP_CHARACTERS = 65_536
-"""As long as a SIP message may be."""
+"""Maximum length of a description, as long as a SIP message may be; an offer that is longer is
+refused with 400, and a call with such an answer ends."""
 MAX_LINES = 1_000
-"""A browser's description of audio and video has about 150."""
+"""Maximum lines of a description, of which a browser's of audio and video has about 150; an offer
+with more is refused with 400, and a call with such an answer ends."""
 MAX_MEDIA = 32
-"""Media of a description; one with more is refused."""
+"""Maximum media of a description; an offer with more is refused with 400, and a call with such an
+answer ends."""
 MAX_FORMATS = 128
-"""Formats in one m= line, and a=rtpmap lines read below it: a payload type has seven bits."""
+"""Maximum formats in one m= line, as a payload type has seven bits: an offer with more is refused
+with 400. Of a=rtpmap lines below it as many are read, and the rest is ignored."""
 
 Attributes = tuple[tuple[str, str | None], ...]
 """(name, value) in order: names in lower case, None for a flag such as a=rtcp-mux."""

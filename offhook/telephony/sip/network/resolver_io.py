@@ -18,16 +18,19 @@ from offhook.telephony.sip.messages.uri import Uri
 ClientTransport = Literal["UDP", "TCP", "TLS"]
 
 RESOLVE_TIMEOUT_S = 8.0
-"""Limit of all queries for one URI: the caller hears nothing meanwhile."""
+"""Time limit in s of all queries for one URI, as the caller hears nothing meanwhile; then the call
+or registration has failed."""
 QUERY_TIMEOUT_S = 2.5
-"""Limit of one query, over all name servers; a domain needs three in a row."""
+"""Time limit in s of one query, over all name servers, as a domain needs three in a row; then it
+counts as without records, and the others decide."""
 NAME_SERVER_TIMEOUT_S = 1.0
-"""Limit of one name server's answer."""
+"""Time limit in s of one name server's answer; then the next one is asked."""
 CACHE_ANSWERS = 1000
+"""Maximum answers of name servers that are cached; the least recently used is dropped."""
 MAX_TARGETS = 16
-"""Limit of targets for one URI; each is tried for seconds."""
+"""Maximum targets for one URI, as each is tried for seconds; further ones are not tried."""
 MAX_SERVICES = 8
-"""Limit of NAPTR and SRV records followed per name, the best first."""
+"""Maximum NAPTR and SRV records followed per name, the best first; the others are ignored."""
 HOSTS = Path("/etc/hosts")
 
 DEFAULT_PORTS: dict[ClientTransport, int] = {"UDP": 5060, "TCP": 5060, "TLS": 5061}

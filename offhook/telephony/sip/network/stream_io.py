@@ -20,16 +20,18 @@ WRITE_BUFFER_BYTES = 256 * 1024
 """Limit of data queued for a peer, also while connecting: four of the longest messages. A peer that
 does not read is disconnected."""
 CONNECT_TIMEOUT_S = 8.0
-"""Limit for connecting, TLS included: the next target must be tried before the caller gives up."""
+"""Time limit in s for connecting, TLS included; then the connection has failed, and the next target
+is tried, before the caller gives up."""
 FIRST_MESSAGE_TIMEOUT_S = 30.0
-"""Time for a connected peer to send its first message."""
+"""Time limit in s for a connected peer to send its first message; then it is disconnected."""
 IDLE_TIMEOUT_S = 3900.0
-"""Idle limit: longer than the hour usual for registrations and sessions. A dead far end is detected
-earlier, by the kernel's probes."""
+"""Time in s without a message after which a connection is closed: longer than the hour usual for
+registrations and sessions. A dead far end is detected earlier, by the kernel's probes."""
 PING_INTERVAL_S = (95.0, 120.0)
 """Range of the interval between our keep-alives (RFC 5626 §4.4.1), drawn anew each time."""
 PONG_TIMEOUT_S = 10.0
-"""Time to wait for a pong from peers that have ever sent one (RFC 5626 §4.4.1): others need not."""
+"""Time limit in s for a pong from a peer that has ever sent one (RFC 5626 §4.4.1), since others
+need not; then the connection is closed."""
 PING, PONG = b"\r\n\r\n", b"\r\n"
 TCP_PROBES = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 """Seconds of silence, seconds between probes, and unanswered probes: a dead far end is detected

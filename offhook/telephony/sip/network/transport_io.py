@@ -36,14 +36,15 @@ MAX_CONNECTIONS = 1000
 yet makes room: its handshake drips, or we do not know who it is. If there is none, further ones are
 closed at once."""
 MAX_CONNECTIONS_PER_SOURCE = 100
-"""Limit per source address (IPv6: per /64), which may be an office of browsers behind a NAT."""
+"""Maximum connections of a source address (IPv6: of a /64), which may be an office of browsers
+behind a NAT; further ones are closed at once."""
 MAX_ROUTES = 500
 """Limit of peers we connect to; beyond it the least recently used idle one is dropped, and if all
 are connected, sending to another fails."""
 HANDSHAKE_TIMEOUT_S = 10.0
-"""Limit of a peer's TLS handshake."""
+"""Time limit in s of a peer's TLS handshake; then its connection is closed."""
 CHECK_INTERVAL_S = 1.0
-"""Interval of checking connections for time limits."""
+"""Interval in s at which connections are checked for being idle or silent."""
 ACCEPT_PAUSE_S = 1.0
 """Pause after running out of file descriptors."""
 BACKLOG = 256

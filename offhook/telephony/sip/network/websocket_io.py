@@ -24,11 +24,13 @@ SUBPROTOCOL = "sip"
 HEARTBEAT_S = 30.0
 """Interval of our WebSocket pings; a browser that does not answer within half of it is gone."""
 UPGRADE_TIMEOUT_S = 10.0
-"""From the connection to the upgrade; TLS has its own limit."""
+"""Time limit in s from the connection to the upgrade, after which the connection is closed; TLS has
+its own limit."""
 MAX_HEADERS = 64
+"""Maximum headers of an upgrade request; one with more is refused with 400."""
 MAX_HEADER_BYTES = 8 << 10
-"""Limits of an upgrade request: the number of its headers, and the bytes of each and of its first
-line. Beyond them it is refused with 400."""
+"""Maximum bytes of each header of an upgrade request, and of its first line; a request with a
+longer one is refused with 400."""
 
 
 class WebSocketConnection:

@@ -18,14 +18,16 @@ ALLOWED = tuple(
 KNOWN = frozenset({*ALLOWED, "MESSAGE", "PUBLISH", "REGISTER", "SUBSCRIBE"})
 """Registered methods: those not in ALLOWED get 405, unknown ones 501 (§21.5.2)."""
 MAX_ROUNDS = 4
-"""Limit of sending one request, each time with credentials for the last challenge."""
+"""Times that one request is sent, each time with credentials for the last challenge; then the
+challenge counts as its refusal."""
 MAX_FORKS = 16
 """Limit of far ends one INVITE may reach; responses of others are ignored."""
 MAX_SENT = 64
 """Limit of our requests without a final response; beyond it DTMF is dropped, and reliable
 provisional responses wait for their PRACK."""
 MAX_ACKS = 16
-"""ACKs kept for retransmission with their 2xx: one for each fork and each re-INVITE."""
+"""ACKs kept for retransmission with their 2xx, one for each fork and each re-INVITE; the oldest is
+forgotten and not sent again."""
 
 
 @dataclass(eq=False, slots=True)

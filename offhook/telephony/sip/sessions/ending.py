@@ -11,10 +11,11 @@ from offhook.telephony.sip.sessions.session_events import Ended
 from offhook.telephony.sip.sessions.session_table import Event, SessionState
 
 MAX_REASON_CHARACTERS = 200
-"""Limit of the far end's reason text, as shown to people."""
+"""Maximum length of the far end's reason text, as shown to people; the rest is cut off."""
 
 MAX_REASONS = 4
-"""Limit of Reason values read per message: one of SIP, one of Q.850, and some to spare."""
+"""Maximum Reason values read per message, one of SIP, one of Q.850, and some to spare; further ones
+are ignored."""
 
 CANCELLED = EndReason("cancelled")
 

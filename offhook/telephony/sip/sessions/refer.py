@@ -22,8 +22,8 @@ from offhook.telephony.sip.transactions.transaction import ServerTransaction
 SIPFRAG = "message/sipfrag;version=2.0"
 """Content type of a NOTIFY (RFC 3420)."""
 FIRST_NOTIFY_S = 32.0
-"""Time from the 202 to the first NOTIFY, which is sent at once and retransmitted for at most
-64·T1."""
+"""Time limit in s from the 202 to the first NOTIFY, which is sent at once and retransmitted for at
+most 64·T1; then the transfer has failed with 408."""
 SUBSCRIPTION_S = 180.0
 """Longest time between NOTIFYs, and the expiry we offer: a call that rings longer will not be
 answered."""
@@ -33,7 +33,8 @@ complete, so its report is on its way."""
 DECISION_S = 20.0
 """Time from a REFER to our response; the far end waits for 32 s."""
 MAX_FRAGMENT_BYTES = 256
-"""Bytes of a NOTIFY's body that are read: it starts with the status line."""
+"""Maximum bytes of a NOTIFY's body that are read, as it starts with the status line; the rest is
+ignored."""
 
 
 # --- outbound ---

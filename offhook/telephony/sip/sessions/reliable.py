@@ -18,11 +18,12 @@ from offhook.telephony.sip.transactions.transaction import (
 )
 
 MAX_WAITING = 8
-"""Limit of provisional responses queued behind an unacknowledged one; later ones are dropped."""
+"""Provisional responses that may wait behind an unacknowledged one; later ones are dropped."""
 MAX_RSEQ = 2**32 - 1
 """Largest RSeq (RFC 3262 §7.1); a message with a larger one is invalid."""
 MAX_FIRST_RSEQ = 2**31 - 1
-"""Largest initial RSeq, which leaves room to count up (RFC 3262 §3)."""
+"""Largest RSeq that our first reliable response may have, which leaves room to count up (RFC 3262
+§3); a random number up to it is chosen."""
 
 
 @dataclass(slots=True)

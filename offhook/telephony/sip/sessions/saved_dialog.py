@@ -18,9 +18,11 @@ CSEQ_GAP = 100
 """CSeq numbers left out by the server that continues a dialog: the other one may have sent as many
 requests since the dialog was saved, and only higher numbers are accepted (RFC 3261 §12.2.2)."""
 MAX_CSEQ = 2**31 - 1
-"""RFC 3261 §8.1.1.5."""
+"""Largest CSeq (RFC 3261 §8.1.1.5); a saved dialog that comes within CSEQ_GAP of it is refused, and
+its call is not continued."""
 MAX_VALUE_CHARACTERS = 2000
-"""Limit of each value: as long as a header may be."""
+"""Maximum length of each value of a saved dialog, as long as a header may be; a dialog with a
+longer one is refused, and its call is not continued."""
 
 SavedTransport = Literal["UDP", "TCP"]
 SAVED_TRANSPORTS: Mapping[str, SavedTransport] = {"UDP": "UDP", "TCP": "TCP"}

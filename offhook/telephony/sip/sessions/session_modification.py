@@ -22,7 +22,8 @@ from offhook.telephony.sip.sessions.session_timer import Due, SessionTimer
 from offhook.telephony.sip.transactions.transaction import TRANSACTION_S, ServerTransaction
 
 MAX_RETRY_AFTER_S = 10
-"""Limit of the random Retry-After for overlapping offers (RFC 3261 §14.2)."""
+"""Largest random Retry-After in s with which an overlapping offer is refused with 500 (RFC 3261
+§14.2)."""
 DIALOG_GONE = End.FAR_END + " no longer knows the call"
 
 

@@ -14,9 +14,10 @@ Role = Literal["uac", "uas"]
 MIN_INTERVAL_S = 90
 """Shortest session interval (RFC 4028 §4)."""
 MAX_INTERVAL_S = 86_400
-"""Longest session interval; requests for more are reduced to a day."""
+"""Longest session interval in s; requests for more are reduced to a day."""
 MAX_RETRIES = 2
-"""Limit of retries after 422; every proxy on the path may require more once."""
+"""Retries after a 422, as every proxy on the path may require more once; after that the 422 counts
+as the final answer."""
 
 
 class Due(Enum):

@@ -12,12 +12,14 @@ from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.transactions.transaction import ClientTransaction
 
 LARGE_BYTES = 1300
-"""Size limit for UDP if the path MTU is unknown."""
+"""Size limit in bytes for UDP if the path MTU is unknown; a larger request with a body is sent over
+TCP."""
 VIA_BYTES = 100
 """Approximate size of the Via yet to be added."""
 TCP_TIMEOUT_S = 3.0
-"""Time for a response over TCP, connecting included. A proxy sends 100 after 0.2 s (§17.2.1); the
-caller hears nothing meanwhile."""
+"""Time limit in s for a response over TCP, connecting included; then the request is sent over UDP,
+as are others to that server for a while. A proxy sends 100 after 0.2 s (§17.2.1); the caller hears
+nothing meanwhile."""
 TCP_RETRY_S = 3600.0
 """Time until TCP is tried again with a far end without it."""
 

@@ -46,10 +46,11 @@ from offhook.telephony.sip.transactions.transaction import (
 )
 
 MAX_TRANSACTIONS = 10_000
-"""Limit of client and server transactions, beyond which requests get 503. One lives for 32 s over
-UDP, so this is 150 calls a second, each with an INVITE and a BYE."""
+"""Maximum client and server transactions; further requests are refused with 503 and Retry-After.
+One lives for 32 s over UDP, so this is 150 calls a second, each with an INVITE and a BYE."""
 MAX_BYTES = 64 * 1024 * 1024
-"""Memory limit of the requests of server transactions."""
+"""Memory limit in bytes of the requests of server transactions; beyond it further requests are
+refused with 503 and Retry-After."""
 RETRY_AFTER_S = 10
 STOPPED_ALARMS = 1024
 """Stopped timers left in the heap before it is cleaned up."""

@@ -44,16 +44,17 @@ BACKOFF_FIRST_S = 5.0
 formula is that of RFC 5626 §4.5, with half of the time random; its 30 s are long for a phone that
 nobody can call meanwhile."""
 BACKOFF_MAX_S = 300.0
-"""Maximum of that wait in seconds."""
+"""Maximum of that wait in s; it is not doubled further."""
 REFUSED_S = 600.0
 """Seconds until a registrar that rejected us is retried. Passwords do get corrected, but retrying a
 wrong one too often locks the account."""
 MAX_RETRY_AFTER_S = 3600
-"""Longest Retry-After honoured, in seconds."""
+"""Longest Retry-After honoured, in s; a longer one is shortened to this."""
 MAX_TARGETS = 16
-"""Servers tried in one round."""
+"""Servers tried in one round; further ones are not tried."""
 MAX_EXPIRY_RAISES = 3
-"""Times in one round that a registrar may require a longer expiry (423)."""
+"""Times in one round that a registrar may require a longer expiry (423); with more the registration
+is denied."""
 
 TEMPORARY = frozenset({408, 429, 430, 480, 486, 491})
 """Temporary failures: treated like an unreachable server. So are all 5xx (RFC 3261 §21.5, RFC 3263

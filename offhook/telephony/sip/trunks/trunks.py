@@ -23,11 +23,13 @@ CODECS = ("opus", "g722", "pcmu", "pcma")
 OPTIONS_INTERVAL_S = 60
 """Default interval of OPTIONS to a trunk's server."""
 MAX_IDENTITIES = 2
-"""Values in a P-Asserted-Identity (RFC 3325 §9.1)."""
+"""Values read of a P-Asserted-Identity (RFC 3325 §9.1); further ones are ignored."""
 MIN_RECOVERY_S = 1.0
+"""Minimum of `recovery_seconds`, below which a slow event loop would lose its calls; a
+configuration with less is refused."""
 MAX_RECOVERY_S = 60.0
-"""Limits of `recovery_seconds`: a shorter time would let a slow event loop lose its calls; after a
-longer one nobody waits."""
+"""Maximum of `recovery_seconds`, after which no caller waits any longer; a configuration with more
+is refused."""
 MIN_SESSION_S = 90
 """Seconds, the shortest session interval allowed (RFC 4028 §5)."""
 

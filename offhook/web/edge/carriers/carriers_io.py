@@ -67,7 +67,7 @@ from offhook.web.process.metrics import Metrics
 TRIES_PARAMETER = "tries"
 """How often a call that another server has released asked for a free line."""
 START_S = 10.0
-"""Time limit in s for a stream to start once its socket is open."""
+"""Time limit in s for a stream to start once its socket is open; then the call ends."""
 NEWS_S = 30.0
 """Time in s, beyond ringing, without any status of a call we placed after which it has failed."""
 MAX_RETRIES = 10

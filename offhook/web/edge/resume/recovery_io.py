@@ -33,7 +33,7 @@ from offhook.web.edge.resume.recovery import (
 from offhook.web.edge.resume.recovery_store_io import RecoveryStore
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_phone_call import SavedPhoneCall, unpack
-from offhook.web.edge.resume.store_io import MAX_WORDS
+from offhook.web.edge.resume.store_io import MAX_WORDS_CHARS
 from offhook.web.process.metrics import Metrics
 
 ROUNDS = 6
@@ -41,7 +41,8 @@ ROUNDS = 6
 MAX_ROUND_S = 0.5
 """Longest interval in s of the exchanges: so soon are the calls of a draining edge claimed."""
 EXCHANGE_S = 1.0
-"""Time limit in s of one exchange; half the lease if that is shorter."""
+"""Time limit in s of one exchange, half the lease if that is shorter; then Redis counts as failing,
+a warning is logged once, and the exchange is repeated."""
 OFFER_ROUND_S = 0.1
 """Interval in s of the exchanges while the edge drains."""
 MAX_WAITING = 1000
@@ -239,7 +240,7 @@ class Recovery:
         if self._up is not False:
             logger.bind(a_minute="saved phone calls").warning(
                 "phone calls go on, but no other server can continue them: Redis fails: {}",
-                repr(error)[:MAX_WORDS],
+                repr(error)[:MAX_WORDS_CHARS],
             )
         self._up = False
 
@@ -272,7 +273,7 @@ class Recovery:
             report = partial(self._recovered, call_id)
             sip = self._sip.recover(saved.dialog, saved.info, saved.agent, report)
         except Exception as error:  # ValueError, SipError, and whatever else was made of it
-            reason = str(error).split("\n")[0][:MAX_WORDS]
+            reason = str(error).split("\n")[0][:MAX_WORDS_CHARS]
             line = logger.bind(a_minute="a saved phone call")
             line.warning("x a call of another server cannot be continued: {}", reason)
             self._table.apply(call_id, CallEvent.REFUSED)

@@ -26,7 +26,8 @@ CLAIMED = "offhook:sip:claimed:"
 TTL_S = 180
 """Expiry in s of the calls of an edge that has died, if no other one can claim them."""
 MAX_EDGES = 16
-"""Edges whose calls one claim looks for."""
+"""Maximum edges whose calls one claim looks for; those of further ones are claimed in the next
+round."""
 
 _NOW = "local t = redis.call('TIME') local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 

@@ -29,7 +29,7 @@ from offhook.web.edge.resume.saved_call import (
     unpack,
 )
 from offhook.web.edge.resume.store_io import (
-    MAX_WORDS,
+    MAX_WORDS_CHARS,
     TTL_S,
     USED,
     CallStore,
@@ -40,7 +40,8 @@ from offhook.web.process.metrics import Metrics
 REFRESH_S = TTL_S / 3
 """Interval in s at which calls are saved even if nobody speaks."""
 FLUSH_S = 2.0
-"""Time limit in s for the last states to be written before calls are moved."""
+"""Time limit in s for the last states to be written before calls are moved; if they are not, no
+call is moved."""
 
 Outcome = Literal["resumed", "ended", "unknown", "refused", "unavailable"]
 """Of a caller who comes back. ended: the call has, or was resumed before; unknown: the token has
@@ -169,7 +170,9 @@ class Resumption:
             saved = unpack(data)
         except ValueError as error:
             line = logger.bind(a_minute="a saved call")
-            line.warning("x a saved call cannot be read: {}", str(error).split("\n")[0][:MAX_WORDS])
+            line.warning(
+                "x a saved call cannot be read: {}", str(error).split("\n")[0][:MAX_WORDS_CHARS]
+            )
             return "refused", None
         if agent and saved.agent != agent:
             return "refused", None

@@ -16,11 +16,13 @@ from offhook.pipeline.conversation.call_io import Message
 VERSION = 1
 """Another version's calls are not resumed: they begin anew."""
 MAX_BYTES = 2048
-"""Size of a saved call."""
+"""Maximum size of a saved call: of a longer conversation only the newest messages are saved, and a
+call whose other values leave no room for one is not saved at all."""
 MIN_CONVERSATION_BYTES = 512
 """Of these, for the conversation: a call whose other values leave less is not saved."""
 MAX_READ_BYTES = 4 * MAX_BYTES
-"""Limit of what is read: JSON that others wrote may be escaped."""
+"""Maximum size of a saved call that is read, since JSON that others wrote may be escaped; a larger
+one is not continued, and a warning is logged."""
 TOKEN_BYTES = 24
 SEPARATOR = "."
 """Between a call's id and its token in what a WebRTC client gets as its pc_id."""

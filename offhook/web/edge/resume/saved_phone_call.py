@@ -13,7 +13,8 @@ from offhook.web.edge.resume.saved_call import MAX_BYTES, TooLargeError
 VERSION = 1
 """Another version's calls are not continued."""
 MAX_PHONE_CALL_BYTES = 8 * MAX_BYTES
-"""Size of a saved phone call; usually 2 kB."""
+"""Maximum size of a saved phone call, usually 2 kB; a larger one is not saved, or not continued,
+and a warning is logged."""
 
 
 class _Stored(BaseModel):

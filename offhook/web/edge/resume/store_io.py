@@ -23,9 +23,11 @@ PREFIX = "offhook:call:"
 TTL_S = 180
 """Expiry in s of a call that is not saved again."""
 CLAIM_S = 0.5
-"""Maximum time in s that a returning caller waits for Redis."""
+"""Maximum time in s that a returning caller waits for Redis; then the call does not continue and a
+new one begins."""
 WRITE_S = 2.0
-"""Time limit in s of one exchange with Redis by the task that writes."""
+"""Time limit in s of one exchange with Redis by the task that writes; then Redis counts as failing,
+a warning is logged once, and the exchange is repeated after REST_S."""
 REST_S = 1.0
 """Time in s between attempts to write while Redis fails."""
 MAX_WAITING = 1000
@@ -33,8 +35,9 @@ MAX_WAITING = 1000
 BATCH = 64
 """Calls written in one exchange."""
 
-MAX_WORDS = 200
-"""Characters of a reply or an error of Redis's that are written to the log."""
+MAX_WORDS_CHARS = 200
+"""Maximum characters of a reply or an error from Redis that are written to the log; of an error the
+rest is cut off, and a longer reply is left out."""
 
 USED = b""
 """Value of a call that has ended or continues elsewhere."""
@@ -58,7 +61,7 @@ class UnexpectedReply(Exception):
     """Redis answers what it was not asked for."""
 
     def __init__(self, reply: object) -> None:
-        short = len(reply) < MAX_WORDS if isinstance(reply, bytes) else isinstance(reply, int)
+        short = len(reply) < MAX_WORDS_CHARS if isinstance(reply, bytes) else isinstance(reply, int)
         words = repr(reply) if short else f"a {type(reply).__name__}"
         super().__init__(f"it answers what it was not asked for: {words}")
 
@@ -176,7 +179,7 @@ class CallStore:
         if self.up is not False:
             logger.bind(a_minute="saved calls").warning(
                 "calls go on, but cannot continue at another server: Redis fails: {}",
-                repr(error)[:MAX_WORDS],
+                repr(error)[:MAX_WORDS_CHARS],
             )
         self.up = False
 

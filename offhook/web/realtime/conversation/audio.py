@@ -11,9 +11,11 @@ from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.web.realtime.protocol.session_object import PCM, AudioFormat
 
 MAX_DELTA_BYTES = 96 << 10
-"""Maximum bytes of audio in an event, 2 s of PCM: a frame stays below 200 KiB."""
+"""Maximum bytes of audio in an event, 2 s of PCM: a frame stays below 200 KiB. Longer audio is sent
+in several events."""
 MAX_STORED_BYTES = 16 << 20
-"""Maximum bytes of audio kept for a session, 5 minutes of PCM."""
+"""Maximum bytes of audio kept for a session, 5 minutes of PCM; beyond it the oldest item's audio is
+dropped."""
 MAX_RETRIEVED_BYTES = 2 << 20
 """Maximum bytes of audio of a retrieved item, 43 s of PCM; a longer one comes without its audio."""
 _CODES = {"audio/pcmu": ULAW_CODES, "audio/pcma": ALAW_CODES}

@@ -54,7 +54,8 @@ from offhook.web.realtime.protocol.session_object import EventError
 MAX_ERRORS = 100
 """Consecutive invalid events after which a connection is closed."""
 MAX_HELD = 128
-"""Items that may wait for the end of a response."""
+"""Items that may wait for the end of a response; a further one gets the error
+`rate_limit_exceeded`."""
 BETA_CLOSE = 4000
 POLICY_CLOSE = 1008
 EXPIRED_CLOSE = 1001

@@ -15,7 +15,8 @@ from offhook.web.realtime.protocol.session_object import EventError
 
 MIN_COMMIT_MS = 100
 MAX_AWAITING = 32
-"""Commits whose transcripts may be outstanding."""
+"""Commits whose transcripts may be outstanding; a further commit gets the error
+`rate_limit_exceeded`."""
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
 

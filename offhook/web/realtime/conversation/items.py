@@ -23,9 +23,9 @@ from offhook.web.realtime.protocol.server_events import new_id
 from offhook.web.realtime.protocol.session_object import EventError
 
 MAX_ITEMS = 1_000
-"""Maximum items of a conversation."""
+"""Maximum items of a conversation; beyond it the oldest ones are deleted."""
 MAX_CHARS = 32 << 20
-"""Maximum characters of all items. Beyond either bound the oldest items are deleted."""
+"""Maximum characters of all items of a conversation; beyond it the oldest ones are deleted."""
 ROOT = "root"
 """The `previous_item_id` of the first item."""
 

@@ -21,9 +21,10 @@ from offhook.web.realtime.protocol.server_events import new_id
 from offhook.web.realtime.protocol.session_object import EventError
 
 MAX_OUT_OF_BAND = 8
-"""Responses beside the conversation's own at a time."""
+"""Responses beside the conversation's own at a time; a further one gets the error
+`rate_limit_exceeded`."""
 MAX_ENDED = 16
-"""Ended responses whose playout may still be reported."""
+"""Ended responses whose playout may still be reported; the oldest ones are forgotten."""
 
 
 class Responses:

@@ -6,7 +6,9 @@ from offhook.media.pcm import RATE_OUT
 from offhook.web.realtime.protocol.session_object import EventError
 
 MAX_EXCESS_MS = 1_000
-"""Clients that count stream time overshoot by a little: up to here the end is meant."""
+"""Time in ms by which `audio_end_ms` may exceed the audio, since clients that count stream time
+overshoot by a little: up to here the end is meant, and beyond it the event gets the error
+`invalid_value`."""
 MAX_WORDS = 1 << 14
 """Maximum words of an answer whose times are kept; later ones are not found when it is
 truncated."""

@@ -16,7 +16,8 @@ from offhook.web.speech_api.errors import did_you_mean
 from offhook.web.speech_api.validation import shown
 
 MAX_CONVERSATION_EVENT_CHARS = 15 << 20
-"""Maximum length of an event; an image or a whole utterance may come at once."""
+"""Maximum length of an event, since an image or a whole utterance may come at once; a longer one
+gets the error `message_too_long`."""
 
 
 class ConversationEvent(Object):

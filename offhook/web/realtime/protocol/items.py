@@ -17,9 +17,10 @@ MAX_ITEM_ID_CHARS = 32
 MAX_TEXT_CHARS = 1 << 17
 """Maximum length of a text in an item; a longer one is refused as an invalid value."""
 MAX_ECHOED_IMAGE_CHARS = 1 << 16
-"""A longer image is not sent back: some clients close the connection at a frame of 1 MiB."""
+"""Maximum length of an image that is sent back; a longer one is left out, since some clients close
+the connection at a frame of 1 MiB."""
 MAX_IMAGE_CHARS = 8 << 20
-"""Maximum length of an image's URL: a file of 6 MB."""
+"""Maximum length of an image's URL, a file of 6 MB; a longer one is refused as an invalid value."""
 MAX_PARTS = 64
 """Maximum parts of an item's content; an item with more is refused as an invalid value."""
 ItemStatus = Literal["in_progress", "completed", "incomplete"]

@@ -39,7 +39,8 @@ MAX_PADDING_MS = 2_000
 MIN_IDLE_MS, MAX_IDLE_MS = 5_000, 30_000
 """Range that OpenAI allows for idle_timeout_ms."""
 MAX_DEPTH = 64
-"""Maximum levels of an object that is only passed on."""
+"""Maximum levels of an object that is only passed on; a deeper one is refused as an invalid
+value."""
 PCM: Literal["audio/pcm"] = "audio/pcm"
 G711_LEVELS = {"audio/pcmu": ULAW_LEVELS, "audio/pcma": ALAW_LEVELS}
 G711_RATE = 8_000

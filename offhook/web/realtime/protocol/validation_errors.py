@@ -10,7 +10,7 @@ from offhook.web.speech_api.errors import did_you_mean
 from offhook.web.speech_api.validation import describe, shown
 
 MAX_SHOWN_CHARS = 100
-"""Maximum characters of an invalid value quoted in an error."""
+"""Maximum characters of an invalid value quoted in an error; the rest is cut off."""
 
 
 def printable(text: str) -> str:

@@ -36,7 +36,7 @@ from offhook.web.speech_api.reply_cache_io import REPLIES, Keep, ResolvedVoice, 
 from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
 
 BODY_S = 20.0
-"""Time limit in s for the whole body."""
+"""Time limit in s for the whole body; a slower one is refused with 408."""
 UNREAD_S = 60.0
 """Time in s without reading after which a client is disconnected."""
 IN_MEMORY_BYTES = 4 << 20

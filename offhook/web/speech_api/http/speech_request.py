@@ -23,13 +23,16 @@ from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.validation import PLAIN, STRICT, Text, build, expected, shown
 
 MAX_INPUT_CHARS = 100_000
-"""Maximum input, about two hours of speech; OpenAI's limit is 4096."""
+"""Maximum input, about two hours of speech; a longer one is refused with 400. OpenAI's limit is
+4096."""
 MAX_BODY_BYTES = 12 * MAX_INPUT_CHARS + (1 << 16)
-"""Maximum body, with every character written as two escapes, and the other fields."""
+"""Maximum body, with every character written as two escapes, and the other fields; a longer one is
+refused with 413."""
 LEAST_SPEED, MOST_SPEED = 0.25, 4.0
 """OpenAI's range of speeds; beyond an engine's own range the audio's tempo is changed."""
 SHOWN_VOICES = 50
-"""Maximum voices listed in the message about an unknown one."""
+"""Maximum voices listed in the message about an unknown one; of the others only the number is
+given."""
 OPENAI_VOICES = frozenset(
     (
         "alloy",

@@ -17,7 +17,8 @@ WRITE_CHARS = 4096
 AHEAD_S = 60
 """Unread audio in s beyond which the engine is paused."""
 TAKE_S = 0.25
-"""Maximum audio in s read at a time, since encoding it takes some milliseconds."""
+"""Maximum audio in s read at a time, since encoding it needs some milliseconds; the rest waits for
+the next read."""
 
 
 async def spoken(stream: SynthesizerStream, text: str) -> AsyncIterator[Speech]:

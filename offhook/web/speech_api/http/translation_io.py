@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # imported only when needed: it is large
     from openai.types.chat import ChatCompletionMessageParam
 
 TIMEOUT_S = 120.0
-"""Time limit in s for one segment."""
+"""Time limit in s for one segment; after RETRIES repetitions the request fails with 502."""
 RETRIES = 2
 KEPT = 4
 """Earlier translated segments sent as context, so that names and pronouns stay consistent."""

@@ -27,13 +27,14 @@ MAX_FIELDS = 128
 MAX_FIELD_BYTES = 1 << 16
 """Maximum size of a field other than the file; with a longer one the form is refused with 400."""
 MAX_FIELDS_BYTES = 1 << 18
-"""Maximum total size of all fields with their headers."""
+"""Maximum total size of all fields with their headers; beyond it the form is refused with 400 or
+413."""
 STALL_S = 30.0
-"""Time in s without data after which an upload is aborted."""
+"""Time in s without data after which an upload is aborted with 408."""
 LEAST_BYTES_PER_S = 4096
 """Minimum average rate of an upload."""
 RAW_RATES = (8_000, 192_000)
-"""Minimum and maximum rate in Hz of raw PCM."""
+"""Minimum and maximum rate in Hz of raw PCM; any other is refused with 400."""
 MAX_RAW_CHANNELS = 8
 """Maximum channels of raw PCM; with more it is refused with 400."""
 
