@@ -6,9 +6,10 @@ from math import ceil
 WINDOW_S = 1.5
 """Time that the percentile covers. Lateness that ends is forgotten after as long."""
 PERCENTILE = 99
+"""The percentile of lateness that is reported."""
 MAX_WAKES = 512
-"""Wake-ups that are remembered, several times what there are in WINDOW_S; the oldest are forgotten,
-but more would mean that the clock runs wild."""
+"""Wake-ups that are remembered, several times what there are in WINDOW_S, as more would mean that
+the clock runs wild; the oldest are forgotten."""
 
 
 class RecentLateness:

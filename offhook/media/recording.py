@@ -21,9 +21,9 @@ from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_
 RECORDING_RATE = RATE_OUT
 """Hz of both channels in the file."""
 QUEUE_MS = 10_000
-"""Audio queued while the disk stalls, about 1 MB per call. When the queue is full the recording
-continues as silence of the same length, `missed_ms` counts it and the timeline names the gap;
-recording resumes once half the queue is written."""
+"""Maximum audio in ms queued while the disk stalls, about 1 MB per call. When the queue is full the
+recording continues as silence of the same length, `missed_ms` counts it and the timeline names the
+gap; recording resumes once half the queue is written."""
 QUEUE_TICKS = QUEUE_MS // PACKET_MS
 """The same in ticks."""
 TIMELINE_LINES = 2000

@@ -18,7 +18,7 @@ MAX_EARLY_BYTES = 256 * 1024
 """Maximum bytes of chunks after a gap; further ones are dropped, and come again."""
 MAX_EARLY_TSNS = 2048
 """How far after the first gap a TSN may be; chunks beyond are dropped, and come again. It bounds
-what chunks of a few bytes take."""
+the memory of chunks of a few bytes."""
 MAX_GAPS = 32
 """Gap blocks of an acknowledgement, the first ones: more do not fit beside others in a packet, and
 chunks that they would acknowledge are sent again."""

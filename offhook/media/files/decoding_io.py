@@ -50,13 +50,14 @@ COMMAND = (sys.executable, "-m", "offhook.media.files.decoder_host_io")
 KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "OPENBLAS_NUM_THREADS")
 """Variables of the environment that the host keeps, beside Python's: none of the secrets."""
 START_S = 60.0
-"""Time limit in s for a decoder to start, the first with its host: then files cannot be decoded."""
+"""Time limit in s for a decoder to start, the first with its host; then files count as not
+decodable at the moment, and requests get 503."""
 SILENT_S = 60.0
 """Time in s without sound after which a decoder that is waited for is killed, and its file refused:
 usually it makes an hour of sound in that time."""
 END_S = 5.0
 """Time limit in s for the report how a decoder has ended; then files count as not decodable at the
-moment."""
+moment, and the request gets 503."""
 ATTEMPTS = 2
 """Attempts to start a decoder: a host may have ended since the last file."""
 READ_BYTES = 1 << 17

@@ -61,14 +61,14 @@ SEGMENT_CHARACTERS = 200
 """Maximum characters per sentence passed to Pipecat, whose cost per word grows with the sentence;
 longer text is split between two words."""
 PIECE_CHARACTERS = 100
-"""Maximum characters handed on at once: longer text is taken piece by piece, in turn with the
+"""Maximum characters handed on at once: longer text is handed on piece by piece, in turn with the
 packets of all calls."""
 _PIECE = re.compile(rf"(?s).{{1,{PIECE_CHARACTERS}}}(?:(?<=\s)|\Z)|.{{1,{PIECE_CHARACTERS}}}")
 AHEAD_CHARACTERS = 10_000
 """Characters that a voice is given before it has spoken them, ten minutes. Whoever writes more has
 to wait."""
 REPLY_SILENCE_S = 1000
-"""Seconds without audio after which Pipecat considers a reply ended; longer than a worker takes to
+"""Seconds without audio after which Pipecat considers a reply ended; longer than a worker needs to
 load, because the reply waits for it."""
 
 

@@ -41,7 +41,8 @@ MAX_STREAMS = 2048
 """Maximum live recognition streams, however much memory there is; further ones are refused with
 EngineOverloaded."""
 MAX_FILES = 16
-"""Maximum files transcribed at once, besides the live streams; further ones wait."""
+"""Maximum files transcribed at once, besides the live streams; further ones are refused with
+EngineOverloaded."""
 PAGES_PER_STREAM = 4
 """Average KV pages of an open recognition stream: eight, half a minute of audio, of each second
 one, whose caller speaks (most utterances need three), and one of those who listen."""

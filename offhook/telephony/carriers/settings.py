@@ -74,7 +74,8 @@ class CarrierSettings:
     rate: int = 0
     """Sample rate in Hz; 0 for the encoding's default."""
     max_calls: int = 0
-    """Limit of this carrier's calls, inbound and outbound; 0 for only the global limit."""
+    """Limit of this carrier's calls, inbound and outbound, beyond which inbound ones are refused as
+    busy and outbound ones fail; 0 for only the global limit."""
     addresses: tuple[str, ...] = LOCAL_ADDRESSES
     """IP addresses and networks (CIDR) from which Asterisk needs no password."""
     port: int = AUDIOSOCKET_PORT

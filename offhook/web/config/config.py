@@ -91,19 +91,20 @@ class Server(Section):
     """Maximum calls per process; further callers get 503 with Retry-After."""
     share_per_address: float = Field(Shares.per_address, gt=0, le=1)
     """Share of a process's lines, and of its streams of each kind, that callers from one address
-    without an API key may have at a time; two at least. 1: all, where everybody comes from one
-    address. This machine's own address is not counted."""
+    without an API key may have at a time, two at least; further ones get 429 with Retry-After. 1:
+    all, where everybody comes from one address. This machine's own address is not counted."""
     share_per_key: float = Field(Shares.per_key, gt=0, le=1)
     """The same of callers with one API key, from whatever address."""
     proxies: tuple[str, ...] = ()
     """Networks of the proxies in front, besides this machine's own, as 10.0.0.0/8: callers are
     counted by the address in their X-Forwarded-For."""
     max_lateness_ms: float = Field(LATE_MS, ge=0)
-    """New calls are refused as of an overloaded process while one in a hundred packets of those in
-    progress leaves later than this, in ms: callers hear gaps then. 0: never for that reason."""
+    """New calls are refused with 503, as of an overloaded process, while one in a hundred packets
+    of those in progress leaves later than this, in ms: callers hear gaps then. 0: never for that
+    reason."""
     max_call_minutes: float = Field(120, gt=0)
-    """Maximum duration of a call in minutes, in case nobody hangs up; then the caller is told and
-    the call ends. Realtime sessions last as long as their call."""
+    """Maximum duration of a call in minutes, in case nobody hangs up; then the caller hears an
+    announcement and the call ends. Realtime sessions last as long as their call."""
     api_key: Secret = ""
     """If set, callers must send it, or a token from `POST /tokens`, as a bearer token."""
     admin_key: Secret = ""
@@ -120,7 +121,8 @@ class Server(Section):
     """Who may read /metrics, which has counts and times: anyone, or only holders of a key (with
     calls, the operator's). /healthz and /readyz are always public."""
     drain_seconds: float = Field(30, ge=0)
-    """Maximum time that calls may continue after SIGTERM, in s."""
+    """Maximum time in s that calls may continue after SIGTERM; then the remaining callers hear an
+    announcement and are disconnected."""
     redis: Secret = ""
     """URL of a Redis shared with other servers, redis://host:port/db or unix:///path: calls are
     saved there after each turn, and continue at another server if this one ends or fails; empty:
@@ -286,7 +288,8 @@ class SpeechEngine(Section):
     api_key: Secret = ""
     """API key of that worker or server."""
     max_requests: int = Field(MAX_REQUESTS, ge=1)
-    """Maximum concurrent requests to an OpenAI-compatible server; files yield to calls."""
+    """Maximum concurrent requests to an OpenAI-compatible server; further ones wait, and files
+    yield to calls."""
     idle_seconds: float = Field(600, ge=0)
     """Time in s without calls after which a local worker stops and frees its memory; 0: never."""
     preload: bool | None = None
@@ -473,15 +476,16 @@ class Agent(Section):
     or the call is rejected with 603."""
     first_token_seconds: float = Field(Limits.first_token_seconds, gt=0, le=60)
     """Time limit in s from the end of the caller's turn to the first token of the answer; then the
-    caller is told. With a fallback, half of it for each."""
+    caller hears an apology. With a fallback, half of it for each."""
     between_tokens_seconds: float = Field(Limits.between_tokens_seconds, gt=0, le=60)
     """Time limit in s between tokens of an answer; then it is aborted."""
     answer_characters: int = Field(Limits.answer_characters, ge=100, le=100_000)
     """Length in characters after which an answer ends with the current sentence."""
     tool_rounds: int = Field(Limits.tool_rounds, ge=1, le=100)
-    """Maximum rounds of tool calls in one turn."""
+    """Maximum rounds of tool calls in one turn; then the turn ends with an apology."""
     tool_seconds: float = Field(Limits.tool_seconds, gt=0, le=60)
-    """Time limit of a tool in s; a transfer takes as long as it rings."""
+    """Time limit of a tool in s, after which the model gets an error as its result; a transfer
+    lasts as long as it rings."""
     failures: int = Field(Limits.failures, ge=1)
     """Consecutive turns without an answer after which the agent gives up."""
     gives_up_to: str = ""
@@ -556,9 +560,10 @@ class SpeechKey(Section):
     key: Secret
     """Bearer token of the program."""
     max_requests: int = Field(0, ge=0)
-    """Maximum concurrent requests; 0: only the global limit."""
+    """Maximum concurrent requests; further ones get 429 with Retry-After. 0: only the global
+    limit."""
     requests_per_minute: int = Field(0, ge=0)
-    """Maximum requests per minute; 0: unlimited."""
+    """Maximum requests per minute; further ones get 429 with Retry-After. 0: unlimited."""
 
 
 class Speech(Section):
@@ -567,17 +572,18 @@ class Speech(Section):
     enabled: bool = True
     """Whether `offhook serve` also offers the speech API."""
     transcriptions: int = Field(4, ge=1)
-    """Maximum concurrent file transcriptions."""
+    """Maximum concurrent file transcriptions; further ones wait in the queue."""
     speeches: int = Field(16, ge=1)
-    """Maximum concurrent speech syntheses."""
+    """Maximum concurrent speech syntheses; further ones wait in the queue."""
     queue: int = Field(32, ge=0)
     """Maximum requests of each kind waiting in the queue; further ones get 503 with Retry-After."""
     streams: int = Field(64, ge=1)
-    """Maximum concurrent WebSockets of each kind."""
+    """Maximum concurrent WebSockets of each kind; further ones are refused with 503 and
+    Retry-After, or with the error `full` on the socket."""
     max_upload_mb: int = Field(512, ge=1)
-    """Maximum size of an uploaded file in MB."""
+    """Maximum size of an uploaded file in MB; a larger one is refused with 413."""
     max_audio_minutes: float = Field(240, gt=0)
-    """Maximum duration of an uploaded file in minutes."""
+    """Maximum duration of an uploaded file in minutes; a longer one is refused with 400."""
     lenient: bool = False
     """Whether unknown fields in requests are ignored instead of rejected."""
     aliases: dict[str, str] = {}

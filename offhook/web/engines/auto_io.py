@@ -38,7 +38,7 @@ REFUSED_MAX_S = 600.0
 """Maximum time in s after which a worker that refuses our options is asked again; it is not doubled
 beyond that."""
 MAX_STATE_BYTES = 1 << 14
-"""Maximum size of a worker's state that is read; the rest is ignored."""
+"""Maximum size of a worker's state that is read; a worker with a longer one counts as silent."""
 VERB = {"asr": "hear", "tts": "speak"}
 E = TypeVar("E", Recognizer, Synthesizer)
 

@@ -126,7 +126,7 @@ CLIENT_PREFIXES = (
     *("x-twilio-", "i-twilio-", "telnyx-", "x-plivo-", "audiohook-", "signature"),
 )
 MAX_TOKEN_S = 86_400
-"""Maximum lifetime of a token in s; a longer one asked for is refused with 400."""
+"""Maximum lifetime of a token in s; a request for a longer one is refused with 400."""
 USUAL_SESSIONS = 3
 """Lines, and streams of each kind, that the holder of one token or client secret may have at a time
 in a process: a page has one, and after it was loaded anew for some seconds another."""

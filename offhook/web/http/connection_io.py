@@ -30,7 +30,7 @@ MAX_FIELD_BYTES = 16 << 10
 """Maximum header, refused with 400 if it is longer; a client secret with its session is in one."""
 FRAMING_SHARE = 2
 FRAMING_BYTES = 64 << 10
-"""A chunked body may take FRAMING_SHARE times its limit and FRAMING_BYTES on the wire; beyond that
+"""A chunked body may have FRAMING_SHARE times its limit and FRAMING_BYTES on the wire; beyond that
 it is refused with 413, as its chunks are mostly framing."""
 DRAIN_BYTES = 16 << 10
 """Maximum rest of an unread body that is still read, so that the connection can be used again.

@@ -1,9 +1,9 @@
 """Limits what JSON from clients costs to read: bytes alone do not say it."""
 
 MAX_JSON_VALUES = 1 << 15
-"""Maximum commas and brackets in a client's JSON, within texts too; more is refused as invalid. To
-read so many values takes some 20 ms of the event loop, which sends packets meanwhile; audio and
-images have none."""
+"""Maximum commas and brackets in a client's JSON, within texts too; more is refused as invalid.
+Reading so many values occupies the event loop, which sends packets meanwhile, for some 20 ms; audio
+and images have none."""
 
 
 def check_values(text: str | bytes) -> None:

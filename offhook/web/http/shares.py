@@ -18,8 +18,9 @@ from offhook.web.http.networks import Network, may_connect
 
 WAITING_SHARE = 0.5
 """Share of the places that may wait at a time: callers who do not connect, and connections that
-have sent nothing to answer. The next one takes the place of the one that waits the longest. Half of
-it for one address; more of that are refused."""
+have sent nothing to answer. A further one gets the place of the one that waits the longest, if that
+has waited for PATIENCE_S, or is refused with 503. Half of it for one address; more of that are
+refused with 503."""
 PATIENCE_S = 2.0
 """Time in s that a place may wait in any case, longer than browsers take to connect: while none of
 them has waited for so long, the next one is refused."""

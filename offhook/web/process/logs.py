@@ -19,10 +19,13 @@ NOISY = ("pipecat",)
 that use the standard library are always shown from WARNING on, since aiortc logs every packet below
 it."""
 BURST = 10
-RELAY_BURST = 200
-BURST_S = 10.0
-"""Rate limit: a call site may log BURST warnings or errors per BURST_S. The rest are counted in one
+"""Maximum warnings and errors that a call site may log per BURST_S; the rest are counted in one
 line, so that a misbehaving peer cannot fill the disk."""
+RELAY_BURST = 200
+"""The same limit for a call site that relays another process's lines; the rest are counted in one
+line."""
+BURST_S = 10.0
+"""Period in s of these limits, after which that line is written and further ones are logged."""
 MINUTE_S = 60.0
 """Time in s in which lines that strangers can cause, those bound with `a_minute`, are written once
 for each kind: the value that is bound. The next minute's line counts those left out."""

@@ -24,7 +24,7 @@ CHECK_S = 3.0
 """Time limit in s for an answer of GET /readyz; then a worker that was ready counts as failed, and
 Ray replaces it."""
 MAX_CRASHES = 4
-"""Crashes within CRASH_WINDOW_S after which the worker is given up."""
+"""Crashes within CRASH_WINDOW_S after which the worker is given up, and Ray replaces it."""
 CRASH_WINDOW_S = 300.0
 """Period in s in which MAX_CRASHES crashes end the attempts to start the worker again."""
 

@@ -63,8 +63,8 @@ MAX_UNANSWERED = 5
 (one that is loading, after START_TIMEOUT_S). They are counted rather than timed, so a stall of the
 server does not count. A working but slow worker answers between two turns."""
 MAX_SILENT_CPU_S = 10.0
-"""CPU time in s that a worker may use without answering; a decoding turn takes at most 0.3 s.
-Beyond it the worker is in an endless loop and counts as hung."""
+"""CPU time in s that a worker may use without answering, of which a decoding turn needs at most 0.3
+s. Beyond it the worker is in an endless loop, counts as hung, and is killed."""
 COMMAND = (sys.executable, "-m", "offhook.pipeline.speech.embedded.pocketsphinx_worker")
 
 

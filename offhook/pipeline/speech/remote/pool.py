@@ -17,7 +17,8 @@ from typing import NamedTuple
 SUBSET = 4
 """Workers that an edge uses, as long as they are not full."""
 MAX_WATCHED = 16
-"""Workers polled in search of a subset; more only if streams are on them."""
+"""Maximum workers polled in search of a subset; the others are polled only if streams are on them,
+and get new ones only where none of these can be used."""
 LOOK_S = 0.2
 """Interval in s of looks at the workers with streams; a worker that was silent in the last one is
 pinged."""
@@ -28,7 +29,8 @@ MOVES_PER_S = 25
 """Streams that an edge moves or plays again elsewhere, so that the others of a worker that only
 paused are not killed by its refugees."""
 FORGET_S = 5.0
-"""Time in s after which what a failed attempt said of a worker that is not polled is forgotten."""
+"""Time in s after which the result of a failed attempt with a worker that is not polled is
+forgotten."""
 
 
 class WorkerState(Enum):

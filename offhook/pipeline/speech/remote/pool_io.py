@@ -40,7 +40,7 @@ from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
 POLL_S = 1.0
 """Interval in s at which /readyz of a worker is polled."""
 POLL_TIMEOUT_S = 0.5
-"""Time in s after which an answer to a poll counts as none."""
+"""Time limit in s for the answer to a poll; then the worker counts as one that has not answered."""
 CONNECT_TIMEOUT_S = 1.0
 """Time limit in s for connecting, where there are other workers; then another one is tried."""
 READY_TIMEOUT_S = 5.0

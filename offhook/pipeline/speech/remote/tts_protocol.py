@@ -58,9 +58,10 @@ PATH = "/ws/speak"
 MAX_AUDIO_BYTES = 1 << 15
 """Maximum size of a binary message, 0.68 s; longer audio is sent in several."""
 MAX_WAITING_CHARS = 100_000
-"""Maximum text of one stream without a mark, about two hours; more is the error `behind`."""
+"""Maximum text of one stream without a mark, about two hours; more ends the stream with the error
+`behind`."""
 MAX_WAITING_REPLIES = 16
-"""Maximum replies of one stream without a done; more is the error `behind`."""
+"""Maximum replies of one stream without a done; more end the stream with the error `behind`."""
 SEED_DIGITS = 19
 
 

@@ -34,7 +34,8 @@ LOOK_S = 1.0
 HUNG_LOOKS = 5
 """Unanswered pings after which a worker counts as hung."""
 SILENCE_S = 2 * PING_S
-"""Time in s without any data, even a pong, after which a worker counts as lost."""
+"""Time in s without any data, even a pong, after which a worker counts as lost, and its streams go
+on at another connection."""
 START_TIMEOUT_S = 900.0
 """Maximum loading time of a worker in s, including a model download; then the attempt has failed,
 and the next one follows."""

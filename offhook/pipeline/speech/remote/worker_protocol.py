@@ -22,7 +22,8 @@ MAX_UNREAD_S = 60
 """Time in s after which a client that reads no messages gets the error `behind`. Synthesis pauses
 meanwhile."""
 MAX_TEXT_CHARS = 1 << 16
-"""Maximum size of a text message to the server; a longer one is the error `too_long`."""
+"""Maximum size of a text message to the server; a longer one ends the stream with the error
+`too_long`."""
 ACCEPT_HEADER = "Offhook-Accept"
 """Header of a WebSocket request that names messages beyond the first version of the protocols.
 Servers that do not know it ignore it, unlike a parameter of the query."""

@@ -57,6 +57,7 @@ RATES: Mapping[int, int] = MappingProxyType(
 """Sample rate in Hz by audio frame kind: 16-bit PCM, mono, little-endian."""
 HEADER = struct.Struct(">BH")
 UUID_BYTES = 16
+"""Length of an identity."""
 FIRST_SOUND_TIMEOUT_MS = 1000
 """Time limit in ms for the first audio after the UUID; then 8 kHz is assumed."""
 MAX_MALFORMED = 100

@@ -36,7 +36,7 @@ HANG_UP_TIMEOUT_S = 1.0
 """Time limit in s for the far end to read the end of the call and close the connection; then it is
 dropped."""
 MAX_CONNECTIONS = 1000
-"""Simultaneous connections; more are refused. CPU limits the calls long before."""
+"""Simultaneous connections; further ones are closed at once. CPU limits the calls long before."""
 BACKLOG = 128
 
 

@@ -8,8 +8,8 @@ from time import monotonic
 from offhook.media import native
 
 READY_PORTS = 64
-"""Ports read in one round of the event loop, before it attends to others; of each at most
-`clock_io.DRAIN_DATAGRAMS` datagrams."""
+"""Ports read in one round of the event loop, before it attends to others, which are read in the
+next one; of each at most `clock_io.DRAIN_DATAGRAMS` datagrams."""
 TICK_ROUNDS = 16
 """As many times that are read at a tick: 1024 ports, those of 2000 calls with packets of 20 ms."""
 

@@ -20,8 +20,8 @@ from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 RESPONSE_TIMEOUT_S = 8.0
-"""Time for a response, after which the server is considered down; over UDP the request has been
-retransmitted four times by then. A later response still counts."""
+"""Time limit in s for a response, after which the server is considered down; over UDP the request
+has been retransmitted four times by then. A later response still counts."""
 DOWN_INTERVAL_S = 15.0
 """Interval of probing a server that is down, unless the normal one is shorter."""
 SPREAD = 0.1

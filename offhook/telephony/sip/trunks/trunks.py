@@ -25,7 +25,7 @@ OPTIONS_INTERVAL_S = 60
 MAX_IDENTITIES = 2
 """Values read of a P-Asserted-Identity (RFC 3325 §9.1); further ones are ignored."""
 MIN_RECOVERY_S = 1.0
-"""Minimum of `recovery_seconds`, below which a slow event loop would lose its calls; a
+"""Lower limit of `recovery_seconds`, below which a slow event loop would lose its calls; a
 configuration with less is refused."""
 MAX_RECOVERY_S = 60.0
 """Maximum of `recovery_seconds`, after which no caller waits any longer; a configuration with more
@@ -99,7 +99,8 @@ class Trunk:
     """Seconds between OPTIONS to the server; 0 sends none. By default every 60 s to servers we do
     not register with."""
     max_calls: int = 0
-    """Limit of this trunk's calls, inbound and outbound; 0 for only the global limit."""
+    """Limit of this trunk's calls, inbound and outbound, beyond which inbound ones get 503 with
+    Retry-After and outbound ones fail; 0 for only the global limit."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -302,9 +303,11 @@ class SipSettings:
     allow_anonymous: bool = False
     """Accept calls from anybody, without a password: for a lab."""
     requests_per_second: float = 20.0
-    """Limit of requests per second from one source address."""
+    """Limit of requests per second from one source address; one request a second beyond it gets
+    503, and the others no response."""
     invites_per_second: float = 5.0
-    """Limit of INVITEs per second from one source address."""
+    """Limit of INVITEs per second from one source address; one a second beyond it gets 503, and the
+    others no response."""
     trace_messages: int = 2000
     """Messages kept in memory for `offhook sip-trace`."""
     media_timeout_seconds: float = 30.0

@@ -39,7 +39,8 @@ from offhook.web.process.metrics import Metrics
 ROUNDS = 6
 """Exchanges with Redis in the duration of a lease, at least."""
 MAX_ROUND_S = 0.5
-"""Longest interval in s of the exchanges: so soon are the calls of a draining edge claimed."""
+"""Maximum interval in s between two exchanges, also where the lease would allow a longer one: so
+soon are the calls of a draining edge claimed."""
 EXCHANGE_S = 1.0
 """Time limit in s of one exchange, half the lease if that is shorter; then Redis counts as failing,
 a warning is logged once, and the exchange is repeated."""
