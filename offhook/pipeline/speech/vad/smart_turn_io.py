@@ -26,8 +26,8 @@ from offhook.pipeline.speech.vad.onnx_io import OnnxModel, cpu_flags, package_fi
 SECONDS = 8
 SAMPLES = SECONDS * RATE_IN
 MAX_WAITING = 8
-"""Maximum waiting calls. The last one waits 0.2 s with VNNI, up to a second without, by which time
-silence alone has decided."""
+"""Maximum waiting calls; a further question gets no answer, and silence alone decides. The last one
+waits 0.2 s with VNNI, up to a second without, by which time silence has decided anyway."""
 
 Floats = npt.NDArray[np.float32]
 
