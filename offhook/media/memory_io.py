@@ -1,11 +1,13 @@
 """Reduces the memory of a process that has finished loading; and whether the system has none."""
 
 import ctypes
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 MADV_DONTNEED = 4
+PAGE_BYTES = resource.getpagesize()
 
 
 def trim_heap() -> None:
@@ -15,6 +17,14 @@ def trim_heap() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
+
+
+def resident_bytes() -> int:
+    """Returns the resident memory of this process; 0 where the system does not report it."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
+    except OSError:
+        return 0
 
 
 def oom_kills() -> int:

@@ -13,7 +13,7 @@ beside the one during the attack. A gap is the time between two packets of a cal
 a reply; an answer that from a question to the agent's voice; healthz the longest answer to
 GET /healthz. An exclamation mark: more than GAP_MS beyond the quiet machine's, more than
 HEALTHZ_MS, more than MEMORY of growth after the rest, more than one line of the log a minute of a
-kind that warns of something, or one a second of any other, a traceback, a task that was destroyed,
+kind that warns of something, or five a second of any other, a traceback, a task that was destroyed,
 or an innocent user cut off.
 The first row of each table is no attack, only a busy neighbour.
 """
@@ -44,6 +44,9 @@ HEALTHZ_MS = 100.0
 """Or twice the quiet machine's, if that is busy itself."""
 MEMORY = 1.1
 """Of the resident memory before, after the rest."""
+USUAL = 300
+"""Lines a minute of a kind that reports what happens, as that a call has begun or a request was
+answered: who is served has them written."""
 SECONDS = 5.0
 REST_S = 4.0
 SAMPLE_S = 0.2
@@ -91,7 +94,7 @@ class Row:
             "healthz": self.healthz_ms > max(HEALTHZ_MS, 2 * self.quiet_healthz_ms),
             "memory": after > before * MEMORY,
             "log": any(
-                n > (60 * minutes if kind.startswith("INFO") else math.ceil(minutes))
+                n > (USUAL * minutes if kind.startswith("INFO") else math.ceil(minutes))
                 for kind, n in self.lines.items()
             ),
             "traceback": self.tracebacks > 0,

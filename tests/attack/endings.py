@@ -235,6 +235,8 @@ async def carrier_sockets(base: str, seconds: float, most: int = 10_000, seed: i
         else:
             asked = {"CallSid": number, "From": "+491701", "To": "+493099"}
             async with http.post("/carriers/twilio/voice", data=asked) as answer:
+                if answer.status != 200:
+                    return f"refused by the webhook with {answer.status}"
                 stream = next(ElementTree.fromstring(await answer.text()).iter("Stream"), None)
             if stream is None:
                 return "refused by the webhook"

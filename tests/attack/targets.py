@@ -146,7 +146,8 @@ TARGETS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Target]]] = {
 
 
 async def warm_up(target: Target) -> None:
-    """What a server does for the first time takes memory that it keeps."""
+    """What a server does for the first time takes memory that it keeps, and starts what decodes
+    files."""
     speech = {"model": "tts-1", "voice": "alloy", "input": "Hello.", "response_format": "wav"}
     asked: tuple[tuple[str, str, Any], ...] = (
         *(("GET", path, None) for path in ("/", "/healthz", "/metrics", "/v1/models", "/nothing")),
@@ -162,4 +163,8 @@ async def warm_up(target: Target) -> None:
                 method, target.base + path, data=data, headers=headers
             ) as answer:
                 await answer.read()
+        form = aiohttp.FormData({"model": "whisper-1"})
+        form.add_field("file", b"OggS" + bytes(1000), filename="a.ogg")
+        async with http.post(f"{target.base}/v1/audio/transcriptions", data=form) as answer:
+            await answer.read()
     await asyncio.sleep(1)

@@ -66,7 +66,6 @@ from offhook.web.realtime.protocol.response_object import Usage
 from offhook.web.realtime.protocol.tools import ChosenFunction, ChosenMcp, FunctionTool
 from offhook.web.realtime.turn_settings import turn_settings
 from offhook.web.speech_api.http.synthesis_io import spoken
-from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 if TYPE_CHECKING:  # its package is an extra
     from offhook.web.realtime.mcp_io import McpConnections
@@ -139,7 +138,6 @@ class RealtimeCall(ResponseListener):
         self._owner: int | None = None
         """The client that the session's audio is sent to."""
         self._numbers = count(1)
-        self._resampler: InputResampler | None = None
         self._words: dict[str, list[tuple[str, int]]] = {}
         """Words of the responses that are not played to their end, each with its end in ms."""
         self._to_play: deque[str] = deque()
@@ -461,10 +459,8 @@ class RealtimeCall(ResponseListener):
 
     def _append(self, pcm: Pcm, rate: int) -> None:
         assert isinstance(self.leg, SocketLeg)
-        if self._resampler is None:
-            self._resampler = InputResampler(rate)
         try:
-            self.leg.feed(self._resampler.process(pcm))
+            self.leg.feed(pcm, rate)
         except Backlog as error:
             logger.warning("{}: x audio is dropped: {}", self.leg.call_id, error)
 
@@ -482,7 +478,6 @@ class RealtimeCall(ResponseListener):
         hearing.interruptible = detection is not None and detection.interrupt_response
         if isinstance(self.leg, SocketLeg):
             self.leg.waits_for_input = detection is None
-        self._resampler = None
         self._speak_with(session.audio.output.voice)
 
     def _speak_with(self, voice: str) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from offhook.media.leg import CallInfo, Leg, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
+from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 MAX_BACKLOG_S = 600
 """Audio in s that a client may append ahead of its processing; an event's audio beyond it is
@@ -26,6 +27,8 @@ READ_AHEAD = 4 * SAMPLES_IN
 MAX_PACKETS_A_TICK = 4
 """20 ms packets read in one tick at most, since the voice detector must keep up; the others wait
 for the next tick."""
+PIECES_PER_S = 10
+"""A second of what was appended is resampled in so many pieces: an event may have minutes."""
 GRACE_MS = 400
 """Time in ms without input after which the client counts as silent: its turn can then end."""
 
@@ -44,7 +47,9 @@ class SocketLeg(Leg):
         self.info = CallInfo("realtime")
         self.waits_for_input = False
         """Whether a client that sends nothing is waited for instead of heard as silent."""
-        self._chunks: deque[Pcm | Callable[[], None]] = deque()
+        self._chunks: deque[tuple[Pcm, int] | Callable[[], None]] = deque()
+        """Audio with its sample rate in Hz, and actions between."""
+        self._resampler, self._rate = InputResampler(RATE_IN), RATE_IN
         self._queued = 0
         self._rest = _SILENCE[:0]
         self._starved_ms = GRACE_MS
@@ -64,15 +69,24 @@ class SocketLeg(Leg):
     @property
     def is_ahead(self) -> bool:
         """Whether the client should wait before it appends more."""
-        return self._queued > FULL_S * RATE_IN
+        return self._waiting > FULL_S * RATE_IN
 
-    def feed(self, pcm: Pcm) -> None:
-        """Appends 16 kHz audio. Raises Backlog."""
-        if self._queued + len(pcm) > MAX_BACKLOG_S * RATE_IN:
+    def feed(self, pcm: Pcm, rate: int = RATE_IN) -> None:
+        """Appends audio of the sample rate in Hz; it is resampled when it is read. Raises
+        Backlog."""
+        piece = rate // PIECES_PER_S
+        pieces = [(pcm[at : at + piece], rate) for at in range(0, len(pcm), piece)]
+        samples = sum(_samples(*one) for one in pieces)
+        if self._waiting + samples > MAX_BACKLOG_S * RATE_IN:
             raise Backlog(f"more than {MAX_BACKLOG_S} s of audio wait to be processed")
-        self._chunks.append(pcm)
-        self._queued += len(pcm)
+        self._chunks.extend(pieces)
+        self._queued += samples
         self._packets += 1
+
+    @property
+    def _waiting(self) -> int:
+        """Samples at 16 kHz that were appended and not read."""
+        return self._queued + len(self._rest)
 
     def when_read(self, action: Callable[[], None]) -> None:
         """Calls `action` in a tick, once all audio appended so far has been read."""
@@ -81,6 +95,7 @@ class SocketLeg(Leg):
     def clear(self) -> None:
         """Drops the audio that was not read yet."""
         self._chunks = deque(filter(callable, self._chunks))
+        self._resampler.reset()
         self._drop_rest()
         self._queued = 0
 
@@ -106,13 +121,18 @@ class SocketLeg(Leg):
                 self._drop_rest()  # less than a packet
                 chunk()
             else:
-                self._rest = np.concatenate((self._rest, chunk)) if len(self._rest) else chunk
+                self._read(*chunk)
         packet, self._rest = self._rest[:SAMPLES_IN], self._rest[SAMPLES_IN:]
-        self._queued -= SAMPLES_IN
         return packet
 
+    def _read(self, pcm: Pcm, rate: int) -> None:
+        self._queued -= _samples(pcm, rate)
+        if rate != self._rate:
+            self._resampler, self._rate = InputResampler(rate), rate
+        sound = self._resampler.process(pcm)
+        self._rest = np.concatenate((self._rest, sound)) if len(self._rest) else sound
+
     def _drop_rest(self) -> None:
-        self._queued -= len(self._rest)
         self._rest = _SILENCE[:0]
 
     def send_tick(self, now: float) -> None:
@@ -121,7 +141,7 @@ class SocketLeg(Leg):
             return  # one of several missed ticks: the voice detector has not run since the last
         self._ticked_at = now
         for _ in range(MAX_PACKETS_A_TICK - 1):
-            if self._queued <= READ_AHEAD or (packet := self._next_input()) is None:
+            if self._waiting <= READ_AHEAD or (packet := self._next_input()) is None:
                 break
             self.ticks += 1
             for listener in tuple(self._listeners):
@@ -140,3 +160,8 @@ class SocketLeg(Leg):
 
     async def hang_up(self, reason: str) -> None:
         self.close(reason)
+
+
+def _samples(pcm: Pcm, rate: int) -> int:
+    """At 16 kHz, rounded up."""
+    return -(-len(pcm) * RATE_IN // rate)

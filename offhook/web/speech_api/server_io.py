@@ -55,9 +55,11 @@ RETRY_AFTER_S = 5
 """Default Retry-After in s."""
 GONE = 499
 """Logged status of a request whose client disconnected; never sent."""
-REFUSED = (429, 503)
-"""Statuses of requests that find no room; they are logged once a minute by endpoint, as are streams
-without audio."""
+REFUSED = (*range(400, 500), 503)
+"""Statuses of requests that are wrong, break off or find no room; of each endpoint and key they are
+logged once a minute, as are streams of less than USED_S."""
+USED_S = 1.0
+"""Audio in s."""
 SWITCHING = 101
 """Status of a WebSocket."""
 DRAIN_CHECK_S = 0.05
@@ -479,9 +481,9 @@ class SpeechServer:
         times = " ".join(f"{name} {value}" for name, value in stages.as_dict().items())
         internal = context.kind is None or (self.engine_metrics is not None and status == 101)
         level = "DEBUG" if internal else "INFO"
-        unused = status == SWITCHING and not context.audio_s
+        unused = status == SWITCHING and context.audio_s < USED_S
         if unused or status in REFUSED:  # which anyone can have written, as often as they like
-            line = line.bind(a_minute=f"{endpoint} {status}")
+            line = line.bind(a_minute=f"{endpoint} {status} {context.key}")
         line.log(level, "{} {} {}: {}; {}", method, endpoint, status, times, context.id)
 
 

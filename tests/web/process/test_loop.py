@@ -9,6 +9,7 @@ from time import process_time
 
 import pytest
 
+from offhook.web.process import loop_io
 from offhook.web.process.loop_io import (
     BEGIN_S,
     FIRST_S,
@@ -16,6 +17,7 @@ from offhook.web.process.loop_io import (
     WHOLE_COLLECTION_EVERY,
     LoopLoad,
     collect_between_packets,
+    return_freed_memory,
 )
 
 
@@ -137,3 +139,51 @@ async def test_packets_are_sent_ahead_of_a_full_collection() -> None:
         gc.set_threshold(*before)
     assert ahead == [FIRST_S]
     assert full == [1]
+
+
+RETURNED = """
+import asyncio
+
+from offhook.media.memory_io import resident_bytes
+from offhook.web.process import loop_io
+
+loop_io.TRIM_S = 0.01
+
+
+async def main():
+    await asyncio.sleep(0)
+    before = resident_bytes()
+    for _ in range(5):
+        bodies = [bytes(64_000) + bytes(str(n), "ascii") for n in range(2_000)]
+        kept = bodies[::50]  # holes between what lives on
+        del bodies
+        await asyncio.sleep(0.05)
+    for _ in range(500):
+        if resident_bytes() < before + 20e6:
+            return print("returned")
+        await asyncio.sleep(0.01)
+    print(f"{(resident_bytes() - before) / 1e6:.0f} MB kept")
+
+
+loop_io.run(main())
+"""
+
+
+def test_memory_of_large_requests_goes_back_to_the_system() -> None:
+    ran = subprocess.run((sys.executable, "-c", RETURNED), capture_output=True, text=True)
+    assert ran.stdout == "returned\n", ran.stderr
+
+
+async def test_memory_is_returned_only_when_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_io, "TRIM_S", 0)
+    sizes = iter((100, 105, 105, 108, 108, 111, 104, 114, 114, 120, 120, 120, 120))
+    seen: list[int] = []
+
+    def resident() -> int:
+        seen.append(next(sizes))
+        return seen[-1]
+
+    trimmed: list[int] = []
+    with pytest.raises(RuntimeError):
+        await return_freed_memory(resident, lambda: trimmed.append(seen[-1]))
+    assert trimmed == [111, 120]

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from offhook.media.pcm import RATE_IN, SAMPLES_IN
+from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
+from offhook.web.realtime import leg_io
 from offhook.web.realtime.leg_io import (
+    FULL_S,
     GRACE_MS,
     MAX_BACKLOG_S,
     MAX_PACKETS_A_TICK,
@@ -12,6 +14,7 @@ from offhook.web.realtime.leg_io import (
     Backlog,
     SocketLeg,
 )
+from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 
 def ramp(packets: float, start: int = 1) -> np.ndarray:
@@ -104,3 +107,39 @@ def test_a_backlog_has_a_bound_and_can_be_cleared() -> None:
     leg.feed(ramp(1))
     leg.tick(0.0)
     np.testing.assert_array_equal(packets[0], ramp(1))
+
+
+def test_minutes_in_one_event_are_resampled_as_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+
+    class Watched(InputResampler):
+        def process(self, pcm: Pcm) -> Pcm:
+            sizes.append(len(pcm))
+            return super().process(pcm)
+
+    monkeypatch.setattr(leg_io, "InputResampler", Watched)
+    leg = SocketLeg("a")
+    packets = heard(leg)
+    t = np.arange(60 * RATE_OUT) / RATE_OUT
+    tone = (9000 * np.sin(2 * np.pi * 440 * t)).astype(np.int16)
+    leg.feed(tone, RATE_OUT)
+    assert sizes == []
+    leg.tick(0.0)
+    assert sum(sizes) <= RATE_OUT // 5
+    for n in range(1, 60 * 50):
+        leg.tick(n * 0.02)
+    assert sum(sizes) == len(tone)
+    whole = InputResampler(RATE_OUT).process(tone)[: 59 * RATE_IN]
+    np.testing.assert_array_equal(np.concatenate(packets)[: len(whole)], whole)
+
+
+def test_chunks_of_a_sample_count_too() -> None:
+    leg = SocketLeg("a")
+    for _ in range(RATE_IN):
+        leg.feed(ramp(1 / SAMPLES_IN), 48_000)
+    assert not leg.is_ahead
+    for _ in range((FULL_S - 1) * RATE_IN + 1):
+        leg.feed(ramp(1 / SAMPLES_IN), 48_000)
+    assert leg.is_ahead
