@@ -4,6 +4,8 @@
 class Budget:
     """A token bucket: so many in a second, and so many at once after some silence."""
 
+    __slots__ = ("_at", "_burst", "_left", "_per_second")
+
     def __init__(self, per_second: float, burst: float) -> None:
         self._per_second = per_second
         self._burst = burst

@@ -43,7 +43,9 @@ GAP_MS = 60.0
 HEALTHZ_MS = 100.0
 """Or twice the quiet machine's, if that is busy itself."""
 MEMORY = 1.1
-"""Of the resident memory before, after the rest."""
+"""Of the resident memory before, after the rest and RETURN_S at most."""
+RETURN_S = 60.0
+"""In which what calls have left is collected, and freed memory given back."""
 USUAL = 300
 """Lines a minute of a kind that reports what happens, as that a call has begun or a request was
 answered: who is served has them written."""
@@ -192,12 +194,16 @@ async def attacked(
             row.got = (await got)["got"]
         except ChildError as error:
             row.got = f"the attacker died: {str(error).splitlines()[-1]}"
-        row.seconds = round(time.monotonic() - began + rest_s, 1)
         noticed, probe = await users.look()
     row.gap_ms, row.answer_ms = noticed["longest_ms"], noticed["answer_ms"]
     row.healthz_ms, row.lost = probe["longest_ms"], [*noticed["why"], *probe["why"]]
     await asyncio.sleep(rest_s)
+    for _ in range(int(RETURN_S)):
+        if _rss_mb(target) <= before * MEMORY:
+            break
+        await asyncio.sleep(1)
     row.memory_mb = before, most, _rss_mb(target)
+    row.seconds = round(time.monotonic() - began, 1)
     usual, log = (text.decode(errors="replace") for text in _parts(target.log, rested, logged))
     of_users = kinds_of(usual).keys()
     found = [(kind, n) for kind, n in kinds_of(log).most_common() if kind not in of_users]

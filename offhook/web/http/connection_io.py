@@ -149,7 +149,13 @@ class Connection(RequestHandler):
         finished = await super().finish_response(request, resp, start_time)
         if not request.content.is_eof() and self.transport is not None:
             await self._leave_body(request, finished[0])
+        _drop(request.content)
         return finished
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        if not self._last_body.is_eof():
+            _drop(self._last_body)
 
     async def _leave_body(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         """Reads the short rest of a body, or leaves it and ends the connection."""
@@ -170,6 +176,13 @@ class Connection(RequestHandler):
             if has_disconnected(request):
                 break
             await asyncio.sleep(LINGER_LOOK_S)
+
+
+def _drop(body: StreamReader) -> None:
+    """Frees what nobody will read: a request and its connection refer to each other, so both stay
+    until a full collection."""
+    if body is not EMPTY_PAYLOAD:
+        body._buffer.clear()
 
 
 def _is_long(request: web.BaseRequest) -> bool:

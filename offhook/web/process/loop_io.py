@@ -27,6 +27,8 @@ TRIM_S = 2.0
 """Interval in s at which `return_freed_memory` looks how much memory a process has."""
 GROWN = 1.1
 """Resident memory, as a multiple of what it was at least, from which freed memory is returned."""
+TRIMS = 30
+"""How often it is returned then, every TRIM_S: what made a process grow may be in use for a while."""
 BEGIN_S = 0.004
 """Estimated work in s for starting and ending a call; a phone call takes 3 ms."""
 
@@ -102,14 +104,17 @@ async def return_freed_memory(
 ) -> None:
     """Returns freed memory to the system when a process has grown, until cancelled: glibc keeps
     what large requests have used, 250 MB after some of 2 MB. It stops the loop for 0.5 to 5 ms."""
-    least = resident()
+    least, trims = resident(), 0
     while True:
         await asyncio.sleep(TRIM_S)
-        if resident() > least * GROWN:
+        if not trims and resident() > least * GROWN:
+            trims = TRIMS
+        if trims:
             trim()
-            least = resident()
-        else:
-            least = min(least, resident())
+            trims -= 1
+            if not trims:
+                least = resident()
+        least = min(least, resident())
 
 
 def freeze_loaded_objects(young: int | None = None) -> None:

@@ -7,6 +7,7 @@ from loguru import logger
 
 from offhook.media.end_reason import FAILURES, End
 from offhook.telephony.sip import endpoint_io
+from offhook.telephony.sip.admission import access_policy
 from offhook.telephony.sip.messages.message import Response, sdp_of
 from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.web.edge.refusals import Busy
@@ -448,6 +449,28 @@ async def test_a_stranger_who_calls_too_fast_is_told_so_a_few_times_and_then_not
         assert len(far.came) < 30
         assert set(far.came) == {401, 503}
         assert sip.user_agent.transactions == 0
+
+
+async def test_a_trunk_that_calls_too_often_is_refused_without_state(monkeypatch):
+    monkeypatch.setattr(access_policy, "TRUNK_INVITES_PER_SECOND", 0.0)
+    monkeypatch.setattr(access_policy, "TRUNK_INVITES_BURST", 2.0)
+    async with (
+        endpoint() as (sip, host),
+        udp_peer(sip) as far,
+        udp_peer(sip) as other,
+        udp_peer(sip) as third,
+    ):
+        with sound() as line:
+            await far.call(line.sdp())
+            await other.call(line.sdp())
+            before = sip.user_agent.transactions
+            third.invite(line.sdp())
+            refused = await third.response(503)
+            assert refused.headers.get("Retry-After") == "5"
+            assert sip.user_agent.transactions <= before
+            assert len(sip.calls) == 2
+            await far.hang_up()  # those in progress go on as ever
+            await other.hang_up()
 
 
 async def test_a_scanner_hears_nothing():

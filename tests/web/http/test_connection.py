@@ -1,6 +1,7 @@
 """Bodies, heads and connections of strangers who want to occupy the server."""
 
 import asyncio
+import gc
 import json
 import resource
 import zlib
@@ -244,6 +245,28 @@ async def test_a_long_body_that_nobody_wants_is_not_read(base: str, path: str):
             assert b"Connection: close" in head
             await writing
         assert received < 2 << 20
+
+
+@pytest.mark.parametrize("sent", [2, 1], ids=["whole", "half"])
+async def test_what_nobody_read_is_freed_without_a_collection(base: str, sent: int):
+    gc.collect()
+    gc.disable()
+    try:
+        for path in ("/ignore", "/nothing", "/"):
+            async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):
+                writer.write(attack.head(base, "POST", path, f"Content-Length: {2 * MOST}"))
+                writer.write(bytes(sent * MOST))
+                if path != "/":
+                    await attack.status_of(reader)
+                await asyncio.sleep(0.05)
+        kept = 1
+        async with asyncio.timeout(WAIT):
+            while kept:
+                await asyncio.sleep(0.01)
+                bodies = [body for body in gc.get_objects() if type(body) is aiohttp.StreamReader]
+                kept = sum(len(part) for body in bodies for part in body._buffer)
+    finally:
+        gc.enable()
 
 
 async def _write_on(writer: asyncio.StreamWriter) -> None:

@@ -1,6 +1,7 @@
 """Access policy for SIP requests, applied before any state is kept for them.
 
-    from a trunk's address, or its server's      accepted, unless of somebody else's call
+    from a trunk's address, or its server's      accepted, unless of somebody else's call, or
+                                                 more INVITEs than a trunk may send: 503
     from a source over its rate limit            no response, or 503
     within a call, from its far end              accepted
     a retransmission or CANCEL of an accepted one    accepted
@@ -17,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from offhook.media.budget import Budget
 from offhook.telephony.sip.admission.rate_limiter import RateLimiter, RequestKind, Verdict
 from offhook.telephony.sip.auth.digest import DigestServer
 from offhook.telephony.sip.messages.flow import Flow
@@ -25,6 +27,11 @@ from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk, by_username,
 
 HeaderLines = Iterable[tuple[str, str]]
 LIMITED_RETRY_AFTER_S = 5
+TRUNK_INVITES_PER_SECOND = 50.0
+TRUNK_INVITES_BURST = 100.0
+"""Maximum calls that a trunk may attempt per second, and at once after a pause: more than a process
+answers. The others are refused with 503, without state, so that a trunk in a loop, or whoever
+forges its address, does not hold up the packets of calls in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,8 @@ class AccessPolicy:
         self._digest = DigestServer(settings.public_address or settings.host)
         self._challenges = any(t.password and not t.register for t in settings.trunks)
         self._addresses: dict[str, Collection[str]] = {}
+        self._attempts: dict[str, Budget] = {}
+        """Of calls, by trunk."""
         self.dropped = 0
         """Requests dropped without a response, since the start."""
         self.refused = 0
@@ -79,6 +88,7 @@ class AccessPolicy:
         there = {trunk.name for trunk in settings.trunks}
         for gone in self._addresses.keys() - there:
             self.trust(gone, ())
+            self._attempts.pop(gone, None)
 
     def trust(self, trunk: str, addresses: Collection[str]) -> None:
         """Set the addresses of a trunk's server; requests from them are the trunk's."""
@@ -132,8 +142,9 @@ class AccessPolicy:
         source = flow.remote[0]
         call = self._call_of(request)
         own = call is not None and self.is_party(call, flow)
-        if self._trunk_at(request, flow) is not None and (call is None or own):
-            return True
+        trunk = self._trunk_at(request, flow)
+        if trunk is not None and (call is None or own):
+            return self._may_call(trunk, request, flow, now) or _too_many()
         proof = bool(self._digest.claimed_username(request))
         kind: RequestKind = "invite" if request.method == "INVITE" and not proof else "request"
         verdict = self._rate_limiter.check(source, kind, now)
@@ -146,7 +157,7 @@ class AccessPolicy:
         if verdict is Verdict.LIMIT:
             if not self._would_respond(request, flow):
                 return False
-            return Refusal(503, [("Retry-After", str(LIMITED_RETRY_AFTER_S))])
+            return _too_many()
         if call is not None:
             return self._authenticate_move(call, request, flow, now)
         if self._settings.allow_anonymous:
@@ -154,6 +165,16 @@ class AccessPolicy:
         if request.method == "INVITE" and self._may_authenticate(flow):
             return self._authenticate(request, flow, now, self._settings.trunks)
         return self._unknown()
+
+    def _may_call(self, trunk: Trunk, request: Request, flow: Flow, now: float) -> bool:
+        """Whether a request of a trunk is no attempt to call, or not one too many."""
+        if request.method != "INVITE" or request.to.tag or self._follows(request, flow):
+            return True
+        attempts = self._attempts.get(trunk.name)
+        if attempts is None:
+            attempts = Budget(TRUNK_INVITES_PER_SECOND, TRUNK_INVITES_BURST)
+            self._attempts[trunk.name] = attempts
+        return attempts.spend(1, now)
 
     def _would_respond(self, request: Request, flow: Flow) -> bool:
         """Whether an unknown source gets any response."""
@@ -206,3 +227,7 @@ class AccessPolicy:
 
 def _over_websocket(flow: Flow) -> bool:
     return flow.transport in ("WS", "WSS")
+
+
+def _too_many() -> Refusal:
+    return Refusal(503, [("Retry-After", str(LIMITED_RETRY_AFTER_S))])

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from ipaddress import IPv6Address
 from typing import Literal
 
+from offhook.media.budget import Budget
 from offhook.telephony.sip.bounded import remember
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 
@@ -28,7 +29,7 @@ FAILURE_DECAY_S = 30.0
 PENALTY_S = 300.0
 """Time in s for which a source with more than MAX_FAILURES wrong passwords is ignored."""
 MAX_SOURCES = 16_384
-"""Sources with buckets, about 4 MB; beyond that the least recently seen one is forgotten, which
+"""Sources with buckets, about 8 MB; beyond that the least recently seen one is forgotten, which
 refills its buckets."""
 MAX_OFFENDERS = 4_096
 """Sources with authentication failures, kept apart so that a flood of forged addresses cannot evict
@@ -48,12 +49,9 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class _Source:
-    """A source's tokens at time `at`."""
-
-    at: float
-    requests: float
-    invites: float
-    answers: float
+    requests: Budget
+    invites: Budget
+    answers: Budget
     trusted: bool
 
 
@@ -101,8 +99,12 @@ class RateLimiter:
             return Verdict.DROP
         entry = self._sources.get(key)
         if entry is None:
-            trusted = self._in_networks(source)
-            entry = _Source(now, self._requests, self._invites, 1.0, trusted)
+            entry = _Source(
+                Budget(self._requests_per_second, self._requests),
+                Budget(self._invites_per_second, self._invites),
+                Budget(ANSWERS_PER_SECOND, 1.0),
+                self._in_networks(source),
+            )
             remember(self._sources, key, entry, MAX_SOURCES)
         else:
             self._sources.move_to_end(key)
@@ -127,20 +129,10 @@ class RateLimiter:
         return len(self._sources) + len(self._offenders)
 
     def _consume(self, entry: _Source, kind: RequestKind, now: float) -> Verdict:
-        passed = now - entry.at
-        entry.at = now
-        entry.requests = min(self._requests, entry.requests + passed * self._requests_per_second)
-        entry.invites = min(self._invites, entry.invites + passed * self._invites_per_second)
-        entry.answers = min(1.0, entry.answers + passed * ANSWERS_PER_SECOND)
-        if entry.requests >= 1 and (kind == "request" or entry.invites >= 1):
-            entry.requests -= 1
-            if kind == "invite":
-                entry.invites -= 1
+        passes = entry.requests.spend(1, now)
+        if passes and (kind == "request" or entry.invites.spend(1, now)):
             return Verdict.PASS
-        if entry.answers >= 1:
-            entry.answers -= 1
-            return Verdict.LIMIT
-        return Verdict.DROP
+        return Verdict.LIMIT if entry.answers.spend(1, now) else Verdict.DROP
 
     def _in_networks(self, source: str) -> bool:
         if not self._networks:
