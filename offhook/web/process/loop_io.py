@@ -28,7 +28,7 @@ TRIM_S = 2.0
 GROWN = 1.1
 """Resident memory, as a multiple of what it was at least, from which freed memory is returned."""
 TRIMS = 30
-"""How often it is returned then, every TRIM_S: what made a process grow may be in use for a while."""
+"""How often it is returned then, every TRIM_S: what made a process grow may still be in use."""
 BEGIN_S = 0.004
 """Estimated work in s for starting and ending a call; a phone call takes 3 ms."""
 
@@ -86,11 +86,11 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(_served(main))
-    return uvloop.run(_served(main))
+        return asyncio.run(_with_little_memory(main))
+    return uvloop.run(_with_little_memory(main))
 
 
-async def _served(main: Coroutine[Any, Any, Any]) -> Any:
+async def _with_little_memory(main: Coroutine[Any, Any, Any]) -> Any:
     returning = asyncio.create_task(return_freed_memory(), name="return freed memory")
     try:
         return await main

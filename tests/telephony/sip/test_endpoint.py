@@ -455,7 +455,7 @@ async def test_a_trunk_that_calls_too_often_is_refused_without_state(monkeypatch
     monkeypatch.setattr(access_policy, "TRUNK_INVITES_PER_SECOND", 0.0)
     monkeypatch.setattr(access_policy, "TRUNK_INVITES_BURST", 2.0)
     async with (
-        endpoint() as (sip, host),
+        endpoint() as (sip, _),
         udp_peer(sip) as far,
         udp_peer(sip) as other,
         udp_peer(sip) as third,
