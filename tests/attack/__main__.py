@@ -13,8 +13,8 @@ beside the one during the attack. A gap is the time between two packets of a cal
 a reply; an answer that from a question to the agent's voice; healthz the longest answer to
 GET /healthz. An exclamation mark: more than GAP_MS beyond the quiet machine's, more than
 HEALTHZ_MS, more than MEMORY of growth after the rest, more than one line of the log a minute of a
-kind that warns of something, or five a second of any other, a traceback, a task that was destroyed,
-or an innocent user cut off.
+kind from a process, but for what a call or a request that was served has written, a traceback, a
+task that was destroyed, or an innocent user cut off.
 The first row of each table is no attack, only a busy neighbour.
 """
 
@@ -46,9 +46,6 @@ MEMORY = 1.1
 """Of the resident memory before, after the rest and RETURN_S at most."""
 RETURN_S = 60.0
 """In which what calls have left is collected, and freed memory given back."""
-USUAL = 300
-"""Lines a minute of a kind that reports what happens, as that a call has begun or a request was
-answered: who is served has them written."""
 SECONDS = 5.0
 REST_S = 4.0
 SAMPLE_S = 0.2
@@ -56,6 +53,9 @@ WORD_S = 20.0
 """For an innocent user to say what it has noticed."""
 NOTHING = "known.nothing_at_all"
 _LINE = re.compile(r"\d\d:\d\d:\d\d\.\d+ ([A-Z]+) +(.*)")
+_SERVED = re.compile(r"(?:\[\d+\] )?(?:\S+: |\S+ \S+ (?:101|2\d\d): |\d+ more like this )")
+"""Lines of a call, with its id before them, of a request that was answered, and of counted lines
+that were left out."""
 _VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\b[0-9a-f]{6,}\b|\d+(?:[.:]\d+)*|\S*/\S+")
 
 
@@ -80,6 +80,7 @@ class Row:
     destroyed: int = 0
     lost: list[str] = field(default_factory=list)
     """Why innocent users were cut off or refused."""
+    processes: int = 1
     seconds: float = 0.0
     """That `lines` cover: the attack and the rest after it."""
 
@@ -95,10 +96,7 @@ class Row:
             "gap": self.gap_ms > self.quiet_gap_ms + GAP_MS,
             "healthz": self.healthz_ms > max(HEALTHZ_MS, 2 * self.quiet_healthz_ms),
             "memory": after > before * MEMORY,
-            "log": any(
-                n > (USUAL * minutes if kind.startswith("INFO") else math.ceil(minutes))
-                for kind, n in self.lines.items()
-            ),
+            "log": any(n > math.ceil(minutes) * self.processes for n in self.lines.values()),
             "traceback": self.tracebacks > 0,
             "destroyed": self.destroyed > 0,
             "cut off": bool(self.lost),
@@ -140,7 +138,8 @@ def kinds_of(log: str) -> Counter[str]:
     """Lines of a log by level and what stays the same of the message."""
     found = Counter[str]()
     for line in log.splitlines():
-        if match := _LINE.match(line):
+        match = _LINE.match(line)
+        if match and not (match[1] == "INFO" and _SERVED.match(match[2])):
             found[f"{match[1]} {_VARIES.sub('#', match[2])[:80]}"] += 1
     return found
 
@@ -171,7 +170,7 @@ async def attacked(
     target: Target, users: Users, attack: Found, seconds: float, rest_s: float
 ) -> Row:
     """Attacks a target once. Raises ChildError."""
-    row = Row(target.name, attack.name)
+    row = Row(target.name, attack.name, processes=target.processes)
     arguments = attack.arguments(target.offers)
     if arguments is None:
         return row

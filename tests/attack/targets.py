@@ -67,6 +67,11 @@ class Target:
     offers: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of attacks, by their names."""
 
+    @property
+    def processes(self) -> int:
+        """How many write its log: edges, or a server of the speech API and two beside it."""
+        return int(self.offers.get("processes", 3))
+
 
 @asynccontextmanager
 async def _running(
@@ -163,8 +168,11 @@ async def warm_up(target: Target) -> None:
                 method, target.base + path, data=data, headers=headers
             ) as answer:
                 await answer.read()
-        form = aiohttp.FormData({"model": "whisper-1"})
-        form.add_field("file", b"OggS" + bytes(1000), filename="a.ogg")
-        async with http.post(f"{target.base}/v1/audio/transcriptions", data=form) as answer:
-            await answer.read()
+        for _ in range(3 * target.processes):
+            form = aiohttp.FormData({"model": "whisper-1"})
+            form.add_field("file", b"OggS" + bytes(1000), filename="a.ogg")
+            headers = {"Connection": "close"}  # each may meet another process
+            where = f"{target.base}/v1/audio/transcriptions"
+            async with http.post(where, data=form, headers=headers) as answer:
+                await answer.read()
     await asyncio.sleep(1)

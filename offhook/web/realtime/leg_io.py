@@ -92,6 +92,10 @@ class SocketLeg(Leg):
         """Calls `action` in a tick, once all audio appended so far has been read."""
         self._chunks.append(action)
 
+    def close(self, reason: str) -> None:
+        super().close(reason)
+        self._chunks.clear()  # megabytes, of a call that stays until a full collection
+
     def clear(self) -> None:
         """Drops the audio that was not read yet."""
         self._chunks = deque(filter(callable, self._chunks))

@@ -1,5 +1,7 @@
 """The leg of a WebSocket session: bursts in, packets out."""
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -143,3 +145,14 @@ def test_chunks_of_a_sample_count_too() -> None:
     for _ in range((FULL_S - 1) * RATE_IN + 1):
         leg.feed(ramp(1 / SAMPLES_IN), 48_000)
     assert leg.is_ahead
+
+
+def test_what_was_not_read_is_freed_when_the_call_ends() -> None:
+    leg = SocketLeg("a")
+    pcm = ramp(100)
+    appended = weakref.ref(pcm)
+    leg.feed(pcm)
+    del pcm
+    assert appended() is not None
+    leg.close("left")
+    assert appended() is None
