@@ -16,6 +16,7 @@ from offhook.pipeline.speech.recognizer import EngineError, Recognizer, StreamOp
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.remote.worker_client_io import LOST, WorkerClient
+from offhook.pipeline.speech.remote.worker_list_io import read_up_to
 from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.engines.auto_state import SILENT, TABLE, LoadState, Look, News, Sign, look_of
@@ -137,7 +138,7 @@ class AutoEngine(Generic[E]):
             async with asyncio.timeout(ANSWER_S):
                 answer = await self._client.ask("GET", "/healthz")
                 async with answer:
-                    told = await answer.content.read(MAX_STATE_BYTES)
+                    told = await read_up_to(answer, MAX_STATE_BYTES)
                     return look_of(answer.status, json.loads(told))
         except (*LOST, ValueError, TypeError):
             return SILENT

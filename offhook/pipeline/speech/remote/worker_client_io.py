@@ -13,7 +13,12 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.redact import without_locations
 from offhook.pipeline.speech.remote.pool import WorkerAddress
-from offhook.pipeline.speech.remote.worker_list_io import RESOLVE_S, UNIX, worker_url
+from offhook.pipeline.speech.remote.worker_list_io import (
+    RESOLVE_S,
+    UNIX,
+    read_up_to,
+    worker_url,
+)
 from offhook.pipeline.speech.remote.worker_protocol import (
     ACCEPT_HEADER,
     DRAINING,
@@ -182,7 +187,7 @@ class WorkerClient:
             answer = await self.ask("GET", "/readyz")
             async with answer:
                 if (answer.content_length or 0) <= MAX_STATE_BYTES:
-                    state = json.loads(await answer.content.read(MAX_STATE_BYTES))
+                    state = json.loads(await read_up_to(answer, MAX_STATE_BYTES))
                 is_loaded = answer.status == 200
         return is_loaded, state if isinstance(state, dict) else {}
 

@@ -128,12 +128,18 @@ class WorkerList:
                 self._faults[url] = words
 
 
+async def read_up_to(answer: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    """Returns the body of an answer, or so much of a longer one. Raises ClientError, OSError."""
+    body = bytearray()
+    while len(body) < most_bytes and not answer.content.at_eof():
+        body += await answer.content.read(most_bytes - len(body))
+    return bytes(body)
+
+
 async def _read_directory(url: str, http: aiohttp.ClientSession) -> list[WorkerAddress]:
     """Raises ClientError, OSError, ValueError."""
     async with http.get(url, raise_for_status=True) as answer:
-        body = await answer.content.read(MAX_DIRECTORY_BYTES + 1)
-        while len(body) <= MAX_DIRECTORY_BYTES and not answer.content.at_eof():
-            body += await answer.content.read(MAX_DIRECTORY_BYTES + 1 - len(body))
+        body = await read_up_to(answer, MAX_DIRECTORY_BYTES + 1)
     try:
         listed = _Directory.model_validate_json(body).workers
     except ValidationError as error:

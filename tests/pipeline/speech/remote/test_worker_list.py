@@ -1,5 +1,6 @@
 """Where the workers are: a list, a name with several addresses, a URL that lists them."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -10,6 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from offhook.pipeline.speech.remote import worker_list_io
 from offhook.pipeline.speech.remote.pool import WorkerAddress
+from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.remote.worker_list_io import WorkerList, is_fixed
 
 
@@ -85,3 +87,20 @@ async def test_a_url_lists_workers(monkeypatch: pytest.MonkeyPatch) -> None:
             assert [a.url for a in found.addresses] == ["http://10.0.0.1:7870", "http://b:1"]
         await found.refresh(http)
         assert found.addresses == []
+
+
+async def test_a_state_that_arrives_in_pieces_is_read_whole() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for piece in (b'{"ready": tr', b"ue}"):
+            await response.write(piece)
+            await asyncio.sleep(0.1)
+        return response
+
+    app = web.Application()
+    app.router.add_get("/readyz", answer)
+    async with TestServer(app) as server:
+        client = WorkerClient("asr", str(server.make_url("")), "")
+        assert await client.readiness() == (True, {"ready": True})
+        await client.close()
