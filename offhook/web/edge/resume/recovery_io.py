@@ -172,9 +172,11 @@ class Recovery:
             began, answered = map(datetime.fromisoformat, (sip.began_time, sip.answered_time))
             saved = SavedPhoneCall(call.token, sip.agent, began, answered, sip.info, dialog)
             self._put(call.id, saved.pack())
+            call.unusable = False
         except ValueError as error:
             if not call.unusable:
                 logger.warning("{}: x it is not saved: {}", sip.call_id, error)
+                self._put(call.id, None)  # an older state is outdated
             call.unusable = True
 
     def _put(self, call_id: str, state: bytes | None) -> None:
@@ -228,7 +230,8 @@ class Recovery:
             self._apply(call_id, CallEvent.CLAIMED_ELSEWHERE)
         if renewal.claimed:
             await self._store.settled(renewal.claimed)
-        saved = self._table.calls(CallState.HELD, CallState.OFFERED)
+        ours = self._table.calls(CallState.HELD, CallState.OFFERED)
+        saved = [call_id for call_id in ours if not self._calls[call_id].unusable]
         if not claimed and renewal.held < len(saved) and not self._waiting:
             for call_id in saved:  # Redis has forgotten some, or could not be given them before
                 self._apply(call_id, CallEvent.CHANGED)

@@ -13,8 +13,8 @@ from offhook.web.edge.resume.saved_call import MAX_BYTES, TooLargeError
 VERSION = 1
 """Another version's calls are not continued."""
 MAX_PHONE_CALL_BYTES = 8 * MAX_BYTES
-"""Maximum size of a saved phone call, usually 2 kB; a larger one is not saved, or not continued,
-and a warning is logged."""
+"""Maximum size of a saved phone call, usually 2 kB; a larger one is not continued. One that grows
+larger is no longer saved, its older state is deleted, and a warning is logged."""
 
 
 class _Stored(BaseModel):

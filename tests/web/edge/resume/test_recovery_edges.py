@@ -20,7 +20,7 @@ from offhook.telephony.sip.messages import sdp
 from offhook.telephony.sip.messages.message import Request, sdp_of
 from offhook.telephony.sip.sessions.saved_dialog import CSEQ_GAP
 from offhook.web.config.config import Config
-from offhook.web.edge.resume import recovery_store_io
+from offhook.web.edge.resume import recovery_store_io, saved_phone_call
 from tests.support.ports import free_port
 from tests.telephony.sip.scripted_peer import Peer, udp_peer
 from tests.web.edge.resume.test_resume import ResumableEdge, until
@@ -268,6 +268,34 @@ async def test_a_refused_call_and_a_forged_one_are_dropped(
         await until(lambda: not raw.hgetall(recovery_store_io.CALLS + second.recovery.name))
         assert caplog.text.count("cannot be continued") == count
         raw.close()
+
+
+async def test_of_a_call_that_grows_too_large_no_older_state_stays(
+    redis_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with pair(redis_url, tmp_path) as (first, _), calling(first) as phone:
+        await phone.call()
+        await saved(first)
+        assert first.recovery is not None
+        assert first.sip is not None
+        (sip,) = first.sip.calls.values()
+        raw = Redis.from_url(redis_url)
+        mine = recovery_store_io.CALLS + first.recovery.name
+        assert raw.hlen(mine) == 1
+        with monkeypatch.context() as limits:
+            limits.setattr(saved_phone_call, "MAX_PHONE_CALL_BYTES", 100)
+            first.recovery._media_changed(sip)
+            await until(lambda: raw.hlen(mine) == 0)
+            first.recovery._media_changed(sip)
+            assert not first.recovery._waiting
+        assert caplog.text.count("it is not saved") == 1
+        first.recovery._media_changed(sip)
+        await until(lambda: raw.hlen(mine) == 1)
+        raw.close()
+        await phone.peer.hang_up()
 
 
 async def test_a_server_that_was_only_silent_leaves_its_calls(
