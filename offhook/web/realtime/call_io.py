@@ -311,7 +311,11 @@ class RealtimeCall(ResponseListener):
         if self.has_ended:
             return
         beside = number != self._owner  # which takes a key of the server
-        self._perform(self.conversation.receive(number, text, has_key=beside))
+        try:
+            self._perform(self.conversation.receive(number, text, has_key=beside))
+        except Backlog as error:
+            logger.warning("{}: x audio is dropped: {}", self.leg.call_id, error)
+            self._perform(self.conversation.audio_dropped(number, str(error)))
         if isinstance(self.leg, SocketLeg):
             while self.leg.is_ahead and not self.has_ended:
                 await asyncio.sleep(BACKLOG_POLL_S)
@@ -383,6 +387,7 @@ class RealtimeCall(ResponseListener):
     # --- actions ---
 
     def _perform(self, actions: Iterable[Action]) -> None:
+        """Raises Backlog for audio of a client."""
         for action in actions:
             match action:
                 case Send():
@@ -400,7 +405,8 @@ class RealtimeCall(ResponseListener):
                     self._forget_played()
                     self._perform(self.conversation.output_cleared(self._heard_ms))
                 case AppendAudio(pcm, rate):
-                    self._append(pcm, rate)
+                    assert isinstance(self.leg, SocketLeg)
+                    self.leg.feed(pcm, rate)
                 case CommitAudio():
                     self._commit()
                 case ClearAudio():
@@ -456,13 +462,6 @@ class RealtimeCall(ResponseListener):
             interrupt()
         finally:
             self._acting = False
-
-    def _append(self, pcm: Pcm, rate: int) -> None:
-        assert isinstance(self.leg, SocketLeg)
-        try:
-            self.leg.feed(pcm, rate)
-        except Backlog as error:
-            logger.warning("{}: x audio is dropped: {}", self.leg.call_id, error)
 
     def _commit(self) -> None:
         hearing = self._call.hearing

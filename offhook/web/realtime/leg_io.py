@@ -19,7 +19,7 @@ from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 MAX_BACKLOG_S = 600
 """Audio in s that a client may append ahead of its processing; an event's audio beyond it is
-dropped, and a warning is logged. Above FULL_S no further events are read."""
+dropped, and the client gets an error. Above FULL_S no further events are read."""
 FULL_S = 30
 """Backlog in s above which no more events of the client are read."""
 READ_AHEAD = 4 * SAMPLES_IN

@@ -1,12 +1,18 @@
 """The leg of a WebSocket session: bursts in, packets out."""
 
+import base64
+import json
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.web.realtime import leg_io
+from offhook.web.realtime.call_io import CallState, RealtimeCall
+from offhook.web.realtime.conversation.conversation import RealtimeConversation
+from offhook.web.realtime.conversation.scope import Transport
 from offhook.web.realtime.leg_io import (
     FULL_S,
     GRACE_MS,
@@ -16,6 +22,7 @@ from offhook.web.realtime.leg_io import (
     Backlog,
     SocketLeg,
 )
+from offhook.web.realtime.protocol.conversation_session import ConversationSession
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 
@@ -109,6 +116,34 @@ def test_a_backlog_has_a_bound_and_can_be_cleared() -> None:
     leg.feed(ramp(1))
     leg.tick(0.0)
     np.testing.assert_array_equal(packets[0], ramp(1))
+
+
+async def test_a_client_is_told_that_its_audio_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Told:
+        def __init__(self) -> None:
+            self.events: list[dict[str, Any]] = []
+
+        def send(self, text: str) -> None:
+            self.events.append(json.loads(text))
+
+        def close(self, code: int, reason: str) -> None: ...
+
+    monkeypatch.setattr(leg_io, "MAX_BACKLOG_S", 1)
+    call = RealtimeCall(RealtimeConversation(ConversationSession(), Transport.WEBSOCKET))
+    call.leg = SocketLeg("a")
+    owner, other = Told(), Told()
+    number = call.attach(owner, owner=True)
+    call.attach(other, owner=False)
+    call._enter(CallState.ACTIVE)
+    audio = base64.b64encode(bytes(2 * RATE_OUT)).decode()
+    for _ in range(2):  # a second each, of which one fits
+        await call.receive(
+            number, json.dumps({"type": "input_audio_buffer.append", "audio": audio})
+        )
+    (error,) = (event["error"] for event in owner.events if event["type"] == "error")
+    assert (error["code"], error["param"]) == ("rate_limit_exceeded", "audio")
+    assert not other.events
+    await call.close()
 
 
 def test_minutes_in_one_event_are_resampled_as_they_are_read(

@@ -142,6 +142,11 @@ class RealtimeConversation:
             self._invalid(connection, error)
         return self._out.drain()
 
+    def audio_dropped(self, connection: int, words: str) -> list[Action]:
+        """There is no room for the audio of a client's event; `words` say why."""
+        self._invalid(connection, EventError(words, "rate_limit_exceeded", "audio"))
+        return self._out.drain()
+
     def _invalid(self, connection: int, error: EventError) -> None:
         self._out.add(Send(server_events.error(Dialect.OPENAI, error), connection))
         count = self._errors[connection] = self._errors.get(connection, 0) + 1
