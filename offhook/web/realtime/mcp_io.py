@@ -46,7 +46,7 @@ MAX_LIST_CHARS = 100_000
 """Maximum length of a list of tools, as JSON; a longer one fails with an error that suggests
 `allowed_tools`."""
 MAX_PAGES = 16
-"""Maximum pages of a list that are read; tools on further pages are left out."""
+"""Maximum pages of a list of tools; a longer one fails with an error."""
 OWN_HEADERS = {
     *("accept-encoding", "connection", "content-length", "host", "te", "trailer"),
     *("transfer-encoding", "upgrade"),
@@ -301,8 +301,8 @@ async def _list(client: Client, tool: McpTool) -> tuple[McpListedTool, ...] | Mc
             words = f"the list of tools is over {MAX_LIST_CHARS} characters: choose allowed_tools"
             return _failure(words)
         if (cursor := page.next_cursor) is None:
-            break
-    return tuple(found)
+            return tuple(found)
+    return _failure(f"the list of tools is over {MAX_PAGES} pages")
 
 
 async def _call(client: Client, name: str, arguments: dict[str, Any]) -> str | McpToolError:

@@ -14,12 +14,14 @@ from openai import AsyncOpenAI
 from offhook.web.config.config import Config, ConfigError, Realtime, Server
 from offhook.web.edge import reload_io
 from offhook.web.edge.edge_io import Edge
+from offhook.web.realtime.protocol.tools import McpTool
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.web.edge.test_call_control import KEY, Program
 from tests.web.realtime.test_openai_python import SOON_S, Conversation, conversation
 from tests.web.realtime.test_phone import PatientCall, edge_of_program, lines_of
 
 mcp_io = pytest.importorskip("offhook.web.realtime.mcp_io", reason="needs the mcp package")
+from mcp_types import ListToolsResult, Tool  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +124,27 @@ async def test_a_tool_that_fails_and_one_that_returns_much(origin: str) -> None:
         assert call.output.endswith("characters more are left out]")
         await answered(talk)
     assert there.requests[2]["messages"][-2]["content"] == call.output
+
+
+@pytest.mark.parametrize(("pages", "fits"), [(2, True), (3, False)])
+async def test_a_list_of_too_many_pages_fails(
+    monkeypatch: pytest.MonkeyPatch, pages: int, fits: bool
+) -> None:
+    monkeypatch.setattr(mcp_io, "MAX_PAGES", 2)
+
+    class Server:
+        async def list_tools(self, *, cursor: str | None) -> ListToolsResult:
+            page = int(cursor or 1)
+            tools = [Tool(name=f"tool_{page}", input_schema={"type": "object"})]
+            next_cursor = str(page + 1) if page < pages else None
+            return ListToolsResult(tools=tools, next_cursor=next_cursor)
+
+    server = McpTool(type="mcp", server_label="shop", server_url="http://127.0.0.1")
+    found = await mcp_io._list(Server(), server)
+    if fits:
+        assert [tool.name for tool in found] == ["tool_1", "tool_2"]
+    else:
+        assert "over 2 pages" in found.message
 
 
 async def test_a_server_that_stalls_fails_its_own_requests(
