@@ -33,7 +33,7 @@ from offhook.web.edge.resume.recovery import (
 from offhook.web.edge.resume.recovery_store_io import RecoveryStore
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_phone_call import SavedPhoneCall, unpack
-from offhook.web.edge.resume.store_io import MAX_WORDS_CHARS
+from offhook.web.edge.resume.store_io import MAX_WORDS_CHARS, make_room
 from offhook.web.process.metrics import Metrics
 
 ROUNDS = 6
@@ -46,9 +46,6 @@ EXCHANGE_S = 1.0
 a warning is logged once, and the exchange is repeated."""
 OFFER_ROUND_S = 0.1
 """Interval in s of the exchanges while the edge drains."""
-MAX_WAITING = 1000
-"""Calls to be saved or deleted while Redis fails; beyond it the one that waits longest is
-dropped."""
 PHONE = "sip"
 """Owner of the tokens of phone calls."""
 
@@ -181,8 +178,7 @@ class Recovery:
 
     def _put(self, call_id: str, state: bytes | None) -> None:
         self._waiting.pop(call_id, None)
-        if len(self._waiting) >= MAX_WAITING:
-            del self._waiting[next(iter(self._waiting))]
+        make_room(self._waiting)
         self._waiting[call_id] = state
         self._work.set()
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
@@ -31,7 +31,8 @@ a warning is logged once, and the exchange is repeated after REST_S."""
 REST_S = 1.0
 """Time in s between attempts to write while Redis fails."""
 MAX_WAITING = 1000
-"""Calls that wait to be written; beyond it the one that waits longest is dropped."""
+"""Calls that wait to be written, and as many phone calls; beyond it the one that waits longest is
+dropped, and a warning is logged."""
 BATCH = 64
 """Calls written in one exchange."""
 
@@ -64,6 +65,15 @@ class UnexpectedReply(Exception):
         short = len(reply) < MAX_WORDS_CHARS if isinstance(reply, bytes) else isinstance(reply, int)
         words = repr(reply) if short else f"a {type(reply).__name__}"
         super().__init__(f"it answers what it was not asked for: {words}")
+
+
+def make_room(waiting: dict[str, Any]) -> None:
+    """Drops the call that waits longest, if so many wait that there is no room for another."""
+    if len(waiting) >= MAX_WAITING:
+        del waiting[next(iter(waiting))]
+        logger.bind(a_minute="saved calls dropped").warning(
+            "x over {} calls wait to be saved: the state of the oldest is dropped", MAX_WAITING
+        )
 
 
 class CallStore:
@@ -100,8 +110,8 @@ class CallStore:
 
     def put(self, key: str, state: bytes) -> None:
         """Saves a call in the background, in place of any state before."""
-        if key not in self._waiting and len(self._waiting) >= MAX_WAITING:
-            del self._waiting[next(iter(self._waiting))]
+        if key not in self._waiting:
+            make_room(self._waiting)
         self._waiting[key] = state
         self._written.clear()
         self._work.set()

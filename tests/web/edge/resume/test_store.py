@@ -98,6 +98,8 @@ async def test_without_redis_nothing_waits_and_it_is_said_once(
     told = [text for text in caplog.messages if "cannot continue at another server" in text]
     assert len(told) == 1
     assert "secret" not in told[0]
+    dropped = [record for record in caplog.records if "is dropped" in record.message]
+    assert len(dropped) == 95
 
 
 async def test_a_silent_redis_does_not_keep_a_returning_caller(
