@@ -79,6 +79,8 @@ SOURCE_LINE = re.compile(r"^\S+\.(?:cc|h):\w+:\d+ ")
 MAX_REQUEST_BYTES = 1 << 16
 """Maximum bytes of a request that are read before it is refused, so that the client gets the
 answer; the connection of a longer one may be reset."""
+REQUEST_TIMEOUT_S = 1.0
+"""Time limit in s for the request of a connection that is refused; then it is closed unanswered."""
 REJECTED = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n"
@@ -123,7 +125,7 @@ class LocalWorker:
         while True:
             await self._until_wanted()
             if loop.time() < self._given_up_until:
-                self._reject()
+                await self._reject()
                 continue
             status = await self._run_once()
             if status == 0:
@@ -146,14 +148,16 @@ class LocalWorker:
         finally:
             loop.remove_reader(self._listening)
 
-    def _reject(self) -> None:
+    async def _reject(self) -> None:
         """Answers a waiting connection's request with the reason why there is no worker."""
-        left = self._given_up_until - asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        left = self._given_up_until - loop.time()
         body = json.dumps({"error": self._why, "retry_s": round(max(0.0, left))}).encode()
         with suppress(OSError), self._listening.accept()[0] as connection:
             connection.setblocking(False)
-            with suppress(BlockingIOError):
-                connection.recv(MAX_REQUEST_BYTES)  # otherwise closing would reset the connection
+            # A client that is answered before it has sent all of its request may see a reset only.
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                await loop.sock_recv(connection, MAX_REQUEST_BYTES)
             connection.send(REJECTED % len(body) + body)
 
     def _crashed(self, status: int, now: float) -> float:

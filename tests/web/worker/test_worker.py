@@ -27,7 +27,10 @@ from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecogni
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, Progress, Recognizer
 from offhook.pipeline.speech.remote import asr_protocol, worker_protocol
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
+from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.pipeline.speech.streams import utterance_queue
+from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.web.config.config import Asr, Config, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.listening_io import Address, listener
@@ -36,7 +39,7 @@ from offhook.web.speech_api.server_io import DRAIN_CHECK_S
 from offhook.web.speech_api.sockets import worker_stream_io
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker import local_worker_io
-from offhook.web.worker.local_worker_io import on_demand
+from offhook.web.worker.local_worker_io import LocalWorker, on_demand
 from offhook.web.worker.worker_child_io import ChildSettings
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import Speller
@@ -224,6 +227,35 @@ async def test_an_engine_that_does_not_load_is_given_up_and_says_why(
     logger.remove(sink)
     assert len(started) == 1
     assert "given up for 60 s: PocketSphinx has the model en-us only, not xx" in "".join(said)
+
+
+async def test_a_request_that_comes_late_gets_the_reason_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = aiohttp.UnixConnector.connect
+
+    async def connect_slowly(*arguments: Any, **options: Any) -> Any:
+        connection = await connect(*arguments, **options)
+        await asyncio.sleep(0.1)
+        return connection
+
+    monkeypatch.setattr(aiohttp.UnixConnector, "connect", connect_slowly)
+    settings = ChildSettings("pocketsphinx", AsrModels("xx"), 8, 0, "INFO")
+    path = str(tmp_path / "asr.sock")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        server.setblocking(False)
+        worker = LocalWorker(settings, server, RetryPolicy(first_s=60))
+        worker._given_up_until = asyncio.get_running_loop().time() + 60
+        worker._why = "no such model"
+        running = asyncio.create_task(worker.run())
+        client = WorkerClient("asr", UNIX + path, "")
+        async with await client.ask("GET", "/healthz") as answer:
+            assert answer.status == 503
+            assert (await answer.json())["error"] == "no such model"
+        await client.close()
+        running.cancel()
 
 
 KEEPER = """
