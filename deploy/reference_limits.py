@@ -59,6 +59,7 @@ ELSEWHERE: Mapping[str, str] = {
     "pipeline/engine/nemotron": "batches of a model",
     "pipeline/engine/pocket": "batches of a model",
     "pipeline/engine/sherpa": "batches of a model",
+    "pipeline/engine/sherpa/recognizer_io.py": "",
     "pipeline/engine/tts": "batches of a model",
     "pipeline/engine/tts/voices.py": "",
     "pipeline/engine/tts/voices_io.py": "",

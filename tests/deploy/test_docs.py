@@ -79,6 +79,8 @@ def test_every_limit_says_what_happens() -> None:
     assert len(listed) > 400
     assert not [f"{limit.file}: {limit.name}" for limit in listed if not limit.text]
     assert {"HEAD_S", "MAX_SSRCS", "FRAME_QUEUE_MS"} <= {limit.name for limit in listed}
+    sherpa = {limit.name for limit in listed if "sherpa" in limit.file}
+    assert sherpa == {"MAX_STREAMS", "MAX_FILES", "MAX_THREADS"}
 
 
 def test_places_of_limits_are_there() -> None:

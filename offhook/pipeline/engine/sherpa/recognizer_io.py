@@ -29,9 +29,14 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 
-MAX_STREAMS, MAX_FILES = 64, 4
-"""Maximum live streams and files at a time."""
+MAX_STREAMS = 64
+"""Maximum live streams of a model of sherpa-onnx in use at once, however fast the CPU is. More
+may be open, as nobody speaks all the time; further ones are refused with EngineOverloaded."""
+MAX_FILES = 4
+"""Maximum files that a model of sherpa-onnx transcribes at once, besides the live streams; further
+ones are refused with EngineOverloaded."""
 MAX_THREADS = 4
+"""Maximum threads of a large model of sherpa-onnx; further cores are not used."""
 
 
 class SherpaRecognizer(EngineRecognizer):
