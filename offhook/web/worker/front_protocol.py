@@ -19,8 +19,7 @@ from offhook.web.speech_api.stages import Stages
 BEAT_S = 1.0
 """Interval in s at which a front sends a `Beat`."""
 MAX_CONNECTION_BYTES = 1 << 18
-"""Maximum size of a packed `Connection` that a front reads; a longer one would be cut and fail, so
-heads and requests have smaller limits."""
+"""Maximum size of a packed `Connection`; the worker serves one with a larger head itself."""
 
 # --- to a front ---
 

@@ -39,6 +39,7 @@ from offhook.web.speech_api.server_io import CONTEXT, SpeechServer
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker.front_protocol import (
     BEAT_S,
+    MAX_CONNECTION_BYTES,
     Answered,
     Beat,
     Begun,
@@ -273,9 +274,11 @@ class RunningFront:
         return False
 
     def _send(self, transport: asyncio.Transport, connection: Connection) -> bool:
-        file = transport.get_extra_info("socket").fileno()
+        file, packed = transport.get_extra_info("socket").fileno(), pickle.dumps(connection)
+        if len(packed) > MAX_CONNECTION_BYTES:
+            return False
         try:
-            socket.send_fds(self._handover, [pickle.dumps(connection)], [file])
+            socket.send_fds(self._handover, [packed], [file])
         except OSError as error:  # it hangs, or has ended
             logger.warning("x a front takes no connection: {}", error)
             return False

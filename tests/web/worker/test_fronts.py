@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import pickle
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -26,6 +29,10 @@ from offhook.pipeline.speech.remote.worker_protocol import (  # noqa: E402
 )
 from offhook.web.speech_api.admission import Kind  # noqa: E402
 from offhook.web.worker import fronts_io  # noqa: E402
+from offhook.web.worker.front_protocol import (  # noqa: E402
+    MAX_CONNECTION_BYTES,
+    Connection,
+)
 from offhook.web.worker.worker_io import Worker, WorkerSettings  # noqa: E402
 from tests.web.worker.workers import (  # noqa: E402
     SOON,
@@ -358,6 +365,16 @@ def test_fronts_follow_from_streams_and_cores(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
     assert fronts_io.fronts_for(kind, streams) == fronts
+
+
+def test_a_request_that_a_front_would_read_in_part_is_not_handed_over() -> None:
+    front = fronts_io.RunningFront(Mock(), "speech", Mock())
+    with front._handover as ours, front._far_handover as far:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MAX_CONNECTION_BYTES)
+        transport = Mock(get_extra_info=Mock(return_value=far))
+        assert not front._send(transport, Connection(1, bytes(MAX_CONNECTION_BYTES)))
+        assert front._send(transport, Connection(2, b"GET / HTTP/1.1"))
+        assert pickle.loads(far.recv(MAX_CONNECTION_BYTES)).number == 2
 
 
 def test_a_front_needs_no_torch() -> None:
