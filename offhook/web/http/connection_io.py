@@ -210,11 +210,15 @@ class Request(web.Request):
 
 def refusing_unreadable(serve: Serve) -> Serve:
     """Wraps a server's handler: compressed bodies are refused with 415 and not read (RFC 9110
-    §15.5.16), as a small one can be hundreds of megabytes; headers that are not UTF-8 with 400, as
-    aiohttp quotes them in texts that it cannot encode."""
+    §15.5.16), as a small one can be hundreds of megabytes; a head of more than MAX_HEAD_BYTES with
+    431; headers that are not UTF-8 with 400, as aiohttp quotes them in texts that it cannot
+    encode."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         coding = request.headers.get(hdrs.CONTENT_ENCODING, "").strip().lower()
+        if _head_bytes(request) > MAX_HEAD_BYTES:  # which came in few pieces
+            words = f"the head has more than {MAX_HEAD_BYTES} bytes"
+            return _refusal(request, 431, words, "head_too_large")
         if not all(map(_is_unicode, request.headers.values())):
             return _refusal(request, 400, "a header is not UTF-8", "invalid_header")
         if coding in ("", "identity"):
@@ -225,6 +229,10 @@ def refusing_unreadable(serve: Serve) -> Serve:
         return response
 
     return answer
+
+
+def _head_bytes(request: web.BaseRequest) -> int:
+    return sum(len(name) + len(value) + len(": \r\n") for name, value in request.raw_headers)
 
 
 def _is_unicode(text: str) -> bool:
