@@ -152,7 +152,7 @@ TARGETS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Target]]] = {
 
 async def warm_up(target: Target) -> None:
     """What a server does for the first time takes memory that it keeps, and starts what decodes
-    files."""
+    and recognizes files."""
     speech = {"model": "tts-1", "voice": "alloy", "input": "Hello.", "response_format": "wav"}
     asked: tuple[tuple[str, str, Any], ...] = (
         *(("GET", path, None) for path in ("/", "/healthz", "/metrics", "/v1/models", "/nothing")),
@@ -160,6 +160,7 @@ async def warm_up(target: Target) -> None:
         ("POST", "/api/offer", {"sdp": "v=0", "type": "offer"}),
         ("POST", "/v1/nothing", {}),
     )
+    sound = b""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(60)) as http:
         for method, path, body in asked * 3:
             data = None if body is None else json.dumps(body)
@@ -167,10 +168,11 @@ async def warm_up(target: Target) -> None:
             async with http.request(
                 method, target.base + path, data=data, headers=headers
             ) as answer:
-                await answer.read()
+                read = await answer.read()
+                sound = read if body is speech else sound
         for _ in range(3 * target.processes):
             form = aiohttp.FormData({"model": "whisper-1"})
-            form.add_field("file", b"OggS" + bytes(1000), filename="a.ogg")
+            form.add_field("file", sound, filename="hello.wav")
             headers = {"Connection": "close"}  # each may meet another process
             where = f"{target.base}/v1/audio/transcriptions"
             async with http.post(where, data=form, headers=headers) as answer:
