@@ -138,6 +138,8 @@ class Facts:
     """The agent is generating a reply."""
     agent_silent_ms: int = 0
     """ms since the last agent audio, or since the agent was given the turn."""
+    first: bool = False
+    """The caller's sound began before the agent's, which nobody had asked for."""
     agent_said: str = ""
     """The last words of the agent that were played; the same words recognized from the caller are
     echo."""
@@ -285,7 +287,11 @@ def _final_is_nothing(turn: "Turn", facts: Facts) -> bool:
 
 
 def _late_words_mean_a_turn(turn: "Turn", facts: Facts) -> bool:
-    return _final_means_to_interrupt(turn, facts) or _spoke_into_silence(turn, facts)
+    return (
+        _final_means_to_interrupt(turn, facts)
+        or _spoke_into_silence(turn, facts)
+        or _final_belongs_to_a_turn(turn, facts)
+    )
 
 
 def _late_words_are_nothing(turn: "Turn", facts: Facts) -> bool:
@@ -297,7 +303,7 @@ def _echo_after_all(turn: "Turn", facts: Facts) -> bool:
 
 
 def _echo_after_words(turn: "Turn", facts: Facts) -> bool:
-    return facts.voice and facts.echo()
+    return facts.voice and not turn.had_floor and facts.echo()
 
 
 def _was_nothing(turn: "Turn", facts: Facts) -> bool:
@@ -328,6 +334,26 @@ def _presses(turn: "Turn", facts: Facts) -> bool:
     return facts.keying or facts.keyed
 
 
+def _presses_within_a_turn(turn: "Turn", facts: Facts) -> bool:
+    return turn.had_floor and _presses(turn, facts)
+
+
+def _turn_goes_on(turn: "Turn", facts: Facts) -> bool:
+    return turn.had_floor and bool(words(f"{facts.turn_text} {facts.text}"))
+
+
+def _turn_pauses(turn: "Turn", facts: Facts) -> bool:
+    return turn.had_floor and not facts.voice
+
+
+def _final_belongs_to_a_turn(turn: "Turn", facts: Facts) -> bool:
+    return facts.final and _turn_goes_on(turn, facts)
+
+
+def _no_turn_after_all(turn: "Turn", facts: Facts) -> bool:
+    return facts.final and turn.had_floor and not _turn_goes_on(turn, facts)
+
+
 def _presses_before_the_last_words(turn: "Turn", facts: Facts) -> bool:
     return _presses(turn, facts) and not turn.finished
 
@@ -342,6 +368,7 @@ S, A = TurnState, Action
 TABLE: tuple[Transition, ...] = (
     Transition(S.LISTENING, _presses, S.KEYING, (), "the caller takes the turn"),
     Transition(S.LISTENING, _late_words_mean_a_turn, S.ENDING, (), "words over the agent, late"),
+    Transition(S.LISTENING, _no_turn_after_all, S.LISTENING, (A.DISCARD,), "noise before it"),
     Transition(S.LISTENING, _late_words_are_nothing, S.LISTENING, (A.CANCEL,), "late 'uh-huh'"),
     Transition(S.LISTENING, _agent_speaks, S.SPEAKING, (), "a greeting or a prompt"),
     Transition(S.LISTENING, _voice_after_echo_check, S.HEARING, (), "the caller takes the turn"),
@@ -361,17 +388,22 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.ENDING, _turn_over, S.LISTENING, (A.DISCARD,), "noise, or nothing understood"),
     Transition(S.REPLYING, _presses, S.KEYING, (A.INTERRUPT,), "the caller has more to say"),
     Transition(S.REPLYING, _late_words_mean_a_turn, S.ENDING, (A.INTERRUPT,), "a late 'stop'"),
+    Transition(S.REPLYING, _no_turn_after_all, None, (A.DISCARD,), "noise before it"),
     Transition(S.REPLYING, _late_words_are_nothing, None, (A.CANCEL,), "a late 'uh-huh'"),
     Transition(S.REPLYING, _voice_after_echo_check, S.SUSPECTED, (A.PAUSE,), "the caller goes on"),
     Transition(S.REPLYING, _agent_speaks, S.SPEAKING, (), "the first sound of the reply"),
     Transition(S.REPLYING, _agent_done, S.LISTENING, (), "nothing to say"),
     Transition(S.SPEAKING, _presses, S.KEYING, (A.INTERRUPT,), "a key is never a cough"),
     Transition(S.SPEAKING, _late_words_mean_a_turn, S.ENDING, (A.INTERRUPT,), "a late 'stop'"),
+    Transition(S.SPEAKING, _no_turn_after_all, None, (A.DISCARD,), "noise before it"),
     Transition(S.SPEAKING, _late_words_are_nothing, None, (A.CANCEL,), "a late 'uh-huh'"),
     Transition(S.SPEAKING, _barges_in, S.SUSPECTED, (A.PAUSE,), "fall silent first, think after"),
     Transition(S.SPEAKING, _agent_pauses_for_thought, S.REPLYING, (), "a gap inside the reply"),
     Transition(S.SPEAKING, _agent_done, S.LISTENING, (), "the reply has been heard"),
+    Transition(S.SUSPECTED, _presses_within_a_turn, S.KEYING, (A.INTERRUPT, A.FINISH), "one turn"),
     Transition(S.SUSPECTED, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
+    Transition(S.SUSPECTED, _turn_goes_on, S.HEARING, (A.INTERRUPT,), "the caller has the floor"),
+    Transition(S.SUSPECTED, _turn_pauses, S.JUDGING, (A.FINISH,), "its words decide"),
     Transition(S.SUSPECTED, _echo_after_all, None, (A.RESUME, A.CANCEL), "the agent's own voice"),
     Transition(S.SUSPECTED, _echo_after_words, S.JUDGING, (A.FINISH,), "the caller pauses over it"),
     Transition(
@@ -381,11 +413,16 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
     Transition(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),
     Transition(S.SUSPECTED, _sound_ended, S.JUDGING, (A.FINISH,), "its words decide"),
+    Transition(S.JUDGING, _presses_within_a_turn, S.KEYING, (A.INTERRUPT,), "one turn"),
     Transition(S.JUDGING, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
     Transition(S.JUDGING, _voice_after_echo_check, S.SUSPECTED, (), "the caller goes on"),
     Transition(
         S.JUDGING, _final_means_to_interrupt, S.ENDING, (A.INTERRUPT,), "a short 'no', 'stop'"
     ),
+    Transition(
+        S.JUDGING, _final_belongs_to_a_turn, S.ENDING, (A.INTERRUPT,), "the caller has the floor"
+    ),
+    Transition(S.JUDGING, _no_turn_after_all, None, (A.RESUME, A.DISCARD), "noise before it"),
     Transition(S.JUDGING, _spoke_into_silence, S.ENDING, (A.INTERRUPT,), "'are you there?'"),
     Transition(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
     Transition(
@@ -415,6 +452,9 @@ class Turn:
         self.floor = True
         """Whether the reply held the floor when the caller began to speak: it was audible or about
         to be."""
+        self.had_floor = False
+        """Whether the suspected or judged sound began before the agent's: as a turn, which is never
+        dropped as a backchannel or as echo, however short."""
 
     def step(self, facts: Facts, elapsed_ms: int = 20) -> Transition | None:
         """Advance by one tick; return the row taken, or None if nothing changes."""
@@ -432,6 +472,8 @@ class Turn:
         then = row.then or (TurnState.SPEAKING if facts.agent_speaking else TurnState.REPLYING)
         if then is TurnState.SUSPECTED and self.state is not TurnState.JUDGING:
             self.floor = facts.agent_silent_ms < self.settings.floor_silence
+            awaited = self.had_floor and facts.words_due
+            self.had_floor = facts.first or awaited or self.state is TurnState.HEARING
         elif then is TurnState.KEYING:
             self.floor = True
         if then is not self.state:

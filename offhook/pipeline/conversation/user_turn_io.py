@@ -245,6 +245,8 @@ class UserTurnController:
         """Sample position from which audio sent before the last pause can no longer return as
         echo."""
         self._agent_sound_at = -(10**9)
+        self._agent_began = -(10**9)
+        """Sample position at which the agent last began to speak while nobody did."""
         self._agent_alone_ms = 0
         """ms for which the agent has spoken in this call while nothing was received."""
         self._committed_at = 0
@@ -340,6 +342,8 @@ class UserTurnController:
         self._echo.add_received(heard)
         if said is not None:
             self._agent_sound_at = self._memory.end
+            if self._turn.state is TurnState.LISTENING:
+                self._agent_began = self._memory.end
             if not (self._detector.speaking or self._suspected):
                 self._agent_alone_ms += PACKET_MS
         self._vad.feed(self._enhancer.amplify(suppressed, self._enhancer.gain))
@@ -390,6 +394,7 @@ class UserTurnController:
         facts, detector = self._facts, self._detector
         facts.voice = detector.speaking and detector.silence_ms <= VOICE_GAP_MS
         facts.suspected = self._suspected
+        facts.first = self._onset < self._agent_began
         if detector.speaking:
             # Counted from the end of the echo, if the speech began with echo.
             voiced_until = detector.now - detector.silence_ms * MS
@@ -478,7 +483,7 @@ class UserTurnController:
                 self._echo_sure_until - PRE_ROLL_ECHO_MS * MS,
             )
             self._fed_gain = None
-            if ending:
+            if self._turn.had_floor or self._turn.state is not TurnState.SUSPECTED:
                 self._keep_final()
             self._facts.text, self._facts.final = "", False
         unfed = self._memory.end - self._fed_until

@@ -351,6 +351,68 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
             S.KEYING,
             (Action.INTERRUPT, Action.CANCEL),
         ),
+        (
+            turn_in(S.SUSPECTED, had_floor=True),
+            replace(BOTH, speech_ms=0, text="well"),
+            S.HEARING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.SUSPECTED, had_floor=True),
+            replace(BOTH, speech_ms=0, turn_text="uh huh"),
+            S.HEARING,
+            (Action.INTERRUPT,),
+        ),
+        (turn_in(S.SUSPECTED, had_floor=True), replace(BOTH, echo=lambda: True), S.SUSPECTED, ()),
+        (turn_in(S.SUSPECTED, had_floor=True), SPEAKING, S.JUDGING, (Action.FINISH,)),
+        (
+            turn_in(S.SUSPECTED, had_floor=True),
+            replace(BOTH, keying=True),
+            S.KEYING,
+            (Action.INTERRUPT, Action.FINISH),
+        ),
+        (
+            turn_in(S.JUDGING, had_floor=True),
+            replace(SPEAKING, final=True, text="uh huh"),
+            S.ENDING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.JUDGING, had_floor=True),
+            replace(SPEAKING, final=True),
+            S.SPEAKING,
+            (Action.RESUME, Action.DISCARD),
+        ),
+        (
+            turn_in(S.JUDGING, had_floor=True),
+            replace(SPEAKING, keying=True),
+            S.KEYING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.SPEAKING, had_floor=True),
+            replace(SPEAKING, final=True, text="uh huh"),
+            S.ENDING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.SPEAKING, had_floor=True),
+            replace(SPEAKING, final=True),
+            S.SPEAKING,
+            (Action.DISCARD,),
+        ),
+        (
+            turn_in(S.REPLYING, had_floor=True),
+            Facts(agent_busy=True, final=True),
+            S.REPLYING,
+            (Action.DISCARD,),
+        ),
+        (
+            turn_in(S.LISTENING, had_floor=True),
+            Facts(final=True),
+            S.LISTENING,
+            (Action.DISCARD,),
+        ),
         (turn_in(S.KEYING), replace(CALLER, keying=True), S.KEYING, ()),
         (turn_in(S.KEYING), replace(SPEAKING, keying=True), S.KEYING, (Action.INTERRUPT,)),
         (turn_in(S.KEYING), Facts(keyed=True), S.REPLYING, (Action.COMMIT,)),
@@ -375,6 +437,31 @@ def test_every_state_can_be_left() -> None:
     assert {s for row in TABLE for s in ((row.then,) if row.then else (S.SPEAKING, S.REPLYING))}
 
 
+@pytest.mark.parametrize(
+    ("state", "facts", "had_floor"),
+    [
+        (S.HEARING, BOTH, True),
+        (S.SPEAKING, BOTH, False),
+        (S.REPLYING, replace(CALLER, agent_busy=True), False),
+        (S.SPEAKING, replace(BOTH, first=True), True),
+    ],
+)
+def test_who_spoke_first_had_the_floor(state: TurnState, facts: Facts, had_floor: bool) -> None:
+    turn = turn_in(state)
+    turn.step(facts)
+    assert turn.state is S.SUSPECTED
+    assert turn.had_floor is had_floor
+
+
+def test_a_turn_whose_words_are_late_stays_one() -> None:
+    turn = turn_in(S.SPEAKING, had_floor=True)
+    turn.step(replace(BOTH, words_due=True))
+    assert turn.had_floor
+    turn = turn_in(S.SPEAKING, had_floor=True)
+    turn.step(BOTH)
+    assert not turn.had_floor
+
+
 FACTS = st.builds(
     Facts,
     voice=st.booleans(),
@@ -388,6 +475,8 @@ FACTS = st.builds(
     agent_busy=st.booleans(),
     keying=st.booleans(),
     keyed=st.booleans(),
+    first=st.booleans(),
+    turn_text=st.sampled_from(["", "well"]),
     words_due=st.booleans(),
     echo=st.sampled_from([lambda: True, lambda: False]),
 )

@@ -1,15 +1,36 @@
-"""What listening to a call leaves behind."""
+"""What listening to a call leaves behind, and that it loses no words, in virtual time."""
 
+import asyncio
 import gc
 import tracemalloc
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offhook.bench.scripted import ScriptedRecognizer
 from offhook.media.leg import Leg, LegStatistics
-from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
-from offhook.pipeline.conversation.user_turn_io import TurnDetection, UserTurnController
+from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
+from offhook.pipeline.conversation.events import (
+    CallerTurn,
+    Event,
+    SpeechStarted,
+    TurnDiscarded,
+)
+from offhook.pipeline.conversation.turn import TurnState
+from offhook.pipeline.conversation.user_turn_io import (
+    TurnDetection,
+    UserTurnController,
+    UserTurnListener,
+)
+from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
+from offhook.pipeline.speech.recognizer import Final, Partial
 from offhook.pipeline.speech.vad.smart_turn_io import SECONDS, SmartTurn
+from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 
@@ -49,3 +70,212 @@ async def test_the_sound_of_a_call_that_ended_does_not_wait_for_the_collector() 
         await turn_detection.smart_turn.close()
         turn_detection.vad.close()
     assert in_the_call - after > SECONDS * RATE_IN * 2
+
+
+# --- no words are lost ---
+
+
+LOUD = 8000
+"""Level of a caller's words, each of which has another: who hears it knows which word it is."""
+WORDS = tuple("abcdefghijkl")
+HEARD_SAMPLES = RATE_IN // 20
+"""Of a word, by which a recognizer knows it."""
+
+
+class Loudness:
+    """A voice detector that takes what is loud for speech."""
+
+    def open(self, on_window: Callable[[float, float, int], None]) -> "Loudness":
+        self._on_window, self._rest, self._end = on_window, np.zeros(0, np.int16), 0
+        return self
+
+    def feed(self, pcm: Pcm) -> None:
+        self._rest = np.concatenate((self._rest, pcm))
+        while len(self._rest) >= WINDOW:
+            loud = (abs(self._rest[:WINDOW]) >= LOUD).mean() > 0.5
+            self._rest, self._end = self._rest[WINDOW:], self._end + WINDOW
+            self._on_window(0.95 if loud else 0.01, -12.0 if loud else -90.0, self._end)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Judge:
+    """An end-of-turn model that always says the same."""
+
+    answer: float
+
+    def load(self) -> None:
+        pass
+
+    async def probability(self, pcm: Pcm, call_id: str) -> float:
+        return self.answer
+
+
+@dataclass
+class WordRecognizer:
+    """Knows words by their level, and says so after some time."""
+
+    partial_ms: int
+    final_ms: int
+    now_ms: int = 0
+    _sound: list[Pcm] = field(default_factory=list)
+    _heard: str = ""
+    _due: deque[tuple[int, Partial | Final]] = field(default_factory=deque)
+    _events: "asyncio.Queue[Partial | Final]" = field(default_factory=asyncio.Queue)
+
+    def feed(self, pcm: Pcm) -> None:
+        self._sound.append(pcm)
+        if (text := self._text()) != self._heard:
+            self._heard = text
+            self._due.append((self.now_ms + self.partial_ms, Partial(text, 0, 0)))
+
+    def finish(self) -> None:
+        self._due.append((self.now_ms + self.final_ms, Final(self._text(), 0)))
+        self.cancel()
+
+    def cancel(self) -> None:
+        self._sound, self._heard = [], ""
+
+    def _text(self) -> str:
+        levels = abs(np.concatenate(self._sound)) - LOUD if self._sound else np.zeros(0)
+        counts = [int((levels == number).sum()) for number in range(len(WORDS))]
+        return " ".join(WORDS[n] for n, count in enumerate(counts) if count >= HEARD_SAMPLES)
+
+    def tick(self) -> None:
+        self.now_ms += PACKET_MS
+        while self._due and self._due[0][0] <= self.now_ms:
+            self._events.put_nowait(self._due.popleft()[1])
+
+    async def events(self) -> AsyncIterator[Partial | Final]:
+        while True:
+            yield await self._events.get()
+
+    async def close(self) -> None:
+        pass
+
+
+class Line(SilentLeg):
+    """The caller says what is in `saying`, packet by packet."""
+
+    def __init__(self) -> None:
+        super().__init__("call")
+        self.saying: deque[Pcm] = deque()
+
+    def _receive(self, now: float) -> Pcm:
+        return self.saying.popleft() if self.saying else super()._receive(now)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A sentence, and the agent's sound that begins in the middle of it."""
+
+    words: tuple[tuple[int, int], ...]
+    """Of each how long it is and how long the pause after it, in packets."""
+    agent_at: float
+    """When the agent begins, as a share of the sentence."""
+    agent_packets: int
+
+
+@dataclass
+class Conversation:
+    """A caller and a program that has the agent speak whenever it likes."""
+
+    partial_ms: int
+    final_ms: int
+    answer: float
+    events: list[Event] = field(default_factory=list)
+
+    async def run(self, sentences: list[Said]) -> list[set[str]]:
+        """Returns which words of each sentence began before the agent's sound."""
+        self._leg = Line()
+        self._recognizer = WordRecognizer(self.partial_ms, self.final_ms)
+        detection: Any = TurnDetection(
+            Loudness(),  # type: ignore[arg-type]
+            Judge(self.answer),  # type: ignore[arg-type]
+            enhancement=EnhancementSettings("off", automatic_gain=False),
+        )
+        self._hearing = UserTurnController(
+            self._leg, detection, self._recognizer, self.events.append, lambda occasion: None
+        )
+        self._hearing.listener = self._Listener(self)
+        self._now, word, expected = 0.0, 0, []
+        try:
+            for sentence in sentences:
+                await self._pass(150)
+                while self._hearing.state is not TurnState.LISTENING:
+                    await self._pass(1)
+                expected.append(await self._say(sentence, word))
+                word += len(sentence.words)
+            await self._pass(400)
+            return expected
+        finally:
+            await self._hearing.close()
+
+    async def _say(self, sentence: Said, word: int) -> set[str]:
+        total = sum(sum(pair) for pair in sentence.words)
+        begins = max(1, round(sentence.agent_at * total))
+        before, at = set(), 0
+        for number, (length, pause) in enumerate(sentence.words, word):
+            sound = np.full(SAMPLES_IN, LOUD + number, np.int16)
+            sound[::2] *= -1
+            self._leg.saying.extend([sound] * length + [np.zeros_like(sound)] * pause)
+            if at < begins:
+                before.add(WORDS[number])
+            at += length + pause
+        await self._pass(begins)
+        self._hearing.reply.begin()
+        self._leg.playout.begin()
+        noise = np.random.default_rng(word).integers(-3000, 3000, RATE_OUT // 50)
+        for _ in range(sentence.agent_packets):
+            self._leg.playout.write(noise.astype(np.int16))
+        self._leg.playout.end()
+        self._hearing.reply.finish()
+        return before
+
+    async def _pass(self, packets: int) -> None:
+        for _ in range(packets):
+            self._now += PACKET_MS / 1000
+            self._leg.tick(self._now)
+            self._recognizer.tick()
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+    class _Listener(UserTurnListener):
+        def __init__(self, conversation: "Conversation") -> None:
+            self._conversation = conversation
+
+        def on_commit(self, text: str) -> None:
+            self._conversation._hearing.reply.finish()
+
+
+SENTENCES = st.lists(
+    st.builds(
+        Said,
+        st.lists(st.tuples(st.integers(8, 25), st.integers(0, 12)), min_size=1, max_size=4).map(
+            tuple
+        ),
+        st.floats(0.05, 1.0),
+        st.integers(5, 150),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(SENTENCES, st.sampled_from([0, 200, 700]), st.sampled_from([40, 400, 1500]), st.booleans())
+def test_words_before_the_agents_sound_are_never_lost(
+    sentences: list[Said], partial_ms: int, final_ms: int, sure: bool
+) -> None:
+    conversation = Conversation(partial_ms, final_ms, 0.9 if sure else 0.1)
+    expected = asyncio.run(conversation.run(sentences))
+    turns = [event.text for event in conversation.events if isinstance(event, CallerTurn)]
+    lost = set().union(*expected) - set(" ".join(turns).split())
+    assert not lost, (turns, conversation.events)
+    ends = [
+        type(event)
+        for event in conversation.events
+        if isinstance(event, SpeechStarted | CallerTurn | TurnDiscarded)
+    ]
+    assert ends[-1] is not SpeechStarted
