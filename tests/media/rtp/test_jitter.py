@@ -10,6 +10,7 @@ from offhook.media.rtp.jitter import (
     MAX_SPAN,
     MIN_DELAY,
     Arrival,
+    DelayEstimator,
     JitterBuffer,
 )
 from offhook.media.rtp.rtp import RtpPacket
@@ -192,3 +193,18 @@ def test_any_packets_leave_it_bounded_and_in_order(arrivals: list[tuple[RtpPacke
         assert MIN_DELAY <= buffer.target <= MAX_DELAY
     numbers = [buffer.pop().sequence_number for _ in range(len(buffer))]
     assert numbers == sorted(set(numbers))
+
+
+def test_after_an_hour_it_follows_the_network_as_in_the_first_minute() -> None:
+    """Weights grow with each packet, beyond what a float holds after 71,000 of them."""
+    targets = []
+    for minutes in (1, 60):
+        estimator = DelayEstimator()
+        for n in range(minutes * 3000):
+            estimator.record((n % 7) / 1000)
+        before = estimator.target
+        for _ in range(300):
+            estimator.record(0.09)
+        targets.append((before, estimator.target))
+    assert targets[0] == targets[1]
+    assert targets[1][1] > 0.09

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -12,6 +13,8 @@ from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
+    ProposedUserStartedSpeakingFrame,
+    TranscriptionFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
@@ -24,7 +27,12 @@ from pipecat.utils.text.base_text_aggregator import TextType
 from pipecat.workers.runner import WorkerRunner
 
 from offhook.media.pcm import RATE_OUT
-from offhook.pipeline.conversation.services_io import OffhookTTS, WordsInOrder
+from offhook.pipeline.conversation.services_io import (
+    FRAME_QUEUE,
+    OffhookSTT,
+    OffhookTTS,
+    WordsInOrder,
+)
 from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
@@ -173,3 +181,18 @@ async def test_a_reply_that_is_cut_frees_the_engine() -> None:
         voice.may_speak.set()
         await say(worker, "three")
         await until(lambda: ear.words == ["three"])
+
+
+async def test_partial_words_leave_room_for_what_may_not_be_lost() -> None:
+    """A pipeline that reads nothing for a while."""
+    hearing = SimpleNamespace(listener=None)
+    ears = OffhookSTT(hearing, None)  # type: ignore[arg-type]
+    for _ in range(FRAME_QUEUE):
+        ears.on_words("and so on")
+    for n in range(FRAME_QUEUE // 8):
+        ears.on_commit(f"turn {n}")
+    queued = [ears._frames.get_nowait() for _ in range(ears._frames.qsize())]
+    assert isinstance(queued[0], ProposedUserStartedSpeakingFrame)
+    finals = [frame.text for frame in queued if isinstance(frame, TranscriptionFrame)]
+    assert finals[-1] == f"turn {FRAME_QUEUE // 8 - 1}"
+    assert "turn 0" in finals

@@ -453,6 +453,14 @@ def test_who_spoke_first_had_the_floor(state: TurnState, facts: Facts, had_floor
     assert turn.had_floor is had_floor
 
 
+@pytest.mark.parametrize("floor", [True, False])
+def test_who_goes_on_over_the_agent_changes_nothing_about_its_floor(floor: bool) -> None:
+    turn = turn_in(S.JUDGING, floor=floor)
+    turn.step(replace(BOTH, agent_silent_ms=0 if not floor else 3000))
+    assert turn.state is S.SUSPECTED
+    assert turn.floor is floor
+
+
 def test_a_turn_whose_words_are_late_stays_one() -> None:
     turn = turn_in(S.SPEAKING, had_floor=True)
     turn.step(replace(BOTH, words_due=True))

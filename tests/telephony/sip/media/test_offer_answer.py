@@ -163,6 +163,15 @@ def test_the_stream_in_use_is_kept_when_another_would_fit_too() -> None:
     assert plan.remote[1] == 5000
 
 
+def test_the_stream_in_use_is_kept_when_another_is_encrypted() -> None:
+    encrypted = "m=audio 5002 RTP/SAVP 0", CRYPTO
+    us = end(replace(PLAIN, srtp="optional"))
+    assert answer(us, "m=audio 5000 RTP/AVP 0", *encrypted).remote[1] == 5002
+    us = end(replace(PLAIN, srtp="optional"))
+    answer(us, "m=audio 5000 RTP/AVP 0")
+    assert answer(us, "m=audio 5000 RTP/AVP 0", *encrypted).remote[1] == 5000
+
+
 @pytest.mark.parametrize(
     ("lines", "code"),
     [

@@ -49,6 +49,13 @@ def test_the_caller_refreshes_at_half_the_time_when_that_is_agreed() -> None:
     assert timer.get_timer() == 700.1
 
 
+def test_the_caller_refreshes_where_the_answer_does_not_say_who() -> None:
+    timer = SessionTimer(1800, 90)
+    timer.accepted(response(200, ("Session-Expires", "600")), 100.0)
+    assert timer.we_refresh
+    assert timer.handle_timer(400.0) is Due.REFRESH
+
+
 def test_who_does_not_refresh_ends_the_call_a_little_before_its_time() -> None:
     timer = SessionTimer(1800, 90)
     timer.accepted(response(200, ("Session-Expires", "600;refresher=uas")), 100.0)
