@@ -306,7 +306,7 @@ class JitterBuffer:
             self.position = packets[0].timestamp
 
 
-if native.BUILT:
+if native.BUILT:  # pragma: no branch -- where there is a C compiler
     native.use_types(tuple(Arrival), Queued)
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offhook.media import native
 from offhook.media.rtp.jitter import (
     MAX_DELAY,
     MAX_PACKETS,
@@ -12,6 +13,7 @@ from offhook.media.rtp.jitter import (
     Arrival,
     DelayEstimator,
     JitterBuffer,
+    new_buffer,
 )
 from offhook.media.rtp.rtp import RtpPacket
 
@@ -70,6 +72,25 @@ def test_a_peer_that_restarts_is_followed_from_its_second_packet() -> None:
     assert buffer.insert(packet(1, 40000, 10**9), 1.02) is Arrival.RESTARTED
     assert buffer.insert(packet(2, 40000, 10**9), 1.04) is Arrival.QUEUED
     assert play(buffer) == [1, 2]
+
+
+def test_packets_from_shortly_before_the_latest_are_behind() -> None:
+    buffer = JitterBuffer(RATE)
+    assert buffer.backlog() == 0
+    feed(buffer, [0.0] * 50)
+    assert [buffer.is_behind(number) for number in (48, 49, 50, 40_000)] == [True, False] + [
+        False
+    ] * 2
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_stream_gets_the_buffer_that_is_used(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiled and not native.BUILT:
+        pytest.skip("not compiled here")
+    monkeypatch.setattr(native, "used", compiled)
+    assert isinstance(new_buffer(RATE), JitterBuffer) is not compiled
 
 
 def test_one_stray_packet_changes_nothing() -> None:

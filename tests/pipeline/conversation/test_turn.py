@@ -413,6 +413,12 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
             S.LISTENING,
             (Action.DISCARD,),
         ),
+        (
+            turn_in(S.SUSPECTED),
+            replace(BOTH, speech_ms=300, text="press one now", agent_said="please press one now"),
+            S.SUSPECTED,
+            (),
+        ),
         (turn_in(S.KEYING), replace(CALLER, keying=True), S.KEYING, ()),
         (turn_in(S.KEYING), replace(SPEAKING, keying=True), S.KEYING, (Action.INTERRUPT,)),
         (turn_in(S.KEYING), Facts(keyed=True), S.REPLYING, (Action.COMMIT,)),

@@ -88,6 +88,24 @@ def test_a_422_is_answered_with_the_time_it_wants_and_only_so_often() -> None:
     assert not timer.too_short(response(422, ("Min-SE", "500")))
 
 
+def test_a_422_to_a_refresh_lengthens_what_was_agreed() -> None:
+    timer = SessionTimer(100, 90)
+    timer.accepted(response(200, ("Session-Expires", "100;refresher=uac")), 0.0)
+    assert timer.too_short(response(422, ("Min-SE", "300")))
+    assert timer.seconds == 300
+    assert timer.request_headers() == [
+        ("Session-Expires", "300;refresher=uac"),
+        ("Min-SE", "300"),
+    ]
+
+
+def test_who_does_not_refresh_has_no_refresh_to_fail() -> None:
+    timer = SessionTimer(1800, 90)
+    timer.accepted(response(200, ("Session-Expires", "600;refresher=uas")), 100.0)
+    timer.refresh_failed(200.0)
+    assert timer.get_timer() == 100.0 + 600 - 32
+
+
 def test_a_422_without_a_time_is_not_asked_again() -> None:
     assert not SessionTimer(100, 90).too_short(response(422))
 

@@ -495,6 +495,30 @@ def test_a_response_beside_the_conversation() -> None:
     assert len(client.items) == 1
 
 
+def test_a_response_beside_the_conversation_is_spoken_and_not_kept() -> None:
+    client = Client()
+    client(respond(conversation="none", output_modalities=["audio"]))
+    response = client.response_id
+    told = client.report("response_audio", response, speech(100))
+    assert one(told, "response.output_audio.delta")["delta"]
+    client.done()
+    assert client.items == []
+
+
+def test_empty_audio_is_no_audio() -> None:
+    client = Client()
+    assert client({"type": "input_audio_buffer.append", "audio": ""}) == []
+    assert client.actions == []
+
+
+def test_words_of_a_message_that_was_deleted_meanwhile_go_nowhere() -> None:
+    client = Client(session={**TRANSCRIBED})
+    client(append(200))
+    item = one(client(COMMIT), "input_audio_buffer.committed")
+    client({"type": "conversation.item.delete", "item_id": item["item_id"]})
+    assert client.report("user_turn", "Never mind.", 0.2) == []
+
+
 def test_the_input_of_a_response() -> None:
     client = Client()
     client(message("one", id="a"), message("two", id="b"))

@@ -5,6 +5,7 @@ from itertools import product
 from offhook.web.realtime.conversation.input_buffer import INPUT_POLICY, InputState, InputTrigger
 from offhook.web.realtime.conversation.response import (
     RESPONSE_POLICY,
+    Response,
     ResponseState,
     ResponseTrigger,
 )
@@ -25,3 +26,10 @@ def test_a_response_ends_once_and_from_every_state() -> None:
     for state in set(ResponseState) - final:
         assert RESPONSE_POLICY[state, ResponseTrigger.CANCEL] is ResponseState.CANCELLED
         assert RESPONSE_POLICY[state, ResponseTrigger.FAIL] is ResponseState.FAILED
+
+
+def test_a_response_that_is_over_stays_as_it_is() -> None:
+    response = object.__new__(Response)
+    response.state = ResponseState.COMPLETED
+    assert not response.step(ResponseTrigger.CANCEL)
+    assert response.state is ResponseState.COMPLETED
