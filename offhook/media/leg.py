@@ -136,6 +136,9 @@ class Leg(ABC):
         self.idle = False
         """Nothing was received in this tick, on a leg without a continuous stream: the silence
         returned for it is no input."""
+        self.hurries = False
+        """Audio of the far end waits that is read faster than it was spoken: whoever hears it must
+        be done with each packet before the next."""
         self._unread = _UnreadMessages()
         self.listener: LegListener = self._unread
         """Notified of events from now on; `attach` also reports earlier ones."""

@@ -282,6 +282,13 @@ class UserTurnController:
         return self._turn.state
 
     @property
+    def awaits_an_answer(self) -> bool:
+        """Whether the recognizer or the end-of-turn model is about to say something of the audio so
+        far; more of it may be spoken meanwhile, but not be read ahead."""
+        question = self._end_question
+        return self._finals_due > 0 or (question is not None and not question.done())
+
+    @property
     def away(self) -> bool:
         """Whether the line is on hold or being transferred: input counts as silence, keys are
         ignored and playout is paused."""
@@ -347,6 +354,8 @@ class UserTurnController:
             if not (self._detector.speaking or self._suspected):
                 self._agent_alone_ms += PACKET_MS
         self._vad.feed(self._enhancer.amplify(suppressed, self._enhancer.gain))
+        if self._leg.hurries:
+            self._vad.catch_up()
         self._feed()
         self._gather_keys()
         self._state_facts()

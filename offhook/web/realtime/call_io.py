@@ -477,6 +477,7 @@ class RealtimeCall(ResponseListener):
         hearing.interruptible = detection is not None and detection.interrupt_response
         if isinstance(self.leg, SocketLeg):
             self.leg.waits_for_input = detection is None
+            self.leg.may_hurry = lambda: not hearing.awaits_an_answer
         self._speak_with(session.audio.output.voice)
 
     def _speak_with(self, voice: str) -> None:

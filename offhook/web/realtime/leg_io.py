@@ -20,13 +20,16 @@ from offhook.web.speech_api.sockets.input_resampler import InputResampler
 MAX_BACKLOG_S = 600
 """Audio in s that a client may append ahead of its processing; an event's audio beyond it is
 dropped, and the client gets an error. Above FULL_S no further events are read."""
-FULL_S = 30
+FULL_S = 300
 """Backlog in s above which no more events of the client are read."""
 READ_AHEAD = 4 * SAMPLES_IN
 """Samples that may wait as the jitter of a client that streams in real time."""
-MAX_PACKETS_A_TICK = 4
-"""20 ms packets read in one tick at most, since the voice detector must keep up; the others wait
-for the next tick."""
+MAX_PACKETS_A_TICK = 16
+"""20 ms packets read in one tick at most, 3 ms of the event loop, mostly the voice detector's; the
+others wait for the next tick."""
+MAX_HELD_MS = 4000
+"""Time in ms for which what came early waits for words of what was read; then it is read in real
+time."""
 PIECES_PER_S = 10
 """A second of what was appended is resampled in so many pieces: an event may have minutes."""
 GRACE_MS = 400
@@ -47,12 +50,17 @@ class SocketLeg(Leg):
         self.info = CallInfo("realtime")
         self.waits_for_input = False
         """Whether a client that sends nothing is waited for instead of heard as silent."""
+        self.may_hurry: Callable[[], bool] = lambda: True
+        """Returns whether what came early may be read now: not while something is still to be said
+        of what was read, or a pause in it would be over before its turn is."""
         self._chunks: deque[tuple[Pcm, int] | Callable[[], None]] = deque()
         """Audio with its sample rate in Hz, and actions between."""
         self._resampler, self._rate = InputResampler(RATE_IN), RATE_IN
         self._queued = 0
         self._rest = _SILENCE[:0]
         self._starved_ms = GRACE_MS
+        self._held_ms = 0
+        """Time for which nothing was read."""
         self._packets = 0
         self._asked = False
         """Whether the client has asked for an answer by other means than audio."""
@@ -106,6 +114,13 @@ class SocketLeg(Leg):
     # --- ticks ---
 
     def _receive(self, now: float) -> Pcm:
+        self.hurries = self._waiting > READ_AHEAD
+        if self.may_hurry():
+            self._held_ms = 0
+        elif self.hurries and self._held_ms < MAX_HELD_MS:
+            self._held_ms += PACKET_MS
+            self.idle = True
+            return _SILENCE
         packet = self._next_input()
         if packet is not None:
             self._starved_ms = 0
@@ -142,10 +157,12 @@ class SocketLeg(Leg):
     def send_tick(self, now: float) -> None:
         super().send_tick(now)
         if now == self._ticked_at:
-            return  # one of several missed ticks: the voice detector has not run since the last
+            return  # one of several missed ticks
         self._ticked_at = now
         for _ in range(MAX_PACKETS_A_TICK - 1):
-            if self._waiting <= READ_AHEAD or (packet := self._next_input()) is None:
+            if self.idle or self._waiting <= READ_AHEAD or not self.may_hurry():
+                break
+            if (packet := self._next_input()) is None:
                 break
             self.ticks += 1
             for listener in tuple(self._listeners):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
+from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.web.realtime import leg_io
 from offhook.web.realtime.call_io import CallState, RealtimeCall
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
@@ -17,6 +17,7 @@ from offhook.web.realtime.leg_io import (
     FULL_S,
     GRACE_MS,
     MAX_BACKLOG_S,
+    MAX_HELD_MS,
     MAX_PACKETS_A_TICK,
     READ_AHEAD,
     Backlog,
@@ -164,7 +165,7 @@ def test_minutes_in_one_event_are_resampled_as_they_are_read(
     leg.feed(tone, RATE_OUT)
     assert sizes == []
     leg.tick(0.0)
-    assert sum(sizes) <= RATE_OUT // 5
+    assert sum(sizes) <= RATE_OUT // 2
     for n in range(1, 60 * 50):
         leg.tick(n * 0.02)
     assert sum(sizes) == len(tone)
@@ -191,3 +192,22 @@ def test_what_was_not_read_is_freed_when_the_call_ends() -> None:
     assert appended() is not None
     leg.close("left")
     assert appended() is None
+
+
+def test_what_came_early_waits_while_words_of_what_was_read_are_due() -> None:
+    leg = SocketLeg("a")
+    packets = heard(leg)
+    leg.feed(ramp(300))
+    leg.tick(0.0)
+    read = len(packets)
+    assert read == MAX_PACKETS_A_TICK
+    assert leg.hurries
+    leg.may_hurry = lambda: False
+    for n in range(1, 1 + MAX_HELD_MS // PACKET_MS):
+        leg.tick(n * 0.02)
+    assert len(packets) == read
+    leg.tick(100.0)  # a recognizer that says nothing does not end the call
+    assert len(packets) == read + 1
+    leg.may_hurry = lambda: True
+    leg.tick(100.02)
+    assert len(packets) == read + 1 + MAX_PACKETS_A_TICK

@@ -141,6 +141,10 @@ class VadStream:
         if self._fed - self._taken >= WINDOW:
             self._batch.ready(self)
 
+    def catch_up(self) -> None:
+        """Has all complete windows processed at once."""
+        self._batch.judge_now(self)
+
     def close(self) -> None:
         """Ends the stream; no probability follows."""
         self._batch.forget(self)
@@ -213,6 +217,15 @@ class VadBatch:
         the sources that become ready with this one share its batch."""
         if self._ready and self._due is None:
             self._due = asyncio.get_running_loop().call_soon(self._judge_batch)
+
+    def judge_now(self, source: WindowSource) -> None:
+        """Has all windows of one source processed: audio that is read faster than it was spoken
+        must not be ahead of what is known about it."""
+        memory = self._memories.get(source)
+        while memory is not None and (window := source.next_window()) is not None:
+            memory.add_window(window)
+            self._judge_windows([(source, memory)])
+        self._ready.pop(source, None)
 
     def _judge_batch(self) -> None:
         self._due = None
