@@ -32,6 +32,7 @@ from pipecat.frames.frames import (
     LLMUpdateSettingsFrame,
     MetricsFrame,
     TTSAudioRawFrame,
+    TTSSpeakFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
     TTSTextFrame,
@@ -213,6 +214,8 @@ class TextMonitor(FrameProcessor):
         if isinstance(frame, ResponseRequest):
             if frame.response_id == current.wanted:
                 current.request, current.usage = frame, None
+            return
+        if isinstance(frame, TTSSpeakFrame) and request is not None and not request.spoken:
             return
         if isinstance(frame, MetricsFrame):
             for data in frame.data:

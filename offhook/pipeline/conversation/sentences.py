@@ -12,7 +12,7 @@ class Occasion(StrEnum):
     BROKEN_OFF = "broken_off"
     """An answer is broken off."""
     WAIT = "wait"
-    """The agent's action takes long."""
+    """The agent thinks, or its action takes long."""
     NOT_HEARD = "not_heard"
     """The caller's words were lost."""
     TRANSFER = "transfer"

@@ -33,7 +33,8 @@ class Fault(StrEnum):
     """DNS does not resolve the server's name."""
     FIRST_TOKEN_LATE = "first_token_late"
     STALLED = "stalled"
-    """No token for Limits.between_tokens_seconds within an answer."""
+    """No token for Limits.between_tokens_seconds within an answer or its reasoning, or reasoning
+    without end."""
     BAD_TOOL_CALL = "bad_tool_call"
     """The arguments of a tool call are not a JSON object."""
     TOOL_FAILED = "tool_failed"
@@ -101,7 +102,7 @@ TABLE: tuple[FaultRule, ...] = (
     ),
     FaultRule((F.NO_NAME,), SILENT, (A.FALL_BACK, A.SAY), "no better within seconds"),
     FaultRule((F.FIRST_TOKEN_LATE,), SILENT, (A.FALL_BACK, A.SAY), "the time is spent"),
-    FaultRule((F.STALLED,), SILENT, (A.FALL_BACK, A.SAY), "in the arguments of a tool"),
+    FaultRule((F.STALLED,), SILENT, (A.FALL_BACK, A.SAY), "in reasoning, or a tool's arguments"),
     FaultRule((F.TOO_LONG,), SILENT, (A.SAY,), "endless arguments of a tool"),
     FaultRule((F.TOO_LONG,), (P.SPEAKING,), (A.CUT,), "nobody listens so long"),
     FaultRule((F.TOOL_FAILED,), tuple(Place), (A.TELL_MODEL,), "it may know another way"),
@@ -134,7 +135,8 @@ class Limits:
 
     first_token_seconds: float = 6.0
     """Time in s from the query to the first word of the answer, over all attempts of one round.
-    With a fallback, the model itself has half of it."""
+    With a fallback, the model itself has half of it. A model that is thinking by then goes on, and
+    the caller is asked to wait."""
     between_tokens_seconds: float = 3.0
     """Time in s between tokens of an answer."""
     answer_characters: int = 4000
@@ -145,6 +147,14 @@ class Limits:
     """Time in s for a tool, except for a transfer, which rings."""
     failures: int = 3
     """Consecutive turns without an answer after which the agent gives up."""
+
+
+class AgentFailure(Exception):
+    """A fault in an answer being monitored."""
+
+    def __init__(self, fault: Fault, words: str) -> None:
+        super().__init__(words)
+        self.fault = fault
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,53 @@
 """The agent `openai`: any OpenAI-compatible chat endpoint. It has its own file because the client
 library takes 14 MB that no other agent needs.
 
-Pipecat's service queries the model and runs its tools, supervised by `agent_faults`: every answer
-is monitored while it streams, and failures are retried, answered by the fallback, or explained to
-the caller by a predefined sentence. A server's error messages only go to the log.
+Pipecat's service holds the conversation and runs the tools. Answers are read here, in the dialects
+of `completion`, and supervised by `agent_faults`: every answer is monitored while it streams, and
+failures are retried, answered by the fallback, or explained to the caller by a predefined sentence.
+A server's error messages only go to the log.
 """
 
 import asyncio
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Sequence
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
+import httpx2
 import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-from pipecat.frames.frames import Frame, InterruptionFrame, LLMContextFrame
+from openai.types import CompletionUsage
+from pipecat.frames.frames import (
+    Frame,
+    FunctionCallFromLLM,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseStartFrame,
+)
+from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.utils.http import connection_limits
+from pipecat.utils.tracing.service_decorators import traced_llm
+from pipecat.utils.types import assert_given
 
 from offhook.pipeline.conversation.agents.agent_faults import (
     Action,
+    AgentFailure,
     Decision,
     Fault,
     Limits,
 )
+from offhook.pipeline.conversation.agents.completion import MAX_CONTENT_CHARACTERS, Completion
+from offhook.pipeline.conversation.agents.completion_events import CompletionEvents
+from offhook.pipeline.conversation.agents.spoken_content import Spoken
 from offhook.pipeline.conversation.agents.supervision_io import Supervision
 from offhook.pipeline.conversation.call_info import model_instructions
 from offhook.pipeline.conversation.call_io import Agent, Call
@@ -40,12 +59,15 @@ from offhook.pipeline.speech.openai.answers import plain, retry_after_s
 _NO_KEY = "none"
 """Sent if no key is configured: otherwise the library would send OPENAI_API_KEY of the environment
 to whatever server that is."""
-SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 MAX_CONNECTIONS, MAX_SPARE_CONNECTIONS = 1000, 100
 SPARE_S = 300.0
 """Time in s for which an idle connection is kept; routers drop theirs after 350 s."""
-CUT_CHARACTERS = 200
-"""Characters by which an answer that is too long may continue to the end of its sentence."""
+MAX_THINKING_S = 60.0
+"""Maximum time in s that a model may think before its first word; then it counts as stalled."""
+DRAIN_S = 0.2
+"""Maximum time in s to wait for the end of a response after `[DONE]`; after it the connection is
+closed."""
+_CONNECTION_ERRORS = (httpx2.RequestError, ssl.SSLError, anyio.EndOfStream)
 _PIECE = re.compile(r"(?s).{1,200}(?:(?<=\s)|\Z)|.{1,200}")
 """Splits a token, which some servers make as long as the answer."""
 
@@ -57,6 +79,10 @@ class OpenAIModel:
     model: str
     base_url: str
     api_key: str = field(repr=False)
+
+    @property
+    def address(self) -> tuple[str, str]:
+        return self.base_url, self.model
 
 
 @dataclass(frozen=True)
@@ -71,17 +97,14 @@ class OpenAIAgentSettings(OpenAIModel):
     """Target to which the caller is transferred when the agent gives up; empty: the call ends."""
 
 
-class _Failure(Exception):
-    """A fault in an answer being monitored."""
-
-    def __init__(self, fault: Fault, words: str) -> None:
-        super().__init__(words)
-        self.fault = fault
+_THINK_FIRST: set[tuple[str, str]] = set()
+"""Models whose content begins inside the reasoning, as the calls of this process have learned: base
+URL and name."""
 
 
 def fault_of(error: Exception) -> tuple[Fault, float]:
     """Returns the fault of a client exception, and the server's Retry-After in s."""
-    if isinstance(error, _Failure):
+    if isinstance(error, AgentFailure):
         return error.fault, 0.0
     if isinstance(error, openai.APIStatusError):
         status, headers = error.status_code, error.response.headers
@@ -104,74 +127,6 @@ def fault_of(error: Exception) -> tuple[Fault, float]:
     if isinstance(error, ValueError):  # JSON or UTF-8 errors
         return Fault.BAD_ANSWER, 0.0
     return Fault.UNEXPECTED, 0.0
-
-
-@dataclass
-class _Answer:
-    """One answer of the model while it streams."""
-
-    first_token_by: float
-    limit: int
-    """Maximum characters of its text and tool arguments together."""
-    characters: int = 0
-    tools: dict[int, str] = field(default_factory=dict)
-    """Tool arguments so far."""
-    finished: bool = False
-    too_long: bool = False
-    last: str = ""
-    """Its last text."""
-
-    @property
-    def has_begun(self) -> bool:
-        return bool(self.characters or self.tools)
-
-    @property
-    def ends_sentence(self) -> bool:
-        return self.last.rstrip().endswith(SENTENCE_ENDS)
-
-    def add_chunk(self, chunk: Any) -> None:
-        """Adds a chunk. Raises _Failure if it does not conform to the API."""
-        choices = getattr(chunk, "choices", None)
-        if not isinstance(choices, list):
-            if choices is not None or not hasattr(chunk, "choices"):
-                raise _Failure(Fault.BAD_ANSWER, "a chunk without choices")
-            return
-        for choice in choices[:1]:
-            delta = getattr(choice, "delta", None)
-            text, tools = getattr(delta, "content", None), getattr(delta, "tool_calls", None)
-            if not isinstance(text, str | None) or not isinstance(tools, list | None):
-                raise _Failure(Fault.BAD_ANSWER, "a delta of another shape")
-            self.finished |= getattr(choice, "finish_reason", None) is not None
-            if text and (text.strip() or self.characters):
-                room = self.limit + CUT_CHARACTERS - self.characters
-                choice.delta.content = text = text[:room]
-                self.characters += len(text)
-                self.last = text
-            for tool in tools or ():
-                self._add_tool_call(tool)
-
-    def _add_tool_call(self, tool: Any) -> None:
-        index, function = getattr(tool, "index", None), getattr(tool, "function", None)
-        more = getattr(function, "arguments", None) or ""
-        name = getattr(function, "name", None) or ""
-        if not (isinstance(index, int) and isinstance(more, str) and isinstance(name, str)):
-            raise _Failure(Fault.BAD_TOOL_CALL, "a tool call of another shape")
-        self.tools[index] = self.tools.get(index, "") + more
-
-    def check(self) -> None:
-        """Checks the complete answer. Raises _Failure if it is invalid."""
-        for arguments in self.tools.values():
-            try:
-                if not isinstance(json.loads(arguments or "{}"), dict):
-                    raise ValueError("no object")
-            except (ValueError, RecursionError) as error:
-                words = f"arguments of a tool: {plain(error)}"
-                raise _Failure(Fault.BAD_TOOL_CALL, words) from error
-
-    def may_end(self) -> bool:
-        """Whether it is long enough and a sentence ends here, or never does."""
-        over = self.characters + sum(map(len, self.tools.values())) - self.limit
-        return over >= CUT_CHARACTERS or (over >= 0 and self.ends_sentence)
 
 
 class _OpenAI(OpenAILLMService):
@@ -230,24 +185,36 @@ class _OpenAI(OpenAILLMService):
     ) -> Inference:
         """Answers a context once, outside the conversation: what fails is no fault of the call.
         Raises the client's exceptions."""
-        adapter = self.get_llm_adapter()
-        given = await adapter.get_llm_invocation_params(
-            context,
-            system_instruction=instructions or self._instructions,
-            convert_developer_to_user=not self.supports_developer_role,
-        )
-        params = {**self.build_chat_completion_params(given), "stream": False}
+        params = {
+            **await self._params(context, instructions or self._instructions),
+            "stream": False,
+        }
         params.pop("stream_options", None)
         if max_tokens is not None:
             params["max_tokens"] = max_tokens
-        completion = await self._own_client.chat.completions.create(**params)
-        message = completion.choices[0].message
-        calls: list[Any] = message.tool_calls or []
-        return Inference(
-            message.content or "",
-            tuple((call.id, call.function.name, call.function.arguments) for call in calls),
-            None if completion.usage is None else self._token_usage(completion.usage),
+        create = self._own_client.chat.completions.with_raw_response.create
+        response = await create(**params)
+        answer = Completion(MAX_CONTENT_CHARACTERS)
+        text = answer.add(json.loads(response.content)).text + answer.end().text
+        calls = tuple((call.id, call.name, call.arguments or "{}") for call in answer.calls())
+        return Inference(text, calls, self._usage_of(answer))
+
+    async def _params(self, context: LLMContext, instructions: str | None) -> dict[str, Any]:
+        """Returns the parameters of a request."""
+        given = await self.get_llm_adapter().get_llm_invocation_params(
+            context,
+            system_instruction=instructions,
+            convert_developer_to_user=not self.supports_developer_role,
         )
+        return self.build_chat_completion_params(given)
+
+    def _usage_of(self, answer: Completion) -> LLMTokenUsage | None:
+        if answer.usage is None:
+            return None
+        try:
+            return self._token_usage(CompletionUsage.construct(**answer.usage))
+        except (AttributeError, TypeError, ValueError):  # counts of another shape
+            return None
 
     # --- one turn ---
 
@@ -265,7 +232,7 @@ class _OpenAI(OpenAILLMService):
         self._answer = self._new_answer(self._now())
         faults = self._faults
         if faults.over:
-            decision = self._failed(_Failure(Fault.TOO_MANY_ROUNDS, f"{faults.rounds}"))
+            decision = self._failed(AgentFailure(Fault.TOO_MANY_ROUNDS, f"{faults.rounds}"))
             return await self._explain(decision)
         while not (faults.fell_back and self._standby):
             try:
@@ -277,70 +244,161 @@ class _OpenAI(OpenAILLMService):
                 await asyncio.sleep(decision.pause_s)
             else:
                 if self._answer.too_long:
-                    self._failed(_Failure(Fault.TOO_LONG, f"{self._answer.characters}"))
-                if self._answer.characters:
+                    self._failed(AgentFailure(Fault.TOO_LONG, f"{len(self._answer.text)}"))
+                if self._answer.text:
                     faults.answered()
                 return
 
     async def _request(self, context: LLMContext) -> None:
-        """Makes one request. Raises the client's exceptions, and _Failure."""
-        about: OpenAIModel = self._about
+        """Makes one request. Raises the client's exceptions, and AgentFailure."""
         self._client = self._own_client
-        if self._faults.fell_back and self._about.fallback is not None:
-            assert self._fallback_client is not None
-            about, self._client = self._about.fallback, self._fallback_client
-        self._settings.model = about.model  # type: ignore[attr-defined]
+        if self._faults.fell_back and self._fallback_client is not None:
+            self._client = self._fallback_client
+        self._settings.model = self._queried.model  # type: ignore[attr-defined]
         self._answer = self._new_answer(self._faults.first_token_by(self._now()))
-        await super()._process_context(context)
+        await self._ask(context)
 
-    def _new_answer(self, first_token_by: float) -> _Answer:
-        return _Answer(first_token_by, self._about.limits.answer_characters)
+    def _new_answer(self, first_token_by: float, functions: Collection[str] = ()) -> Completion:
+        return Completion(
+            self._about.limits.answer_characters,
+            functions,
+            thinks_first=self._queried.address in _THINK_FIRST,
+            first_token_by=first_token_by,
+        )
 
-    async def get_chat_completions(self, context: LLMContext) -> Any:
+    @property
+    def _queried(self) -> OpenAIModel:
+        """The model that is queried."""
+        fallback = self._about.fallback
+        return fallback if self._faults.fell_back and fallback is not None else self._about
+
+    @traced_llm
+    async def _ask(self, context: LLMContext) -> None:
+        """Queries the model, speaks its answer and runs its tools. Raises the client's exceptions,
+        and AgentFailure."""
+        self._log_llm_response(context)
+        given: Any = self._settings
+        instructions = assert_given(given.system_instruction)
+        params = await self._params(context, instructions)
+        functions = _functions_of(params)
+        by = self._faults.first_token_by(self._now())
+        answer = self._answer = self._new_answer(by, functions)
+        await self._stream(params)
+        await self._supervision.stop_waiting()
+        calls = answer.calls()
+        if not (answer.has_begun or self._supervision.has_spoken):
+            raise AgentFailure(Fault.EMPTY, "an empty answer")
+        await self.run_function_calls(
+            [
+                FunctionCallFromLLM(
+                    context=context,
+                    tool_call_id=call.id,
+                    function_name=call.name,
+                    arguments=call.parsed(),
+                )
+                for call in calls
+            ]
+        )
+
+    async def _stream(self, params: dict[str, Any]) -> None:
+        """Makes a request and speaks the answer while it is timely and valid."""
+        answer = self._answer
+        await self.start_ttfb_metrics()
         try:
-            async with asyncio.timeout_at(self._answer.first_token_by):
-                chunks = await super().get_chat_completions(context)
+            async with asyncio.timeout_at(answer.first_token_by):
+                stream = await self._client.chat.completions.create(**params)
         except TimeoutError as error:
-            raise _Failure(Fault.FIRST_TOKEN_LATE, "no answer") from error
-        return self._watched(chunks)
-
-    async def _watched(self, chunks: Any) -> AsyncIterator[Any]:
-        """Yields the chunks of an answer while they are timely and valid."""
-        answer = self._answer
+            raise AgentFailure(Fault.FIRST_TOKEN_LATE, "no answer") from error
         try:
-            while (chunk := await self._next_chunk(chunks)) is not None:
-                answer.add_chunk(chunk)
-                yield chunk
-                # A server may send thousands at once; let the packets of all calls out in between.
-                await asyncio.sleep(0)
-                if answer.may_end():
-                    answer.too_long = True
-                    break
-            if answer.too_long and answer.tools:
-                raise _Failure(Fault.TOO_LONG, "arguments of a tool")
-            answer.check()
-            if not answer.has_begun and not self._supervision.has_spoken:
-                raise _Failure(Fault.EMPTY, "an empty answer")
+            async with (
+                aclosing(stream.response.aiter_bytes()) as body,
+                aclosing(self._events(body)) as events,
+            ):
+                async for event in events:
+                    await self._add(event)
+                    # A server may send thousands at once: let the packets of all calls out.
+                    await asyncio.sleep(0)
+                    if answer.may_end():
+                        answer.too_long = True
+                        break
         finally:
-            await chunks.close()
+            await stream.close()
+            if (usage := self._usage_of(answer)) is not None:
+                await self.start_llm_usage_metrics(usage)
+        await self._speak(answer.end())
+        self._remember(answer)
 
-    async def _next_chunk(self, chunks: Any) -> Any:
-        """Returns the next chunk, None at the end. Raises the client's exceptions, and _Failure."""
+    async def _events(self, body: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:
+        """Yields the events of an answer. Raises AgentFailure."""
+        answer, decoder = self._answer, CompletionEvents()
+        by = answer.first_token_by
+        data: bytes | None = b""
+        thinks_until = self._now() + MAX_THINKING_S
+        while data is not None and not decoder.done:
+            data = await self._next_bytes(body, by)
+            events = decoder.end() if data is None else decoder.feed(data)
+            for event in events:
+                yield event
+            if events and (answer.has_begun or answer.is_thinking):
+                between = self._now() + self._about.limits.between_tokens_seconds
+                by = between if answer.has_begun else min(max(by, between), thinks_until)
+        if decoder.done:  # read on to the end, so that the connection can be used again
+            with suppress(TimeoutError, *_CONNECTION_ERRORS):
+                async with asyncio.timeout(DRAIN_S):
+                    async for _ in body:
+                        pass
+
+    async def _next_bytes(self, body: AsyncIterator[bytes], by: float) -> bytes | None:
+        """Returns more of a body, None at its end. Raises AgentFailure."""
         answer = self._answer
-        between = self._about.limits.between_tokens_seconds
-        by = self._now() + between if answer.has_begun else answer.first_token_by
         try:
             async with asyncio.timeout_at(by):
-                return await anext(chunks, None)
+                return await anext(body, None)
         except TimeoutError as error:
-            if answer.finished:  # the server does not close the stream
+            if answer.finish_reason is not None:  # the server does not close the stream
                 return None
-            fault = Fault.STALLED if answer.has_begun else Fault.FIRST_TOKEN_LATE
-            raise _Failure(fault, "no token") from error
-        except openai.APIConnectionError:
-            if answer.finished:
+            begun = answer.has_begun or answer.is_thinking
+            fault = Fault.STALLED if begun else Fault.FIRST_TOKEN_LATE
+            raise AgentFailure(fault, "no token") from error
+        except _CONNECTION_ERRORS as error:
+            if answer.finish_reason is not None:
                 return None
-            raise
+            raise AgentFailure(Fault.UNREACHABLE, plain(error)) from error
+
+    async def _add(self, event: Any) -> None:
+        """Adds an event of the answer, and speaks what it brings."""
+        answer, before = self._answer, self._answer.text
+        spoken = answer.add(event)
+        if answer.has_begun or answer.is_thinking:
+            await self.stop_ttfb_metrics()
+        if answer.tools:
+            await self.stop_ttfat_metrics()
+        if answer.model and answer.model != self.get_full_model_name():
+            self.set_full_model_name(answer.model)
+        if spoken.anew:
+            self._remember(answer)
+            if before:
+                await self._retract()
+        await self._speak(spoken)
+        if answer.is_thinking:
+            self._supervision.wait_for_answer()
+
+    async def _speak(self, spoken: Spoken) -> None:
+        if spoken.text:
+            await self._push_llm_text(spoken.text)
+
+    async def _retract(self) -> None:
+        """Drops what is not yet played of a reasoning that was taken for the answer."""
+        await self.push_frame(InterruptionFrame())
+        await self._call.wait_until_heard()  # until the frame has passed the output
+        await self.push_frame(LLMFullResponseStartFrame())
+
+    def _remember(self, answer: Completion) -> None:
+        """Notes whether the model's content begins inside the reasoning."""
+        if answer.content.thinks_first:
+            _THINK_FIRST.add(self._queried.address)
+        else:
+            _THINK_FIRST.discard(self._queried.address)
 
     async def _push_llm_text(self, text: str) -> None:
         if text.strip():
@@ -352,30 +410,39 @@ class _OpenAI(OpenAILLMService):
 
     def _failed(self, error: Exception) -> Decision:
         fault, after_s = fault_of(error)
-        about: OpenAIModel = self._about
-        if self._faults.fell_back and self._about.fallback is not None:
-            about = self._about.fallback
         return self._supervision.failed(
             *(error, fault, after_s),
-            speaking=bool(self._answer.characters),
-            model=about.model,
-            base_url=about.base_url,
+            speaking=bool(self._answer.text),
+            model=self._queried.model,
+            base_url=self._queried.base_url,
         )
 
     async def _explain(self, decision: Decision) -> None:
         """Tells the caller."""
+        await self._supervision.stop_waiting()
         match decision:
             case Decision(Action.SAY, Occasion() as occasion):
-                text = self._call.sentence(occasion)
-                if self._answer.characters:  # the broken-off text is a sentence of its own
-                    text = f" {text}" if self._answer.ends_sentence else f". {text}"
-                await self._push_llm_text(text)
+                await self._push_llm_text(self._after_answer(self._call.sentence(occasion)))
             case Decision(Action.TRANSFER | Action.GOODBYE, Occasion() as occasion):
                 self._supervision.part(occasion)
+
+    def _after_answer(self, sentence: str) -> str:
+        """Returns a sentence to speak after the answer, which may have been broken off."""
+        if not self._answer.text:
+            return sentence
+        return f" {sentence}" if self._answer.ends_sentence else f". {sentence}"
 
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _functions_of(params: dict[str, Any]) -> frozenset[str]:
+    """Returns the names of the functions that a request allows to call."""
+    tools = params.get("tools")
+    if not isinstance(tools, list):
+        return frozenset()
+    return frozenset(tool["function"]["name"] for tool in tools if "function" in tool)
 
 
 def model_connections() -> DefaultAsyncHttpxClient:

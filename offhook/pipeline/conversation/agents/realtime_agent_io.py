@@ -38,7 +38,13 @@ from pipecat.utils.types import is_given
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.media.tasks_io import TaskSet
-from offhook.pipeline.conversation.agents.agent_faults import Action, Decision, Fault, Limits
+from offhook.pipeline.conversation.agents.agent_faults import (
+    Action,
+    AgentFailure,
+    Decision,
+    Fault,
+    Limits,
+)
 from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeLink, RealtimeModel
 from offhook.pipeline.conversation.agents.realtime_session import (
     SAMPLES_PER_MS,
@@ -112,14 +118,6 @@ class RealtimeAgentSettings(RealtimeModel):
     limits: Limits = field(default_factory=Limits)
     gives_up_to: str = ""
     """Target to which the caller is transferred when the agent gives up; empty: the call ends."""
-
-
-class _Failure(Exception):
-    """A fault of the model or its connection."""
-
-    def __init__(self, fault: Fault, description: str) -> None:
-        super().__init__(description)
-        self.fault = fault
 
 
 @dataclass
@@ -292,7 +290,7 @@ class _Realtime(LLMService[Any], UserAudioListener):
         await self._supervision.begin(context)
         faults, decision = self._faults, None
         if faults.over:
-            decision = self._failed(_Failure(Fault.TOO_MANY_ROUNDS, f"{faults.rounds}"), False)
+            decision = self._failed(AgentFailure(Fault.TOO_MANY_ROUNDS, f"{faults.rounds}"), False)
         elif not faults.fell_back:
             decision = await self._answer_remotely(context)
         if decision is not None:
@@ -343,7 +341,7 @@ class _Realtime(LLMService[Any], UserAudioListener):
         return reply
 
     async def _relay(self, reply: _Reply, speech: RemoteSpeech) -> None:
-        """Passes a response on while it is generated. Raises _Failure."""
+        """Passes a response on while it is generated. Raises AgentFailure."""
         response, between = reply.response, self._about.limits.between_tokens_seconds
         by = self._faults.first_token_by(self._now())
         text = ""  # not passed on: before the audio, which may not come, and half a word
@@ -353,7 +351,7 @@ class _Realtime(LLMService[Any], UserAudioListener):
                     event = await reply.link.next_event()
             except TimeoutError as error:
                 fault = Fault.STALLED if reply.audible else Fault.FIRST_TOKEN_LATE
-                raise _Failure(fault, "no audio") from error
+                raise AgentFailure(fault, "no audio") from error
             if event.response not in (response, None):
                 continue
             match event:
@@ -367,7 +365,7 @@ class _Realtime(LLMService[Any], UserAudioListener):
                     await self._pass_on(text)
                     return await self._complete(event, speech)
                 case ResponseFailed(fault=fault, words=description):
-                    raise _Failure(fault, description)
+                    raise AgentFailure(fault, description)
             if reply.audible:
                 by = self._now() + between
                 end = 1 + max(text.rfind(" "), text.rfind("\n"))
@@ -379,14 +377,14 @@ class _Realtime(LLMService[Any], UserAudioListener):
             await self.push_frame(LLMTextFrame(segment))
 
     async def _complete(self, done: ResponseDone, speech: RemoteSpeech) -> None:
-        """Ends a response that is complete. Raises _Failure if there is nothing in it, or a
+        """Ends a response that is complete. Raises AgentFailure if there is nothing in it, or a
         function call that is not one."""
         response = done.response
         for call in response.calls:
             if not isinstance(_parsed(call.arguments), dict):
-                raise _Failure(Fault.BAD_TOOL_CALL, f"arguments of {call.name}")
+                raise AgentFailure(Fault.BAD_TOOL_CALL, f"arguments of {call.name}")
         if not (response.samples or response.calls or self._supervision.has_spoken):
-            raise _Failure(Fault.EMPTY, "an empty answer")
+            raise AgentFailure(Fault.EMPTY, "an empty answer")
         if response.samples and not response.transcript.strip():
             await self.push_frame(LLMTextFrame(NO_WORDS))
         speech.finish()
@@ -496,7 +494,7 @@ class _Realtime(LLMService[Any], UserAudioListener):
     # --- faults ---
 
     def _failed(self, error: Exception, speaking: bool) -> Decision:
-        fault = error.fault if isinstance(error, _Failure) else Fault.UNEXPECTED
+        fault = error.fault if isinstance(error, AgentFailure) else Fault.UNEXPECTED
         about = self._about
         if fault in _LOST:
             self._disconnect()

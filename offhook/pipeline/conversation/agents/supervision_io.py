@@ -25,6 +25,8 @@ from offhook.pipeline.speech.openai.answers import plain
 
 GAVE_UP = End.MODEL_FAILED
 """End reason of a call whose model failed."""
+WAIT_AGAIN_S = 6.0
+"""Time in s after which a caller who was asked to wait is asked again."""
 
 
 class Supervision:
@@ -55,6 +57,8 @@ class Supervision:
         """The task that ends the call after the agent has given up."""
         self._asked_at = 0.0
         """When the caller's turn arrived."""
+        self._begun_at = 0.0
+        """When the model was queried."""
         service.add_event_handler("on_function_calls_started", self._wait_for_tools)
 
     @property
@@ -74,14 +78,14 @@ class Supervision:
         now = self._now()
         if not tool_round:
             self.has_spoken, self._waited, self._asked_at = False, False, now
+        self._begun_at = now
         await self.stop_waiting()
         self.faults.begin(now, tool_round=tool_round, greeting=not context.messages)
 
     async def spoke(self) -> None:
         """The model says something."""
-        if not self.has_spoken:
-            self.has_spoken = True
-            await self.stop_waiting()
+        self.has_spoken = True
+        await self.stop_waiting()
 
     def failed(
         self,
@@ -122,7 +126,21 @@ class Supervision:
                 await call.say(call.sentence(Occasion.GOODBYE))
         await call.hang_up(GAVE_UP)
 
-    # --- slow tools ---
+    # --- slow models and tools ---
+
+    def wait_for_answer(self) -> None:
+        """The model is thinking: the caller is asked to wait after `first_token_seconds`, and from
+        then on every WAIT_AGAIN_S."""
+        if self._waiting is None:
+            self._waiting = self._service.create_task(self._wait_for_answer(), "wait")
+
+    async def _wait_for_answer(self) -> None:
+        await asyncio.sleep(self._begun_at + self._limits.first_token_seconds - self._now())
+        while True:
+            if not self._call.away:
+                await self._call.say(self._call.sentence(Occasion.WAIT))
+                self._call.hearing.reply.busy = True  # the sentence was not the answer
+            await asyncio.sleep(WAIT_AGAIN_S)
 
     async def _wait_for_tools(self, service: Any, calls: Any) -> None:
         await self.stop_waiting()
