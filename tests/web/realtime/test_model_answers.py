@@ -2,17 +2,47 @@
 
 from typing import Any
 
+import pytest
+
+from tests.pipeline.conversation.agents.test_agent_faults import DONE
 from tests.pipeline.conversation.agents.test_model_dialects import (
+    NO_CALL,
     answers_with,
     streamed,
 )
-from tests.pipeline.conversation.phone import model
+from tests.pipeline.conversation.phone import calls, chunk, model
 from tests.web.realtime.test_openai_python import Conversation, conversation
+from tests.web.realtime.test_phone import TOOL
 
 
 async def respond(talk: Conversation, **response: Any) -> Any:
     await talk.send(type="response.create", response=response)
     return (await talk.until("response.done")).response
+
+
+@pytest.mark.parametrize("kind", NO_CALL)
+async def test_a_call_that_cannot_be_made_completes_no_response(kind: str) -> None:
+    async with model() as there, conversation(there) as talk:
+        answers_with(there, NO_CALL[kind] + DONE, NO_CALL[kind] + DONE)
+        await talk.update(output_modalities=["text"], tools=[TOOL])
+        await talk.say("How many bells have you got?")
+        failed = await respond(talk)
+        assert (failed.status, failed.output) == ("failed", [])
+        assert "empty" in failed.status_details.error.message
+        assert (await respond(talk)).output[0].content[0].text == "And now?"
+
+
+async def test_a_function_that_does_not_exist_is_no_business_of_the_client() -> None:
+    async with model() as there, conversation(there) as talk:
+        answers_with(there, chunk(calls("sing")) + DONE, streamed("We have twelve."))
+        await talk.update(output_modalities=["text"], tools=[TOOL])
+        await talk.say("How many bells have you got?")
+        done = await respond(talk)
+        assert [item.type for item in done.output] == ["message"]
+        assert done.output[0].content[0].text == "We have twelve."
+        assert (await respond(talk)).output[0].content[0].text == "And now?"
+    assert len(there.requests) == 3
+    assert talk.of("response.function_call_arguments.done") == []
 
 
 async def test_reasoning_is_not_of_the_answer() -> None:

@@ -82,13 +82,16 @@ class Completion:
         return self._speak(self.content.end(cut=self.finish_reason == "length"))
 
     def calls(self) -> list[ToolCall]:
-        """Returns its tool calls, once all of it has come. Raises AgentFailure if one is
-        invalid."""
+        """Returns its tool calls, once all of it has come. Raises AgentFailure if one is invalid,
+        or one was announced and none came."""
         if self.too_long and self.tools:
             raise AgentFailure(Fault.TOO_LONG, "arguments of a tool")
         calls = self.tools.finished()
         for call in calls:
             call.parsed()
+        announced = self.tools or self.content.calls_tool or self.finish_reason == "tool_calls"
+        if announced and not calls:
+            raise AgentFailure(Fault.EMPTY, "a tool call that cannot be made")
         return calls
 
     def may_end(self) -> bool:

@@ -21,6 +21,7 @@ from typing import Any
 import anyio
 import httpx2
 import openai
+from loguru import logger
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai.types import CompletionUsage
 from pipecat.frames.frames import (
@@ -49,6 +50,7 @@ from offhook.pipeline.conversation.agents.completion import MAX_CONTENT_CHARACTE
 from offhook.pipeline.conversation.agents.completion_events import CompletionEvents
 from offhook.pipeline.conversation.agents.spoken_content import Spoken
 from offhook.pipeline.conversation.agents.supervision_io import Supervision
+from offhook.pipeline.conversation.agents.tool_calls import ToolCall
 from offhook.pipeline.conversation.call_info import model_instructions
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.call_tools_io import ANYWHERE, call_tools
@@ -274,20 +276,36 @@ class _OpenAI(OpenAILLMService):
 
     @traced_llm
     async def _ask(self, context: LLMContext) -> None:
-        """Queries the model, speaks its answer and runs its tools. Raises the client's exceptions,
-        and AgentFailure."""
+        """Queries the model, speaks its answer and runs its tools. A call of functions that do not
+        exist is answered to the model at once, one time. Raises the client's exceptions, and
+        AgentFailure."""
         self._log_llm_response(context)
         given: Any = self._settings
         instructions = assert_given(given.system_instruction)
         params = await self._params(context, instructions)
         functions = _functions_of(params)
+        corrected = False
         by = self._faults.first_token_by(self._now())
-        answer = self._answer = self._new_answer(by, functions)
-        await self._stream(params)
-        await self._supervision.stop_waiting()
-        calls = answer.calls()
-        if not (answer.has_begun or self._supervision.has_spoken):
-            raise AgentFailure(Fault.EMPTY, "an empty answer")
+        while True:
+            answer = self._answer = self._new_answer(by, functions)
+            await self._stream(params)
+            await self._supervision.stop_waiting()
+            calls = answer.calls()
+            known = [call for call in calls if call.name in functions]
+            if calls and not known and not corrected:
+                corrected = True
+                params["messages"] += _refusal(answer.text, calls, functions)
+                by = self._now() + self._about.limits.first_token_seconds
+                self._supervision.wait_for_answer()
+                continue
+            if len(known) < len(calls):
+                names = plain(", ".join(call.name for call in calls if call not in known))
+                logger.warning("{}: x no such functions: {}", self._call.leg.call_id, names)
+            if calls and not known:
+                raise AgentFailure(Fault.EMPTY, f"calls of no function: {calls[0].name}")
+            if not (answer.has_begun or self._supervision.has_spoken):
+                raise AgentFailure(Fault.EMPTY, "an empty answer")
+            break
         await self.run_function_calls(
             [
                 FunctionCallFromLLM(
@@ -296,7 +314,7 @@ class _OpenAI(OpenAILLMService):
                     function_name=call.name,
                     arguments=call.parsed(),
                 )
-                for call in calls
+                for call in known
             ]
         )
 
@@ -443,6 +461,21 @@ def _functions_of(params: dict[str, Any]) -> frozenset[str]:
     if not isinstance(tools, list):
         return frozenset()
     return frozenset(tool["function"]["name"] for tool in tools if "function" in tool)
+
+
+def _refusal(text: str, calls: list[ToolCall], functions: Collection[str]) -> list[dict[str, Any]]:
+    """Returns the messages that tell a model that the functions it calls do not exist."""
+    error = json.dumps({"error": "there is no such function", "functions": sorted(functions)})
+    made = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments or "{}"},
+        }
+        for call in calls
+    ]
+    results = [{"role": "tool", "tool_call_id": call.id, "content": error} for call in calls]
+    return [{"role": "assistant", "content": text, "tool_calls": made}, *results]
 
 
 def model_connections() -> DefaultAsyncHttpxClient:

@@ -1,15 +1,17 @@
 """What servers of language models send, each in its dialect, and what the caller hears of it."""
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from offhook.pipeline.conversation.agents import openai_agent_io
-from offhook.pipeline.conversation.agents.agent_faults import Fault, Limits
+from offhook.pipeline.conversation.agents.agent_faults import Fault, Limits, Place
 from offhook.pipeline.conversation.events import AgentFailed, AgentTurn
 from offhook.pipeline.conversation.sentences import Occasion
 from tests.pipeline.conversation.agents.test_agent_faults import (
@@ -24,6 +26,7 @@ from tests.pipeline.conversation.agents.test_spoken_content import CONTENTS
 from tests.pipeline.conversation.phone import (
     Model,
     Phone,
+    calls,
     chunk,
     model,
     says,
@@ -160,3 +163,139 @@ async def test_reasoning_without_end_is_a_stall(monkeypatch: pytest.MonkeyPatch)
             await heard(phone, Occasion.TROUBLE)
             assert await turn(phone, "2") == "And now?"
     assert [event.fault for event in phone.of(AgentFailed)] == [Fault.STALLED]
+
+
+# --- calls of tools ---
+
+
+def tool(index: Any = None, call_id: Any = None, name: Any = None, arguments: Any = None) -> Any:
+    """An element of `tool_calls`; what is None is not there."""
+    function = {"name": name, "arguments": arguments}
+    whole = {"index": index, "id": call_id, "type": "function"}
+    whole["function"] = {key: value for key, value in function.items() if value is not None}
+    return {key: value for key, value in whole.items() if value is not None}
+
+
+PRESS_1, PRESS_2 = '{"digits": "1"}', '{"digits": "2"}'
+DTMF = "send_dtmf"
+CALLS: dict[str, list[list[Any]]] = {
+    "as OpenAI": [
+        [tool(0, "a", DTMF, "")],
+        [tool(0, arguments='{"digits"')],
+        [tool(0, arguments=': "1"}')],
+    ],
+    "no id": [[tool(0, None, DTMF, PRESS_1)]],
+    "an empty id": [[tool(0, "", DTMF, PRESS_1)]],
+    "the id before the name": [[tool(0, "a")], [tool(0, None, DTMF, PRESS_1)]],
+    "the id after the name": [[tool(0, None, DTMF)], [tool(0, "a", None, PRESS_1)]],
+    "begins with index 1": [[tool(1, "a", DTMF, "")], [tool(1, arguments=PRESS_1)]],
+    "no index": [[tool(None, "a", DTMF, '{"digits":')], [tool(arguments=' "1"}')]],
+    "the name with each delta": [
+        [tool(0, "a", DTMF, '{"digits":')],
+        [tool(0, "a", DTMF, ' "1"}')],
+    ],
+    "arguments as an object": [[tool(0, "a", DTMF, {"digits": "1"})]],
+    "the name in pieces": [[tool(0, "a", "send_")], [tool(0, None, "dtmf", PRESS_1)]],
+    "the arguments again at the end": [
+        [tool(0, "a", DTMF, PRESS_1)],
+        [tool(0, "a", DTMF, PRESS_1)],
+    ],
+}
+TWO_CALLS: dict[str, list[list[Any]]] = {
+    "in one delta": [[tool(0, "a", DTMF, PRESS_1), tool(1, "b", DTMF, PRESS_2)]],
+    "in one delta, both with index 0": [[tool(0, "a", DTMF, PRESS_1), tool(0, "b", DTMF, PRESS_2)]],
+    "in one delta, without index or id": [
+        [tool(name=DTMF, arguments=PRESS_1), tool(name=DTMF, arguments=PRESS_2)]
+    ],
+    "one after the other": [[tool(0, "a", DTMF, PRESS_1)], [tool(1, "b", DTMF, PRESS_2)]],
+    "one after the other, both with index 0": [
+        [tool(0, "a", DTMF, PRESS_1)],
+        [tool(0, "b", DTMF, PRESS_2)],
+    ],
+    "interleaved": [
+        [tool(0, "a", DTMF, '{"digits":')],
+        [tool(1, "b", DTMF, '{"digits":')],
+        [tool(0, arguments=' "1"}')],
+        [tool(1, arguments=' "2"}')],
+    ],
+}
+
+
+@pytest.mark.parametrize("dialect", [*CALLS, *TWO_CALLS])
+async def test_every_tool_that_a_model_calls_is_called(dialect: str) -> None:
+    expected = ["1"] if dialect in CALLS else ["1", "2"]
+    deltas = (CALLS | TWO_CALLS)[dialect]
+    body = b"".join(chunk({"content": None, "tool_calls": delta}) for delta in deltas) + DONE
+    async with model([says("hello")]) as endpoint:
+        answers_with(endpoint, chunk({"role": "assistant", "content": "So. "}) + body)
+        async with talking(endpoint) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            await phone.press("9#")
+            await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
+            assert sorted(phone.leg.pressed) == expected
+    assert [event.text for event in phone.of(AgentTurn)] == ["hello", "So.", "And now?"]
+    assert phone.of(AgentFailed) == []
+    messages = endpoint.requests[-1]["messages"]
+    ids = [call["id"] for m in messages for call in m.get("tool_calls", ())]
+    assert len({*ids}) == len(expected)
+    assert all(ids)
+    assert sorted(m["tool_call_id"] for m in messages if m["role"] == "tool") == sorted(ids)
+
+
+async def test_a_function_that_exists_is_called_beside_one_that_does_not() -> None:
+    both = [*calls("sing")["tool_calls"], tool(1, "b", DTMF, PRESS_1)]
+    async with model([says("hello")]) as endpoint:
+        answers_with(endpoint, chunk({"tool_calls": both}) + DONE)
+        async with talking(endpoint) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert await turn(phone, "9") == "And now?"
+            assert phone.leg.pressed == ["1"]
+
+
+async def test_words_in_the_same_delta_as_a_call_are_spoken() -> None:
+    async with model([says("hello")]) as endpoint:
+        answers_with(endpoint, chunk(says("I press one.") | calls(DTMF, digits="1")) + DONE)
+        async with talking(endpoint) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert await turn(phone, "9") == "I press one."
+            await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
+            assert phone.leg.pressed == ["1"]
+
+
+NO_CALL = {
+    "without a name": chunk({"tool_calls": [tool(0, "a", None, "{}")]}),
+    "as text": chunk(says('<tool_call>{"name": "send_dtmf"}</tool_call>')),
+    "announced": b'data: {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}\n\n',
+}
+
+
+@pytest.mark.parametrize("kind", NO_CALL)
+@pytest.mark.parametrize("before", ["", "Let me see."])
+async def test_a_call_that_cannot_be_made_is_a_fault(kind: str, before: str) -> None:
+    body = (chunk(says(before)) if before else b"") + NO_CALL[kind] + DONE
+    async with model([says("hello")]) as endpoint:
+        answers_with(endpoint, body, body)
+        async with talking(endpoint) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            await phone.press("9#")
+            await heard(phone, Occasion.BROKEN_OFF if before else Occasion.TROUBLE)
+    place = Place.SPEAKING if before else Place.START
+    assert {(event.fault, event.place) for event in phone.of(AgentFailed)} == {(Fault.EMPTY, place)}
+
+
+async def test_a_function_that_does_not_exist_is_answered_to_the_model_once() -> None:
+    unknown = chunk(calls("sing", song="Hey")) + DONE
+    async with model([says("hello")]) as endpoint:
+        answers_with(endpoint, unknown, streamed("I cannot sing."), unknown, unknown)
+        async with talking(endpoint) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert await turn(phone) == "I cannot sing."
+            *_, call, result = endpoint.requests[-1]["messages"]
+            assert call["tool_calls"][0]["function"]["name"] == "sing"
+            assert result["tool_call_id"] == call["tool_calls"][0]["id"]
+            assert json.loads(result["content"])["error"] == "there is no such function"
+            before = len(endpoint.requests)
+            await phone.press("2#")
+            await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
+    assert [event.fault for event in phone.of(AgentFailed)] == [Fault.EMPTY]
+    assert len(endpoint.requests) == before + 3
