@@ -1,7 +1,7 @@
 """One call: a leg, its user-turn controller, an agent and a voice as one Pipecat pipeline."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -53,7 +53,7 @@ from offhook.pipeline.conversation.events import (
 )
 from offhook.pipeline.conversation.pipeline_io import RunningPipeline
 from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi
-from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
+from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, excuses, sentence
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.transport_io import HeardFrame, LegTransport, TransportListener
 from offhook.pipeline.conversation.user_turn_io import (
@@ -239,6 +239,10 @@ class Call(TransportListener):
         speaking, hearing = self.engines.speaking, self.engines.hearing
         languages = speaking.language, self.hearing.language, hearing.language, USUAL_LANGUAGE
         return sentence(occasion, next(filter(None, languages)) or "", self._sentences)
+
+    def excuses(self) -> Iterator[str]:
+        """Yield all sentences that the call may have spoken in the agent's place."""
+        return excuses(self._sentences)
 
     async def say(self, text: str, *, instead: bool = False) -> None:
         """Speak a text without asking the agent: after what it has said so far, or with `instead`

@@ -1,6 +1,6 @@
 """Sentences that a call speaks without its agent: a table of language x occasion."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 
@@ -137,6 +137,15 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
     },
 }
 """By ISO 639 code; every language has every occasion."""
+
+
+def excuses(own: Mapping[Occasion, str] | None = None) -> Iterator[str]:
+    """Yields all sentences of all languages, and `own` ones of the configuration, that excuse the
+    agent: nothing of which is an answer of its model."""
+    for sentences in (*SENTENCES.values(), own or {}):
+        for occasion, text in sentences.items():
+            if occasion is not Occasion.GREETING:
+                yield text
 
 
 def sentence(

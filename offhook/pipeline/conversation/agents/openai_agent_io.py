@@ -48,6 +48,7 @@ from offhook.pipeline.conversation.agents.agent_faults import (
 )
 from offhook.pipeline.conversation.agents.completion import MAX_CONTENT_CHARACTERS, Completion
 from offhook.pipeline.conversation.agents.completion_events import CompletionEvents
+from offhook.pipeline.conversation.agents.prompt import in_turn
 from offhook.pipeline.conversation.agents.spoken_content import Spoken
 from offhook.pipeline.conversation.agents.supervision_io import Supervision
 from offhook.pipeline.conversation.agents.tool_calls import ToolCall
@@ -69,6 +70,9 @@ MAX_THINKING_S = 60.0
 DRAIN_S = 0.2
 """Maximum time in s to wait for the end of a response after `[DONE]`; after it the connection is
 closed."""
+MAX_REASONING = 4
+"""Maximum texts of reasoning that a call remembers, to keep them from the model; older ones are
+forgotten."""
 _CONNECTION_ERRORS = (httpx2.RequestError, ssl.SSLError, anyio.EndOfStream)
 _PIECE = re.compile(r"(?s).{1,200}(?:(?<=\s)|\Z)|.{1,200}")
 """Splits a token, which some servers make as long as the answer."""
@@ -165,6 +169,8 @@ class _OpenAI(OpenAILLMService):
             key, url = settings.fallback.api_key or _NO_KEY, settings.fallback.base_url
             self._fallback_client = self.create_client(api_key=key, base_url=url)
         self._answer = self._new_answer(0.0)
+        self._reasoning: list[str] = []
+        """Reasoning of which the caller may have heard a part."""
 
     def create_client(
         self, api_key: Any = None, base_url: Any = None, *_: Any, **others: Any
@@ -209,6 +215,12 @@ class _OpenAI(OpenAILLMService):
             convert_developer_to_user=not self.supports_developer_role,
         )
         return self.build_chat_completion_params(given)
+
+    def build_chat_completion_params(self, params_from_context: Any) -> dict[str, Any]:
+        params: dict[str, Any] = super().build_chat_completion_params(params_from_context)
+        left_out = (*self._call.excuses(), *self._reasoning)
+        params["messages"] = in_turn(params["messages"], left_out)
+        return params
 
     def _usage_of(self, answer: Completion) -> LLMTokenUsage | None:
         if answer.usage is None:
@@ -396,7 +408,7 @@ class _OpenAI(OpenAILLMService):
         if spoken.anew:
             self._remember(answer)
             if before:
-                await self._retract()
+                await self._retract(before)
         await self._speak(spoken)
         if answer.is_thinking:
             self._supervision.wait_for_answer()
@@ -405,8 +417,10 @@ class _OpenAI(OpenAILLMService):
         if spoken.text:
             await self._push_llm_text(spoken.text)
 
-    async def _retract(self) -> None:
-        """Drops what is not yet played of a reasoning that was taken for the answer."""
+    async def _retract(self, reasoning: str) -> None:
+        """Drops what is not yet played of a reasoning that was taken for the answer. What was heard
+        of it stays out of the prompt."""
+        self._reasoning = [*self._reasoning[-MAX_REASONING + 1 :], reasoning]
         await self.push_frame(InterruptionFrame())
         await self._call.wait_until_heard()  # until the frame has passed the output
         await self.push_frame(LLMFullResponseStartFrame())

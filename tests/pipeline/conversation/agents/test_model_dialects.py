@@ -12,6 +12,7 @@ from aiohttp import web
 
 from offhook.pipeline.conversation.agents import openai_agent_io
 from offhook.pipeline.conversation.agents.agent_faults import Fault, Limits, Place
+from offhook.pipeline.conversation.agents.prompt import BEGINNING
 from offhook.pipeline.conversation.events import AgentFailed, AgentTurn
 from offhook.pipeline.conversation.sentences import Occasion
 from tests.pipeline.conversation.agents.test_agent_faults import (
@@ -117,6 +118,7 @@ async def test_reasoning_that_nothing_opens_is_cut_off_and_held_from_then_on() -
             assert await turn(phone, "2") == "At ten."
             assert await turn(phone, "3") == "At eleven."
             assert await turn(phone, "4") == "And now?"
+    assert "Okay" not in str(endpoint.requests[2]["messages"])
     assert "At ten." in str(endpoint.requests[-1]["messages"])
     assert phone.of(AgentFailed) == []
 
@@ -146,6 +148,7 @@ async def test_who_waits_for_a_model_that_thinks_is_asked_to_wait_and_answered(f
             await phone.until(lambda: phone.of(AgentTurn)[-1].text == f"{wait} At nine.")
             await turn(phone, "2")
     assert phone.of(AgentFailed) == []
+    assert endpoint.requests[-1]["messages"][-2] == {"role": "assistant", "content": "At nine."}
 
 
 async def test_reasoning_without_end_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,3 +302,42 @@ async def test_a_function_that_does_not_exist_is_answered_to_the_model_once() ->
             await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
     assert [event.fault for event in phone.of(AgentFailed)] == [Fault.EMPTY]
     assert len(endpoint.requests) == before + 3
+
+
+# --- what the model is sent ---
+
+
+def assert_strict(messages: list[dict[str, Any]]) -> None:
+    """As the templates of Mistral and Gemma want it."""
+    roles = [m["role"] for m in messages if m["role"] != "tool" and not m.get("tool_calls")]
+    assert roles[0] == "system"
+    assert roles[1::2] == ["user"] * len(roles[1::2])
+    assert roles[2::2] == ["assistant"] * len(roles[2::2])
+
+
+async def test_a_strict_template_is_content_from_the_greeting_on() -> None:
+    async def strict(request: web.Request) -> web.StreamResponse:
+        try:
+            assert_strict(endpoint.requests[-1]["messages"])
+        except AssertionError:
+            return web.json_response({"error": {"message": "roles must alternate"}}, status=400)
+        return await answer(request)
+
+    async with model() as endpoint:
+        answers_with(endpoint, streamed("hello"), DONE, DONE, streamed("At nine."))
+        assert endpoint.ill is not None
+        answer, endpoint.ill = endpoint.ill, strict
+        async with talking(endpoint) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert endpoint.requests[0]["messages"][1:] == [{"role": "user", "content": BEGINNING}]
+            assert await turn(phone, "1") == ENGLISH[Occasion.TROUBLE]
+            assert await turn(phone, "2") == "At nine."
+            assert await turn(phone, "3") == "And now?"
+    assert {event.fault for event in phone.of(AgentFailed)} == {Fault.EMPTY}
+    assert endpoint.requests[-1]["messages"][1:] == [
+        {"role": "user", "content": BEGINNING},
+        {"role": "assistant", "content": "hello"},
+        {"role": "user", "content": "[pressed 1#] [pressed 2#]"},
+        {"role": "assistant", "content": "At nine."},
+        {"role": "user", "content": "[pressed 3#]"},
+    ]
