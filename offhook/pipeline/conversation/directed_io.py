@@ -14,7 +14,7 @@ is made of an earlier one ends.
 import json
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
@@ -48,6 +48,9 @@ from offhook.media.pcm import RATE_OUT, Pcm
 
 SAMPLES_PER_MS = RATE_OUT // 1000
 
+Incomplete = Literal["max_output_tokens", "content_filter"]
+"""Why a response is incomplete, by OpenAI's names."""
+
 
 @dataclass
 class ResponseRequest(DataFrame):
@@ -72,6 +75,15 @@ class Inference:
     calls: tuple[tuple[str, str, str], ...]
     """Functions that it calls: id, name, and arguments in JSON."""
     usage: LLMTokenUsage | None
+    incomplete: Incomplete | None = None
+    """Why it is incomplete; None: it is not."""
+
+
+@dataclass
+class IncompleteFrame(DataFrame):
+    """What the agent writes just now is incomplete, and why."""
+
+    reason: Incomplete = "max_output_tokens"
 
 
 class Infer(Protocol):
@@ -98,8 +110,10 @@ class ResponseListener:
     def on_function_call(self, response_id: str, call_id: str, name: str, arguments: str) -> None:
         """The agent wants a function called; `arguments` is a JSON object."""
 
-    def on_done(self, response_id: str, usage: LLMTokenUsage | None) -> None:
-        """The response is complete, though perhaps not yet played."""
+    def on_done(
+        self, response_id: str, usage: LLMTokenUsage | None, incomplete: Incomplete | None
+    ) -> None:
+        """The response is generated, though perhaps not yet played; `incomplete`: up to a limit."""
 
     def on_interrupted(self, response_id: str) -> None:
         """The caller has the floor: nothing more comes of the response, and nothing of it was
@@ -147,6 +161,7 @@ class Direction:
         self.request: ResponseRequest | None = None
         """The request that the agent is answering."""
         self.usage: LLMTokenUsage | None = None
+        self.incomplete: Incomplete | None = None
         self.gate = RequestGate(self)
         self.text = TextMonitor(self)
         self.audio = AudioMonitor(self)
@@ -166,7 +181,7 @@ class Direction:
         request, self.request = self.request, None
         if request is not None and request.response_id == self.wanted:
             self.wanted = None
-            self.listener.on_done(request.response_id, self.usage)
+            self.listener.on_done(request.response_id, self.usage, self.incomplete)
 
 
 class RequestGate(FrameProcessor):
@@ -213,7 +228,10 @@ class TextMonitor(FrameProcessor):
         written = LLMFullResponseStartFrame, LLMTextFrame, LLMFullResponseEndFrame
         if isinstance(frame, ResponseRequest):
             if frame.response_id == current.wanted:
-                current.request, current.usage = frame, None
+                current.request, current.usage, current.incomplete = frame, None, None
+            return
+        if isinstance(frame, IncompleteFrame):
+            current.incomplete = frame.reason
             return
         if isinstance(frame, TTSSpeakFrame) and request is not None and not request.spoken:
             return

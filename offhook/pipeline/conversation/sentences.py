@@ -11,6 +11,10 @@ class Occasion(StrEnum):
     """The agent has no answer to the caller's turn."""
     BROKEN_OFF = "broken_off"
     """An answer is broken off."""
+    CUT_SHORT = "cut_short"
+    """The server ends an answer at its limit, in mid-sentence."""
+    FILTERED = "filtered"
+    """The server withholds an answer, or the rest of it."""
     WAIT = "wait"
     """The agent thinks, or its action takes long."""
     NOT_HEARD = "not_heard"
@@ -32,6 +36,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GREETING: "Hello! How can I help you?",
         O.TROUBLE: "Sorry, I have a technical problem. Could you say that again, please?",
         O.BROKEN_OFF: "Sorry, I lost my thread. Could you ask me again, please?",
+        O.CUT_SHORT: "I have to stop here. Shall I go on?",
+        O.FILTERED: "Sorry, I cannot say more about that.",
         O.WAIT: "One moment, please.",
         O.NOT_HEARD: "Sorry, I could not hear you. Could you say that again, please?",
         O.TRANSFER: "Sorry, I cannot help you right now. I will connect you with somebody.",
@@ -45,6 +51,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         "Können Sie das bitte noch einmal sagen?",
         O.BROKEN_OFF: "Entschuldigung, ich habe den Faden verloren. "
         "Fragen Sie mich bitte noch einmal.",
+        O.CUT_SHORT: "Hier muss ich unterbrechen. Soll ich weitermachen?",
+        O.FILTERED: "Dazu kann ich leider nicht mehr sagen.",
         O.WAIT: "Einen Moment, bitte.",
         O.NOT_HEARD: "Entschuldigung, ich konnte Sie nicht hören. "
         "Können Sie das bitte noch einmal sagen?",
@@ -59,6 +67,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GREETING: "Bonjour ! Comment puis-je vous aider ?",
         O.TROUBLE: "Désolé, j'ai un problème technique. Pouvez-vous répéter, s'il vous plaît ?",
         O.BROKEN_OFF: "Désolé, j'ai perdu le fil. Pouvez-vous reposer votre question ?",
+        O.CUT_SHORT: "Je dois m'arrêter ici. Dois-je continuer ?",
+        O.FILTERED: "Désolé, je ne peux pas en dire plus à ce sujet.",
         O.WAIT: "Un instant, s'il vous plaît.",
         O.NOT_HEARD: "Désolé, je ne vous ai pas entendu. Pouvez-vous répéter, s'il vous plaît ?",
         O.TRANSFER: "Désolé, je ne peux pas vous aider pour le moment. Je vous mets en relation.",
@@ -72,6 +82,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GREETING: "¡Hola! ¿En qué puedo ayudarle?",
         O.TROUBLE: "Lo siento, tengo un problema técnico. ¿Puede repetirlo, por favor?",
         O.BROKEN_OFF: "Lo siento, he perdido el hilo. ¿Puede preguntarme otra vez?",
+        O.CUT_SHORT: "Tengo que parar aquí. ¿Quiere que siga?",
+        O.FILTERED: "Lo siento, no puedo decir más sobre eso.",
         O.WAIT: "Un momento, por favor.",
         O.NOT_HEARD: "Lo siento, no he podido oírle. ¿Puede repetirlo, por favor?",
         O.TRANSFER: "Lo siento, ahora no puedo ayudarle. Le paso con otra persona.",
@@ -83,6 +95,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GREETING: "Buongiorno! Come posso aiutarla?",
         O.TROUBLE: "Mi dispiace, ho un problema tecnico. Può ripetere, per favore?",
         O.BROKEN_OFF: "Mi dispiace, ho perso il filo. Può chiedermelo di nuovo?",
+        O.CUT_SHORT: "Devo fermarmi qui. Vuole che continui?",
+        O.FILTERED: "Mi dispiace, non posso dire altro su questo.",
         O.WAIT: "Un momento, per favore.",
         O.NOT_HEARD: "Mi dispiace, non l'ho sentita. Può ripetere, per favore?",
         O.TRANSFER: "Mi dispiace, ora non posso aiutarla. La metto in contatto con qualcuno.",
@@ -94,6 +108,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GREETING: "Olá! Como posso ajudar?",
         O.TROUBLE: "Desculpe, tenho um problema técnico. Pode repetir, por favor?",
         O.BROKEN_OFF: "Desculpe, perdi o fio à meada. Pode perguntar outra vez?",
+        O.CUT_SHORT: "Tenho de parar aqui. Quer que continue?",
+        O.FILTERED: "Desculpe, não posso dizer mais sobre isso.",
         O.WAIT: "Um momento, por favor.",
         O.NOT_HEARD: "Desculpe, não consegui ouvir. Pode repetir, por favor?",
         O.TRANSFER: "Desculpe, agora não posso ajudar. Vou passar a ligação a outra pessoa.",
@@ -105,6 +121,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GREETING: "Goedendag! Waarmee kan ik u helpen?",
         O.TROUBLE: "Sorry, ik heb een technisch probleem. Kunt u dat nog eens zeggen?",
         O.BROKEN_OFF: "Sorry, ik ben de draad kwijt. Kunt u het nog eens vragen?",
+        O.CUT_SHORT: "Ik moet hier stoppen. Zal ik verdergaan?",
+        O.FILTERED: "Sorry, daar kan ik niet meer over zeggen.",
         O.WAIT: "Een ogenblik, alstublieft.",
         O.NOT_HEARD: "Sorry, ik kon u niet verstaan. Kunt u dat nog eens zeggen?",
         O.TRANSFER: "Sorry, ik kan u nu niet helpen. Ik verbind u door.",
@@ -117,6 +135,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TROUBLE: "申し訳ございません。技術的な問題が起きています。"
         "もう一度おっしゃっていただけますか。",
         O.BROKEN_OFF: "申し訳ございません。途中で途切れました。もう一度お願いできますか。",
+        O.CUT_SHORT: "ここで一度止めます。続けましょうか。",
+        O.FILTERED: "申し訳ございません。これ以上はお答えできません。",
         O.WAIT: "少々お待ちください。",
         O.NOT_HEARD: "申し訳ございません。聞き取れませんでした。もう一度お願いできますか。",
         O.TRANSFER: "申し訳ございません。ただいま対応できません。担当の者におつなぎします。",
@@ -128,6 +148,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GREETING: "您好!请问有什么可以帮您?",
         O.TROUBLE: "抱歉,我遇到了技术问题。请您再说一遍,好吗?",
         O.BROKEN_OFF: "抱歉,我刚才中断了。请您再问一遍,好吗?",
+        O.CUT_SHORT: "我先说到这里。要我继续吗?",
+        O.FILTERED: "抱歉,关于这一点我不能再多说了。",
         O.WAIT: "请稍等。",
         O.NOT_HEARD: "抱歉,我没有听到您的话。请您再说一遍,好吗?",
         O.TRANSFER: "抱歉,我现在无法帮助您。我为您转接其他人。",

@@ -22,6 +22,7 @@ from offhook.pipeline.conversation.agents.agent_faults import Action as FaultAct
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.directed_io import (
     Direction,
+    Incomplete,
     Inference,
     ResponseListener,
     ResponseRequest,
@@ -345,8 +346,11 @@ class RealtimeCall(ResponseListener):
         perform = self.conversation.response_function_call
         self._perform(perform(response_id, call_id, name, arguments))
 
-    def on_done(self, response_id: str, usage: LLMTokenUsage | None) -> None:
-        self._perform(self.conversation.response_done(response_id, usage_of(usage)))
+    def on_done(
+        self, response_id: str, usage: LLMTokenUsage | None, incomplete: Incomplete | None
+    ) -> None:
+        done = self.conversation.response_done
+        self._perform(done(response_id, usage_of(usage), incomplete))
         if not self._to_play:
             self._call.leave_unanswered()
             self._idle_from_now()
@@ -528,7 +532,8 @@ class RealtimeCall(ResponseListener):
                 await self._speak_beside(action, answer.text)
             for call in answer.calls:
                 self._perform(conversation.response_function_call(response_id, *call))
-            self._perform(conversation.response_done(response_id, usage_of(answer.usage)))
+            usage = usage_of(answer.usage)
+            self._perform(conversation.response_done(response_id, usage, answer.incomplete))
         except Exception as error:
             logger.warning("{}: x response beside: {!r}", self.leg.call_id, error)
             words = "the response could not be generated"

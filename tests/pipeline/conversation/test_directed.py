@@ -50,7 +50,7 @@ class Reports(ResponseListener):
     def on_function_call(self, response_id: str, call_id: str, name: str, arguments: str) -> None:
         self.all.append(("call", response_id, name, arguments))
 
-    def on_done(self, response_id: str, usage: object) -> None:
+    def on_done(self, response_id: str, usage: object, incomplete: str | None) -> None:
         self.all.append(("done", response_id))
 
     def on_playout_started(self) -> None:

@@ -8,9 +8,11 @@ from tests.pipeline.conversation.agents.test_agent_faults import DONE
 from tests.pipeline.conversation.agents.test_model_dialects import (
     NO_CALL,
     answers_with,
+    ended,
     streamed,
+    whole,
 )
-from tests.pipeline.conversation.phone import calls, chunk, model
+from tests.pipeline.conversation.phone import calls, chunk, model, says
 from tests.web.realtime.test_openai_python import Conversation, conversation
 from tests.web.realtime.test_phone import TOOL
 
@@ -45,10 +47,36 @@ async def test_a_function_that_does_not_exist_is_no_business_of_the_client() -> 
     assert talk.of("response.function_call_arguments.done") == []
 
 
-async def test_reasoning_is_not_of_the_answer() -> None:
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize(
+    ("reason", "reported"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]
+)
+async def test_an_answer_that_is_cut_off_is_incomplete(
+    reason: str, reported: str, beside: bool
+) -> None:
     async with model() as there, conversation(there) as talk:
-        answers_with(there, streamed("<think>Hm.</think>At nine."))
+        body, kind = chunk(says("We open at")) + ended(reason) + DONE, ""
+        if beside:
+            body = whole(content="We open at").replace(b'"stop"', f'"{reason}"'.encode())
+            kind = "application/json"
+        answers_with(there, body, kind=kind)
         await talk.update(output_modalities=["text"])
         await talk.say("When do you open?")
-        done = await respond(talk)
+        more: Any = {"conversation": "none"} if beside else {"max_output_tokens": 5}
+        done = await respond(talk, **more)
+        assert done.status == "incomplete"
+        assert done.status_details.reason == reported
+        assert done.output[0].content[0].text.startswith("We open at")
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_reasoning_is_not_of_the_answer(beside: bool) -> None:
+    async with model() as there, conversation(there) as talk:
+        body, kind = streamed("<think>Hm.</think>At nine."), ""
+        if beside:
+            body, kind = whole(content="Hm.</think>\n\nAt nine."), "application/json"
+        answers_with(there, body, kind=kind)
+        await talk.update(output_modalities=["text"])
+        await talk.say("When do you open?")
+        done = await respond(talk, **({"conversation": "none"} if beside else {}))
         assert done.output[0].content[0].text == "At nine."

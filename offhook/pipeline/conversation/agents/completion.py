@@ -7,6 +7,7 @@ from typing import Any
 from offhook.pipeline.conversation.agents.agent_faults import AgentFailure, Fault
 from offhook.pipeline.conversation.agents.spoken_content import Spoken, SpokenContent
 from offhook.pipeline.conversation.agents.tool_calls import ToolCall, ToolCalls
+from offhook.pipeline.conversation.directed_io import Incomplete
 from offhook.pipeline.speech.openai.answers import plain
 
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
@@ -15,6 +16,11 @@ CUT_CHARACTERS = 200
 MAX_CONTENT_CHARACTERS = 400_000
 """Maximum characters of an answer with its reasoning; an answer with more is a fault, as one that
 is too long."""
+
+_INCOMPLETE: dict[str, Incomplete] = {
+    "length": "max_output_tokens",
+    "content_filter": "content_filter",
+}
 
 
 class Completion:
@@ -56,6 +62,11 @@ class Completion:
     @property
     def ends_sentence(self) -> bool:
         return self.text.rstrip().endswith(SENTENCE_ENDS)
+
+    @property
+    def incomplete(self) -> Incomplete | None:
+        """Why it is incomplete; None: it is not."""
+        return _INCOMPLETE.get(self.finish_reason or "")
 
     def add(self, event: Any) -> Spoken:
         """Adds an event of a stream, or a response that is no stream, and returns what is spoken of

@@ -55,7 +55,7 @@ from offhook.pipeline.conversation.agents.tool_calls import ToolCall
 from offhook.pipeline.conversation.call_info import model_instructions
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.call_tools_io import ANYWHERE, call_tools
-from offhook.pipeline.conversation.directed_io import Inference
+from offhook.pipeline.conversation.directed_io import IncompleteFrame, Inference
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.openai.answers import plain, retry_after_s
 
@@ -205,7 +205,7 @@ class _OpenAI(OpenAILLMService):
         answer = Completion(MAX_CONTENT_CHARACTERS)
         text = answer.add(json.loads(response.content)).text + answer.end().text
         calls = tuple((call.id, call.name, call.arguments or "{}") for call in answer.calls())
-        return Inference(text, calls, self._usage_of(answer))
+        return Inference(text, calls, self._usage_of(answer), answer.incomplete)
 
     async def _params(self, context: LLMContext, instructions: str | None) -> dict[str, Any]:
         """Returns the parameters of a request."""
@@ -286,6 +286,11 @@ class _OpenAI(OpenAILLMService):
         fallback = self._about.fallback
         return fallback if self._faults.fell_back and fallback is not None else self._about
 
+    @property
+    def _is_limited(self) -> bool:
+        """Whether a program has limited the answer, as over the Realtime API."""
+        return isinstance(self._settings.max_tokens, int)  # type: ignore[attr-defined]
+
     @traced_llm
     async def _ask(self, context: LLMContext) -> None:
         """Queries the model, speaks its answer and runs its tools. A call of functions that do not
@@ -315,9 +320,11 @@ class _OpenAI(OpenAILLMService):
                 logger.warning("{}: x no such functions: {}", self._call.leg.call_id, names)
             if calls and not known:
                 raise AgentFailure(Fault.EMPTY, f"calls of no function: {calls[0].name}")
-            if not (answer.has_begun or self._supervision.has_spoken):
+            ended = answer.incomplete == "content_filter" or self._is_limited
+            if not (answer.has_begun or ended or self._supervision.has_spoken):
                 raise AgentFailure(Fault.EMPTY, "an empty answer")
             break
+        await self._end_incomplete(answer)
         await self.run_function_calls(
             [
                 FunctionCallFromLLM(
@@ -431,6 +438,20 @@ class _OpenAI(OpenAILLMService):
             _THINK_FIRST.add(self._queried.address)
         else:
             _THINK_FIRST.discard(self._queried.address)
+
+    async def _end_incomplete(self, answer: Completion) -> None:
+        """Ends an answer that the server has cut off: the caller hears that it is, unless it was
+        asked for so much only."""
+        if answer.incomplete is None:
+            return
+        occasion: Occasion | None = Occasion.CUT_SHORT
+        if answer.incomplete == "content_filter":
+            occasion = Occasion.FILTERED
+        elif answer.ends_sentence or self._is_limited:
+            occasion = None
+        if occasion is not None:
+            await self._push_llm_text(self._after_answer(self._call.sentence(occasion)))
+        await self.push_frame(IncompleteFrame(answer.incomplete))
 
     async def _push_llm_text(self, text: str) -> None:
         if text.strip():

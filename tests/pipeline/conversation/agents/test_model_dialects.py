@@ -13,7 +13,7 @@ from aiohttp import web
 from offhook.pipeline.conversation.agents import openai_agent_io
 from offhook.pipeline.conversation.agents.agent_faults import Fault, Limits, Place
 from offhook.pipeline.conversation.agents.prompt import BEGINNING
-from offhook.pipeline.conversation.events import AgentFailed, AgentTurn
+from offhook.pipeline.conversation.events import AgentFailed, AgentTurn, CallerTurn
 from offhook.pipeline.conversation.sentences import Occasion
 from tests.pipeline.conversation.agents.test_agent_faults import (
     DONE,
@@ -341,3 +341,114 @@ async def test_a_strict_template_is_content_from_the_greeting_on() -> None:
         {"role": "assistant", "content": "At nine."},
         {"role": "user", "content": "[pressed 3#]"},
     ]
+
+
+# --- how answers end, and other shapes of them ---
+
+
+def ended(reason: str) -> bytes:
+    return b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "%s"}]}\n\n' % (
+        reason.encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "occasion"),
+    [
+        ("We open at", "length", Occasion.CUT_SHORT),
+        ("We open at", "content_filter", Occasion.FILTERED),
+        ("We open.", "content_filter", Occasion.FILTERED),
+        ("We open.", "length", None),
+        ("", "content_filter", Occasion.FILTERED),
+        ("We open at", "stop", None),
+    ],
+)
+async def test_an_answer_that_the_server_cuts_off_ends_with_a_sentence(
+    text: str, reason: str, occasion: Occasion | None
+) -> None:
+    expected = text
+    if occasion is not None:
+        end = "" if text.endswith(".") or not text else "."
+        expected = f"{text}{end} {ENGLISH[occasion]}".strip()
+    async with model([says("hello")]) as endpoint:
+        answers_with(endpoint, chunk(says(text)) + ended(reason) + DONE)
+        async with talking(endpoint) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert await turn(phone) == expected
+            await turn(phone, "2")
+    assert phone.of(AgentFailed) == []
+    if text:
+        said = endpoint.requests[-1]["messages"][-2]["content"]
+        assert said.rstrip(".") == text.rstrip(".")
+
+
+def event(**choice: Any) -> bytes:
+    about = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return b"data: " + json.dumps({**about, "choices": [choice]}).encode() + b"\n\n"
+
+
+def whole(**message: Any) -> bytes:
+    choices = [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}]
+    return json.dumps({"id": "1", "model": "m", "choices": choices}, indent=1).encode()
+
+
+NINE = [{"type": "text", "text": "At "}, {"type": "text", "text": "nine."}]
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+SHAPES: dict[str, tuple[bytes, str]] = {
+    "a refusal": (event(index=0, delta={"refusal": "At nine."}) + DONE, ""),
+    "choices from index 1": (event(index=1, delta=says("At nine.")) + DONE, ""),
+    "a choice without an index": (event(delta=says("At nine.")) + DONE, ""),
+    "several choices": (
+        b"".join(event(index=i, delta=says(text)) for text in ("At ", "nine.") for i in (0, 1))
+        + DONE,
+        "",
+    ),
+    "message instead of delta": (event(index=0, message=says("At nine.")) + DONE, ""),
+    "a list of parts": (event(index=0, delta={"content": NINE}) + DONE, ""),
+    "a list with reasoning": (event(index=0, delta={"content": [THOUGHT, *NINE]}) + DONE, ""),
+    "a byte order mark": (b"\xef\xbb\xbf" + streamed("At nine."), ""),
+    "lines that end with CRLF": (streamed("At nine.").replace(b"\n", b"\r\n"), ""),
+    "no [DONE]": (chunk(says("At nine.")), ""),
+    "no blank line at the end": (chunk(says("At nine.")).rstrip(), ""),
+    "a JSON body": (whole(content="At nine."), "application/json"),
+    "a JSON body of parts": (whole(content=NINE), "application/json"),
+    "a JSON body as an event stream": (whole(content="At nine."), "text/event-stream"),
+    "a JSON body with a byte order mark": (
+        b"\xef\xbb\xbf" + whole(content="<think>Hm.</think>At nine."),
+        "application/json",
+    ),
+    "Azure's first event": (
+        b'data: {"choices": [], "prompt_filter_results": []}\n\n' + streamed("At nine."),
+        "",
+    ),
+    "usage at the end": (
+        chunk(says("At nine."))
+        + b'data: {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": "3"}}\n\n'
+        + DONE,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_an_answer_is_spoken_in_whatever_shape_it_comes(shape: str) -> None:
+    body, kind = SHAPES[shape]
+    async with model([says("hello")]) as endpoint:
+        answers_with(endpoint, body, kind=kind)
+        async with talking(endpoint, LONG) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert await turn(phone) == "At nine."
+            assert await turn(phone, "2") == "And now?"
+    assert phone.of(AgentFailed) == []
+    assert len(phone.of(CallerTurn)) == 2
+
+
+async def test_a_tool_of_a_json_body_is_called() -> None:
+    body = whole(content="So.", tool_calls=[tool(None, "a", DTMF, {"digits": "1"})])
+    async with model([says("hello")]) as endpoint:
+        answers_with(endpoint, body, kind="application/json")
+        async with talking(endpoint) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert await turn(phone, "9") == "So."
+            await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
+            assert phone.leg.pressed == ["1"]
