@@ -1,11 +1,14 @@
 """The messages that a chat model is sent, as the strictest chat templates want them: system, then
 user and assistant in turn, beginning with the user. Sans-io."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 BEGINNING = "(the call begins)"
 """What the user says where the conversation begins with the assistant."""
+SILENCE = "…"
+"""What the assistant says to a tool's result where it said nothing and the user goes on."""
 MIN_PREFIX_WORDS = 2
 """Words from which a message counts as the beginning of a sentence that is left out."""
 
@@ -29,10 +32,23 @@ def in_turn(messages: Iterable[Any], left_out: Iterable[str] = ()) -> list[Messa
             merged[-1] = _joined(merged[-1], message)
         else:
             merged.append(message)
+    merged = list(_with_answers(merged))
     first = next((i for i, m in enumerate(merged) if m.get("role") != "system"), len(merged))
     if first == len(merged) or merged[first].get("role") == "assistant":
         merged.insert(first, {"role": "user", "content": BEGINNING})
     return merged
+
+
+def _with_answers(messages: list[Message]) -> Iterator[Message]:
+    """Yields the messages with an answer between a tool's result and a line of the user: templates
+    count no message that calls a tool. It is what was said with the call."""
+    call: Message = {}
+    for before, message in pairwise([{}, *messages]):
+        if before.get("role") == "tool" and message.get("role") == "user":
+            yield {"role": "assistant", "content": call.pop("content", "") or SILENCE}
+        if message.get("tool_calls"):
+            call = message
+        yield message
 
 
 def _plain(text: str) -> str:

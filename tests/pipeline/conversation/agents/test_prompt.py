@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.pipeline.conversation.agents.prompt import BEGINNING, in_turn
+from offhook.pipeline.conversation.agents.prompt import BEGINNING, SILENCE, in_turn
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion, excuses
 
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -63,6 +64,15 @@ def test_words_and_calls_of_one_answer_are_one_message() -> None:
     result = {"role": "tool", "tool_call_id": "a", "content": "{}"}
     sent = in_turn([user("one"), assistant("So."), called, result, result])
     assert sent == [user("one"), {**assistant("So."), "tool_calls": [call]}, result, result]
+
+
+@pytest.mark.parametrize(("words", "answer"), [("Enter it.", "Enter it."), ("", SILENCE)])
+def test_a_tool_after_which_the_user_goes_on_is_answered(words: str, answer: str) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    called = {"role": "assistant", "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "a", "content": "{}"}
+    sent = in_turn([user("one"), assistant(words), called, result, user("two")])
+    assert sent == [user("one"), called, result, assistant(answer), user("two")]
 
 
 def test_pictures_are_merged_with_words() -> None:
