@@ -64,7 +64,9 @@ class OfficialSynthesizer:
             raise ValueError(f"{self.name} does not speak {options.language!r}")
         if options.speed != 1.0:
             raise ValueError(f"{self.name} speaks at its own speed only")
-        return EmbeddedSpeech(lambda clause: self._speak(clause, options), self._thread)
+        return EmbeddedSpeech(
+            lambda words: self._speak("".join(word.text for word in words), options), self._thread
+        )
 
     async def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

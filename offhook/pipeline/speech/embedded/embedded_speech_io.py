@@ -1,5 +1,5 @@
-"""Common parts of the embedded voices: runs a C library on one thread and splits its audio at
-words.
+"""Common parts of the embedded voices: reads text as English, runs a C library on one thread and
+splits its audio at words.
 
 C synthesis libraries keep their state in globals, so each has its own thread and speaks one clause
 at a time; calls take turns clause by clause. One thread is dozens of times faster than real time,
@@ -8,14 +8,14 @@ and ctypes releases the GIL.
 
 import asyncio
 import re
-import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import soxr
+from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm, dbfs
 from offhook.pipeline.speech.recognizer import EngineError
@@ -26,7 +26,10 @@ from offhook.pipeline.speech.synthesizer import (
     UnknownVoice,
     VoiceOptions,
 )
-from offhook.pipeline.speech.voice.clauses import ClauseQueue, pause_after_ms
+from offhook.pipeline.speech.text.spoken_text import SpokenWord, TextReader
+from offhook.pipeline.speech.text.transliteration import in_ascii, unspeakable
+from offhook.pipeline.speech.voice.clauses import pause_after_ms
+from offhook.pipeline.speech.voice.spoken_clauses import SpokenClauses
 
 LEVEL_DBFS = -20.0
 PEAK = 0.9
@@ -45,11 +48,6 @@ MAX_WAITING_CHARS = 100_000
 stream gets the error `behind`."""
 
 CALIBRATION = "The quick brown fox jumps over the lazy dog, and nobody minds at all."
-SAID_AS = {"&": "and", "+": "plus", "=": "equals", "@": "at", "%": "percent"}
-_MARKUP = str.maketrans("", "", "*`~^<>|\\{}[]_#")
-_TYPOGRAPHY = str.maketrans(
-    {"‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "–": "-", "—": ",", "«": '"', "»": '"'}
-)
 
 
 @dataclass(frozen=True)
@@ -69,33 +67,26 @@ def written_words(clause: str) -> list[str]:
     return re.findall(r"\s*(?:[^\s—]+—*|—+)\s*", clause)
 
 
-def spoken_form(word: str) -> str:
-    """Returns the word in ASCII as an English C voice reads it; empty if nothing is spoken.
-
-    Markup is dropped, typographic characters and accents become plain ones, a lone symbol its name.
-    """
-    plain = unicodedata.normalize("NFKD", word.strip().translate(_TYPOGRAPHY))
-    plain = plain.translate(_MARKUP).encode("ascii", "ignore").decode()
-    plain = "".join(char for char in plain if "!" <= char <= "~")
-    if any(map(str.isalnum, plain)):
-        return plain
-    return next((SAID_AS[char] for char in plain if char in SAID_AS), "")
-
-
-def speakable_words(clause: str) -> list[tuple[str, str]]:
-    """Returns pairs of a slice of the clause and its spoken form. Slices with nothing to speak are
-    merged with a neighbour; empty if the whole clause has nothing to speak."""
-    pairs: list[tuple[str, str]] = []
+def speakable_words(words: Sequence[SpokenWord]) -> list[tuple[str, list[str]]]:
+    """Returns pairs of a slice of the text and its spoken words in ASCII. Slices with nothing to
+    speak are merged with a neighbour; empty if there is nothing to speak at all."""
+    pairs: list[tuple[str, list[str]]] = []
     silent = ""
-    for word in written_words(clause):
-        if spoken := spoken_form(word):
-            pairs.append((silent + word, spoken))
+    for word in words:
+        spoken: list[str] = []
+        for part in in_ascii(word.spoken).split():
+            before = spoken or (pairs[-1][1] if pairs else [])
+            if any(map(str.isalnum, part)):
+                spoken.append(part)
+            elif before and not part.strip(".,;:!?"):
+                before[-1] += part
+        if spoken:
+            pairs.append((silent + word.text, spoken))
             silent = ""
         elif pairs:
-            before, said = pairs[-1]
-            pairs[-1] = (before + word, said)
+            pairs[-1] = (pairs[-1][0] + word.text, pairs[-1][1])
         else:
-            silent += word
+            silent += word.text
     return pairs
 
 
@@ -179,20 +170,34 @@ class EmbeddedSynthesizer(ABC):
             raise UnknownVoice(f"{self.name} has no voice {voice!r}, only {', '.join(self.names)}")
         if options.language not in ("", "en"):
             raise ValueError(f"{self.name} speaks English only, not {options.language!r}")
-        return EmbeddedSpeech(lambda clause: self.speak(clause, voice, speed), self._thread, speed)
+        reader = TextReader("en", options.normalise)
+        return EmbeddedSpeech(
+            lambda words: self.speak_words(words, voice, speed), self._thread, speed, reader
+        )
 
     async def close(self) -> None:
         """Stops the thread after the current clause; replies in progress end there."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def speak(self, clause: str, voice: str, speed: float = 1.0) -> list[Speech]:
-        """Synthesizes a clause on the library's thread into pieces whose texts concatenate to
+    def speak(self, text: str, voice: str, speed: float = 1.0) -> list[Speech]:
+        """Synthesizes a short text on the library's thread into pieces whose texts concatenate to
         it."""
-        pairs = speakable_words(clause)
+        reader = TextReader("en")
+        return self.speak_words(reader.feed(text) + reader.finish(), voice, speed)
+
+    def speak_words(
+        self, words: Sequence[SpokenWord], voice: str, speed: float = 1.0
+    ) -> list[Speech]:
+        """Synthesizes words on the library's thread into pieces whose texts concatenate to
+        theirs."""
+        pairs = speakable_words(words)
         if not pairs:
-            return [Speech(np.empty(0, np.int16), clause)]
-        sound = self.sound([spoken for _, spoken in pairs], voice, speed)
-        return cut_at_words(sound, [text for text, _ in pairs], self._gain(voice))
+            return [Speech(np.empty(0, np.int16), "".join(word.text for word in words))]
+        sound = self.sound([word for _, spoken in pairs for word in spoken], voice, speed)
+        last = np.cumsum([len(spoken) for _, spoken in pairs]) - 1
+        ends = [sound.word_ends[number] for number in last]
+        slices = [text for text, _ in pairs]
+        return cut_at_words(Sound(sound.pcm, sound.rate, ends), slices, self._gain(voice))
 
     def _gain(self, voice: str) -> float:
         # One gain per voice rather than per clause: a short "Yes." must not be as loud as a
@@ -208,16 +213,24 @@ class EmbeddedSpeech:
     """One reply, spoken clause by clause as fast as it is iterated; implements `SynthesizerStream`.
 
     The pause before each clause but the first is a piece without text, so a reply ends with its
-    last word. A clause with nothing to speak is a piece without audio.
+    last word. A clause with nothing to speak is a piece without audio. A word that may yet be read
+    with the next ones is spoken with the next clause.
     """
 
     def __init__(
-        self, speak: Callable[[str], list[Speech]], thread: Executor, speed: float = 1.0
+        self,
+        speak: Callable[[list[SpokenWord]], list[Speech]],
+        thread: Executor,
+        speed: float = 1.0,
+        reader: TextReader | None = None,
     ) -> None:
+        """Without a reader the engine reads each clause, a single word here, by itself."""
         self._speak = speak
+        self._warns = reader is not None
+        """Whether the first letters that are not spoken are still to be logged."""
         self._thread = thread
         self._speed = speed
-        self._clauses = ClauseQueue()
+        self._clauses = SpokenClauses(reader)
         self._waiting_chars = 0
         self._ended = False
         self._wake = asyncio.Event()
@@ -244,29 +257,37 @@ class EmbeddedSpeech:
 
     async def __aiter__(self) -> AsyncIterator[Speech]:
         pause_ms = 0.0
-        while (clause := await self._next_clause()) is not None:
-            pieces = await self._spoken(clause)
+        while (words := await self._next_words()) is not None:
+            pieces = await self._spoken(words)
             for piece in _after_pause(pieces, pause_ms):
                 if self._cancelled.done():
                     return
                 yield piece
             if any(len(piece.pcm) for piece in pieces):
-                pause_ms = pause_after_ms(clause) / self._speed
+                pause_ms = pause_after_ms("".join(word.text for word in words)) / self._speed
 
-    async def _next_clause(self) -> str | None:
-        while (clause := self._clauses.pop()) is None:
+    async def _next_words(self) -> list[SpokenWord] | None:
+        while (words := self._clauses.pop()) is None:
             if self._ended or self._cancelled.done():
                 return None
             self._wake.clear()
             await self._wake.wait()
-        self._waiting_chars -= len(clause)
-        return clause
+        self._waiting_chars -= sum(len(word.text) for word in words)
+        self._warn(words)
+        return words
 
-    async def _spoken(self, clause: str) -> list[Speech]:
+    def _warn(self, words: list[SpokenWord]) -> None:
+        """Logs the first letters that are not spoken."""
+        letters = unspeakable("".join(word.spoken for word in words)) if self._warns else ""
+        if letters:
+            self._warns = False
+            logger.warning("the voice speaks English only, and leaves out {!r}", letters[:20])
+
+    async def _spoken(self, words: list[SpokenWord]) -> list[Speech]:
         """Returns the clause's pieces; none if the reply is cancelled or the engine closed
         meanwhile."""
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._thread, self._speak, clause)
+            work = asyncio.get_running_loop().run_in_executor(self._thread, self._speak, words)
         except RuntimeError as error:
             raise EngineError("the synthesizer is closed") from error
         try:

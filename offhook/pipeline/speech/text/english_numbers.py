@@ -1,14 +1,11 @@
-"""Numbers in American English: cardinals, ordinals, years, digits, dates and clock times.
-
-num2words spells the numbers; its "and" and commas, which make a voice pause, are removed.
-"""
+"""Numbers in American English: cardinals, ordinals, years, digits, dates and clock times."""
 
 import re
 import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 
-from num2words import num2words
+from offhook.pipeline.speech.text.word_lists import table
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
 """Matches a written number: 5, 1,234, 3.50, .5."""
@@ -22,37 +19,71 @@ FRACTIONS = {2: ("half", "halves"), 4: ("quarter", "quarters")}
 FRACTION_DENOMINATORS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 32, 64, 100)
 """Denominators read as fractions; others are read as "out of"."""
 VULGAR = {
-    char: Fraction(unicodedata.numeric(char)).limit_denominator(8) for char in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+    char: Fraction(unicodedata.numeric(char)).limit_denominator(10) for char in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
 }
 
 
+_ONES = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
+    "nineteen",
+)
+_TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_GROUPS = ("", " thousand", " million", " billion", " trillion")
+_ORDINALS = table(
+    "one = first | two = second | three = third | five = fifth | eight = eighth | nine = ninth | "
+    "twelve = twelfth"
+)
+
+
 @lru_cache(4096)
-def _spelt(number: int, kind: str) -> str:
-    words: str = num2words(number, lang="en", to=kind)
-    return words.replace(",", "").replace(" and ", " ")
+def _spelt(number: int) -> str:
+    """Spells a number below 10¹⁵."""
+    if number < 20:
+        return _ONES[number]
+    if number < 100:
+        tens, one = divmod(number, 10)
+        return f"{_TENS[tens]}-{_ONES[one]}" if one else _TENS[tens]
+    if number < 1000:
+        hundreds, rest = divmod(number, 100)
+        return f"{_ONES[hundreds]} hundred" + (f" {_spelt(rest)}" if rest else "")
+    words: list[str] = []
+    for group in _GROUPS:
+        number, rest = divmod(number, 1000)
+        if rest:
+            words.insert(0, _spelt(rest) + group)
+    return " ".join(words)
 
 
 def digits(text: str, zero: str = "zero") -> str:
     """Returns each digit as a word; other characters are dropped."""
-    spelt = (_spelt(int(char), "cardinal") if char != "0" else zero for char in text)
-    return " ".join(spelt)
+    return " ".join(_ONES[int(char)] if char != "0" else zero for char in text)
 
 
 def cardinal(number: int) -> str:
     """Returns a cardinal: "one hundred five"."""
     if number >= 10**LONGEST_COUNT:
         return digits(str(number))
-    return _spelt(number, "cardinal")
+    return _spelt(number)
 
 
 def ordinal(number: int) -> str:
     """Returns an ordinal: "fifth"."""
-    return _spelt(number, "ordinal")
+    return re.sub(r"\w+$", lambda last: _rank(last[0]), cardinal(number))
+
+
+def _rank(word: str) -> str:
+    return _ORDINALS.get(word) or re.sub("y$", "ie", word) + "th"
 
 
 def year(number: int) -> str:
     """Returns a year: "nineteen eighty-four"."""
-    return _spelt(number, "year")
+    high, low = divmod(number, 100)
+    if not high or (high % 10 == 0 and low < 10) or high >= 100:
+        return cardinal(number)
+    if low < 10:
+        return f"{_spelt(high)} {f'oh-{_spelt(low)}' if low else 'hundred'}"
+    return f"{_spelt(high)} {_spelt(low)}"
 
 
 def count(text: str) -> str:

@@ -29,6 +29,7 @@ from offhook.pipeline.speech.text.english_tables import (
     MONTH_NAMES,
     NEVER_APART,
     NUMBERED,
+    PER_WORDS,
     SCALES,
     SHORT_SCALES,
     UNITS,
@@ -58,6 +59,7 @@ _SIGN_WORDS = {
     "≥": "at least ",
     "": "",
 }
+_PART = f"[{''.join(VULGAR)}]"
 
 
 def _sign(match: re.Match[str]) -> str:
@@ -73,11 +75,13 @@ def before(reading: Reading, back: int = 1) -> str:
 
 _SYMBOL = "|".join(re.escape(symbol) for symbol in sorted(CURRENCIES, key=len, reverse=True))
 _MONEY = re.compile(
-    rf"(?P<sign>[-+~<>]?)(?P<symbol>{_SYMBOL})(?P<amount>{NUMBER})"
+    rf"(?P<sign>{_SIGN}?)(?P<symbol>{_SYMBOL})(?P<minus>-?)(?P<amount>{NUMBER})"
     rf"(?:{DASH}(?:{_SYMBOL})?(?P<until>{NUMBER}))?(?P<scale>{'|'.join(SHORT_SCALES)})?"
     r"(?P<tail>\+|/[A-Za-z]+|-[a-z-]+)?"
 )
-_MONEY_AFTER = re.compile(rf"(?P<sign>-?)(?P<amount>{NUMBER})(?P<symbol>{_SYMBOL}|¢)")
+_MONEY_AFTER = re.compile(
+    rf"(?P<sign>{_SIGN}?)(?P<amount>{NUMBER})(?:{DASH}(?P<until>{NUMBER}))?(?P<symbol>{_SYMBOL}|¢)"
+)
 
 
 def money(reading: Reading) -> str | None:
@@ -86,13 +90,17 @@ def money(reading: Reading) -> str | None:
     if match := _MONEY_AFTER.fullmatch(reading.core):
         if match["symbol"] == "¢":
             return f"{count(match['amount'])} cent{'' if match['amount'] == '1' else 's'}"
-        return _sign(match) + _amount(match["amount"], CURRENCIES[match["symbol"]])
-    if reading.core in CURRENCY_CODES:
-        currency = CURRENCY_CODES[reading.core]
-        found = re.fullmatch(NUMBER, reading.after().core)
+        currency = CURRENCIES[match["symbol"]]
+        if match["until"]:
+            ends = f"{count(match['amount'])} to {count(match['until'])}"
+            return f"{_sign(match)}{ends} {currency.many}"
+        return _sign(match) + _amount(match["amount"], currency)
+    if reading.core in CURRENCY_CODES or reading.core in CURRENCIES:
+        found = re.fullmatch(rf"(?P<sign>{_SIGN}?)(?P<number>{NUMBER})", reading.after().core)
         if found:
+            currency = CURRENCY_CODES.get(reading.core) or CURRENCIES[reading.core]
             reading.consume()
-            return _scaled(reading, found[0], currency)
+            return _sign(found) + _scaled(reading, found["number"], currency)
     return None
 
 
@@ -112,7 +120,8 @@ def _spoken_money(reading: Reading, match: re.Match[str], currency: Currency) ->
         spoken += f" per {unit[0] if unit else tail[1:]}"
         if unit and not ends_sentence(reading):
             reading.drop_dot()
-    return _sign(match) + spoken + (" plus" if tail == "+" else "")
+    minus = "minus " if match["minus"] else ""
+    return _sign(match) + minus + spoken + (" plus" if tail == "+" else "")
 
 
 def _consume_scale(reading: Reading) -> str:
@@ -161,7 +170,11 @@ _ROUND_FEET = re.compile(r"(?P<feet>\d{1,2})['′’](?P<trail>[.,;:!?]*)")
 _FEET = re.compile(r"""(?P<feet>\d+)['′’](?P<inches>\d+(?:\.\d+)?)(?:["″”]|''|’’)?""")
 _PRODUCT = re.compile(rf"(?:{NUMBER})(?:[x×](?:{NUMBER}))+", re.IGNORECASE)
 _MULTIPLE = re.compile(rf"(?P<number>{NUMBER})[x×]")
-_ATTACHED = re.compile(rf"(?P<sign>[-+~]?)(?P<number>{NUMBER})(?P<unit>[A-Za-zµμΩ²³/]+)")
+_ATTACHED = re.compile(rf"(?P<sign>{_SIGN}?)(?P<number>{NUMBER})(?P<unit>[A-Za-zµμΩ²³/]+)")
+_ARC = re.compile(
+    rf"(?P<degrees>{NUMBER})°(?P<minutes>\d{{1,2}}(?:\.\d+)?)['′’]"
+    r"(?:(?P<seconds>\d{1,2}(?:\.\d+)?)(?:[\"″”]|''))?(?P<trail>[.,;:!?]*)"
+)
 
 
 def percent(reading: Reading) -> str | None:
@@ -174,6 +187,10 @@ def percent(reading: Reading) -> str | None:
 
 
 def degrees(reading: Reading) -> str | None:
+    if match := _ARC.fullmatch(reading.word):
+        reading.surround("", match["trail"])
+        spoken = f"{count(match['degrees'])} degrees {count(match['minutes'])} minutes"
+        return spoken + (f" {count(match['seconds'])} seconds" if match["seconds"] else "")
     match = _DEGREES.fullmatch(reading.core)
     if not match:
         return None
@@ -209,14 +226,23 @@ def with_unit(reading: Reading) -> str | None:
     number, unit = match["number"], match["unit"]
     if unit in ("k", "M", "bn") or (unit == "B" and "." in number):
         return f"{_sign(match)}{_short(number)} {SHORT_SCALES[unit]}"
-    if unit in UNITS and unit not in ("A", "V", "W"):
+    if is_unit(unit) and unit not in ("A", "V", "W"):
         return f"{_sign(match)}{count(number)} {unit_name(number, unit)}"
     return None
 
 
+def is_unit(text: str) -> bool:
+    """Returns whether it is a unit of measure, or one per another: mg/dL, kg/day."""
+    one, _, other = text.partition("/")
+    return text in UNITS or (one in UNITS and (other in UNITS or other in PER_WORDS))
+
+
 def unit_name(number: str, unit: str) -> str:
-    one, many = UNITS[unit]
-    return one if number == "1" else many
+    if unit in UNITS:
+        one, many = UNITS[unit]
+        return one if number == "1" else many
+    over, _, under = unit.partition("/")
+    return f"{unit_name(number, over)} per {UNITS[under][0] if under in UNITS else under}"
 
 
 # --- plain numbers
@@ -224,7 +250,11 @@ def unit_name(number: str, unit: str) -> str:
 _DECADE = re.compile(r"(\d{2})?(\d)0['’]?s")
 _ORDINAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)", re.IGNORECASE)
 _FRACTION = re.compile(r"(?P<sign>-?)(?P<upper>\d{1,3})[/⁄](?P<lower>\d{1,3})")
-_VULGAR = re.compile(rf"(?P<whole>\d*)(?P<part>[{''.join(VULGAR)}])")
+_VULGAR = re.compile(
+    rf"(?P<sign>{_SIGN}?)(?P<symbol>(?:{_SYMBOL})?)(?P<number>\d*{_PART})"
+    rf"(?:{DASH}(?P<until>\d*{_PART}|\d+))?(?P<unit>[%x\"″]|°[CF]?|-?[A-Za-zµμ²³/-]*)"
+)
+_VULGAR_END = re.compile(rf"(?P<start>\d+){DASH}(?P<number>\d*{_PART})")
 _DOTTED = re.compile(r"(?P<v>[vV]\.?)?(?P<number>\d+(?:\.\d+)*)(?P<rest>[a-z]\d*|-[a-z]+\d*)?")
 _RANGE = re.compile(rf"(?P<start>{NUMBER}){DASH}(?P<end>{NUMBER})(?P<unit>[A-Za-zµμ/²³]*)")
 _RATIO = re.compile(r"(\d{1,3}):(\d{1,3})")
@@ -254,11 +284,10 @@ def rank(reading: Reading) -> str | None:
 
 def parts_of_one(reading: Reading) -> str | None:
     """1/2, ½, 1½, 24/7, 4/20, and dates without a year ("on 1/15")."""
+    if match := _VULGAR_END.fullmatch(reading.core):
+        return f"{count(match['start'])} to {_vulgar(match['number'])}{_behind_part(reading, '2')}"
     if match := _VULGAR.fullmatch(reading.core):
-        upper, lower = VULGAR[match["part"]].as_integer_ratio()
-        whole = int(match["whole"] or 0)
-        spoken = mixed(whole, upper, lower) if whole else fraction(upper, lower)
-        return spoken and spoken + _unit_behind(reading, "2" if whole else "1")
+        return _with_part(reading, match)
     match = _FRACTION.fullmatch(reading.core)
     if not match:
         return None
@@ -272,6 +301,49 @@ def parts_of_one(reading: Reading) -> str | None:
     if upper == lower:
         return f"{cardinal(upper)} {cardinal(lower)}"
     return f"{_sign(match)}{cardinal(upper)} out of {cardinal(lower)}"
+
+
+def _vulgar(text: str) -> str:
+    """Returns 2½ as "two and a half", ½ as "one half"."""
+    if text.isdecimal():
+        return count(text)
+    whole, (upper, lower) = text[:-1], VULGAR[text[-1]].as_integer_ratio()
+    spoken = mixed(int(whole), upper, lower) if int(whole or 0) else fraction(upper, lower)
+    assert spoken
+    return spoken
+
+
+def _with_part(reading: Reading, match: re.Match[str]) -> str | None:
+    """½, -2½, 2½%, ½–¾, 2½kg, a 2½-hour, £2½."""
+    number, until, unit = match["number"], match["until"] or "", match["unit"]
+    spoken = _sign(match) + _vulgar(number) + (f" to {_vulgar(until)}" if until else "")
+    value = "1" if len(number) == 1 and not until else "2"
+    if match["symbol"]:
+        many = CURRENCIES[match["symbol"]].many
+        return None if unit else f"{spoken} {_consume_scale(reading)}{many}"
+    if not unit:
+        return spoken + _behind_part(reading, value)
+    if unit[0] == "-":
+        first, dash, rest = unit[1:].partition("-")
+        return f"{spoken} {UNITS[first][0] if first in UNITS else first}{dash}{rest}"
+    names = {"%": "percent", "x": "times", "°": "degrees", '"': "inches", "″": "inches"}
+    if unit not in names and not is_unit(unit):
+        return None
+    return f"{spoken} {names.get(unit) or unit_name(value, unit)}"
+
+
+def _behind_part(reading: Reading, number: str) -> str:
+    """Consumes what is counted after a number with a fraction."""
+    if scale := _consume_scale(reading):
+        return f" {scale.rstrip()}"
+    found = reading.after().core
+    if found in CURRENCIES or found in CURRENCY_CODES:
+        reading.consume()
+        return f" {(CURRENCY_CODES.get(found) or CURRENCIES[found]).many}"
+    if found == "%":
+        reading.consume()
+        return " percent"
+    return _unit_behind(reading, number)
 
 
 def version(reading: Reading) -> str | None:
@@ -293,14 +365,14 @@ def number_range(reading: Reading) -> str | None:
     if match := _RATIO.fullmatch(reading.core):
         return f"{cardinal(int(match[1]))} to {cardinal(int(match[2]))}"
     match = _RANGE.fullmatch(reading.core)
-    if not match or (match["unit"] and match["unit"] not in UNITS):
+    if not match or (match["unit"] and not is_unit(match["unit"])):
         return None
     start, end = match["start"], match["end"]
     if _is_year(start) and (_is_year(end) or len(end) == 2):
         return f"{year(int(start))} to {year(int(end))}"
     spoken = f"{count(start)} to {count(end)}"
     unit = match["unit"] or _consume_unit(reading)
-    return f"{spoken} {UNITS[unit][1]}" if unit else spoken
+    return f"{spoken} {unit_name('2', unit)}" if unit else spoken
 
 
 def number(reading: Reading) -> str | None:
@@ -357,7 +429,7 @@ def _day_of_month(reading: Reading, day: int, word: str) -> str:
 def _consume_unit(reading: Reading) -> str:
     """Consumes a unit of measure, with its dot, if it is the next word."""
     found = reading.after().core
-    if found not in UNITS or found in NEVER_APART:
+    if not is_unit(found) or found in NEVER_APART:
         return ""
     reading.consume()
     if not ends_sentence(reading):
@@ -378,6 +450,10 @@ def _measured(reading: Reading, text: str) -> str:
         if spoken:
             reading.consume()
             return spoken + _unit_behind(reading, "2")
+    if text.isdecimal() and re.fullmatch(_PART, reading.after().core):
+        text += reading.after().core
+        reading.consume()
+        return _vulgar(text) + _behind_part(reading, "2")
     scale = _consume_scale(reading)
     spoken = f"{_short(text)} {scale}".rstrip() if scale else count(text)
     found = reading.after().core

@@ -23,6 +23,11 @@ _YUAN = Currency("yuan", "yuan")
 _RUPEE = Currency("rupee", "rupees", "paisa", "paise")
 _WON = Currency("won", "won")
 _RUBLE = Currency("ruble", "rubles", "kopeck", "kopecks")
+_LIRA = Currency("lira", "lira", "kurush", "kurush")
+_BAHT = Currency("baht", "baht", "satang", "satang")
+_REAL = Currency("real", "reais", "centavo", "centavos")
+_ZLOTY = Currency("zloty", "zlotys", "grosz", "groszy")
+_KORUNA = Currency("Czech koruna", "Czech korunas", "haler", "halers")
 
 
 def _dollars(of: str) -> Currency:
@@ -46,6 +51,18 @@ CURRENCIES = {
     "NZ$": _dollars("New Zealand"),
     "HK$": _dollars("Hong Kong"),
     "₿": Currency("bitcoin", "bitcoin"),
+    "₺": _LIRA,
+    "₴": Currency("hryvnia", "hryvnias", "kopiyka", "kopiykas"),
+    "₪": Currency("shekel", "shekels", "agora", "agorot"),
+    "₫": Currency("dong", "dong"),
+    "₱": Currency("peso", "pesos", "centavo", "centavos"),
+    "₦": Currency("naira", "naira", "kobo", "kobo"),
+    "฿": _BAHT,
+    "R$": _REAL,
+    "zł": _ZLOTY,
+    "Kč": _KORUNA,
+    "S$": _dollars("Singapore"),
+    "MX$": Currency("Mexican peso", "Mexican pesos", "centavo", "centavos"),
 }
 CURRENCY_CODES = {
     "USD": _dollars("US"),
@@ -60,7 +77,20 @@ CURRENCY_CODES = {
     "CAD": _dollars("Canadian"),
     "AUD": _dollars("Australian"),
     "BTC": Currency("bitcoin", "bitcoin"),
-    "CHF": Currency("Swiss franc", "Swiss francs"),
+    "CHF": Currency("Swiss franc", "Swiss francs", "centime", "centimes"),
+    "TRY": _LIRA,
+    "THB": _BAHT,
+    "BRL": _REAL,
+    "PLN": _ZLOTY,
+    "CZK": _KORUNA,
+    "SEK": Currency("Swedish krona", "Swedish kronor"),
+    "NOK": Currency("Norwegian krone", "Norwegian kroner"),
+    "DKK": Currency("Danish krone", "Danish kroner"),
+    "NZD": _dollars("New Zealand"),
+    "HKD": _dollars("Hong Kong"),
+    "SGD": _dollars("Singapore"),
+    "MXN": Currency("Mexican peso", "Mexican pesos", "centavo", "centavos"),
+    "ZAR": Currency("rand", "rand", "cent", "cents"),
 }
 SCALES = {
     name: name for name in ("hundred", "thousand", "million", "billion", "trillion", "quadrillion")
@@ -81,16 +111,26 @@ def _units(text: str) -> dict[str, tuple[str, str]]:
 
 
 UNITS = _units(
-    "kg = kilogram | g = gram | mg = milligram | lb lbs = pound | oz = ounce | "
+    "kg = kilogram | g = gram | mg = milligram | µg μg mcg = microgram | ng = nanogram | "
+    "lb lbs = pound | oz = ounce | "
     "km = kilometer | m = meter | cm = centimeter | mm = millimeter | µm μm = micrometer | "
     "nm = nanometer | ft = foot/feet | in = inch/inches | yd = yard | mi = mile | "
     "mph = mile per hour/miles per hour | "
     "km/h kmh kph = kilometer per hour/kilometers per hour | "
     "m/s = meter per second/meters per second | L l = liter | mL ml = milliliter | "
+    "dl dL = deciliter | cl cL = centiliter | µL μL µl μl = microliter | "
+    "dm = decimeter | m/s² = meter per second "
+    "squared/meters per second squared | "
     "gal = gallon | tbsp = tablespoon | tsp = teaspoon | m² m2 sqm = square meter | "
     "m³ = cubic meter | km² = square kilometer | cm² = square centimeter | "
     "cm³ = cubic centimeter | sqft = square foot/square feet | ha = hectare | W = watt | "
-    "kW = kilowatt | MW = megawatt | kWh = kilowatt hour | V = volt | mA = milliamp | "
+    "kW = kilowatt | MW = megawatt | GW = gigawatt | mW = milliwatt | Wh = watt hour | "
+    "kWh = kilowatt hour | MWh = megawatt hour | V = volt | mV = millivolt | kV = kilovolt | "
+    "mA = milliamp | µA μA = microamp | µV μV = microvolt | µF μF = microfarad | "
+    "nF = nanofarad | pF = picofarad | kΩ = kilohm | MΩ = megohm | kPa = kilopascal | "
+    "MPa = megapascal | mmol = millimole | µmol μmol = micromole | mmHg = millimeter of "
+    "mercury/millimeters of mercury | ppm = part per million/parts per million | "
+    "ppb = part per billion/parts per billion | kN = kilonewton | "
     "A = amp | mAh = milliamp hour | Ω = ohm | Hz = hertz/hertz | "
     "kHz = kilohertz/kilohertz | MHz = megahertz/megahertz | GHz = gigahertz/gigahertz | "
     "KB kB = kilobyte | MB = megabyte | GB = gigabyte | TB = terabyte | "
@@ -106,6 +146,8 @@ UNITS = _units(
     "pp = percentage point | °C ℃ = degree Celsius/degrees Celsius | "
     "°F ℉ = degree Fahrenheit/degrees Fahrenheit"
 )
+PER_WORDS = words("day week month year hour minute second person night unit serving dose")
+"""Words after the slash of "per"."""
 NEVER_APART = frozenset(("in", "A", "h", "s", "W", "V", "pp", "pt", "mo", "cal"))
 """Unit symbols that, as separate words, usually mean something else."""
 
@@ -173,6 +215,35 @@ BEFORE_NUMBER = table(
 )
 SIGNS = {
     "&": "and",
+    "−": "minus",
+    "·": "times",
+    "√": "the square root of",
+    "∞": "infinity",
+    "§": "section",
+    "©": "copyright",
+    "№": "number",
+    "°": "degrees",
+    "°C": "degrees Celsius",
+    "°F": "degrees Fahrenheit",
+    "℃": "degrees Celsius",
+    "℉": "degrees Fahrenheit",
+    "‰": "per mille",
+    "€": "euros",
+    "£": "pounds",
+    "->": "to",
+    "=>": "to",
+    "<-": "from",
+    "←": "from",
+    "↔": "to and from",
+    "↑": "up",
+    "↓": "down",
+    "!=": "is not",
+    "<=": "at most",
+    ">=": "at least",
+    "==": "equals",
+    "≅": "about",
+    "≃": "about",
+    "∓": "minus or plus",
     "+": "plus",
     "=": "equals",
     "@": "at",

@@ -6,6 +6,7 @@ the next; a word without a rule is spoken as written. American English where var
 
 import re
 
+from offhook.pipeline.speech.text.characters import SUPERSCRIPTS
 from offhook.pipeline.speech.text.english_numbers import (
     NUMBER,
     cardinal,
@@ -41,7 +42,11 @@ ADDRESS_SIGNS = table(
     ". = dot | / = slash | - = dash | _ = underscore | + = plus | @ = at | : = port"
 )
 _COMPOUND = re.compile(rf"(?P<number>{NUMBER})-(?P<rest>[A-Za-z][A-Za-z-]*)")
-_POWER = re.compile(rf"(?P<base>{NUMBER}|[A-Za-z]+)(?:\^(?P<power>-?\d+)|(?P<mark>[²³]))")
+_POWER = re.compile(
+    rf"(?P<sign>[-+±]?)(?:(?P<times>{NUMBER})[x×·*])?(?P<base>{NUMBER}|[A-Za-z]+)"
+    r"(?:\^(?P<power>-?\d+)|(?P<mark>[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
+)
+_FOOTNOTE = re.compile(r"(?P<word>[A-Za-z'’-]*[a-z]{3,})[¹²³⁴⁵⁶⁷⁸⁹⁰]+")
 _SCIENTIFIC = re.compile(rf"(?P<number>{NUMBER})[eE](?P<power>[-+]?\d{{1,3}})")
 _ALPHANUMERIC = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*")
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
@@ -50,15 +55,27 @@ _BETWEEN = (
     (re.compile(r"(?<=[A-Za-z])\+\+"), " plus plus"),
     (re.compile(r"(?<=\w)\+$"), " plus"),
     (re.compile(r"(?<=\w)\+(?=\w)"), " plus "),
-    (re.compile(r"(?<=\w)=(?=\w)"), " equals "),
-    (re.compile(r"(?<=\d)[*×](?=\d)"), " times "),
+    (re.compile(r"(?<=[\w⁰-⁹)])[*×·](?=[\w(])"), " times "),
+    (re.compile(r"(?<=[\w⁰-⁹)])÷(?=[\w(])"), " divided by "),
+    (re.compile(r"(?<=[\w²³⁰-⁹)])=(?=-?[\w(])"), " equals "),
+    (re.compile(r"(?<=[\w²³⁰-⁹)])(?:≠|!=)(?=-?[\w(])"), " is not "),
+    (re.compile(r"(?<=[\w²³⁰-⁹)])≈(?=-?[\w(])"), " is about "),
+    (re.compile(r"(?<=[\w²³⁰-⁹)])(?:≤|<=)(?=-?[\w(])"), " is at most "),
+    (re.compile(r"(?<=[\w²³⁰-⁹)])(?:≥|>=)(?=-?[\w(])"), " is at least "),
+    (re.compile(r"(?<=[\w²³⁰-⁹)])<(?=-?[\w(])"), " less than "),
+    (re.compile(r"(?<=[\w²³⁰-⁹)])>(?=-?[\w(])"), " greater than "),
+    (re.compile(r"(?<=[\w²³⁰-⁹)])±(?=[\w(])"), " plus or minus "),
+    (re.compile(r"(?<=[\w²³⁰-⁹)])→(?=[\w(])"), " to "),
+    (re.compile(r"√(?=[\w(])"), " the square root of "),
+    (re.compile(r"§+(?=\w)"), " section "),
+    (re.compile(r"©(?=\w)"), " copyright "),
+    (re.compile(r"№(?=\w)"), " number "),
     (re.compile(r"(?<=[A-Za-z])[/_\\|](?=[A-Za-z0-9])"), " "),
 )
 
 
 def read_english(reading: Reading) -> str:
     """Returns the spoken form of the word and of the words consumed with it."""
-    reading.core = reading.core.replace("−", "-")
     for rule in RULES:
         spoken = rule(reading)
         if spoken is not None:
@@ -106,11 +123,23 @@ def _compound(reading: Reading) -> str | None:
 def _power(reading: Reading) -> str | None:
     if match := _SCIENTIFIC.fullmatch(reading.core):
         return f"{count(match['number'])} times ten to the {_signed(int(match['power']))}"
-    match = _POWER.fullmatch(reading.core)
+    return _power_words(reading.core)
+
+
+def _power_words(text: str) -> str | None:
+    """10⁻³, 5×10⁶, x², 2^10, km²; after a longer word the number is a footnote's."""
+    if text in UNITS and text.endswith(("²", "³")):
+        return UNITS[text][0]
+    if match := _FOOTNOTE.fullmatch(text):
+        return match["word"]
+    match = _POWER.fullmatch(text)
     if not match:
         return None
     base = match["base"] if match["base"].isalpha() else count(match["base"])
-    power = int(match["power"] or {"²": 2, "³": 3}[match["mark"]])
+    if match["times"]:
+        base = f"{count(match['times'])} times {base}"
+    base = {"": "", "-": "minus ", "+": "plus ", "±": "plus or minus "}[match["sign"]] + base
+    power = int(match["power"] or match["mark"].translate(SUPERSCRIPTS))
     if power in (2, 3):
         return f"{base} {'squared' if power == 2 else 'cubed'}"
     return f"{base} to the power of {_signed(power)}"
@@ -229,11 +258,27 @@ def _signs(reading: Reading) -> str | None:
         core = pattern.sub(spoken, core)
     if core == reading.core:
         return None
-    return re.sub(rf"(?<!\S)(?:{NUMBER})(?!\S)", lambda number: count(number[0]), core)
+    return " ".join(map(_piece, core.split()))
+
+
+def _piece(text: str) -> str:
+    if number := re.fullmatch(rf"(-?)({NUMBER})", text):
+        return f"{'minus ' if number[1] else ''}{count(number[2])}"
+    return _power_words(text) or text
+
+
+def _dash(reading: Reading) -> str | None:
+    """A dash between two numbers, alone: 10 - 15, 9:00 – 18:00, 5 - 3 = 2."""
+    if reading.word not in ("-", "–", "—") or not reading.before[-1][-1:].isalnum():
+        return None
+    numbers = any(map(str.isdecimal, reading.before[-1])) and reading.next_char().isdecimal()
+    if not numbers:
+        return None
+    return "minus" if reading.following(1) in ("=", "-", "+") else "to"
 
 
 RULES = (
-    *(_plain, _address, *QUANTITIES, _tagged, _compound, _power, _alphanumeric),
+    *(_plain, _address, _dash, *QUANTITIES, _tagged, _compound, _power, _alphanumeric),
     *(_abbreviation, _roman, _signs),
 )
 """Rules in the order in which they are tried."""

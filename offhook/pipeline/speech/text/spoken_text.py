@@ -14,7 +14,6 @@ from functools import partial
 from offhook.pipeline.speech.text.language_tables import LANGUAGES
 from offhook.pipeline.speech.text.reading import NeedsMoreText, Reading
 from offhook.pipeline.speech.text.spoken_english import read_english
-from offhook.pipeline.speech.text.spoken_languages import read_language
 from offhook.pipeline.speech.text.written_words import WordCutter, Written, first_letter
 
 
@@ -138,5 +137,8 @@ def _reader(language: str) -> Callable[[Reading], str]:
     if language == "en":
         return read_english
     if language in LANGUAGES:
+        # Its packages come with the engines that speak it.
+        from offhook.pipeline.speech.text.spoken_languages import read_language
+
         return partial(read_language, LANGUAGES[language])
     return lambda reading: reading.word

@@ -7,10 +7,11 @@ next three), so the words do not depend on how the text was split.
 import html
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from budoux import Parser, load_default_japanese_parser, load_default_simplified_chinese_parser
+from offhook.pipeline.speech.text.characters import in_usual_shape
 
 MAX_WORD = 200
 """Maximum characters of a word or of white space; a longer run is split."""
@@ -45,10 +46,15 @@ class Written:
 
 
 @cache
-def _phrases(language: str) -> Parser:
+def _phrases(language: str) -> Callable[[str], list[str]]:
+    """Returns what splits ideographs into phrases."""
+    try:
+        import budoux
+    except ImportError:  # it comes with the engines that speak Chinese and Japanese
+        return lambda text: [text]
     if language == "ja":
-        return load_default_japanese_parser()
-    return load_default_simplified_chinese_parser()
+        return budoux.load_default_japanese_parser().parse
+    return budoux.load_default_simplified_chinese_parser().parse
 
 
 class WordCutter:
@@ -114,7 +120,7 @@ class WordCutter:
 
     def _first_phrase(self, context: str, text: str) -> int:
         end = -len(context)
-        for phrase in _phrases(self.language).parse(context + text):
+        for phrase in _phrases(self.language)(context + text):
             end += len(phrase)
             if end > 0:
                 break
@@ -138,7 +144,7 @@ _AUTO_LINK = re.compile(r"<((?:https?://|mailto:)[^>\s]+)>")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _CITATION = re.compile(r"(?<=\S)\[\d+\]")
 _EMPHASIS = re.compile(r"\*\*+|~~|`+|(?<![^\W_])[*_]+(?=\w)|(?<=[^\s\d(=/x×])[*_]+(?![^\W_])")
-_KEPT_SYMBOLS = "°℃℉№→×÷"
+_KEPT_SYMBOLS = "°℃℉№→×÷©♯♭"
 _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _WIDE = {
     code: plain
@@ -150,7 +156,7 @@ _WIDE = {
 def without_markup(word: str, starts_line: bool) -> str:
     """Returns the word without Markdown, HTML and emoji; full-width digits and letters become
     ASCII."""
-    if word.isalpha() and max(word) < "\uff00":
+    if word.isascii() and word.isalpha():
         return word
     if _RULE.fullmatch(word) or (starts_line and _BULLET.fullmatch(word)):
         return ""
@@ -161,7 +167,8 @@ def without_markup(word: str, starts_line: bool) -> str:
     word = _CITATION.sub("", _TAG.sub("", word))
     word = _EMPHASIS.sub("", word.removeprefix("![").strip("[]|"))
     if not word.isascii():
-        word = "".join(char for char in word.translate(_WIDE) if not _is_picture(char))
+        word = in_usual_shape(word.translate(_WIDE))
+        word = "".join(char for char in word if not _is_picture(char))
     return word
 
 
