@@ -5,6 +5,7 @@ import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 
+from offhook.pipeline.speech.text.digit_groups import split
 from offhook.pipeline.speech.text.word_lists import table
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
@@ -97,11 +98,16 @@ def count(text: str) -> str:
     return f"{spoken} point {digits(fraction)}".strip() if fraction else spoken
 
 
+def code(text: str) -> str:
+    """Returns a code that is written down digit by digit, in groups of three or four."""
+    return ", ".join(map(digits, split(text)))
+
+
 def name(text: str) -> str:
     """Returns a number used as a name (a room, flight or error): 404 "four oh four", 1234 "twelve
     thirty-four", 500 "five hundred"; five digits and more one by one."""
     if text[0] == "0" or len(text) > 4:
-        return digits(text)
+        return code(text)
     number = int(text)
     if len(text) == 3 and number % 100:
         rest = number % 100

@@ -6,11 +6,13 @@ following words that belong to it, or None if it does not apply.
 
 import re
 
+from offhook.pipeline.speech.text.digit_groups import account, join_thousands, spell, telephone
 from offhook.pipeline.speech.text.english_numbers import (
     MONTHS,
     NUMBER,
     VULGAR,
     cardinal,
+    code,
     count,
     date,
     decade,
@@ -22,6 +24,7 @@ from offhook.pipeline.speech.text.english_numbers import (
     year,
 )
 from offhook.pipeline.speech.text.english_tables import (
+    CODES,
     CURRENCIES,
     CURRENCY_CODES,
     DECADE_WORDS,
@@ -148,11 +151,15 @@ def _amount(amount: str, currency: Currency) -> str:
     whole, _, cents = amount.replace(",", "").partition(".")
     if cents and (len(cents) != 2 or not currency.cents):
         return f"{count(amount)} {currency.many}"
-    major = f"{count(whole or '0')} {currency.one if whole == '1' else currency.many}"
+    spoken = count(whole or "0")
+    if len(whole) > 4:
+        spoken = re.sub(r"(thousand|illion) (?=\w)", r"\1, ", spoken)
+    major = f"{spoken} {currency.one if whole == '1' else currency.many}"
     if not int(cents or 0):
         return major
     minor = f"{cardinal(int(cents))} {currency.cent if int(cents) == 1 else currency.cents}"
-    return f"{major} and {minor}" if int(whole or 0) else minor
+    pause = "," if len(whole) > 3 else ""
+    return f"{major}{pause} and {minor}" if int(whole or 0) else minor
 
 
 # --- measures
@@ -399,17 +406,34 @@ def _in_context(reading: Reading, text: str) -> str | None:
         if _is_year(text):
             return year(value)
     state = len(text) == 5 and re.fullmatch("[A-Z]{2}", reading.before[-1])
+    if len(text) > 3 and _is_code(reading):
+        return code(text)
     if word in IDENTIFIERS or state:
         return name(text)
     if _is_year(text) and (value >= 1900 or _means_year(reading, word)):
-        return year(value)
+        return None if _is_counted(reading) else year(value)
     if 1 <= value <= 31 and reading.after().core in MONTHS:
         return _day_of_month(reading, value, word)
     if 1 <= value <= 12 and (half := consume_half_day(reading)):
         return cardinal(value) + half
     if len(text) > 6 and not text.endswith("000"):
-        return digits(text)
+        return code(text)
     return None
+
+
+def _is_code(reading: Reading) -> bool:
+    """The code 4821, your code is 4821, the account ending in 4821."""
+    if before(reading) in CODES:
+        return True
+    earlier = {before(reading, back) for back in (2, 3)}
+    return before(reading) in ("is", "in", "are", "was", "with") and not CODES.isdisjoint(earlier)
+
+
+def _is_counted(reading: Reading) -> bool:
+    """Returns whether a unit, currency or the like follows."""
+    found = reading.after().core
+    unit = is_unit(found) and found not in NEVER_APART
+    return unit or found == "%" or found in CURRENCIES or found in CURRENCY_CODES
 
 
 def _means_year(reading: Reading, word: str) -> bool:
@@ -467,8 +491,20 @@ def _measured(reading: Reading, text: str) -> str:
     return spoken + _unit_behind(reading, "" if scale else text)
 
 
+def written_down(reading: Reading) -> str | None:
+    """Telephone numbers of other countries, card numbers and IBANs."""
+    groups = account(reading) or telephone(reading)
+    return spell(groups, "plus", digits) if groups else None
+
+
+def _thousands(reading: Reading) -> None:
+    """Joins 1 000 to 1,000 for the rules that follow."""
+    join_thousands(reading, ",")
+
+
 RULES = (
-    *(phone, written_date, time_of_day, money, percent, degrees, feet_and_inches, decades, rank),
+    *(phone, written_date, written_down, _thousands, time_of_day, money, percent, degrees),
+    *(feet_and_inches, decades, rank),
     *(parts_of_one, version, number_range, with_unit, number),
 )
 """Rules in the order in which they are tried."""

@@ -148,7 +148,7 @@ UNITS = _units(
 )
 PER_WORDS = words("day week month year hour minute second person night unit serving dose")
 """Words after the slash of "per"."""
-NEVER_APART = frozenset(("in", "A", "h", "s", "W", "V", "pp", "pt", "mo", "cal"))
+NEVER_APART = frozenset(("in", "A", "pp", "pt", "mo", "cal"))
 """Unit symbols that, as separate words, usually mean something else."""
 
 MONTH_NAMES = {
@@ -166,6 +166,11 @@ IDENTIFIERS = words(
     "error status order ticket case suite apt apartment unit box account confirmation invoice "
     "reference isbn number id passport locker platform line model interstate area policy sku"
 )
+CODES = words(
+    "code pin zip zipcode postcode ticket account confirmation invoice reference isbn number id "
+    "passport sku verification password otp tracking booking reservation card order case"
+)
+"""Words before a number that is written down digit by digit."""
 NUMBERED = words(
     "version python release ios android windows ubuntu java node chapter part volume act "
     "section phase appendix level title article bowl type class step stage book episode season"
@@ -213,6 +218,10 @@ BEFORE_NUMBER = table(
     "ch = chapter | sec = section | art = article | pt = part | ext = extension | "
     "eq = equation | ver = version"
 )
+KEYS = {"*": "star", "#": "pound"}
+"""Keys of a telephone."""
+RELATIONS = frozenset("≈≅≃≤≥<>")
+"""Signs that say "is" between two quantities."""
 SIGNS = {
     "&": "and",
     "−": "minus",

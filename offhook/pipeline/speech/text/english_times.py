@@ -67,6 +67,9 @@ _TIMES = re.compile(
 )
 
 
+_UNTIL = ("-", "–", "to", "until", "till")
+
+
 def written_date(reading: Reading) -> str | None:
     """2024-01-15, 2024-01-15T10:30, 1/15/2024, 15.01.2024; month first where possible."""
     if match := _ISO_DATE.fullmatch(reading.core):
@@ -94,6 +97,11 @@ def time_of_day(reading: Reading) -> str | None:
     if match["half"]:
         _drop_dot(reading, match["half"])
         return _spoken_time(match, half_day=True)
+    linked = reading.after().core in _UNTIL
+    end = _TIME.fullmatch(reading.after(1).core) if linked else None
+    if end and end["minute"]:
+        reading.consume(2)
+        return _from_to(reading, match, end)
     half = consume_half_day(reading)
     return _spoken_time(match, bool(half)) + half
 
@@ -102,11 +110,24 @@ def _time_range(reading: Reading, match: re.Match[str]) -> str | None:
     start, end = _TIME.fullmatch(match["start"]), _TIME.fullmatch(match["end"])
     if not (start and end and (end["half"] or ":" in match[0])):
         return None
+    return _from_to(reading, start, end)
+
+
+def _from_to(reading: Reading, start: re.Match[str], end: re.Match[str]) -> str:
     if end["half"]:
         _drop_dot(reading, end["half"])
     half = "" if end["half"] else consume_half_day(reading)
+    if not (half or end["half"] or start["half"]) and 12 < int(end["hour"]) < 24:
+        return f"{_in_half_days(start)} to {_in_half_days(end)}"
     short = bool(half or end["half"])
     return f"{_spoken_time(start, short)} to {_spoken_time(end, short)}{half}"
+
+
+def _in_half_days(match: re.Match[str]) -> str:
+    """18:30 is "six thirty PM"."""
+    hour = int(match["hour"])
+    half = "PM" if 12 <= hour < 24 else "AM"
+    return f"{clock(hour % 12 or 12, int(match['minute'] or 0), half_day=True)} {half}"
 
 
 def consume_half_day(reading: Reading) -> str:

@@ -18,7 +18,7 @@ _POINT = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _SIGN = "|".join(re.escape(sign) for sign in sorted(CURRENCY_SIGNS, key=len, reverse=True))
 _UNIT = "|".join(re.escape(unit) for unit in sorted({*UNIT_IDS, *CYRILLIC_UNITS}, key=len)[::-1])
 _DASH = "[-–~～]"
-_MINUS = "[-−+±]"
+_MINUS = "[-−+±≈~<>≤≥]"
 
 
 @lru_cache
@@ -29,8 +29,8 @@ def shapes(decimal: str) -> dict[str, re.Pattern[str]]:
     return {
         "number": re.compile(signed + upto),
         "percent": re.compile(rf"{signed}{upto}%"),
-        "money": re.compile(rf"(?P<sign>-?)(?P<symbol>{_SIGN})(?P<number>{number})"),
-        "money_after": re.compile(rf"{signed}(?P<symbol>{_SIGN})"),
+        "money": re.compile(rf"(?P<sign>{_MINUS}?)(?P<symbol>{_SIGN})(?P<number>{number}){upto}"),
+        "money_after": re.compile(rf"{signed}{upto}(?P<symbol>{_SIGN})"),
         "unit": re.compile(rf"{signed}{upto}(?P<unit>{_UNIT})"),
     }
 
@@ -61,7 +61,9 @@ def sign_of(language: Language, match: re.Match[str]) -> str:
     sign = match["sign"]
     if not sign:
         return ""
-    return language.signs["+"] if sign == "+" else language.minus
+    if sign == "+":
+        return language.signs["+"]
+    return language.minus if sign in "-−" else language.more_signs.get(sign, language.minus)
 
 
 def both_ends(language: Language, match: re.Match[str], gender: str = "") -> str:

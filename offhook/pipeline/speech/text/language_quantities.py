@@ -11,6 +11,7 @@ from babel import Locale
 from babel.numbers import get_currency_name
 from babel.units import format_unit
 
+from offhook.pipeline.speech.text.digit_groups import split
 from offhook.pipeline.speech.text.language_numbers import (
     GERMAN_ARTICLES,
     GERMAN_DATIVE,
@@ -86,7 +87,8 @@ def _amount(language: Language, sign: str, number: str, code: str) -> str:
         name = _currency(language, code, whole)
         spoken = number_words(language, whole, gender_of(language, _currency(language, code, "1")))
         minor = cardinal(language.code, int(cents))
-        return joined(language, sign, f"{spoken} {name}{language.cents}{minor}")
+        pause = "," if len(whole) > 3 and language.code_words else ""
+        return joined(language, sign, f"{spoken} {name}{pause}{language.cents}{minor}")
     name = _currency(language, code, number)
     gender = gender_of(language, _currency(language, code, "1"))
     return joined(language, sign, number_words(language, number, gender), name)
@@ -105,15 +107,18 @@ def money(language: Language, reading: Reading) -> str | None:
     match = patterns["money"].fullmatch(core) or patterns["money_after"].fullmatch(core)
     if match:
         code = _code(language, match["symbol"])
+        if match["until"]:
+            return joined(language, both_ends(language, match), _currency(language, code, "5"))
         return _amount(language, sign_of(language, match), match["number"], code)
     if core in CURRENCY_SIGNS or core in CURRENCY_CODES:
-        amount = reading.after().core
-        if not patterns["number"].fullmatch(amount):
+        amount = patterns["number"].fullmatch(reading.after().core)
+        if not amount or amount["until"]:
             return None
         reading.consume()
-        return _amount(language, "", amount, _code(language, core))
+        code = _code(language, core)
+        return _amount(language, sign_of(language, amount), amount["number"], code)
     match = patterns["number"].fullmatch(core)
-    return _money_behind(language, reading, match) if match and not match["until"] else None
+    return _money_behind(language, reading, match) if match else None
 
 
 def _money_behind(language: Language, reading: Reading, match: re.Match[str]) -> str | None:
@@ -125,6 +130,9 @@ def _money_behind(language: Language, reading: Reading, match: re.Match[str]) ->
         return None
     reading.consume(2 if scale else 1)
     code = _code(language, found)
+    if match["until"]:
+        of_them = _currency(language, code, "5")
+        return joined(language, both_ends(language, match), scale, of_them)
     if not scale:
         return _amount(language, sign_of(language, match), match["number"], code)
     name = _currency(language, code, "5")
@@ -149,14 +157,14 @@ def measure(language: Language, reading: Reading) -> str | None:
         if reading.trail.startswith(".") and reading.next_char():
             reading.drop_dot()
     unit = CYRILLIC_UNITS.get(unit, unit)
-    pattern = _unit_pattern(language, unit, value_of(language, match["until"] or match["number"]))
-    noun = _unit_pattern(language, unit, 1).replace("{}", "")
+    pattern = unit_pattern(language, unit, value_of(language, match["until"] or match["number"]))
+    noun = unit_pattern(language, unit, 1).replace("{}", "")
     number = both_ends(language, match, gender_of(language, noun))
     return joined(language, sign_of(language, match), pattern.format(number))
 
 
 @lru_cache(256)
-def _unit_pattern(language: Language, unit: str, value: float) -> str:
+def unit_pattern(language: Language, unit: str, value: float) -> str:
     """Returns a pattern around the number: "{} Kilogramm", "시속 {} 킬로미터"."""
     if unit in language.units:
         return language.units[unit]
@@ -217,23 +225,24 @@ def number(language: Language, reading: Reading) -> str | None:
     number = match["number"]
     if match["until"] or match["sign"]:
         return joined(language, sign_of(language, match), both_ends(language, match))
-    if language.decimal == "," and re.fullmatch(r"[1-9]\d{0,2}", number):
-        number = _grouped_by_spaces(reading, number)
+    if len(number) > 3 and number.isdecimal() and _is_code(language, reading):
+        return ", ".join(digits(language.code, group) for group in split(number))
     if re.fullmatch(r"1[1-9]\d\d|20\d\d", number):
         return _perhaps_year(language, reading, number)
     if language.code == "zh" and number == "2" and reading.after().core[:1] in _CHINESE_MEASURES:
         return "两" if reading.after().core else "二"
     if len(number) > 8 and number.isdecimal() and not number.endswith("000000"):
-        return digits(language.code, number)
+        groups = split(number) if language.code_words else [number]
+        return ", ".join(digits(language.code, group) for group in groups)
     return number_words(language, number, agreeing_gender(language, number, reading.after().core))
 
 
-def _grouped_by_spaces(reading: Reading, number: str) -> str:
-    """Joins numbers grouped by spaces, as in French and Russian: 1 234 567."""
-    while re.fullmatch(r"\d{3}(?:,\d+)?", reading.after().core):
-        number += reading.after().core
-        reading.consume()
-    return number
+def _is_code(language: Language, reading: Reading) -> bool:
+    """Returns whether a number after these words is written down digit by digit."""
+    before = [word.lower().strip("\"'“”„()[].,:#") for word in reading.before]
+    linked = before[-1] in ("ist", "lautet", "est", "es")
+    near = before[-3:] if linked else before[-1:]
+    return any(word.endswith(tuple(language.code_words)) for word in near if word)
 
 
 def _perhaps_year(language: Language, reading: Reading, text: str) -> str:

@@ -9,6 +9,11 @@ from offhook.pipeline.speech.text.word_lists import table, words
 
 UNIT_IDS = table(
     "kg = mass-kilogram | g = mass-gram | mg = mass-milligram | t = mass-tonne | "
+    "µg = mass-microgram | μg = mass-microgram | mcg = mass-microgram | µm = length-micrometer | "
+    "μm = length-micrometer | dl = volume-deciliter | dL = volume-deciliter | "
+    "cl = volume-centiliter | cL = volume-centiliter | mA = electric-milliampere | "
+    "MW = power-megawatt | GW = power-gigawatt | Ω = electric-ohm | kJ = energy-kilojoule | "
+    "hPa = pressure-hectopascal | mmHg = pressure-millimeter-ofhg | "
     "km = length-kilometer | m = length-meter | cm = length-centimeter | "
     "mm = length-millimeter | l = volume-liter | L = volume-liter | ml = volume-milliliter | "
     "mL = volume-milliliter | km/h = speed-kilometer-per-hour | m/s = speed-meter-per-second | "
@@ -28,10 +33,13 @@ CYRILLIC_UNITS = table(
     "кВт = kW | Вт = W | ГБ = GB | МБ = MB | ккал = kcal"
 )
 CURRENCY_SIGNS = table(
+    "₺ = TRY | ₴ = UAH | ₪ = ILS | zł = PLN | Kč = CZK | C$ = CAD | A$ = AUD | "
     "$ = USD | € = EUR | £ = GBP | ¥ = JPY | ￥ = JPY | ₽ = RUB | ₩ = KRW | R$ = BRL | "
     "₹ = INR | US$ = USD | Fr. = CHF"
 )
-CURRENCY_CODES = words("USD EUR GBP JPY CNY RUB KRW BRL CHF INR CAD AUD")
+CURRENCY_CODES = words(
+    "PLN CZK SEK NOK DKK TRY MXN ZAR USD EUR GBP JPY CNY RUB KRW BRL CHF INR CAD AUD"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +72,14 @@ class Language:
     """Patterns with {}, for units that Babel lacks or words awkwardly."""
     feminine: frozenset[str] = frozenset()
     """Feminine singular nouns whose ending does not show it."""
+    more_signs: dict[str, str] = field(default_factory=dict)
+    """Words for other signs."""
+    power: str = ""
+    """Word between a number and its power; empty if powers are left as written."""
+    parts: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Words for fractions by their denominator: one, and many."""
+    code_words: frozenset[str] = frozenset()
+    """Ends of words before a number that is written down digit by digit."""
     scales: frozenset[str] = frozenset()
     """Words for a million and more, which precede the currency ("2 millones de euros")."""
 
@@ -72,6 +88,12 @@ def _money(text: str) -> dict[str, tuple[str, ...]]:
     """Returns the forms of each currency's name by its code; a single form stands for all."""
     forms = {code: tuple(names.split("/")) for code, names in table(text).items()}
     return {code: names if len(names) > 1 else names * 2 for code, names in forms.items()}
+
+
+def _parts(text: str) -> dict[int, tuple[str, str]]:
+    """Returns the names of fractions by their denominator."""
+    names = {int(number): name.partition("/") for number, name in table(text).items()}
+    return {number: (one, many) for number, (one, _, many) in names.items()}
 
 
 def _signs(text: str) -> dict[str, str]:
@@ -99,6 +121,19 @@ GERMAN = Language(
         "std = Stunden | min = Minuten | vgl = vergleiche | max = maximal"
     ),
     scales=frozenset(("Million", "Millionen", "Milliarde", "Milliarden", "Tausend", "tausend")),
+    more_signs=table(
+        "× = mal | · = mal | * = mal | ÷ = geteilt durch | ≠ = ungleich | ≈ = ungefähr | "
+        "~ = ungefähr | < = kleiner als | > = größer als | ≤ = höchstens | ≥ = mindestens | "
+        "± = plus minus | − = minus | → = nach | √ = Wurzel aus | ∞ = unendlich | § = Paragraf | "
+        "© = Copyright | ‰ = Promille | ° = Grad | °C = Grad Celsius | € = Euro | £ = Pfund"
+    ),
+    power="hoch",
+    parts=_parts(
+        "2 = ein halb/halbe | 3 = ein Drittel/Drittel | 4 = ein Viertel/Viertel | "
+        "5 = ein Fünftel/Fünftel | 6 = ein Sechstel/Sechstel | 8 = ein Achtel/Achtel | "
+        "10 = ein Zehntel/Zehntel"
+    ),
+    code_words=words("nummer code pin tan plz postleitzahl passwort kennwort nr iban"),
 )
 SPANISH = Language(
     *("es", ",", "coma", "menos", "a", "número"),
@@ -119,6 +154,20 @@ SPANISH = Language(
         "ee.uu = Estados Unidos | ee. uu = Estados Unidos | pág = página"
     ),
     scales=frozenset(("mil", "millón", "millones", "billón", "billones")),
+    more_signs=table(
+        "× = por | · = por | * = por | ÷ = dividido por | ≠ = distinto de | ≈ = aproximadamente | "
+        "~ = aproximadamente | < = menor que | > = mayor que | ≤ = como máximo | "
+        "≥ = como mínimo | ± = más menos | − = menos | → = a | √ = raíz de | ∞ = infinito | "
+        "§ = sección | © = copyright | ‰ = por mil | ° = grados | °C = grados Celsius | "
+        "€ = euros | £ = libras"
+    ),
+    power="elevado a",
+    parts=_parts(
+        "2 = un medio/medios | 3 = un tercio/tercios | 4 = un cuarto/cuartos | "
+        "5 = un quinto/quintos | 6 = un sexto/sextos | 8 = un octavo/octavos | "
+        "10 = un décimo/décimos"
+    ),
+    code_words=words("número código pin contraseña referencia pedido reserva postal iban"),
 )
 FRENCH = Language(
     *("fr", ",", "virgule", "moins", "à", "numéro"),
@@ -142,6 +191,20 @@ FRENCH = Language(
         "voiture chambre table place"
     ),
     scales=frozenset(("mille", "million", "millions", "milliard", "milliards")),
+    more_signs=table(
+        "× = fois | · = fois | * = fois | ÷ = divisé par | ≠ = différent de | ≈ = environ | "
+        "~ = environ | < = inférieur à | > = supérieur à | ≤ = au plus | ≥ = au moins | "
+        "± = plus ou moins | − = moins | → = vers | √ = racine de | ∞ = infini | § = paragraphe | "
+        "© = copyright | ‰ = pour mille | ° = degrés | °C = degrés Celsius | € = euros | "
+        "£ = livres"
+    ),
+    power="puissance",
+    parts=_parts(
+        "2 = un demi/demis | 3 = un tiers/tiers | 4 = un quart/quarts | "
+        "5 = un cinquième/cinquièmes | 6 = un sixième/sixièmes | 8 = un huitième/huitièmes | "
+        "10 = un dixième/dixièmes"
+    ),
+    code_words=words("numéro code pin référence commande dossier réservation postal iban"),
 )
 ITALIAN = Language(
     *("it", ",", "virgola", "meno", "a", "numero"),

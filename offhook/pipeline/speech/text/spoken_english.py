@@ -22,10 +22,12 @@ from offhook.pipeline.speech.text.english_tables import (
     AFTER_NAME,
     BEFORE_NUMBER,
     CAPITAL_ONLY,
+    KEYS,
     MONTH_NAMES,
     NEVER_APART,
     NEVER_LAST,
     NUMBERED,
+    RELATIONS,
     RULERS,
     SIGNS,
     STARTERS,
@@ -46,9 +48,12 @@ _POWER = re.compile(
     rf"(?P<sign>[-+±]?)(?:(?P<times>{NUMBER})[x×·*])?(?P<base>{NUMBER}|[A-Za-z]+)"
     r"(?:\^(?P<power>-?\d+)|(?P<mark>[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
 )
+_RANGE = re.compile(r"\d.*[-–].*\d")
 _FOOTNOTE = re.compile(r"(?P<word>[A-Za-z'’-]*[a-z]{3,})[¹²³⁴⁵⁶⁷⁸⁹⁰]+")
 _SCIENTIFIC = re.compile(rf"(?P<number>{NUMBER})[eE](?P<power>[-+]?\d{{1,3}})")
 _ALPHANUMERIC = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*")
+MAX_UNGROUPED = 7
+"""Characters of a code that is spoken without a pause."""
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _BETWEEN = (
     (re.compile(r"(?<=\w)&(?=\w)"), " and "),
@@ -79,6 +84,8 @@ def read_english(reading: Reading) -> str:
     for rule in RULES:
         spoken = rule(reading)
         if spoken is not None:
+            if before(reading) == "between" and _RANGE.search(reading.core):
+                spoken = spoken.replace(" to ", " and ", 1)
             return f"{reading.lead}{spoken}{reading.trail}"
     return reading.word
 
@@ -150,7 +157,12 @@ def _signed(number: int) -> str:
 
 
 def _by_each(code: str) -> str:
-    return " ".join(digits(char) if char.isdecimal() else char for char in code)
+    """Returns each character of a code; of a long one in groups of four."""
+    size = 4 if len(code) > MAX_UNGROUPED else len(code)
+    groups = [code[at : at + size] for at in range(0, len(code), size)]
+    return ", ".join(
+        " ".join(digits(char) if char.isdecimal() else char for char in group) for group in groups
+    )
 
 
 def _alphanumeric(reading: Reading) -> str | None:
@@ -159,7 +171,7 @@ def _alphanumeric(reading: Reading) -> str | None:
         return None
     groups = re.findall(r"\d+|[A-Za-z]+", reading.core)
     if len(groups) > 2 and reading.core.isupper() and len(reading.core) > 4:
-        return _by_each(reading.core)
+        return ", ".join(map(_by_each, reading.core.split("-")))
     return " ".join(name(group) if group.isdecimal() else group for group in groups)
 
 
@@ -251,14 +263,21 @@ def _roman(reading: Reading) -> str | None:
 
 def _signs(reading: Reading) -> str | None:
     """Symbols alone or inside a word: &, and/or, C#, x=5, snake_case."""
+    if reading.core in KEYS and not _is_operand(reading.before[-1]):
+        return KEYS[reading.core]
     if reading.core in SIGNS:
-        return SIGNS[reading.core]
+        related = reading.core in RELATIONS and _is_operand(reading.before[-1])
+        return ("is " if related else "") + SIGNS[reading.core]
     core = reading.core
     for pattern, spoken in _BETWEEN:
         core = pattern.sub(spoken, core)
     if core == reading.core:
         return None
     return " ".join(map(_piece, core.split()))
+
+
+def _is_operand(word: str) -> bool:
+    return bool(word) and (len(word) == 1 or any(map(str.isdecimal, word)))
 
 
 def _piece(text: str) -> str:
@@ -271,8 +290,8 @@ def _dash(reading: Reading) -> str | None:
     """A dash between two numbers, alone: 10 - 15, 9:00 – 18:00, 5 - 3 = 2."""
     if reading.word not in ("-", "–", "—") or not reading.before[-1][-1:].isalnum():
         return None
-    numbers = any(map(str.isdecimal, reading.before[-1])) and reading.next_char().isdecimal()
-    if not numbers:
+    earlier = "".join(list(reading.before)[-2:])
+    if not any(map(str.isdecimal, earlier)) or not reading.next_char().isdecimal():
         return None
     return "minus" if reading.following(1) in ("=", "-", "+") else "to"
 

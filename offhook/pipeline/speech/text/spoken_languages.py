@@ -17,6 +17,14 @@ from offhook.pipeline.speech.text.language_numbers import (
     year_words,
 )
 from offhook.pipeline.speech.text.language_quantities import measure, money, number, percent, rank
+from offhook.pipeline.speech.text.language_signs import (
+    dash,
+    part,
+    power,
+    signs,
+    thousands,
+    written_down,
+)
 from offhook.pipeline.speech.text.language_tables import Language
 from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.spoken_addresses import spoken_address
@@ -36,6 +44,11 @@ _KOREAN_COUNTERS = (
 )
 
 
+_BETWEEN = ("zwischen", "entre")
+"""Words before a range of which the ends are joined by "and"."""
+_RANGE = re.compile(r"\d.*[-–].*\d")
+
+
 def read_language(language: Language, reading: Reading) -> str:
     """Returns the spoken form of the word and of the words consumed with it."""
     if reading.core.isalpha() and not reading.trail.startswith("."):
@@ -43,6 +56,9 @@ def read_language(language: Language, reading: Reading) -> str:
     for rule in RULES:
         spoken = rule(language, reading)
         if spoken is not None:
+            if reading.before[-1].lower() in _BETWEEN and _RANGE.search(reading.core):
+                to, both = f" {language.to} ", f" {language.signs['&']} "
+                spoken = spoken.replace(to, both, 1)
             return f"{reading.lead}{spoken}{reading.trail}"
     return reading.word
 
@@ -59,7 +75,10 @@ def _address(language: Language, reading: Reading) -> str | None:
 
 _ISO_DATE = re.compile(r"(?P<year>\d{4})[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)")
 _DATE = re.compile(r"(?P<day>\d\d?)(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark)(?P<year>\d{4})")
-_TIME = re.compile(r"(?P<hour>[01]?\d|2[0-4])[:h](?P<minute>[0-5]\d)(?::[0-5]\d)?")
+_ONE_TIME = r"(?P<{0}hour>[01]?\d|2[0-4])(?:[:h](?P<{0}minute>[0-5]\d)(?::[0-5]\d)?|h)"
+_TIME = re.compile(_ONE_TIME.format(""))
+_TIMES = re.compile(f"{_ONE_TIME.format('')}[-–]{_ONE_TIME.format('to_')}")
+_DOTTED_TIME = re.compile(r"(?P<hour>[01]?\d|2[0-4])\.(?P<minute>[0-5]\d)")
 
 
 def _date(language: Language, reading: Reading) -> str | None:
@@ -119,24 +138,36 @@ def _day_and_month(language: Language, reading: Reading) -> str | None:
 
 
 def _time(language: Language, reading: Reading) -> str | None:
-    match = _TIME.fullmatch(reading.core)
+    """14:30, 14h30, 9h, 9:00–18:00, 14.30 Uhr."""
+    match = _TIME.fullmatch(reading.core) or _TIMES.fullmatch(reading.core)
+    if not match and language.code == "de" and reading.after().core == "Uhr":
+        match = _DOTTED_TIME.fullmatch(reading.core)
     if not match:
         return None
-    hour, minute = int(match["hour"]), int(match["minute"])
+    if reading.after().core in ("Uhr", "heures", "horas", "часов", "h", "hs"):
+        reading.consume()
+    groups = match.groupdict()
+    start = _clock(language, int(groups["hour"]), int(groups["minute"] or 0))
+    if "to_hour" not in groups:
+        return start
+    end = _clock(language, int(groups["to_hour"]), int(groups["to_minute"] or 0))
+    return joined(language, start, language.to, end)
+
+
+def _clock(language: Language, hour: int, minute: int) -> str:
     gender = "f" if language.code in ("fr", "pt", "es") else "m" if language.code == "de" else ""
     spoken_hour = cardinal(language.code, hour, gender)
     if language.code == "ko" and hour <= 12:
         spoken_hour = korean_count(hour) or spoken_hour
     if language.code == "zh" and hour == 2:
         spoken_hour = "两"
-    if reading.after().core in ("Uhr", "heures", "horas", "часов"):
-        reading.consume()
-    if not minute:
-        return language.hour.format(hour=spoken_hour)
     spoken_minute = cardinal(language.code, minute)
     if minute < 10 and language.code in ("zh", "ru"):
         spoken_minute = ("零" if language.code == "zh" else "ноль ") + spoken_minute
-    return language.minute.format(hour=spoken_hour, minute=spoken_minute)
+    pattern = language.minute if minute else language.hour
+    if language.code == "fr" and hour < 2:
+        pattern = pattern.replace("heures", "heure")
+    return pattern.format(hour=spoken_hour, minute=spoken_minute)
 
 
 def _korean(language: Language, reading: Reading) -> str | None:
@@ -222,7 +253,8 @@ def _mixed(language: Language, reading: Reading) -> str | None:
 
 _QUANTITIES: tuple[Rule, ...] = (_date, _time, percent, money, measure, number)
 RULES: tuple[Rule, ...] = (
-    *(_address, _date, _day_and_month, _time, percent, money, measure, rank, number, _korean),
-    *(_fraction, _sign_word, _abbreviation, _mixed),
+    *(_address, _date, _day_and_month, written_down, thousands, part, _time, percent, money),
+    *(measure, rank, number, _korean, _fraction, power, dash, _sign_word, _abbreviation, _mixed),
+    signs,
 )
 """Rules in the order in which they are tried."""

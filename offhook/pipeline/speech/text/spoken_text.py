@@ -45,6 +45,10 @@ class TextReader:
         self._final = False
         self._last = ""
         self._space = False
+        self._line = False
+        """Whether a line has begun of which nothing was spoken yet."""
+        self._cell = False
+        """Whether the end of a table's cell was the last that was read."""
 
     def read_in(self, language: str) -> None:
         """Changes the language for the rest of the text."""
@@ -65,25 +69,38 @@ class TextReader:
 
     def word(self, number: int) -> str:
         """Returns a word not yet spoken; see `Reading`."""
-        if number and any(self._line_ends(before) for before in range(number)):
+        place = self._place(number)
+        if place is None:
             return ""
-        if number < len(self._waiting):
-            return self._waiting[number].plain
+        if place < len(self._waiting):
+            return self._waiting[place].plain
         if not self._final:
             raise NeedsMoreText
         return ""
 
     def first(self, number: int) -> str:
         """Returns the first letter or digit of a word not yet spoken; see `Reading`."""
-        if number and any(self._line_ends(before) for before in range(number)):
+        place = self._place(number)
+        if place is None:
             return ""
-        if number > len(self._waiting):
-            raise NeedsMoreText
-        known = number < len(self._waiting)
-        found = first_letter(self._waiting[number].text if known else self._cutter.rest)
+        known = place < len(self._waiting)
+        found = first_letter(self._waiting[place].source if known else self._cutter.rest)
         if found is None and not (known or self._final):
             raise NeedsMoreText
         return found or ""
+
+    def _place(self, number: int) -> int | None:
+        """Returns the place of a word among those that wait, not counting tags and the like; None
+        past the end of the line. The next one is perhaps not complete."""
+        place = 0
+        while number:
+            if place == len(self._waiting) and not self._final:
+                raise NeedsMoreText
+            if place == len(self._waiting) or self._line_ends(place):
+                return None
+            place += 1
+            number -= place == len(self._waiting) or not self._waiting[place].is_silent
+        return place
 
     def _line_ends(self, number: int) -> bool:
         """Returns whether the line ends with a word, as far as known."""
@@ -114,17 +131,30 @@ class TextReader:
             reading = Reading(self, self._before)
             spoken = self._read(reading).strip()
             taken = reading.taken
-        slices = [self._waiting.popleft() for _ in range(taken)]
+        slices = [self._waiting.popleft()]
+        while taken > 1:
+            slices.append(self._waiting.popleft())
+            taken -= not slices[-1].is_silent
         self._before.extend(written.plain for written in slices if written.plain)
         text = "".join(written.text for written in slices)
-        return SpokenWord(text, self._joined(text, spoken, first.starts_line, slices[-1].ends_line))
+        source = "".join(written.source for written in slices)
+        return SpokenWord(
+            text, self._joined(source, spoken, first.starts_line, slices[-1].ends_line)
+        )
 
     def _joined(self, text: str, spoken: str, starts_line: bool, ends_line: bool) -> str:
         """Returns the spoken form with its leading space, and with a full stop if a line ends
-        without one: a heading or list item is a sentence."""
-        stop = "." if self._read and starts_line and self._last.isalnum() and spoken else ""
-        space = " " if self._last and (self._space or text[:1].isspace()) else ""
+        without one: a heading or list item is a sentence. The cells of a table are set apart by
+        commas."""
+        stop = ""
+        if self._read and spoken and self._last.isalnum():
+            stop = "." if starts_line or self._line else "," if self._cell else ""
+        mark = spoken[:1] in tuple(".,;:!?…") and not any(map(str.isalnum, spoken))
+        spaced = self._last and not mark and (self._space or text[:1].isspace())
+        space = " " if spaced else ""
         self._space = (self._space and not spoken) or text[-1:].isspace()
+        self._cell = text.strip() == "|" or (self._cell and not spoken)
+        self._line = (starts_line or self._line) and not spoken
         if not spoken:
             return ""
         if self._read and ends_line and spoken[-1].isalnum():

@@ -1,17 +1,20 @@
 """Splits streaming text into words: exact slices, and their content without markup.
 
+Words are those of the text without what markup.py leaves out or replaces.
+
 The end of a word depends only on the text up to the next character (in Chinese and Japanese the
 next three), so the words do not depend on how the text was split.
 """
 
-import html
 import re
 import unicodedata
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 from offhook.pipeline.speech.text.characters import in_usual_shape
+from offhook.pipeline.speech.text.markup import Markup
 
 MAX_WORD = 200
 """Maximum characters of a word or of white space; a longer run is split."""
@@ -36,13 +39,29 @@ class Written:
 
     text: str
     """The exact slice: pending white space, the word, one white space character."""
+    source: str
+    """What the slice says: without tags and the like. Empty if it is nothing else."""
     plain: str
     """The word without white space and markup; empty if nothing remains."""
     starts_line: bool
 
     @property
     def ends_line(self) -> bool:
-        return self.text.endswith(("\n", "\r"))
+        return self.source.endswith(("\n", "\r"))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it is no word, but a tag or white space."""
+        return not self.source.strip()
+
+
+@dataclass
+class _Replaced:
+    """Markup, and the characters in its place."""
+
+    start: int
+    written: str
+    length: int
 
 
 @cache
@@ -58,38 +77,77 @@ def _phrases(language: str) -> Callable[[str], list[str]]:
 
 
 class WordCutter:
-    """Streaming text in, words out. `rest` is the text not yet emitted as words."""
+    """Streaming text in, words out. `rest` is what the text says that is not yet emitted as
+    words."""
 
     def __init__(self, language: str, markup: bool) -> None:
         self.language = language
-        self._markup = markup
+        self._markup = Markup() if markup else None
         self._context = ""
         self._new_line = True
         self.rest = ""
+        self._replaced: deque[_Replaced] = deque()
 
     def feed(self, text: str) -> list[Written]:
-        self.rest += text
-        return self._cut(final=False)
+        return self._add(text, final=False)
 
     def finish(self) -> list[Written]:
-        return self._cut(final=True)
+        return self._add("", final=True)
+
+    def _add(self, text: str, final: bool) -> list[Written]:
+        for written, said in self._markup.feed(text, final) if self._markup else [(text, text)]:
+            if written != said:
+                self._replaced.append(_Replaced(len(self.rest), written, len(said)))
+            self.rest += said
+        return self._cut(final)
 
     def _cut(self, final: bool) -> list[Written]:
         words, place = [], 0
-        while place < len(self.rest) and (end := self._end(place, final)):
-            words.append(self._word(self.rest[place:end]))
+        while place < len(self.rest) or self._replaced:
+            end = self._silent_end(place)
+            if end is None and not (end := self._end(place, final)):
+                break
+            text = self._written(place, end)
+            words.append(self._word(text, self.rest[place:end]))
             place = end
         self.rest = self.rest[place:]
+        for replaced in self._replaced:
+            replaced.start -= place
         return words
 
-    def _word(self, text: str) -> Written:
+    def _silent_end(self, place: int) -> int | None:
+        """Returns the end of white space with markup that says nothing else, which waits for no
+        word."""
+        if not self._replaced:
+            return None
+        end = self._replaced[0].start + self._replaced[0].length
+        return end if end == place or self.rest[place:end].isspace() else None
+
+    def _written(self, place: int, end: int) -> str:
+        """Returns the text as written of a slice of `rest`; of an empty one, what says nothing
+        there."""
+        written = ""
+        while self._replaced and (self._replaced[0].start < end or place == end):
+            replaced = self._replaced.popleft()
+            written += self.rest[place : replaced.start] + replaced.written
+            rest = replaced.start + replaced.length - end
+            if rest > 0:  # it says several words: all of it is of the first
+                self._replaced.appendleft(_Replaced(end, "", rest))
+            place = min(end, end + rest)
+            if place == end:
+                break
+        return written + self.rest[place:end]
+
+    def _word(self, written: str, text: str) -> Written:
+        if not text:
+            return Written(written, "", "", self._new_line)
         body = text.lstrip()
         starts_line = self._new_line or "\n" in text[: len(text) - len(body)]
         ideographic = bool(body) and _PHRASE.match(body) is not None
         self._context = (self._context + text)[-LOOK_BACK:] if ideographic else ""
         plain = without_markup(text.strip(), starts_line) if self._markup else text.strip()
         self._new_line = text.endswith(("\n", "\r")) or (starts_line and not body)
-        return Written(text, plain, starts_line)
+        return Written(written, text, plain, starts_line)
 
     def _end(self, place: int, final: bool) -> int:
         """Returns the end of the word that starts at `place` of the rest; 0 if unknown yet."""
@@ -139,10 +197,6 @@ def first_letter(text: str) -> str | None:
 
 _BULLET = re.compile(r"#{1,6}|[-*+•‣◦▪–]|>+")
 _RULE = re.compile(r"([-*_=~])\1{2,}|\|[|:\s-]*|:?-+:?\|[|:\s-]*|(?:`{3,}|~{3,})\w*")
-_LINK_TEXT = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)?|\]\([^)\s]*\)?")
-_AUTO_LINK = re.compile(r"<((?:https?://|mailto:)[^>\s]+)>")
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
-_CITATION = re.compile(r"(?<=\S)\[\d+\]")
 _EMPHASIS = re.compile(r"\*\*+|~~|`+|(?<![^\W_])[*_]+(?=\w)|(?<=[^\s\d(=/x×])[*_]+(?![^\W_])")
 _KEPT_SYMBOLS = "°℃℉№→×÷©♯♭"
 _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
@@ -154,7 +208,7 @@ _WIDE = {
 
 
 def without_markup(word: str, starts_line: bool) -> str:
-    """Returns the word without Markdown, HTML and emoji; full-width digits and letters become
+    """Returns the word without emphasis, bullets and emoji; full-width digits and letters become
     ASCII."""
     if word.isascii() and word.isalpha():
         return word
@@ -162,9 +216,6 @@ def without_markup(word: str, starts_line: bool) -> str:
         return ""
     if starts_line:
         word = word.lstrip(">")
-    word = _AUTO_LINK.sub(r"\1", html.unescape(word))
-    word = _LINK_TEXT.sub(lambda match: match[1] or "", word)
-    word = _CITATION.sub("", _TAG.sub("", word))
     word = _EMPHASIS.sub("", word.removeprefix("![").strip("[]|"))
     if not word.isascii():
         word = in_usual_shape(word.translate(_WIDE))
