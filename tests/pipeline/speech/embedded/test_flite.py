@@ -123,6 +123,28 @@ async def test_no_click_where_sound_meets_silence() -> None:
         assert abs(int(clause[-1])) < 200
 
 
+def pauses(pcm: np.ndarray) -> int:
+    """Counts the silences of at least 80 ms within the sound."""
+    frame = RATE_OUT // 100
+    loud = np.abs(pcm[: len(pcm) // frame * frame].reshape(-1, frame).astype(int)).max(axis=1) > 300
+    runs = [(quiet, len(list(run))) for quiet, run in itertools.groupby(~loud)]
+    return sum(quiet and length >= 8 for quiet, length in runs[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("It is 0800 123 456 now", 3),
+        ("It is 555-123-4567 now", 3),
+        ("Your code is 48219374", 2),
+        ("Pay $12,345.67 now", 3),
+        ("It is DE89 3704 0044 0532 0130 00", 6),
+    ],
+)
+async def test_digits_to_write_down_are_in_groups_with_pauses(text: str, groups: int) -> None:
+    assert pauses(sound(await say(text))) >= groups - 1
+
+
 @settings(max_examples=5)
 @given(st.lists(st.sampled_from(WORDS + SIGNS), max_size=8), st.sampled_from(["", ".", ", ", "\n"]))
 def test_the_pieces_are_the_text(words: list[str], end: str) -> None:

@@ -1,9 +1,11 @@
 """What the embedded voices are given to say: English words in ASCII, with nothing lost."""
 
 import asyncio
+import re
 import string
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from loguru import logger
 
 from offhook.pipeline.speech.embedded.embedded_speech_io import EmbeddedSynthesizer, Sound
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
+from offhook.pipeline.speech.text.transliteration import in_ascii
 
 RATE = 8000
 
@@ -150,6 +153,17 @@ READINGS = {
 @pytest.mark.parametrize(("written", "spoken"), READINGS.items())
 def test_english_in_ascii(written: str, spoken: str) -> None:
     assert said(written) == spoken
+
+
+TABLE = Path(__file__).parent.parent / "text" / "sentences.txt"
+ENGLISH = TABLE.read_text().split("[en]\n")[1].split("\n\n")[0].splitlines()
+
+
+@pytest.mark.parametrize("line", ENGLISH)
+def test_sentences_are_read_as_by_the_other_voices(line: str) -> None:
+    written, _, spoken = line.partition(" => ")
+    words = re.findall(r"\w+", in_ascii(spoken).lower())
+    assert re.findall(r"\w+", said(written.replace("⏎", "\n")).lower()) == words
 
 
 def test_text_that_is_words_already_keeps_its_signs_names() -> None:
