@@ -29,10 +29,10 @@ MAX_DIGITS = 30
 LONG_GROUP = 6
 """Digits from which a group is split."""
 CALL_WORDS = words(
-    "phone telephone tel call dial fax mobile cell whatsapp hotline line ring "
-    "telefon telefonnummer rufnummer nummer handy mobil mobilnummer ruf anrufen hotline "
-    "téléphone tél numéro appelez appeler portable composez "
-    "teléfono número móvil llame llamar llámenos marque fijo"
+    "phone telephone tel number code isbn ref card account call dial fax mobile cell whatsapp "
+    "hotline line ring telefon telefonnummer rufnummer nummer handy mobil mobilnummer ruf anrufen "
+    "konto karte téléphone tél numéro appelez appeler portable composez compte carte cuenta "
+    "tarjeta teléfono número móvil llame llamar llámenos marque fijo"
 )
 """Words before a telephone number."""
 
@@ -94,7 +94,10 @@ def telephone(
     splits a long group."""
     first = reading.word.lstrip("\"'“„«")
     start = _START.match(first)
-    if not start or _DATE.fullmatch(start[0].rstrip(".-/")) or _DAY.fullmatch(start[0]):
+    called = any(word.lower().strip(".,:;()") in CALL_WORDS for word in reading.before)
+    if not start or _DAY.fullmatch(start[0]):
+        return None
+    if _DATE.fullmatch(start[0].rstrip(".-/")) and not (called and "-" in start[0]):
         return None
     parts, trail = [start[0].rstrip(".-/")], first[len(start[0].rstrip(".-/")) :]
     while not trail.strip(")") and len(parts) < MAX_GROUPS:
@@ -108,7 +111,6 @@ def telephone(
         trail = rest
     if trail.strip(_PUNCTUATION):
         return None
-    called = any(word.lower().strip(".,:;()") in CALL_WORDS for word in reading.before)
     international = parts[0].lstrip("(").startswith("+")
     written = " ".join(parts).replace("(0)", " " if international else "0")
     groups = re.findall(r"\d+", written)
@@ -141,7 +143,8 @@ def _is_telephone(
         lengths = [len(group) for group in groups]
         years = all(map(_YEAR.fullmatch, groups)) or _YEAR.fullmatch(groups[0])
         return lengths in ([3, 4], [4, 4]) and len(parts) == 2 and not years
-    return digits >= 9 and max(map(len, groups)) <= 4 and not _YEAR.fullmatch(groups[0])
+    short = len(parts) == 1 or max(map(len, groups)) <= 4
+    return digits >= 9 and short and not _YEAR.fullmatch(groups[0])
 
 
 def join_thousands(reading: Reading, mark: str) -> None:

@@ -84,6 +84,7 @@ _MONEY = re.compile(
 )
 _MONEY_AFTER = re.compile(
     rf"(?P<sign>{_SIGN}?)(?P<amount>{NUMBER})(?:{DASH}(?P<until>{NUMBER}))?(?P<symbol>{_SYMBOL}|¢)"
+    r"(?:/(?P<per>[A-Za-z]+))?"
 )
 
 
@@ -97,7 +98,9 @@ def money(reading: Reading) -> str | None:
         if match["until"]:
             ends = f"{count(match['amount'])} to {count(match['until'])}"
             return f"{_sign(match)}{ends} {currency.many}"
-        return _sign(match) + _amount(match["amount"], currency)
+        unit = UNITS.get(match["per"] or "")
+        per = f" per {unit[0] if unit else match['per']}" if match["per"] else ""
+        return _sign(match) + _amount(match["amount"], currency) + per
     if reading.core in CURRENCY_CODES or reading.core in CURRENCIES:
         found = re.fullmatch(rf"(?P<sign>{_SIGN}?)(?P<number>{NUMBER})", reading.after().core)
         if found:
@@ -264,6 +267,10 @@ _VULGAR = re.compile(
 _VULGAR_END = re.compile(rf"(?P<start>\d+){DASH}(?P<number>\d*{_PART})")
 _DOTTED = re.compile(r"(?P<v>[vV]\.?)?(?P<number>\d+(?:\.\d+)*)(?P<rest>[a-z]\d*|-[a-z]+\d*)?")
 _RANGE = re.compile(rf"(?P<start>{NUMBER}){DASH}(?P<end>{NUMBER})(?P<unit>[A-Za-zµμ/²³]*)")
+_OTHER_COMMAS = re.compile(
+    r"(?P<before>\D{0,3})(?P<number>\d+(?P<cents>,\d\d)|\d\d?(?:,\d\d)+,\d{3})(?P<after>\D{0,3})"
+)
+_ORDINALS = re.compile(rf"(\d+)(?:st|nd|rd|th){DASH}(\d+)(?:st|nd|rd|th)")
 _RATIO = re.compile(r"(\d{1,3}):(\d{1,3})")
 _SIGNED = re.compile(rf"(?P<sign>{_SIGN}?)(?P<number>{NUMBER})")
 
@@ -285,6 +292,8 @@ def decades(reading: Reading) -> str | None:
 
 
 def rank(reading: Reading) -> str | None:
+    if match := _ORDINALS.fullmatch(reading.core):
+        return f"{ordinal(int(match[1]))} to {ordinal(int(match[2]))}"
     match = _ORDINAL.fullmatch(reading.core)
     return ordinal(int(match[1].replace(",", ""))) if match else None
 
@@ -406,7 +415,9 @@ def _in_context(reading: Reading, text: str) -> str | None:
         if _is_year(text):
             return year(value)
     state = len(text) == 5 and re.fullmatch("[A-Z]{2}", reading.before[-1])
-    if len(text) > 3 and _is_code(reading):
+    if len(text) == 3 and word in ("call", "dial"):
+        return digits(text)
+    if len(text) > 3 and is_code(reading):
         return code(text)
     if word in IDENTIFIERS or state:
         return name(text)
@@ -421,9 +432,9 @@ def _in_context(reading: Reading, text: str) -> str | None:
     return None
 
 
-def _is_code(reading: Reading) -> bool:
+def is_code(reading: Reading) -> bool:
     """The code 4821, your code is 4821, the account ending in 4821."""
-    if before(reading) in CODES:
+    if before(reading) in CODES or before(reading) == "ending":
         return True
     earlier = {before(reading, back) for back in (2, 3)}
     return before(reading) in ("is", "in", "are", "was", "with") and not CODES.isdisjoint(earlier)
@@ -498,8 +509,13 @@ def written_down(reading: Reading) -> str | None:
 
 
 def _thousands(reading: Reading) -> None:
-    """Joins 1 000 to 1,000 for the rules that follow."""
+    """Writes 1 000, 1,50 and 1,00,000 as 1,000, 1.50 and 100,000 for the rules that follow."""
     join_thousands(reading, ",")
+    if match := _OTHER_COMMAS.fullmatch(reading.core):
+        number = match["number"].replace(",", "")
+        if match["cents"]:
+            number = f"{number[:-2]}.{number[-2:]}"
+        reading.core = match["before"] + number + match["after"]
 
 
 RULES = (

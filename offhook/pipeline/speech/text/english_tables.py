@@ -168,7 +168,7 @@ IDENTIFIERS = words(
 )
 CODES = words(
     "code pin zip zipcode postcode ticket account confirmation invoice reference isbn number id "
-    "passport sku verification password otp tracking booking reservation card order case"
+    "passport sku ref pnr verification password otp tracking booking reservation card order case"
 )
 """Words before a number that is written down digit by digit."""
 NUMBERED = words(

@@ -23,9 +23,10 @@ MAX_PHONE_GROUPS = 6
 
 
 def phone(reading: Reading) -> str | None:
-    word = reading.word.rstrip(".,;:!?")
+    quoted = reading.word.lstrip("\"'“‘")
+    word = quoted.rstrip(".,;:!?\"'”’")
     if _PHONE.fullmatch(word):
-        reading.surround("", reading.word[len(word) :])
+        reading.surround(reading.word[: -len(quoted)], quoted[len(word) :])
         return _phone_groups(word)
     if vanity := _VANITY.fullmatch(reading.core):
         return f"{_phone_groups(vanity['digits'])}, {vanity['word']}"
@@ -67,6 +68,7 @@ _TIMES = re.compile(
 )
 
 
+_DOTTED = re.compile(rf"\d\d?\.[0-5]\d(?P<half>{_HALF})?", re.IGNORECASE)
 _UNTIL = ("-", "–", "to", "until", "till")
 
 
@@ -91,6 +93,10 @@ def time_of_day(reading: Reading) -> str | None:
     """3:30pm, 10:30 a.m., 14:05, 9-5pm, 10:00-12:30."""
     if match := _TIMES.fullmatch(reading.core):
         return _time_range(reading, match)
+    if (dotted := _DOTTED.fullmatch(reading.core)) and (
+        dotted["half"] or re.fullmatch(_HALF, reading.after().core, re.IGNORECASE)
+    ):
+        reading.core = reading.core.replace(".", ":", 1)
     match = _TIME.fullmatch(reading.core)
     if not match or not (match["minute"] or match["half"]):
         return None
@@ -117,7 +123,7 @@ def _from_to(reading: Reading, start: re.Match[str], end: re.Match[str]) -> str:
     if end["half"]:
         _drop_dot(reading, end["half"])
     half = "" if end["half"] else consume_half_day(reading)
-    if not (half or end["half"] or start["half"]) and 12 < int(end["hour"]) < 24:
+    if not (half or end["half"] or start["half"]) and int(end["hour"]) > 12:
         return f"{_in_half_days(start)} to {_in_half_days(end)}"
     short = bool(half or end["half"])
     return f"{_spoken_time(start, short)} to {_spoken_time(end, short)}{half}"

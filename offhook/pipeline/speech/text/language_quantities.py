@@ -121,20 +121,28 @@ def money(language: Language, reading: Reading) -> str | None:
     return _money_behind(language, reading, match) if match else None
 
 
+_PER = {"de": "pro", "fr": "par", "es": "por", "it": "al", "pt": "por"}
+
+
 def _money_behind(language: Language, reading: Reading, match: re.Match[str]) -> str | None:
     """A number with the currency in the next word, or after a scale such as "million"."""
     scale, found = "", reading.after().core
     if found in language.scales:
         scale, found = found, reading.after(1).core
+    found, slash, unit = found.partition("/")
+    if slash and not (unit.isalpha() and language.code in _PER):
+        return None
+    per = f"{_PER[language.code]} {unit}" if slash else ""
     if found not in CURRENCY_SIGNS and found not in CURRENCY_CODES:
         return None
     reading.consume(2 if scale else 1)
     code = _code(language, found)
     if match["until"]:
         of_them = _currency(language, code, "5")
-        return joined(language, both_ends(language, match), scale, of_them)
+        return joined(language, both_ends(language, match), scale, of_them, per)
     if not scale:
-        return _amount(language, sign_of(language, match), match["number"], code)
+        sign = sign_of(language, match)
+        return joined(language, _amount(language, sign, match["number"], code), per)
     name = _currency(language, code, "5")
     of = {"fr": "de ", "es": "de ", "pt": "de ", "it": "di "}.get(language.code, "")
     if language.code == "fr" and name[0] in "aeiouy":

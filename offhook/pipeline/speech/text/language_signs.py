@@ -136,7 +136,9 @@ def _in_words(language: Language, whole: int, fraction: Fraction, noun: str) -> 
             head = noun.lower()
             neuter = "ein halbes" if head in _NEUTER else "ein halber"
             return ("eine halbe" if gender_of(language, noun) == "f" else neuter), False
-        return joined(language, cardinal("de", whole) if whole else "", spoken), False
+        if not whole:
+            return spoken, False
+        return cardinal("de", whole, "m") + spoken.replace(" ", "").lower(), False
     gender = gender_of(language, noun.removesuffix("s")) if noun else "m"
     number = cardinal(language.code, whole, gender if noun else "") if whole else ""
     if not half or (language.code == "es" and not noun and not whole):
@@ -180,9 +182,10 @@ def power(language: Language, reading: Reading) -> str | None:
 
 def dash(language: Language, reading: Reading) -> str | None:
     """A dash between two numbers, alone: 10 - 15, 9:00 – 18:00."""
-    if reading.word not in ("-", "–") or not reading.before[-1][-1:].isalnum():
+    if reading.word not in ("-", "–") or reading.before[-1][-1:] in tuple(".,;:!?"):
         return None
-    if not any(map(str.isdecimal, reading.before[-1])) or not reading.next_char().isdecimal():
+    earlier = "".join(list(reading.before)[-2:])
+    if not any(map(str.isdecimal, earlier)) or not reading.next_char().isdecimal():
         return None
     return language.minus if reading.following(1) == "=" else language.to
 

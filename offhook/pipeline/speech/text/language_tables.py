@@ -133,7 +133,7 @@ GERMAN = Language(
         "5 = ein Fünftel/Fünftel | 6 = ein Sechstel/Sechstel | 8 = ein Achtel/Achtel | "
         "10 = ein Zehntel/Zehntel"
     ),
-    code_words=words("nummer code pin tan plz postleitzahl passwort kennwort nr iban"),
+    code_words=words("nummer konto code pin tan plz postleitzahl passwort kennwort nr iban"),
 )
 SPANISH = Language(
     *("es", ",", "coma", "menos", "a", "número"),
@@ -167,7 +167,9 @@ SPANISH = Language(
         "5 = un quinto/quintos | 6 = un sexto/sextos | 8 = un octavo/octavos | "
         "10 = un décimo/décimos"
     ),
-    code_words=words("número código pin contraseña referencia pedido reserva postal iban"),
+    code_words=words(
+        "número cuenta tarjeta código pin contraseña referencia pedido reserva postal iban"
+    ),
 )
 FRENCH = Language(
     *("fr", ",", "virgule", "moins", "à", "numéro"),
@@ -204,7 +206,9 @@ FRENCH = Language(
         "5 = un cinquième/cinquièmes | 6 = un sixième/sixièmes | 8 = un huitième/huitièmes | "
         "10 = un dixième/dixièmes"
     ),
-    code_words=words("numéro code pin référence commande dossier réservation postal iban"),
+    code_words=words(
+        "numéro compte carte code pin référence commande dossier réservation postal iban"
+    ),
 )
 ITALIAN = Language(
     *("it", ",", "virgola", "meno", "a", "numero"),

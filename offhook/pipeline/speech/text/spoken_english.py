@@ -10,13 +10,14 @@ from offhook.pipeline.speech.text.characters import SUPERSCRIPTS
 from offhook.pipeline.speech.text.english_numbers import (
     NUMBER,
     cardinal,
+    code,
     count,
     digits,
     name,
     ordinal,
 )
 from offhook.pipeline.speech.text.english_quantities import RULES as QUANTITIES
-from offhook.pipeline.speech.text.english_quantities import before
+from offhook.pipeline.speech.text.english_quantities import before, is_code
 from offhook.pipeline.speech.text.english_tables import (
     ABBREVIATIONS,
     AFTER_NAME,
@@ -137,6 +138,8 @@ def _power_words(text: str) -> str | None:
     """10⁻³, 5×10⁶, x², 2^10, km²; after a longer word the number is a footnote's."""
     if text in UNITS and text.endswith(("²", "³")):
         return UNITS[text][0]
+    if re.fullmatch("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", text):
+        return ""
     if match := _FOOTNOTE.fullmatch(text):
         return match["word"]
     match = _POWER.fullmatch(text)
@@ -156,10 +159,10 @@ def _signed(number: int) -> str:
     return f"{'minus ' if number < 0 else ''}{cardinal(abs(number))}"
 
 
-def _by_each(code: str) -> str:
+def _by_each(text: str) -> str:
     """Returns each character of a code; of a long one in groups of four."""
-    size = 4 if len(code) > MAX_UNGROUPED else len(code)
-    groups = [code[at : at + size] for at in range(0, len(code), size)]
+    size = 4 if len(text) > MAX_UNGROUPED else len(text)
+    groups = [text[at : at + size] for at in range(0, len(text), size)]
     return ", ".join(
         " ".join(digits(char) if char.isdecimal() else char for char in group) for group in groups
     )
@@ -170,6 +173,8 @@ def _alphanumeric(reading: Reading) -> str | None:
     if not _ALPHANUMERIC.fullmatch(reading.core):
         return None
     groups = re.findall(r"\d+|[A-Za-z]+", reading.core)
+    if len(reading.core) > 4 and len(groups) == 2 and reading.core.isupper() and is_code(reading):
+        return ", ".join(code(part) if part.isdecimal() else " ".join(part) for part in groups)
     if len(groups) > 2 and reading.core.isupper() and len(reading.core) > 4:
         return ", ".join(map(_by_each, reading.core.split("-")))
     return " ".join(name(group) if group.isdecimal() else group for group in groups)
@@ -288,7 +293,7 @@ def _piece(text: str) -> str:
 
 def _dash(reading: Reading) -> str | None:
     """A dash between two numbers, alone: 10 - 15, 9:00 – 18:00, 5 - 3 = 2."""
-    if reading.word not in ("-", "–", "—") or not reading.before[-1][-1:].isalnum():
+    if reading.word not in ("-", "–", "—") or reading.before[-1][-1:] in tuple(".,;:!?"):
         return None
     earlier = "".join(list(reading.before)[-2:])
     if not any(map(str.isdecimal, earlier)) or not reading.next_char().isdecimal():

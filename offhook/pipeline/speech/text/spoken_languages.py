@@ -82,6 +82,13 @@ _DOTTED_TIME = re.compile(r"(?P<hour>[01]?\d|2[0-4])\.(?P<minute>[0-5]\d)")
 
 
 def _date(language: Language, reading: Reading) -> str | None:
+    day_month = re.fullmatch(r"(\d\d?)\.(\d\d)", reading.core)
+    if language.code == "de" and day_month and reading.trail.startswith("."):
+        day, month = int(day_month[1]), int(day_month[2])
+        if 1 <= month <= 12 and 1 <= day <= 31:
+            if reading.next_char():
+                reading.drop_dot()
+            return f"{_day(language, day, reading)} {_month(language, month)}"
     match = _ISO_DATE.fullmatch(reading.core) or _DATE.fullmatch(reading.core)
     if not match:
         return None
