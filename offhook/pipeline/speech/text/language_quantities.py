@@ -84,6 +84,10 @@ def _amount(language: Language, sign: str, number: str, code: str) -> str:
     if len(cents) == 2 and language.cents:
         if cents == "00":
             return _amount(language, sign, whole, code)
+        if whole == "0" and code in ("EUR", "USD") and language.code in _CENTS:
+            one, many = _CENTS[language.code]
+            count = cardinal(language.code, int(cents), "m")
+            return joined(language, sign, count, one if cents == "01" else many)
         name = _currency(language, code, whole)
         spoken = number_words(language, whole, gender_of(language, _currency(language, code, "1")))
         minor = cardinal(language.code, int(cents))
@@ -121,6 +125,11 @@ def money(language: Language, reading: Reading) -> str | None:
     return _money_behind(language, reading, match) if match else None
 
 
+_CENTS = {
+    "de": ("Cent", "Cent"),
+    "fr": ("centime", "centimes"),
+    "es": ("céntimo", "céntimos"),
+}
 _PER = {"de": "pro", "fr": "par", "es": "por", "it": "al", "pt": "por"}
 
 

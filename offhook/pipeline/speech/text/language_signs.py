@@ -190,6 +190,14 @@ def dash(language: Language, reading: Reading) -> str | None:
     return language.minus if reading.following(1) == "=" else language.to
 
 
+def times(language: Language, reading: Reading) -> str | None:
+    """A lone x between two numbers."""
+    if reading.word != "x" or "×" not in language.more_signs:
+        return None
+    numbers = reading.before[-1][-1:].isdecimal() and reading.next_char().isdecimal()
+    return language.more_signs["×"] if numbers else None
+
+
 def signs(language: Language, reading: Reading) -> str | None:
     """Signs alone, between and before numbers and letters: 3×4, a≠b, √16, §5."""
     names = language.more_signs | {"=": language.signs["="], "&": language.signs["&"]}

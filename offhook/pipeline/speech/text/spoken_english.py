@@ -291,6 +291,43 @@ def _piece(text: str) -> str:
     return _power_words(text) or text
 
 
+class _Alone:
+    """A single word as a text; see `Words`."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def word(self, number: int) -> str:
+        return "" if number else self._text
+
+    def first(self, number: int) -> str:
+        return ""
+
+
+_ENDS = re.compile(r"([^-–]*\d[^-–]*)[-–]([^-–]*\d[^-–]*)")
+
+
+def _ends(reading: Reading) -> str | None:
+    """A range with a unit at both ends: 5kg–10kg, $1.2m–$1.5m."""
+    match = _ENDS.fullmatch(reading.core)
+    if not match:
+        return None
+    spoken = []
+    for text in match.groups():
+        alone = Reading(_Alone(text), ("", "", ""))
+        found = next((said for rule in QUANTITIES if (said := rule(alone))), None)
+        if found is None or alone.trail or text.isdecimal():
+            return None
+        spoken.append(found)
+    return " to ".join(spoken)
+
+
+def _times(reading: Reading) -> str | None:
+    """A lone x between two numbers."""
+    numbers = reading.before[-1][-1:].isdecimal() and reading.next_char().isdecimal()
+    return "times" if reading.word == "x" and numbers else None
+
+
 def _dash(reading: Reading) -> str | None:
     """A dash between two numbers, alone: 10 - 15, 9:00 – 18:00, 5 - 3 = 2."""
     if reading.word not in ("-", "–", "—") or reading.before[-1][-1:] in tuple(".,;:!?"):
@@ -302,7 +339,18 @@ def _dash(reading: Reading) -> str | None:
 
 
 RULES = (
-    *(_plain, _address, _dash, *QUANTITIES, _tagged, _compound, _power, _alphanumeric),
+    *(
+        _times,
+        _plain,
+        _address,
+        _dash,
+        *QUANTITIES,
+        _ends,
+        _tagged,
+        _compound,
+        _power,
+        _alphanumeric,
+    ),
     *(_abbreviation, _roman, _signs),
 )
 """Rules in the order in which they are tried."""

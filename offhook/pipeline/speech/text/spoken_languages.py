@@ -11,6 +11,8 @@ from functools import lru_cache
 from babel.dates import get_month_names
 
 from offhook.pipeline.speech.text.language_numbers import (
+    GERMAN_ARTICLES,
+    GERMAN_DATIVE,
     german_rank,
     joined,
     number_words,
@@ -23,6 +25,7 @@ from offhook.pipeline.speech.text.language_signs import (
     power,
     signs,
     thousands,
+    times,
     written_down,
 )
 from offhook.pipeline.speech.text.language_tables import Language
@@ -51,7 +54,8 @@ _RANGE = re.compile(r"\d.*[-–].*\d")
 
 def read_language(language: Language, reading: Reading) -> str:
     """Returns the spoken form of the word and of the words consumed with it."""
-    if reading.core.isalpha() and not reading.trail.startswith("."):
+    plain = reading.core.isalpha() and not reading.trail.startswith(".")
+    if plain and reading.word != "x":
         return reading.word
     for rule in RULES:
         spoken = rule(language, reading)
@@ -82,7 +86,10 @@ _DOTTED_TIME = re.compile(r"(?P<hour>[01]?\d|2[0-4])\.(?P<minute>[0-5]\d)")
 
 
 def _date(language: Language, reading: Reading) -> str | None:
-    day_month = re.fullmatch(r"(\d\d?)\.(\d\d)", reading.core)
+    day_month = re.fullmatch(r"(\d\d?)\.(0\d|1[0-2]|\d)", reading.core)
+    if day_month and not day_month[2].startswith("0"):
+        known = reading.before[-1].lower() in GERMAN_DATIVE | GERMAN_ARTICLES
+        day_month = day_month if known else None
     if language.code == "de" and day_month and reading.trail.startswith("."):
         day, month = int(day_month[1]), int(day_month[2])
         if 1 <= month <= 12 and 1 <= day <= 31:
@@ -262,6 +269,6 @@ _QUANTITIES: tuple[Rule, ...] = (_date, _time, percent, money, measure, number)
 RULES: tuple[Rule, ...] = (
     *(_address, _date, _day_and_month, written_down, thousands, part, _time, percent, money),
     *(measure, rank, number, _korean, _fraction, power, dash, _sign_word, _abbreviation, _mixed),
-    signs,
+    *(times, signs),
 )
 """Rules in the order in which they are tried."""

@@ -216,7 +216,7 @@ def without_markup(word: str, starts_line: bool) -> str:
         return ""
     if starts_line:
         word = word.lstrip(">")
-    word = _EMPHASIS.sub("", word.removeprefix("![").strip("[]|"))
+    word = _EMPHASIS.sub("", word.removeprefix("![").strip("[]|")).strip("[]|")
     if not word.isascii():
         word = in_usual_shape(word.translate(_WIDE))
         word = "".join(char for char in word if not _is_picture(char))
