@@ -46,9 +46,13 @@ class SpokenClauses:
         """Returns the words of the next clause; None if there is none yet, or no more."""
         while True:
             if not self._clauses:
-                if not self._read():
+                if self._read():
+                    continue
+                if not (self._finished and self._words):
                     return None
-                continue
+                rest = list(self._words)
+                self._words.clear()
+                return rest
             if self._word_chars < self._due_chars + len(self._clauses[0]) and self._read():
                 continue
             self._due_chars += len(self._clauses.popleft())

@@ -181,6 +181,21 @@ def test_the_last_word_is_in_its_clause() -> None:
     assert asyncio.run(speak("It is 5", " kg"))[0] == ["It is five kilograms"]
 
 
+async def test_a_word_that_waited_for_the_next_is_spoken_at_the_end() -> None:
+    synthesizer = Silent()
+    await synthesizer.start()
+    synthesizer.clauses.clear()
+    reply = synthesizer.open()
+    reply.write("It takes 5 kg. ")
+    pieces = aiter(reply)
+    heard = [await anext(pieces), await anext(pieces)]
+    reply.end()
+    heard += [piece async for piece in pieces]
+    await synthesizer.close()
+    assert "".join(piece.text for piece in heard) == "It takes 5 kg. "
+    assert synthesizer.clauses == ["It takes", "five kilograms."]
+
+
 def test_a_clause_ends_with_its_sentence() -> None:
     text = "Your time is at 10:30 a.m. Is that all right?"
     assert asyncio.run(speak(*text))[0] == [
