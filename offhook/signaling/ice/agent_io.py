@@ -295,6 +295,7 @@ class IceAgent:
         self._runs: dict[_AgentConnection, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = False
+        self._restarting = asyncio.Lock()
         self._connected = asyncio.Event()
         self._ended = asyncio.Event()
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_QUEUED + 1)
@@ -458,16 +459,22 @@ class IceAgent:
     ) -> None:
         """Begins an ICE restart (RFC 8445 §9) to a peer's new credentials: our own are new, too,
         and media stays on the old pair until there is a new one. Another restart replaces it."""
-        await self.cancel_restart()
-        pending = self._connection(self._current.ice_controlling)
-        pending.remote_is_lite = self._current.remote_is_lite
-        pending.remote_username, pending.remote_password = ufrag, password
-        self._pending = pending
-        await pending.gather_candidates()
-        for candidate in candidates:
-            await self._add(pending, candidate)
-        if self._started and self._pending is pending:
-            self._run(pending)
+        async with self._restarting:  # the one before may still open its sockets
+            await self.cancel_restart()
+            if self._ended.is_set():
+                raise ConnectionError("the ICE connection has ended")
+            pending = self._connection(self._current.ice_controlling)
+            pending.remote_is_lite = self._current.remote_is_lite
+            pending.remote_username, pending.remote_password = ufrag, password
+            self._pending = pending
+            await pending.gather_candidates()
+            if self._pending is not pending:  # closed, or cancelled, while it opened them
+                await pending.close()
+                raise ConnectionError("the ICE restart was cancelled")
+            for candidate in candidates:
+                await self._add(pending, candidate)
+            if self._started and self._pending is pending:
+                self._run(pending)
 
     async def cancel_restart(self) -> None:
         """Ends a restart that has not connected; the call stays on the old pair."""

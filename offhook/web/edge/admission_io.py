@@ -68,14 +68,14 @@ class CallAdmission:
         late_ms = self._clock.recent_lateness_ms()
         if self._overload.update(calls, late_ms):
             if self._overload.state is OverloadState.SHEDDING:
-                logger.warning(
+                logger.bind(a_minute="overloaded").warning(
                     "overloaded: packets of {} calls leave {:.0f} ms late (99th percentile): "
                     "new calls are refused",
                     calls,
                     late_ms,
                 )
             else:
-                logger.info("no longer overloaded: new calls are taken")
+                logger.bind(a_minute="taken").info("no longer overloaded: new calls are taken")
         return self._overload.state is OverloadState.SHEDDING
 
     def check(

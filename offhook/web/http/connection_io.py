@@ -211,8 +211,8 @@ class Request(web.Request):
 def refusing_unreadable(serve: Serve) -> Serve:
     """Wraps a server's handler: compressed bodies are refused with 415 and not read (RFC 9110
     §15.5.16), as a small one can be hundreds of megabytes; a head of more than MAX_HEAD_BYTES with
-    431; headers that are not UTF-8 with 400, as aiohttp quotes them in texts that it cannot
-    encode."""
+    431; transfer codings but chunked with 501 (RFC 9112 §6.1); headers that are not UTF-8 with 400,
+    as aiohttp quotes them in texts that it cannot encode."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         coding = request.headers.get(hdrs.CONTENT_ENCODING, "").strip().lower()
@@ -221,6 +221,10 @@ def refusing_unreadable(serve: Serve) -> Serve:
             return _refusal(request, 431, words, "head_too_large")
         if not all(map(_is_unicode, request.headers.values())):
             return _refusal(request, 400, "a header is not UTF-8", "invalid_header")
+        transfer = request.headers.get(hdrs.TRANSFER_ENCODING, "chunked").strip().lower()
+        if transfer != "chunked":
+            words = f"Transfer-Encoding {transfer[:40]!r} is not supported"
+            return _refusal(request, 501, words, "unsupported_encoding")
         if coding in ("", "identity"):
             return await serve(request)
         words = f"Content-Encoding {coding[:40]!r} is not supported: send the body uncompressed"

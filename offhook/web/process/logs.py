@@ -130,6 +130,7 @@ class _Window:
     written: int = 0
     suppressed: int = 0
     last: str = ""
+    level: str = ""
 
 
 class Repeats:
@@ -139,7 +140,7 @@ class Repeats:
     def __init__(self) -> None:
         self._windows: dict[Site, _Window] = {}
 
-    def admit(self, site: Site, text: str, now: float) -> bool:
+    def admit(self, site: Site, text: str, now: float, level: str = "WARNING") -> bool:
         """Returns whether this line is to be written."""
         window = self._windows.get(site)
         if window is None or now >= window.ends:
@@ -150,12 +151,12 @@ class Repeats:
         window.written += 1
         if window.written <= window.most:
             return True
-        window.suppressed, window.last = window.suppressed + 1, text
+        window.suppressed, window.last, window.level = window.suppressed + 1, text, level
         return False
 
-    def over(self, now: float) -> list[str]:
-        """Returns and clears the summaries of ended windows; called before the next line is
-        logged."""
+    def over(self, now: float) -> list[tuple[str, str]]:
+        """Returns and clears the summaries of ended windows, each with its level; called before the
+        next line is logged."""
         summaries = []
         for site, window in list(self._windows.items()):
             if now < window.ends:
@@ -164,7 +165,8 @@ class Repeats:
             if not window.suppressed:
                 continue
             where = f"{window.seconds:g} s ({site[0]}:{site[1]})"
-            summaries.append(f"{window.suppressed} more like this in {where}: {window.last}")
+            words = f"{window.suppressed} more like this in {where}: {window.last}"
+            summaries.append((window.level, words))
             if len(site) == 3:  # the summary is the line of the next minute
                 self._windows[site] = _Window(now + MINUTE_S, 0, MINUTE_S)
         return summaries

@@ -52,8 +52,9 @@ class _Lines:
         extra = dict(record["extra"])
         kind = extra.pop("a_minute", None)
         if kind is not None or record["level"].no >= logging.WARNING:
-            site = record["name"] or "", record["line"]
-            if not self._repeats.admit(site if kind is None else (*site, kind), text, now):
+            line = record["name"] or "", record["line"]
+            site = line if kind is None else (*line, kind)
+            if not self._repeats.admit(site, text, now, record["level"].name):
                 return
         trace = extra.pop("exception", "")  # of another process, as text
         if record["exception"] is not None:
@@ -79,8 +80,8 @@ class _Lines:
         sys.stderr.write("\n".join((head, *lines)) + "\n")
 
     def _say_over(self, at: datetime, now: float) -> None:
-        for text in self._repeats.over(now):
-            self._put(at, "WARNING", text, {}, "")
+        for level, text in self._repeats.over(now):
+            self._put(at, level, text, {}, "")
 
 
 class _Configured:

@@ -5,7 +5,9 @@ Each test fails when a new version has moved its joint: read agent_io.py anew, t
 
 import asyncio
 import inspect
+import os
 import re
+import sys
 from importlib.metadata import version
 
 import aioice.ice
@@ -206,3 +208,24 @@ async def test_datagrams_before_dtls_are_bounded() -> None:
         agent.data_received(RECORD, 1)
     assert agent._queue.qsize() == 256
     await agent.close()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
+@pytest.mark.parametrize("closes", [False, True])
+async def test_restarts_at_the_same_time_leave_no_sockets(closes: bool) -> None:
+    before = descriptors()
+    agent = IceAgent(None, [])
+    await agent.gather_candidates()
+    restarts = [asyncio.create_task(agent.restart(f"ufrag{n}", "p" * 22)) for n in range(10)]
+    if closes:
+        await asyncio.sleep(0)
+        await agent.close()
+    await asyncio.gather(*restarts, return_exceptions=True)
+    await agent.close()
+    async with asyncio.timeout(10):
+        while descriptors() > before:
+            await asyncio.sleep(0.01)

@@ -303,6 +303,12 @@ async def test_a_head_has_a_most_size(base: str):
         assert await attack.status_of(reader) in ("431", "ConnectionResetError")
 
 
+async def test_a_body_in_another_transfer_coding_is_refused_unread(base: str):
+    async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):
+        writer.write(attack.head(base, "POST", "/", "Transfer-Encoding: gzip, chunked"))
+        assert await attack.status_of(reader) in ("501", "400")
+
+
 async def test_a_head_that_comes_at_once_has_it_too(base: str):
     fields = [f"X-{n}: {'y' * 8000}" for n in range(MAX_HEAD_BYTES // 8000 + 1)]
     async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):

@@ -111,7 +111,8 @@ def test_each_place_in_the_source_has_a_burst_of_its_own_and_gets_a_new_one():
     assert [repeats.admit(one, "x", 0.0) for _ in range(BURST + 5)] == [True] * BURST + [False] * 5
     assert repeats.admit(other, "y", 1.0)
     assert repeats.over(BURST_S - 0.1) == []
-    (said,) = repeats.over(BURST_S)
+    ((level, said),) = repeats.over(BURST_S)
+    assert level == "WARNING"
     assert said == f"5 more like this in {BURST_S:g} s (a:1): x"
     assert repeats.over(BURST_S + 1.5) == []
     assert repeats.admit(one, "x", BURST_S)
@@ -136,9 +137,9 @@ def test_the_next_minutes_line_counts_those_left_out():
         False,
     ]
     assert repeats.over(MINUTE_S - 0.5) == []
-    assert repeats.over(MINUTE_S) == ["2 more like this in 60 s (a:1): x"]
-    assert not repeats.admit(kind, "y", MINUTE_S + 1)
-    assert repeats.over(2 * MINUTE_S) == ["1 more like this in 60 s (a:1): y"]
+    assert repeats.over(MINUTE_S) == [("WARNING", "2 more like this in 60 s (a:1): x")]
+    assert not repeats.admit(kind, "y", MINUTE_S + 1, "INFO")
+    assert repeats.over(2 * MINUTE_S) == [("INFO", "1 more like this in 60 s (a:1): y")]
     assert repeats.over(3 * MINUTE_S) == []
     assert repeats.admit(kind, "z", 3 * MINUTE_S)
 

@@ -43,6 +43,7 @@ class CloseCode(IntEnum):
     NO_STATUS = 1005
     """No status code was received; never sent."""
     INVALID_DATA = 1007
+    POLICY_VIOLATION = 1008
     TOO_BIG = 1009
 
 
@@ -120,6 +121,11 @@ def unmasked(payload: bytes, mask: bytes) -> bytes:
     return whole.to_bytes(size, "little")
 
 
+MAX_FRAMES_AT_ONCE = 4_000
+"""Maximum frames in what is read at once, more than a minute of sound; with more, the socket is
+closed with code 1008."""
+
+
 class FrameReader:
     """Reads the frames a client sends on one connection."""
 
@@ -151,13 +157,16 @@ class FrameReader:
             self._buffer.clear()
         items: list[Item] = []
         try:
-            at = 0
+            at = frames = 0
             while not self._closed:
                 after = self._read(data, at, items)
                 if after is None:
                     self._buffer += data[at:]
                     break
-                at = after
+                at, frames = after, frames + 1
+                if frames > MAX_FRAMES_AT_ONCE:
+                    words = f"more than {MAX_FRAMES_AT_ONCE} frames at once"
+                    raise _ProtocolError(CloseCode.POLICY_VIOLATION, words)
         except _ProtocolError as error:
             self._closed = True
             items.append(error.violation)

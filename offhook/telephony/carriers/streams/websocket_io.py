@@ -17,6 +17,7 @@ from time import monotonic
 from aiohttp import web
 from loguru import logger
 
+from offhook.media.budget import Budget
 from offhook.media.end_reason import End
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.carriers.leg_io import CarrierLeg
@@ -38,6 +39,9 @@ from offhook.telephony.carriers.streams.stream import CarrierError, Message
 
 WRITE_BUFFER_BYTES = 128 * 1024
 """Maximum unsent data, about 4 s of audio in JSON; beyond it the call ends."""
+FRAMES_PER_SECOND, FRAMES_BURST = 500.0, 2_000.0
+"""Maximum frames of a carrier in a second, and at once after a pause, besides sound; then the
+stream ends with code 1008. Usual are 50."""
 MAX_MESSAGE_BYTES = 512 * 1024
 """Maximum size of a message, longer than any provider's; for a longer one the socket is closed with
 code 1009."""
@@ -94,6 +98,7 @@ class StreamSocket:
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
         self._reader = FrameReader(MAX_MESSAGE_BYTES)
+        self._frames = Budget(FRAMES_PER_SECOND, FRAMES_BURST)
         self._leg: CarrierLeg | None = None
         self._unread: list[tuple[float, bytes]] = []
         """Data received since the last tick, with its arrival in monotonic seconds."""
@@ -227,7 +232,11 @@ class StreamSocket:
                 if read == len(data):
                     return
                 data = data[read:]
-            for item in self._reader.receive(data):
+            items = self._reader.receive(data)
+            if not self._frames.spend(len(items), now):
+                words = f": more than {FRAMES_PER_SECOND:g} frames a second"
+                return self._end(CloseCode.POLICY_VIOLATION, End.SOCKET + words, "transport")
+            for item in items:
                 if isinstance(item, tuple):
                     self._handle_control(item)
                 else:

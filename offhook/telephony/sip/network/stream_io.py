@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 from loguru import logger
 
+from offhook.media.budget import Budget
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.framing import FramingError, Ping, StreamFramer
 from offhook.telephony.sip.messages.grammar import SipError
@@ -32,6 +33,9 @@ PING_INTERVAL_S = (95.0, 120.0)
 PONG_TIMEOUT_S = 10.0
 """Time limit in s for a pong from a peer that has ever sent one (RFC 5626 §4.4.1), since others
 need not; then the connection is closed."""
+PINGS_PER_SECOND, PINGS_BURST = 1.0, 60.0
+"""Maximum keep-alives of a peer in a second, and at once after a pause; a peer that sends more is
+disconnected. Usual are two a minute."""
 PING, PONG = b"\r\n\r\n", b"\r\n"
 TCP_PROBES = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 """Seconds of silence, seconds between probes, and unanswered probes: a dead far end is detected
@@ -81,6 +85,7 @@ class StreamConnection(asyncio.Protocol):
         self._ping_at = 0.0
         self._pong_due: float | None = None
         self._answers_pings = False
+        self._pings = Budget(PINGS_PER_SECOND, PINGS_BURST)
 
     # --- called by the owner ---
 
@@ -172,7 +177,11 @@ class StreamConnection(asyncio.Protocol):
                 self._message_received = True
                 self._owner.received(piece, self.flow)
             elif not self._ours:
-                self._active_at = monotonic() if self._message_received else self._active_at
+                now = monotonic()
+                if not self._pings.spend(1, now):
+                    self._abort_because("too many keep-alives")
+                    return
+                self._active_at = now if self._message_received else self._active_at
                 self._write_keep_alive(PONG)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -9,6 +9,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from loguru import logger
 
+from offhook.media.fair_websocket_io import FairWebSocket
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import MAX_MESSAGE_BYTES
 from offhook.telephony.sip.network.stream_io import (
@@ -206,11 +207,11 @@ class WebSocketServer(web.Server):
         offered = request.headers.get("Sec-WebSocket-Protocol", "")
         if SUBPROTOCOL not in [name.strip().lower() for name in offered.split(",")]:
             raise web.HTTPBadRequest(text="SIP over WebSocket only (subprotocol sip)\n")
-        socket = web.WebSocketResponse(
+        socket = FairWebSocket(
             protocols=[SUBPROTOCOL],
             max_msg_size=MAX_MESSAGE_BYTES,
             heartbeat=HEARTBEAT_S,
-            compress=False,
+            autoping=True,
         )
         await socket.prepare(request)
         connection = self._peers.get(request.protocol)

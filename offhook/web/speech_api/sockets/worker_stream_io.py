@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from loguru import logger
 
+from offhook.media.fair_websocket_io import FairWebSocket
 from offhook.pipeline.speech.remote.worker_protocol import (
     IDLE_S,
     MAX_TEXT_CHARS,
@@ -258,10 +259,7 @@ async def upgraded(
     request: web.Request, max_bytes: int = MAX_MESSAGE_BYTES, protocols: tuple[str, ...] = ()
 ) -> web.WebSocketResponse:
     """Upgrades the connection to a WebSocket whose messages have up to `max_bytes`."""
-    socket = web.WebSocketResponse(
-        # Sound gets hardly smaller by it, and each message would wait for its compression.
-        compress=False,
-        autoping=False,  # a stream sees its pings: they keep it alive
+    socket = FairWebSocket(  # a stream sees its pings: they keep it alive
         max_msg_size=max_bytes,
         timeout=CLOSE_S,
         protocols=protocols,

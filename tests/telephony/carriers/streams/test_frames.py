@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.streams.frames import (
+    MAX_FRAMES_AT_ONCE,
     Close,
     CloseCode,
     FrameReader,
@@ -133,3 +134,11 @@ def test_what_is_written_says_its_own_length(message):
     payload = message.encode() if isinstance(message, str) else message
     assert data == sent(opcode, payload, masked=False)
     assert control_frame(Opcode.PONG, b"x") == sent(Opcode.PONG, b"x", masked=False)
+
+
+@pytest.mark.parametrize("opcode", [Opcode.PING, Opcode.TEXT])
+def test_so_many_frames_at_once_are_an_attack(opcode):
+    data = sent(opcode, b"", bytes(4))
+    assert len(FrameReader(LIMIT).receive(data * MAX_FRAMES_AT_ONCE)) == MAX_FRAMES_AT_ONCE
+    *_, last = FrameReader(LIMIT).receive(data * 50_000)
+    assert last == Violation(CloseCode.POLICY_VIOLATION, "more than 4000 frames at once")

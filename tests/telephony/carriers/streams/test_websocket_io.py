@@ -102,6 +102,22 @@ async def test_what_the_protocol_forbids_ends_the_line_with_its_words():
         assert (await client.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
 
 
+async def test_a_carrier_that_floods_the_line_loses_it(monkeypatch):
+    monkeypatch.setattr(websocket_io, "FRAMES_PER_SECOND", 1.0)
+    monkeypatch.setattr(websocket_io, "FRAMES_BURST", 20.0)
+    why = asyncio.get_running_loop().create_future()
+
+    async def serve(socket, leg):
+        why.set_result(await leg.until_closed())
+
+    async with connected(serve) as client:
+        client._response.connection.transport.write(sent(Opcode.PING, b"", bytes(4)) * 100)
+        assert "more than 1 frames a second" in await asyncio.wait_for(why, 60)
+        while (message := await client.receive(timeout=60)).type is not aiohttp.WSMsgType.CLOSE:
+            pass
+        assert message.data == 1008
+
+
 # --- the WebSocket itself, by a client that sends what it likes ---
 
 
@@ -318,6 +334,7 @@ async def test_who_says_nothing_is_pinged_and_then_taken_for_gone(ended, monkeyp
 
 
 async def test_pings_that_nobody_reads_the_answers_of_end_the_call(monkeypatch):
+    monkeypatch.setattr(websocket_io, "FRAMES_BURST", 1e9)
     monkeypatch.setattr(websocket_io, "WRITE_BUFFER_BYTES", 10_000)
     monkeypatch.setattr(websocket_io, "CLOSE_TIMEOUT_S", 0.1)
     serve = Ended()

@@ -410,6 +410,26 @@ async def test_a_peer_that_connects_and_stalls_is_let_go(
         await peer.close()
 
 
+async def test_a_peer_that_does_nothing_but_ping_is_let_go(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_io, "PINGS_PER_SECOND", 0.0)
+    monkeypatch.setattr(stream_io, "PINGS_BURST", 5.0)
+    bound = await edge.listen("TCP", LOCAL, 0)
+    usual, peer = await Peer.connect(bound), await Peer.connect(bound)
+    for _ in range(5):
+        usual.send(b"\r\n\r\n")
+        await asyncio.sleep(0.02)
+    for _ in range(20):
+        peer.send(b"\r\n\r\n")
+        await asyncio.sleep(0.02)
+    assert await peer.is_closed()
+    usual.send(message())
+    assert await edge.messages(1) == [message()]
+    await usual.close()
+    await peer.close()
+
+
 async def test_a_connection_that_is_idle_is_closed_and_keep_alives_keep_a_peers(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -879,6 +899,23 @@ async def test_a_message_too_long_ends_the_websocket(
         assert (await ws.receive(timeout=SECONDS)).type is aiohttp.WSMsgType.CLOSE
     await edge.closed()
     assert not edge.got
+
+
+async def test_a_browser_that_pings_and_is_gone_leaves_no_traceback(
+    edge: Edge, browser: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    bound = await edge.listen("WS", LOCAL, 0)
+    for _ in range(5):
+        ws = await browser.ws_connect(url(bound), protocols=["sip"])
+        connection = ws._response.connection
+        assert connection is not None
+        assert connection.transport is not None
+        connection.transport.write(b"\x89\x81\0\0\0\0x" * 1_000)
+        connection.transport.abort()
+    await edge.closed(5)
+    await asyncio.sleep(0.1)
+    assert "Traceback" not in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_a_browser_that_does_not_read_is_cut_off(
