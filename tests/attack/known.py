@@ -30,6 +30,12 @@ SOCKETS = 20
 PATHS = ("/healthz", "/nothing", "/v1/audio/speech", "/api/offer", "/v1/nothing", "/")
 CODINGS = ("gzip", "deflate", "br", "zstd", "gzip, deflate")
 KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
+SOCKET_PATHS = ("/ws/transcribe", "/ws/speak", "/v1/audio/speech/ws", "/v1/realtime")
+UPGRADE = (
+    *("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"),
+    f"Sec-WebSocket-Key: {KEY}",
+    "Sec-WebSocket-Extensions: permessage-deflate",
+)
 
 
 # --- what attacks are made of ---
@@ -230,16 +236,10 @@ FRAMES: dict[str, bytes] = {
 async def websocket_frames(base: str, seconds: float) -> str:
     """WebSockets of every path, and on each frames of one kind."""
     chance = random.Random(6)
-    paths = ("/ws/transcribe", "/ws/speak", "/v1/audio/speech/ws", "/v1/realtime")
-    upgrade = (
-        *("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"),
-        f"Sec-WebSocket-Key: {KEY}",
-        "Sec-WebSocket-Extensions: permessage-deflate",
-    )
 
     async def one() -> AsyncIterator[str]:
         async with _connected(base) as (reader, writer):
-            writer.write(_head(base, f"GET {chance.choice(paths)}", *upgrade))
+            writer.write(_head(base, f"GET {chance.choice(SOCKET_PATHS)}", *UPGRADE))
             status = await _status(reader)
             if status == "101":
                 writer.write(FRAMES[chance.choice(list(FRAMES))])
@@ -250,6 +250,57 @@ async def websocket_frames(base: str, seconds: float) -> str:
             yield status
 
     return await _again(seconds, one, SOCKETS)
+
+
+async def tiny_frames(base: str, seconds: float) -> str:
+    """Pings, empty texts and events of no use, by the thousand and without end, on a WebSocket of
+    each path; their answers are read."""
+    event = b'{"type":"input_audio_buffer.clear"}'
+    clear = bytes([0x81, 0x80 | len(event)]) + bytes(4) + event
+    kinds = (_frame(0x9, b"x"), _frame(0x1, b""), clear)
+    chance = random.Random(8)
+
+    async def one() -> AsyncIterator[str]:
+        async with _connected(base) as (reader, writer):
+            writer.write(_head(base, f"GET {chance.choice(SOCKET_PATHS)}", *UPGRADE))
+            status = await _status(reader)
+            yield status
+            if status == "101":
+                answers = asyncio.create_task(_read_on(reader))
+                await _write_on(writer, chance.choice(kinds) * 4_000, seconds)
+                answers.cancel()
+
+    return await _again(seconds, one, 3)
+
+
+async def sip_keep_alives(base: str, seconds: float, sip_port: int) -> str:
+    """SIP over TCP: line breaks without end."""
+
+    async def one() -> AsyncIterator[str]:
+        async with _connected(base, sip_port) as (reader, writer):
+            answers = asyncio.create_task(_read_on(reader))
+            yield await _write_on(writer, b"\r\n" * 8_000, seconds)
+            answers.cancel()
+
+    return await _again(seconds, one, 2)
+
+
+async def _write_on(writer: asyncio.StreamWriter, data: bytes, seconds: float) -> str:
+    """Writes the same again and again, as fast as it is read."""
+    began = time.monotonic()
+    with suppress(TimeoutError, OSError):
+        async with asyncio.timeout(seconds):
+            while True:
+                writer.write(data)
+                await writer.drain()
+                await asyncio.sleep(0)
+    return "read all the time" if time.monotonic() - began >= seconds else "closed"
+
+
+async def _read_on(reader: asyncio.StreamReader) -> None:
+    with suppress(OSError):
+        while await reader.read(1 << 16):
+            pass
 
 
 async def realtime_events(base: str, seconds: float) -> str:

@@ -166,6 +166,10 @@ class StreamConnection(asyncio.Protocol):
             return
         if self._pong_due is not None or (self._ours and data == PONG):
             self._pong_due, self._answers_pings = None, True
+        if not (self._ours or data.strip()):
+            if not self._pings.spend(max(1, len(data) // len(PING)), monotonic()):
+                self._abort_because("too many keep-alives")
+                return
         self._deliver(pieces)
 
     def _deliver(self, pieces: Sequence[bytes | Ping]) -> None:
@@ -177,11 +181,7 @@ class StreamConnection(asyncio.Protocol):
                 self._message_received = True
                 self._owner.received(piece, self.flow)
             elif not self._ours:
-                now = monotonic()
-                if not self._pings.spend(1, now):
-                    self._abort_because("too many keep-alives")
-                    return
-                self._active_at = now if self._message_received else self._active_at
+                self._active_at = monotonic() if self._message_received else self._active_at
                 self._write_keep_alive(PONG)
 
     def connection_lost(self, error: Exception | None) -> None:
