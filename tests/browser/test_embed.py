@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from openai import AsyncOpenAI
 
+from offhook.pipeline.conversation.agents.prompt import BEGINNING
 from offhook.web.config.config import Agent, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
@@ -61,7 +62,8 @@ async def site(
 def questions(there: Model) -> list[str]:
     """What the model was asked by the caller, as opposed to notices of silence."""
     messages = there.requests[-1]["messages"] if there.requests else []
-    return [message["content"] for message in messages if message["role"] == "user"]
+    said = [message["content"] for message in messages if message["role"] == "user"]
+    return [text for text in said if text != BEGINNING]
 
 
 async def test_a_button_on_a_page_calls_the_agent(

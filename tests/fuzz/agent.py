@@ -51,6 +51,7 @@ CACHES = {
     ".access._rate_limiter._sources": MAX_SOURCES,
     ".access._rate_limiter._offenders": MAX_OFFENDERS,
     ".access._digest._used": MAX_NONCES,
+    ".access._attempts": 1,
     "._located": MAX_LOCATED,
     "._looked_up": MAX_LOOKUPS,
     ".upkeep._registrations[]._digest._nonces": MAX_REALMS,
