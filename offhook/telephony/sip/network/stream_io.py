@@ -166,10 +166,10 @@ class StreamConnection(asyncio.Protocol):
             return
         if self._pong_due is not None or (self._ours and data == PONG):
             self._pong_due, self._answers_pings = None, True
-        if not (self._ours or data.strip()):
-            if not self._pings.spend(max(1, len(data) // len(PING)), monotonic()):
-                self._abort_because("too many keep-alives")
-                return
+        pings = 0 if self._ours or data.strip() else max(1, len(data) // len(PING))
+        if pings and not self._pings.spend(pings, monotonic()):
+            self._abort_because("too many keep-alives")
+            return
         self._deliver(pieces)
 
     def _deliver(self, pieces: Sequence[bytes | Ping]) -> None:
