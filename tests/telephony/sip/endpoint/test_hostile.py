@@ -358,7 +358,7 @@ def test_a_name_that_leads_to_ourselves_is_not_followed():
 def test_callers_cannot_have_names_looked_up_without_end():
     ua = agent()
     asked = 0
-    for number in range(200):
+    for number in range(100):
         hang_up_at(ua, named_call(ua, f"n{number}.example", number))
         asked += sum(isinstance(e, Locate) for e in events(ua))
     assert asked <= 40
