@@ -21,7 +21,7 @@ from offhook.signaling.sdp import OfferError
 
 AT_ONCE = 4
 """Callers at the same time: fewer than a server refuses while they connect."""
-SOON_S = 30.0
+SOON_S = 300.0
 """Seconds for an answer; far more than it takes."""
 LEAVES_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds of which each caller waits one before it goes on, or leaves."""

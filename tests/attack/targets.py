@@ -15,7 +15,7 @@ from tests.attack.attacks import CALLS
 from tests.support.environment import environment
 from tests.support.ports import free_port
 
-START_S = 120.0
+START_S = 300.0
 ATTACKER = "198.51.100.7"
 """The attacker's address, as a proxy on this machine says it."""
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -473,7 +473,7 @@ async def test_edges_lose_a_machine_of_workers_and_find_it_again(
 
         async def until_counted(state: str, count: int) -> None:
             """Until the edge counts so many workers of each kind in a state."""
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 while True:
                     async with http.get(f"{running.web[0]}/healthz") as answer:
                         kinds = (await answer.json())["workers"].values()

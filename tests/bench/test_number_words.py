@@ -172,7 +172,7 @@ async def test_real_workers_hear_and_speak_the_words() -> None:
         recognizer = recognizer_of(Asr(url=f"http://{urls['asr']}"))
         synthesizer = synthesizer_of(Tts(url=f"http://{urls['tts']}"))
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 await recognizer.start()
                 await synthesizer.start()
                 said = nw.line(25, Random(9))

@@ -192,6 +192,7 @@ async def test_callers_that_are_refused_say_why() -> None:
     assert found.later_rows()[0]["late_percent"] != found.later_rows()[0]["late_percent"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shortly")
 def test_the_command_starts_a_worker_and_prints_rows(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--concurrency", "1", "--seconds", "1.5", "--update-ms", "100", "--file", "0.5"]

@@ -5,7 +5,7 @@ import { open, say } from "./browser.mjs";
 
 const { line, ...options } = JSON.parse(process.argv[2]);
 const { browser, page, troubles } = await open({ ...options, lines: [line] });
-const WAIT = { timeout: 60000 };
+const WAIT = { timeout: 300000 };
 let said = [];
 
 try {

@@ -7,7 +7,7 @@ import { open, say } from "./browser.mjs";
 const { calls, secret, lines, seconds = 0, ...options } = JSON.parse(process.argv[2]);
 const { browser, page, troubles } = await open({ ...options, lines });
 const seen = () => page.evaluate(() => window.seen());
-const EVENT_MS = 60000;
+const EVENT_MS = 300000;
 let turns = 0;
 
 /** Until so many events of the type have come. */

@@ -39,7 +39,7 @@ session.transport.on("*", (event) => seen.events.push(event.type));
 
 function until(kind, count = 1) {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`no ${kind}: ${seen.events.join(" ")}`)), 40000);
+    const timer = setTimeout(() => reject(new Error(`no ${kind}: ${seen.events.join(" ")}`)), 300000);
     const look = setInterval(() => {
       if (seen.events.filter((type) => type === kind).length < count) return;
       clearTimeout(timer);

@@ -60,6 +60,7 @@ export async function open({ chromium: executablePath, microphone, lines, url, f
     viewport: { width: 1280, height: 800 },
     permissions: ["microphone", "camera"],
   });
+  context.setDefaultTimeout(300000); // ms; a busy machine takes minutes where a quiet one takes seconds
   const page = await context.newPage();
   const troubles = [];
   page.on("console", (message) => {
@@ -96,9 +97,9 @@ export async function loudness(page, stream) {
   });
 }
 
-/** Listens to such a stream until it is as loud as speech, for half a minute at most; gives how loud it was. */
+/** Listens to such a stream until it is as loud as speech, for some minutes at most; gives how loud it was. */
 export async function heard(page, stream) {
-  const until = Date.now() + 30000;
+  const until = Date.now() + 300000;
   let loudest = 0;
   while (loudest < 0.05 && Date.now() < until) loudest = Math.max(loudest, await loudness(page, stream));
   return loudest;

@@ -4,7 +4,7 @@
 import { heard, open } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
-const SOON_MS = 60000;
+const SOON_MS = 300000;
 
 const { browser, page, troubles } = await open(options);
 

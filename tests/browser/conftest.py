@@ -29,8 +29,8 @@ ROOT = HERE.parents[1]
 MICROPHONE_RATE = 48_000
 """What Chromium's fake microphone plays without resampling."""
 READY_S = 120
-STOP_S = 60
-DRIVE_S = 300
+STOP_S = 300
+DRIVE_S = 900
 INSTALL_S = 120
 WAIT = "One moment, please."
 """What a caller hears when words are late, as they are on a busy machine."""

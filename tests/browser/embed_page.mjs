@@ -7,7 +7,7 @@ const { browser, page, troubles } = await open({ ...options, lines: [line] });
 const seen = { troubles };
 const button = page.locator("offhook-call button");
 const status = page.locator("offhook-call [role=status]");
-const CALL_MS = 60000;
+const CALL_MS = 300000;
 
 try {
   seen.label = await button.textContent();

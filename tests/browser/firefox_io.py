@@ -11,9 +11,9 @@ from typing import Any
 
 import aiohttp
 
-START_S = 60
-COMMAND_S = 60
-STOP_S = 30
+START_S = 300
+COMMAND_S = 300
+STOP_S = 300
 LOOK_S = 0.1
 """Between two looks at what is waited for."""
 PREFERENCES: Mapping[str, bool | int | str] = {

@@ -5,7 +5,7 @@
 import { open } from "./browser.mjs";
 
 const { own, button, ...options } = JSON.parse(process.argv[2]);
-const SOON_MS = 60000;
+const SOON_MS = 300000;
 const FAR = "https://attacker.example";
 const PAYLOADS = [
   "<script>ran('script')</script>",

@@ -11,7 +11,7 @@ import { OpenAIRealtimeWebSocket } from "openai/realtime/websocket";
 import { OpenAIRealtimeWS } from "openai/realtime/ws";
 
 const { url, key } = JSON.parse(process.argv[2]);
-const EVENT_MS = 60000;
+const EVENT_MS = 300000;
 
 async function session(Class, apiKey, model = "gpt-realtime") {
   const realtime = new Class({ model }, new OpenAI({ baseURL: url, apiKey }));

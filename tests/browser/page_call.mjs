@@ -6,8 +6,8 @@ import fs from "node:fs";
 import { findings, heard, open, say } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
-const SOON_MS = 60000;
-const REPLY_MS = 60000;
+const SOON_MS = 300000;
+const REPLY_MS = 300000;
 
 const { browser, page, troubles } = await open(options);
 

@@ -4,7 +4,7 @@
 import { findings, open } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
-const SOON_MS = 90000;
+const SOON_MS = 300000;
 const { browser, page, troubles } = await open(options);
 const seen = { troubles, findings: [] };
 const text = (id) => page.locator(`#${id}`).innerText();

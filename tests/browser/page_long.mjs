@@ -6,7 +6,7 @@ import { open } from "./browser.mjs";
 const options = JSON.parse(process.argv[2]);
 const { browser, page, troubles } = await open(options);
 await page.click("#call");
-await page.waitForSelector("#log > .caller .partial:not(:empty)", { timeout: 60000 });
+await page.waitForSelector("#log > .caller .partial:not(:empty)", { timeout: 300000 });
 const lengths = [];
 for (let second = 0; second < options.seconds; second++) {
   lengths.push(await page.evaluate(() => {

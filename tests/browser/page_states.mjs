@@ -4,7 +4,7 @@
 import { findings, open } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
-const SOON_MS = 60000;
+const SOON_MS = 300000;
 const REFUSALS = ["full", "connecting", "overloaded", "loading", "draining"];
 
 const { browser, page, troubles } = await open({ ...options, url: "about:blank" });

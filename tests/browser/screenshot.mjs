@@ -4,7 +4,7 @@ import { open } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
 const SIZE = { width: 1120, height: 760 };
-const REPLY_MS = 90000;
+const REPLY_MS = 300000;
 
 const { browser, page, troubles } = await open(options);
 await page.setViewportSize(SIZE);

@@ -94,6 +94,7 @@ def faults(seen: dict[str, list[str]]) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 async def test_a_caller_who_does_not_wait(drive: Callable[..., Any]) -> None:
     async with sites() as (page, button):
         seen = await drive("late_calls.mjs", own=page, button=button)

@@ -32,6 +32,7 @@ def words(text: str) -> set[str]:
     return set(text.lower().strip("?.\n ").split())
 
 
+@pytest.mark.slow
 async def test_the_stock_client_hears_and_speaks(packages: Path, tmp_path: Path) -> None:
     file = await microphone(tmp_path / "question.wav", [0.3, QUESTION, 0.5])
     async with serving() as server:

@@ -52,7 +52,7 @@ def test_the_parts_of_the_page(packages: Path, tmp_path: Path) -> None:
     out = tmp_path / "parts.mjs"
     bundle = ["--bundle", "--format=esm", "--platform=node", f"--outfile={out}"]
     for command in ([packages / ".bin/esbuild", HERE / "page_parts.mjs", *bundle], ["node", out]):
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
 
 

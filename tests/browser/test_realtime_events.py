@@ -40,7 +40,7 @@ def test_every_event_has_the_form_that_the_sdk_expects(monkeypatch: pytest.Monke
         input="\n".join(frames),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

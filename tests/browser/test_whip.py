@@ -77,7 +77,7 @@ async def test_the_pages_of_mediamtx(drive: Callable[..., Any], tmp_path: Path) 
     ):
         asked = {"server": server.url, "key": "sesame", "room": "r", "client": "mediamtx"}
         seen = await drive("whip_page.mjs", url=f"{url}/", **asked, line=str(line))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not server.events("call_ended"):
                 await asyncio.sleep(0.1)
     assert server.faults() == []
@@ -111,7 +111,7 @@ async def test_a_page_publishes_and_plays(
         asked = {"server": server.url, "key": "sesame", "room": "r", "client": client}
         options = {**asked, "line": str(line), "restart": client == "stock"}
         seen = await drive("whip_page.mjs", url=f"{url}/", **options)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not server.events("call_ended"):
                 await asyncio.sleep(0.1)
     assert server.faults() == []

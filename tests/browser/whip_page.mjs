@@ -4,7 +4,7 @@
 import { heard, loudness, open, say } from "./browser.mjs";
 
 const { server, key, room, client, line, restart, ...options } = JSON.parse(process.argv[2]);
-const LIMIT_MS = 60000;
+const LIMIT_MS = 300000;
 const { browser, page, troubles } = await open({ ...options, lines: [line] });
 const responses = [];
 page.on("response", (response) => {

@@ -25,7 +25,7 @@ Resource = dict[str, Any]
 def rendered(overlay: str) -> tuple[Resource, ...]:
     """The resources of an overlay, as `kubectl apply -k` sends them."""
     command = [*KUSTOMIZE, str(FOLDER / "overlays" / overlay)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return tuple(yaml.safe_load_all(done.stdout))
 

@@ -144,7 +144,7 @@ class Node:
         return [*enter, "setpriv", *user, *nothing, "env", "-C", folder, *command]
 
     def run(self, command: list[str]) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(self.inside(command), capture_output=True, text=True, timeout=30)
+        return subprocess.run(self.inside(command), capture_output=True, text=True, timeout=300)
 
     def start(self, container: Container) -> Running:
         """With exactly its command line, environment and files."""

@@ -14,7 +14,7 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-START_S = 60
+START_S = 300
 COMMANDS = {
     "edge": ("serve", "--port", "0"),
     "speech": ("speech", "--listen", "127.0.0.1:0"),
@@ -68,7 +68,7 @@ def address(process: "subprocess.Popen[bytes]", log: Path) -> str:
 
 def series(address: str) -> set[str]:
     """The names of all series that a server has, those without a sample yet included."""
-    with urlopen(f"http://{address}/metrics", timeout=60) as answer:
+    with urlopen(f"http://{address}/metrics", timeout=300) as answer:
         text = answer.read().decode()
     parts = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
     types = re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE)

@@ -22,7 +22,7 @@ from tests.telephony.sip.phones import (
 from tests.telephony.sip.scripted_peer import Peer, tcp_peer, udp_peer
 
 SILENCE = encode(np.zeros(RATE_OUT, np.int16))
-SOON = 60
+SOON = 300
 """Seconds; what must happen happens in far less."""
 QUICK = {"PING_SECONDS": 1, "EDGE_ANSWER_MS": 700, "PROCESSES": 2}
 PHONES = "127.0.0.2"

@@ -37,7 +37,7 @@ def filled(text: str, values: dict[str, str]) -> str:
 def has_compose() -> bool:
     if shutil.which("docker") is None:
         return False
-    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=60)
+    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=300)
     return asked.returncode == 0
 
 

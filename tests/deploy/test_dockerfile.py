@@ -164,7 +164,7 @@ def port() -> Iterator[int]:
 
 def healthy(url: str) -> tuple[int, str]:
     command = [sys.executable, "-S", str(HEALTHY), url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     return done.returncode, done.stderr
 
 

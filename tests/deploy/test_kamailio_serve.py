@@ -5,6 +5,8 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 from offhook.bench.phones.kamailio import kamailio
 from offhook.bench.phones.rtp import HOST
 from tests.deploy.site import QUICK, SOON, Site, until
@@ -35,6 +37,7 @@ async def calls_of(server: TwoProcesses) -> int:
     return len((await server.ask("GET", "/calls"))[1]["calls"])
 
 
+@pytest.mark.slow
 async def test_while_one_drains_its_calls_go_on_and_new_ones_come_to_the_other(tmp_path):
     ports = free_port(), free_port()
     starting = [

@@ -44,7 +44,7 @@ needs_ray = pytest.mark.skipif(
 )
 needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server")
 KEY, PASSWORD = secrets.token_hex(16), secrets.token_hex(16)
-START_S = 120
+START_S = 300
 OUTAGE_S = float(os.environ.get("OFFHOOK_RAY_OUTAGE_S", "30"))
 """Time in s for which the head, or its Redis, is gone."""
 NODE = ("--num-cpus=8", "--num-gpus=2")  # Ray only counts

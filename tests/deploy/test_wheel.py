@@ -187,6 +187,6 @@ def test_the_wheel_takes_a_call(wheel: Path, tmp_path: Path, packages: str) -> N
 
 
 def _got(url: str) -> bytes:
-    with urlopen(url, timeout=20) as answer:
+    with urlopen(url, timeout=300) as answer:
         body: bytes = answer.read()
         return body

@@ -282,7 +282,7 @@ class _Run:
                 await asyncio.sleep(0.05)
 
         try:
-            await asyncio.wait_for(ended(), 20)
+            await asyncio.wait_for(ended(), 300)
         except TimeoutError:
             self.result.left["tasks"] = len(asyncio.all_tasks()) - tasks
         self.result.finish(self._resident)

@@ -65,7 +65,7 @@ async def flooded(frame: bytes, *, autoping: bool) -> AsyncIterator[list[int]]:
 @pytest.mark.parametrize("frame", [PING, TEXT])
 @pytest.mark.parametrize("autoping", [True, False])
 async def test_others_have_their_turn_between_frames(frame: bytes, autoping: bool) -> None:
-    async with flooded(frame, autoping=autoping) as turns, asyncio.timeout(30):
+    async with flooded(frame, autoping=autoping) as turns, asyncio.timeout(300):
         while sum(turns) < COUNT:
             await asyncio.sleep(0.01)
     assert max(turns) <= 2 * FRAMES_AT_ONCE
@@ -79,7 +79,7 @@ async def test_a_peer_is_read_no_faster_than_its_rate(
     monkeypatch.setattr(fair_websocket_io, "FRAMES_BURST", 50.0)
     monkeypatch.setattr(fair_websocket_io, "PAUSE_S", 1000.0)
     async with flooded(frame, autoping=True) as turns:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while sum(turns) < 51:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)

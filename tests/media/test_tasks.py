@@ -75,4 +75,4 @@ async def test_a_task_that_does_not_end_is_named_counted_and_left(
 
 async def test_an_owner_may_be_closed_by_a_task_of_its_own() -> None:
     tasks = TaskSet()
-    await asyncio.wait_for(tasks.spawn(tasks.close(), "closer"), 60)
+    await asyncio.wait_for(tasks.spawn(tasks.close(), "closer"), 300)

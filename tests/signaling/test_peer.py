@@ -181,7 +181,7 @@ async def test_a_stock_peer_with_video_gets_audio_and_an_inactive_video_line():
         leg.playout.write(tone(440, 2))
         heard = [np.zeros(0, np.int16)]
         while np.sum(np.abs(np.concatenate(heard)) > 1500) < 6000:
-            frame = await asyncio.wait_for(tracks[0].recv(), 60)
+            frame = await asyncio.wait_for(tracks[0].recv(), 300)
             heard.append(frame.to_ndarray()[0, ::6])  # stereo at 48 kHz, interleaved
         assert np.max(np.abs(heard[-1])) == pytest.approx(10_000, rel=0.3)
     finally:

@@ -24,7 +24,7 @@ from offhook.signaling.peer_io import PeerLeg
 
 BUNDLED = RTCConfiguration(bundlePolicy=RTCBundlePolicy.MAX_BUNDLE)
 """With one transport from the start, as browsers are set up for calls."""
-SOON_S = 60
+SOON_S = 300
 """Time limit of what takes a moment on a calm machine."""
 
 

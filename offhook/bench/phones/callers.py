@@ -38,7 +38,7 @@ from offhook.web.config.config import Log
 from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import freeze_loaded_objects, run
 
-SETTLE_S = 10.0
+SETTLE_S = 30.0
 """Time in s for the last responses; unanswered calls are then given up."""
 EMPTY_S = 10.0
 LATE_MS = (20, 40)

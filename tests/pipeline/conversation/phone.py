@@ -36,7 +36,7 @@ from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
-SOON = 60
+SOON = 300
 """Seconds within which everything here happens; far more than it takes."""
 COUNT = (
     "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "

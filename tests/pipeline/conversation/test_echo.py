@@ -186,6 +186,7 @@ def longest(found: list[bool], what: bool) -> int:
     return max(len(list(run)) * (value is what) for value, run in groupby(found))
 
 
+@pytest.mark.slow
 def test_echo_that_jitter_buffers_stretch_is_echo() -> None:
     calls = [checks("webrtc", -12, 50), checks("sip", -6, 50), checks("sip", -6, 150)]
     assert np.concatenate(calls).mean() > 0.95

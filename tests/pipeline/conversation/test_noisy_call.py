@@ -52,6 +52,7 @@ async def caller() -> AsyncIterator[Caller]:
     await recognizer.close()
 
 
+@pytest.mark.slow
 async def test_ten_decibels_of_street_noise_change_no_words(caller: Caller) -> None:
     """Without suppression these days "ago on forever"."""
     quiet, noisy = await caller.says("forever"), await caller.says("forever", STREET)

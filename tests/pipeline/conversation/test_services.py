@@ -38,7 +38,7 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from tests.pipeline.conversation.speller import Speller
 
-SOON = 60
+SOON = 300
 SMALL = VoiceOptions("small")
 
 

@@ -23,7 +23,7 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers, TurnQuestions
 
-SOON = 60
+SOON = 300
 SOUND = np.zeros(1600, np.int16)
 
 

@@ -39,7 +39,7 @@ from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.speech.openai.openai_server import openai_stub, saying
 from tests.web.worker.workers import LosableServer, open_stream, served, told
 
-SOON = 60
+SOON = 300
 PIECE = RATE_IN // 50
 TIMED = StreamOptions(update_ms=100, timing=True)
 TIMES = st.floats(0, 1e5).map(lambda ms: round(ms, 2))

@@ -616,7 +616,7 @@ async def test_a_call_ends_when_the_application_closes_the_socket(nothing_left: 
     server = await application(close)
     call = FarEndCall(Twilio())
     await call.start(str(server.make_url("/stream").with_scheme("ws")))
-    await asyncio.wait_for(call.ended.wait(), 60)
+    await asyncio.wait_for(call.ended.wait(), 300)
     await call.close()
     await server.close()
 

@@ -287,7 +287,7 @@ class Baresip:
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
         )
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 while True:
                     try:
                         connection = await asyncio.open_connection("127.0.0.1", self._control)
@@ -409,7 +409,7 @@ async def kamailio(directory: Path, algorithm: str = "MD5") -> AsyncIterator[int
             stderr=log,
         )
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 while True:
                     try:
                         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -425,6 +425,6 @@ async def kamailio(directory: Path, algorithm: str = "MD5") -> AsyncIterator[int
 
 async def registered(sip: SipEndpoint) -> None:
     """Wait until the first trunk is."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not any(r.state is RegistrationState.REGISTERED for r in sip.registrations()):
             await asyncio.sleep(0.02)

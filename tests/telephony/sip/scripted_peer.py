@@ -25,7 +25,7 @@ from offhook.telephony.sip.messages.uri import Uri
 from tests.telephony.sip.phones import port_of
 
 Header = tuple[str, str]
-SECONDS = 60.0
+SECONDS = 300.0
 """Within which whatever is awaited must come."""
 HOST = "127.0.0.1"
 

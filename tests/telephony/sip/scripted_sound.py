@@ -30,7 +30,7 @@ CODECS: dict[str, tuple[type[Encoder], type[Decoder]]] = {
 }
 HEARD_S = 0.2
 """Of a tone, to be told from others."""
-HEARD_WITHIN_S = 60.0
+HEARD_WITHIN_S = 300.0
 
 
 def ends_with(pcm: np.ndarray, hz: float) -> bool:
@@ -187,7 +187,7 @@ class Sound:
 async def talk_with(sip: SipEndpoint, host: ToneHost, far: Peer) -> Talk:
     """What our side has of the call with this far end, where there are several."""
     legs = [call.leg for call in sip.calls.values() if call.session.call_id == far.call_id]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not (found := [talk for talk in host.talks if talk.leg in legs]):
             await asyncio.sleep(0.005)
     return found[0]

@@ -21,7 +21,7 @@ from offhook.web.http.listening_io import Runner
 from tests.telephony.sip.phones import Baresip, endpoint, needs_baresip, port_of
 from tests.web.edge.phones import SOON, ScriptedPhone, configured, served
 
-PATIENCE = 20
+PATIENCE = 300
 """Seconds for a command to start and end on a busy machine."""
 ROOT = Path(__file__).parents[3]
 

@@ -165,7 +165,7 @@ async def test_a_book_is_given_to_the_engine_as_it_is_spoken(
     voice.hold_after = 3
     text = "once upon a time " * 40
     speaking = asyncio.create_task(spoken(voice, text, tmp_path / "a.wav"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not (voice.replies and voice.replies[0].written):
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)

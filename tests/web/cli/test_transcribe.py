@@ -105,7 +105,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, phrase: Pcm) 
         process = subprocess.Popen(command, cwd=ROOT, stdout=PIPE, stderr=PIPE)
         assert process.stdout
         process.stdout.close()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
         assert errors == b""
         assert process.returncode == 128 + signal.SIGPIPE
 

@@ -66,7 +66,7 @@ def heard(model: Path, voice: str) -> Pcm:
         stream = synthesizer.open(VoiceOptions(voice=voice, seed=3, live=False))
         stream.write("the cat sat on the mat")
         stream.end()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             pieces = [piece async for piece in stream]
         await synthesizer.close()
         return pieces

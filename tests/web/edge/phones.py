@@ -17,7 +17,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.support.ports import free_port
 
-SOON = 60
+SOON = 300
 """Seconds; what must happen happens in far less."""
 TABLE: dict[str, Any] = {
     "server": {"port": 0, "max_calls": 3, "drain_seconds": 0},

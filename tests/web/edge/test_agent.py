@@ -35,7 +35,7 @@ from tests.pipeline.speech.openai.openai_server import openai_stub
 from tests.web.conftest import CONFIG
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SOON = 60
+SOON = 300
 LATE_S = 5
 """On a machine that does much else."""
 

@@ -37,7 +37,7 @@ auto_server = pytest.importorskip("tests.support.auto_server", exc_type=ImportEr
 MODEL = auto_server.NEMOTRON
 LAPTOP = Machine(4, 8 * GIB, Instructions.VNNI, packages=frozenset(MODEL_PACKAGES))
 ALL = frozenset(package for _, needed in NEEDED.values() for package in needed)
-PATIENCE_S = 120
+PATIENCE_S = 300
 ARGUMENTS = ("--engines", "auto")
 
 
@@ -130,6 +130,7 @@ async def test_a_model_comes_while_the_server_takes_calls(hub: Hub, said: list[s
     assert f"auto: new calls hear with nemotron ({MODEL})" in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loopback")
 async def test_an_offer_is_the_operators_and_a_stop_in_the_download_is_at_once(
     hub: Hub, monkeypatch: pytest.MonkeyPatch

@@ -85,5 +85,5 @@ async def test_a_phones_call_is_controlled_at_every_process(server: TwoProcesses
                     await connection.session.update(session={"type": "realtime"})
                     assert (await connection.recv()).type == "session.updated"
             await client.realtime.calls.hangup(call_id)
-            await asyncio.wait_for(talk.over.wait(), 60)
+            await asyncio.wait_for(talk.over.wait(), 300)
             assert (await ended(call)).state == "ended"

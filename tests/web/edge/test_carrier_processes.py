@@ -46,7 +46,7 @@ addresses = ["192.0.2.1"]
 provider = "audiosocket"
 port = 0
 """
-SOON = 60
+SOON = 300
 TRIES = 6
 """Each may reach either process."""
 

@@ -34,7 +34,7 @@ from tests.telephony.sip.phones import is_tone
 FloatArray = npt.NDArray[np.float64]
 pytestmark = pytest.mark.asyncio
 
-SOON = 60
+SOON = 300
 CLOSING = SENTENCES["en"][Occasion.CLOSING]
 CONFIG = Config.model_validate(
     {"server": {"port": 0, "drain_seconds": 0.3}, "webrtc": {"addresses": ["127.0.0.1"]}}

@@ -19,7 +19,7 @@ from tests.telephony.carriers.masked import sent
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 LOOPS = (asyncio.run, uvloop.run)
-PATIENCE = 60
+PATIENCE = 300
 FILES = Path("/proc/self/fd")
 on_both_loops = pytest.mark.parametrize("run", LOOPS, ids=("asyncio", "uvloop"))
 

@@ -47,7 +47,7 @@ async def test_calls_are_offered_the_port_and_the_public_address() -> None:
         offer = Offer(await caller.offer(), None, False, {})
         answer, _ = await edge.offer(offer)
         await caller.accept(answer.replace("203.0.113.7", "127.0.0.1"))
-        assert await asyncio.wait_for(caller.until_connected(), 60)
+        assert await asyncio.wait_for(caller.until_connected(), 300)
         scrape = edge.metrics.registry.get_sample_value(
             "offhook_webrtc_dropped_total", {"reason": "unknown_ufrag"}
         )

@@ -38,4 +38,4 @@ async def test_a_call_that_reached_its_longest_duration_is_hung_up_with_that_rea
         )
         assert record.duration_seconds > 0
     finally:
-        await asyncio.wait_for(edge.close(), 60)
+        await asyncio.wait_for(edge.close(), 300)

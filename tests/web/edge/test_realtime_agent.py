@@ -19,7 +19,7 @@ from tests.web.edge.test_agent import Page, called, said_by_flite
 from tests.web.realtime.test_webrtc import edge_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SOON_S = 60
+SOON_S = 300
 PREFIX = "The price of it"
 
 

@@ -27,7 +27,7 @@ from tests.support.ports import free_port
 from tests.web.realtime.test_phone import lines_of
 
 pytestmark = pytest.mark.slow
-START_S = 60
+START_S = 300
 CALL_S = 200
 COUNT = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen."
 ASK = "What are your opening hours?"

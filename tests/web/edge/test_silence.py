@@ -28,7 +28,7 @@ from tests.attack import silence
 from tests.web.edge.test_attacks import UPGRADE
 from tests.web.edge.test_processes import TwoProcesses
 
-SOON = 60
+SOON = 300
 """Seconds; what must happen happens in far less."""
 LINES = 20
 STRANGER = "203.0.113.9"

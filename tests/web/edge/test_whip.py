@@ -39,7 +39,7 @@ SDP = {"Content-Type": "application/sdp"}
 FRAGMENT = {"Content-Type": "application/trickle-ice-sdpfrag"}
 RATE = 48_000
 FRAME = RATE // 50
-SOON = 60
+SOON = 300
 ORIGIN = "https://studio.example"
 
 

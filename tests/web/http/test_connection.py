@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SMALL = 16 << 20
 """Bytes of a bomb that costs a test little if it goes off."""
 MOST = 100_000
-WAIT = 20.0
+WAIT = 300.0
 
 
 async def read(request: web.Request) -> web.Response:

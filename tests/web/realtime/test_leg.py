@@ -174,12 +174,12 @@ def test_minutes_in_one_event_are_resampled_as_they_are_read(
 
 
 def test_chunks_of_a_sample_count_too() -> None:
-    leg = SocketLeg("a")
+    leg, sample = SocketLeg("a"), ramp(1 / SAMPLES_IN)
     for _ in range(RATE_IN):
-        leg.feed(ramp(1 / SAMPLES_IN), 48_000)
+        leg.feed(sample, 48_000)
     assert not leg.is_ahead
     for _ in range((FULL_S - 1) * RATE_IN + 1):
-        leg.feed(ramp(1 / SAMPLES_IN), 48_000)
+        leg.feed(sample, 48_000)
     assert leg.is_ahead
 
 

@@ -25,7 +25,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import Model, calls, chunk, model, says, stream
 
-SOON_S = 90
+SOON_S = 300
 """Time limit in s for an event, far more than one takes."""
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a494441"

@@ -15,7 +15,7 @@ from tests.web.speech_api.recordings import QUESTION, encoded, spoken, write_vid
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs/speech-api.md"
-LIMIT_S = 30
+LIMIT_S = 300
 PLAYERS = re.compile(r"\| (ffplay|aplay) .*")
 NEEDS_CLONES = ("/v1/audio/clone", "-F name=anna", "/voices/anna")
 """What the embedded voices cannot do: they say so."""

@@ -42,7 +42,7 @@ from tests.web.speech_api.recordings import wav
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SOON = 60
+SOON = 300
 SOUND = np.random.default_rng(1).integers(-3000, 3000, RATE_IN, np.int16)
 QUESTION = "Are you open on Sunday?"
 

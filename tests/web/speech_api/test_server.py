@@ -81,7 +81,7 @@ class Wire:
         self.writer.write(body)
 
     async def status(self) -> int:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             return int((await self.reader.readuntil(b"\r\n")).split()[1])
 
     async def headers(self) -> dict[str, str]:

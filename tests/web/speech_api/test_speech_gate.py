@@ -28,7 +28,7 @@ from offhook.pipeline.speech.streams.speech_gate import (
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer, GatedStream
 from tests.web.speech_api.recordings import QUESTION, spoken, tone
 
-SOON = 60
+SOON = 300
 GATED = StreamOptions(gate=True)
 
 

@@ -37,7 +37,7 @@ pytest.importorskip("torch")
 tiny_nemotron = pytest.importorskip("tests.pipeline.models.nemotron.tiny", exc_type=ImportError)
 
 module_loop = pytest.mark.asyncio(loop_scope="module")
-PATIENCE_S = 60
+PATIENCE_S = 300
 """torch is imported by a worker meanwhile."""
 
 

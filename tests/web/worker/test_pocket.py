@@ -31,7 +31,7 @@ pytest.importorskip("torch")
 pocket_checkpoint = pytest.importorskip("tests.support.pocket_checkpoint", exc_type=ImportError)
 
 module_loop = pytest.mark.asyncio(loop_scope="module")
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 """torch is imported by a worker meanwhile."""
 TEXT = "Hello there, how are you today? I am fine, and it costs $5."
 SEEDED = VoiceOptions(seed=5, cache=False)

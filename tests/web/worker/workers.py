@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 needs_node = pytest.mark.skipif(bool(missing()), reason=missing())
-SOON = 60
+SOON = 300
 """Seconds; what must happen happens in far less."""
 Client = TestClient[web.Request, web.Application]
 Socket = aiohttp.ClientWebSocketResponse

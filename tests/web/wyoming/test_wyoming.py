@@ -122,7 +122,7 @@ def sound_of(events: Sequence[Event]) -> Pcm:
 
 @asynccontextmanager
 async def client_at(where: str) -> AsyncIterator[WyomingClient]:
-    async with AsyncClient.from_uri(where, read_timeout=60) as client:
+    async with AsyncClient.from_uri(where, read_timeout=300) as client:
         yield WyomingClient(client)
 
 
@@ -153,7 +153,7 @@ async def answer_to(where: str, data: bytes) -> list[dict[str, Any]]:
     """What the server sends until it hangs up."""
     async with raw(where) as (reader, writer):
         writer.write(data)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             lines = (await reader.read()).splitlines()
     return [json.loads(line) for line in lines]
 
@@ -541,7 +541,7 @@ def test_whatever_comes_is_answered_or_refused_and_frees_the_engine(
                     writer.write(as_line(event))
                 if not leaves:
                     writer.write(b"the end\n")  # an error, which ends the connection
-                    async with asyncio.timeout(60):
+                    async with asyncio.timeout(300):
                         lines = (await reader.read()).rpartition(b'{"type": "error"')[2]
                     assert b"internal server error" not in lines
             await until(lambda: not served.server.admission.is_busy)

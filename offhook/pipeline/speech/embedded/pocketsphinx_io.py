@@ -52,7 +52,7 @@ AUDIO_BYTES = 1 << 14
 """Maximum audio bytes of a frame; more is sent in several."""
 STABLE_AFTER = 3
 """Consecutive hypotheses that must agree on a word, and all before it, to make it stable."""
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 """Time limit in s for a worker to load; then it is killed, and its utterances have failed."""
 CLOSE_TIMEOUT_S = 2.0
 """Time limit in s for a worker to exit; then it is killed."""

@@ -204,7 +204,7 @@ def test_an_end_of_turn_takes_the_place_of_its_update_that_was_encoded_ahead(
 STEPS = st.tuples(st.integers(0, 2), st.sampled_from(["feed", "end", "turn"]), st.integers(1, 24))
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(st.lists(STEPS, min_size=10, max_size=50), st.integers(1, 3))
 def test_whenever_turns_end_each_is_heard_as_if_alone(
     runner: Runner, steps: list[tuple[int, str, int]], most_batch: int

@@ -21,7 +21,7 @@ from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, StreamOptions
 from tests.pipeline.models import tiny
 
-SOON = 60
+SOON = 300
 FILE = StreamOptions(live=False)
 NOISE = np.random.default_rng(0).normal(0, 3000, 2 * RATE_IN).astype(np.int16)
 TEMPLATE = (

@@ -22,7 +22,7 @@ from offhook.pipeline.speech.recognizer import EngineError, EngineFailed  # noqa
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions  # noqa: E402
 from tests.support import pocket_checkpoint  # noqa: E402
 
-SOON = 180
+SOON = 300
 SEEDED = VoiceOptions(seed=3, cache=False)
 TEXT = "Hello there, how are you? I am fine, thank you."
 

@@ -27,7 +27,7 @@ from tests.pipeline.models import tiny
 from tests.pipeline.models.qwen3_tts import tiny_tts as tiny_talker
 from tests.pipeline.models.qwen3_tts.make_model_golden import drawing
 
-SOON = 60
+SOON = 300
 FRAME = 1920
 TEXT = "The cat sat. On the mat."
 

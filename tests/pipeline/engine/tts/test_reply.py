@@ -177,7 +177,7 @@ async def test_sound_that_waited_for_text_is_delivered_with_the_text() -> None:
     await asyncio.sleep(0)
     assert not more.done()
     said.write("three ")
-    heard += len((await asyncio.wait_for(more, 30)).pcm)
+    heard += len((await asyncio.wait_for(more, 300)).pcm)
     while heard < len(noise):
         heard += len((await anext(pieces)).pcm)
     assert len(given) == 3

@@ -73,7 +73,7 @@ async def recognizer() -> AsyncIterator[PocketSphinxRecognizer]:
 async def finals(stream: PocketSphinxStream, count: int) -> list[Final]:
     events = stream.events()
     found: list[Final] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while len(found) < count:
             event = await anext(events)
             if isinstance(event, Final):

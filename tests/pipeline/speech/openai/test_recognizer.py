@@ -31,7 +31,7 @@ from tests.pipeline.speech.openai.openai_server import (
     status,
 )
 
-SOON = 60
+SOON = 300
 FILE = StreamOptions(live=False)
 
 

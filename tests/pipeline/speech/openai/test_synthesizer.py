@@ -26,7 +26,7 @@ from tests.pipeline.speech.openai.openai_server import (
     tones,
 )
 
-SOON = 60
+SOON = 300
 TEXT = "One, two. Three four five, six seven. Eight nine."
 
 

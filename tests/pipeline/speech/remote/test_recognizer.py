@@ -35,7 +35,7 @@ from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.web.worker.workers import LosableServer, worker_app
 
 TENTH = RATE_IN // 10
-SOON = 60
+SOON = 300
 
 
 class Counter:

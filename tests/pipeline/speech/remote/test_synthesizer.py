@@ -37,7 +37,7 @@ from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
 from tests.web.worker.workers import LosableServer
 
-SOON = 60
+SOON = 300
 
 
 class Server(LosableServer):

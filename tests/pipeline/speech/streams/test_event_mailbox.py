@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, Timing
 from offhook.pipeline.speech.streams.event_mailbox_io import MAX_EVENTS, EventMailbox
 
-SOON = 60
+SOON = 300
 
 
 def partial(text: str) -> Partial:

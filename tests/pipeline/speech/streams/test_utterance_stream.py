@@ -36,7 +36,7 @@ class Engine:
 
 async def finals(stream: UtteranceStream, count: int) -> list[Final]:
     found: list[Final] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         async for event in stream.events():
             assert isinstance(event, Final)
             found.append(event)

@@ -104,5 +104,5 @@ assert len(os.listdir("/proc/self/task")) == before
         cwd=Path(__file__).parents[4],
         env=environment,
         check=True,
-        timeout=60,
+        timeout=300,
     )

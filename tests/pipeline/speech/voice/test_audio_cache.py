@@ -26,7 +26,7 @@ from offhook.pipeline.speech.voice.audio_cache import (
 )
 from offhook.pipeline.speech.voice.audio_cache_io import PREFIX, ReplyCache
 
-REDIS_START_S = 60
+REDIS_START_S = 300
 
 REPLIES = st.lists(
     st.builds(
@@ -236,4 +236,4 @@ async def test_a_silent_redis_keeps_nobody_waiting() -> None:
         async with asyncio.timeout(REDIS_START_S):  # it never answers
             assert await cache.fetch("k") is None
         assert cache.failures == 1
-        await asyncio.wait_for(cache.close(), 60)
+        await asyncio.wait_for(cache.close(), 300)

@@ -54,9 +54,9 @@ async def test_messages_of_any_length_arrive_in_order():
 
     async with connected(serve) as client:
         for size in SIZES:
-            assert await client.receive_str(timeout=60) == "é" * (size // 2)
-            assert await client.receive_bytes(timeout=60) == b"\x07" * size
-        assert (await client.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
+            assert await client.receive_str(timeout=300) == "é" * (size // 2)
+            assert await client.receive_bytes(timeout=300) == b"\x07" * size
+        assert (await client.receive(timeout=300)).type is aiohttp.WSMsgType.CLOSE
 
 
 async def test_nothing_is_sent_into_a_closed_socket():
@@ -70,7 +70,7 @@ async def test_nothing_is_sent_into_a_closed_socket():
     async with connected(serve) as client:
         await client.send_str(START)
         await client.close()
-        await asyncio.wait_for(after.wait(), 60)
+        await asyncio.wait_for(after.wait(), 300)
 
 
 async def test_a_carrier_that_does_not_read_loses_the_call(monkeypatch):
@@ -86,7 +86,7 @@ async def test_a_carrier_that_does_not_read_loses_the_call(monkeypatch):
     async with connected(serve) as client:
         transport = client._response.connection.transport
         transport.pause_reading()
-        assert await asyncio.wait_for(why, 60) == "the carrier does not read"
+        assert await asyncio.wait_for(why, 300) == "the carrier does not read"
         transport.resume_reading()
 
 
@@ -98,8 +98,8 @@ async def test_what_the_protocol_forbids_ends_the_line_with_its_words():
 
     async with connected(serve) as client:
         await client.send_str('{"event":"media","media":{"payload":"AAAA"}}')
-        assert "start" in await asyncio.wait_for(why, 60)
-        assert (await client.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
+        assert "start" in await asyncio.wait_for(why, 300)
+        assert (await client.receive(timeout=300)).type is aiohttp.WSMsgType.CLOSE
 
 
 async def test_a_carrier_that_floods_the_line_loses_it(monkeypatch):
@@ -112,8 +112,8 @@ async def test_a_carrier_that_floods_the_line_loses_it(monkeypatch):
 
     async with connected(serve) as client:
         client._response.connection.transport.write(sent(Opcode.PING, b"", bytes(4)) * 100)
-        assert "more than 1 frames a second" in await asyncio.wait_for(why, 60)
-        while (message := await client.receive(timeout=60)).type is not aiohttp.WSMsgType.CLOSE:
+        assert "more than 1 frames a second" in await asyncio.wait_for(why, 300)
+        while (message := await client.receive(timeout=300)).type is not aiohttp.WSMsgType.CLOSE:
             pass
         assert message.data == 1008
 
@@ -163,12 +163,12 @@ class RawClient:
 
     async def left(self):
         """The server has no connection any more."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while self._server.connections:
                 await asyncio.sleep(0.01)
 
     def _within(self, reading):
-        return asyncio.wait_for(reading, 60)
+        return asyncio.wait_for(reading, 300)
 
 
 @asynccontextmanager
@@ -218,7 +218,7 @@ class Ended:
         self._why.set_result(leg.closed)
 
     async def why(self):
-        return await asyncio.wait_for(self._why, 60)
+        return await asyncio.wait_for(self._why, 300)
 
 
 @pytest.fixture(params=["before its first tick", "ticking", "read by the clock"])
@@ -265,7 +265,7 @@ async def test_messages_in_fragments_and_between_them_a_ping_arrive(ended):
         client.send(sent(Opcode.TEXT, text[:30], fin=False), sent(Opcode.PING, b"?"))
         assert await client.frame() == (0x8A, b"?")
         client.send(sent(Opcode.CONTINUATION, text[30:]))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not serve.leg.connected:
                 await asyncio.sleep(0.01)
 
@@ -342,7 +342,7 @@ async def test_pings_that_nobody_reads_the_answers_of_end_the_call(monkeypatch):
         await client.answer()
         client._writer.transport.pause_reading()
         ping = sent(Opcode.PING, bytes(125)) * 1000
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while serve.leg.closed is None:
                 client.send(ping)
                 await client._writer.drain()
@@ -393,7 +393,7 @@ def key(digit):
 
 
 async def until(true):
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not true():
             await asyncio.sleep(0.002)
 

@@ -101,7 +101,7 @@ async def spoken(tmp_path, name: str, ours: np.ndarray, theirs: np.ndarray) -> l
         await phone.dial(f"sip:agent@127.0.0.1:{port};transport={transport}")
         await asyncio.sleep(CALL_S)
         await phone.hang_up()
-        await asyncio.wait_for(host.over.wait(), 60)
+        await asyncio.wait_for(host.over.wait(), 300)
     files = [tmp_path / f"{name}-us.wav", tmp_path / f"{name}-them.wav"]
     write_wav(files[0], np.concatenate(host.heard), RATE_IN)
     write_wav(files[1], phone.heard(), rate)

@@ -34,7 +34,7 @@ async def trunk_by_hand(**options):
 
 async def last(call):
     """How it ended."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         return [progress async for progress in call.events()][-1]
 
 

@@ -43,7 +43,7 @@ async def test_two_hundred_calls_at_once_begin_and_end_as_they_should(tmp_path):
             seconds=60,
         )
         assert code == 0, output
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while len(host.records) < CALLS:
                 await asyncio.sleep(0.05)
         assert {r.ended_by for r in host.records} == {"remote"}

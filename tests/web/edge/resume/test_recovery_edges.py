@@ -27,7 +27,7 @@ from tests.web.edge.resume.test_resume import ResumableEdge, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback", "quick")]
 
-SOON = 60
+SOON = 300
 LEASE_S = 1.0
 RESUMED = SENTENCES["en"][Occasion.RESUMED]
 CRYPTO = "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + "QUJD" * 10

@@ -35,7 +35,7 @@ from tests.telephony.carriers.rest.fake_rest import FakeRest
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback", "quick")]
 
-SOON = 60
+SOON = 300
 RESUMED = SENTENCES["en"][Occasion.RESUMED]
 READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}}
 

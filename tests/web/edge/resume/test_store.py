@@ -17,7 +17,7 @@ from tests.pipeline.speech.voice.test_audio_cache import redis_server
 
 pytestmark = pytest.mark.asyncio
 
-SOON = 60
+SOON = 300
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ from offhook.web.speech_api.sockets import worker_stream_io
 from tests.web.speech_api.conftest import Quick, Served, quickly_served, until
 from tests.web.speech_api.recordings import QUESTION, spoken
 
-SOON = 60
+SOON = 300
 PATH = "/v1/realtime"
 module_loop = pytest.mark.asyncio(loop_scope="module")
 Socket = aiohttp.ClientWebSocketResponse

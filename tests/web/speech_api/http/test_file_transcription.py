@@ -332,7 +332,7 @@ async def test_an_engine_whose_stream_ends_is_an_error_and_no_hang(tmp_path: Pat
     await until(lambda: hearing._ended)
     await stream.close()
     with pytest.raises(EngineError, match="ended before"):
-        await asyncio.wait_for(reading, 60)
+        await asyncio.wait_for(reading, 300)
     await hearing.close()
 
 

@@ -199,7 +199,7 @@ async def test_each_segment_is_told_when_it_is_done(quick_server: Quick) -> None
     quick_server.ears.permits = asyncio.Semaphore(1)  # the next waits for what is told of the last
     events = []
     posting = quick_server.client.post(STREAM, data=form(wav(tone(25))))
-    async with asyncio.timeout(60), posting as answer:
+    async with asyncio.timeout(300), posting as answer:
         assert answer.headers["Content-Type"] == "text/event-stream"
         assert answer.headers["X-Accel-Buffering"] == "no"
         async for name, data in events_of(answer):

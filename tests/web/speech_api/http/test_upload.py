@@ -183,7 +183,7 @@ def test_it_does_not_matter_how_the_bytes_are_cut(cuts: list[int], content: byte
 async def test_what_is_too_large_is_refused_before_it_is_sent(taker: Taker) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", taker.port)
     writer.write(head(10 << 30))
-    assert b" 413 " in await asyncio.wait_for(reader.readline(), 60)
+    assert b" 413 " in await asyncio.wait_for(reader.readline(), 300)
     writer.close()
 
 
@@ -276,7 +276,7 @@ async def test_an_upload_that_stalls_or_drips_is_ended(
     reader, writer = await asyncio.open_connection("127.0.0.1", taker.port)
     writer.write(head(500_000) + form(("file", FILE, b""), end=False))
     answer = asyncio.create_task(reader.read(2000))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not answer.done():
             writer.write(b"x" * drip)
             await asyncio.sleep(0.02)

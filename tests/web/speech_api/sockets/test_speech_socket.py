@@ -32,7 +32,7 @@ from offhook.web.speech_api.sockets import tts_stream_io, worker_stream_io
 from offhook.web.speech_api.sockets.speech_socket import PATH, Fault, Say, SpeechSocket
 from tests.web.speech_api.conftest import WORD_S, Quick, Served, quickly_served, until
 
-SOON = 60
+SOON = 300
 """Seconds; what must happen happens in far less."""
 TONE = round(WORD_S * RATE_OUT)
 

@@ -37,7 +37,7 @@ from tests.web.speech_api.conftest import (
 from tests.web.speech_api.recordings import QUESTION, spoken
 from tests.web.worker.workers import served
 
-SOON = 60
+SOON = 300
 module_loop = pytest.mark.asyncio(loop_scope="module")
 Socket = aiohttp.ClientWebSocketResponse
 
