@@ -238,6 +238,7 @@ async def test_a_player_is_there_as_long_as_it_answers_ice(
 ) -> None:
     """It needs to send nothing; killed without a word, it is gone when its consent expires."""
     monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.2)
+    monkeypatch.setattr("aioice.ice.CONSENT_FAILURES", 6)
     edge.config = CONFIG.model_copy(
         update={"webrtc": CONFIG.webrtc.model_copy(update={"ping_timeout_seconds": 0.5})}
     )
@@ -261,6 +262,7 @@ async def test_a_publisher_need_not_answer_ice(
 ) -> None:
     """FFmpeg does not, once it is connected."""
     monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.1)
+    monkeypatch.setattr("aioice.ice.CONSENT_FAILURES", 6)
     async with client("whip") as speaker:
         await speaker.connect(http, "r")
         [transport] = speaker.pc._RTCPeerConnection__iceTransports  # type: ignore[attr-defined]
