@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from deploy.reference_limits import by_heading, is_limit
-from offhook.pipeline.conversation.turn import TurnSettings
 from offhook.web.cli.parser import parser
 from offhook.web.config.config import Config
 from offhook.web.speech_api.openapi import description
@@ -167,15 +166,12 @@ def configuration() -> str:
     text += (
         "`offhook.toml` in the working directory, or the file named by `--config`. Every key can "
         "also be set in the environment: `OFFHOOK_SERVER_PORT=8080` is `port` of `[server]`; lists "
-        "and tables are written as JSON there. An unknown key or an invalid value stops the server "
-        "with one line that names it. `offhook.example.toml` has the defaults to copy.\n\n"
+        "and tables are written as JSON there. Unknown keys and invalid values stop the server, "
+        "with a line for each. `offhook.example.toml` has the defaults to copy.\n\n"
     )
     body = section(Config, "")
-    turns = "## `[turn]`\n\nTimes of turn-taking, in milliseconds.\n\n" + section(
-        TurnSettings, "[turn]"
-    )
-    body = body[body.index("## ") :]  # before it stands [turn], a table without a model
-    return (text + body + turns).rstrip() + "\n"
+    body = body[body.index("## ") :]
+    return (text + body).rstrip() + "\n"
 
 
 # --- command line ---

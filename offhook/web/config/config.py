@@ -1,18 +1,17 @@
 """The configuration: `offhook.toml`, overridden by the environment, validated at start.
 
-`OFFHOOK_SERVER_PORT=8080` overrides `port` in `[server]`; an unknown key or an invalid value stops
-the server with one line that names it.
+`OFFHOOK_SERVER_PORT=8080` overrides `port` in `[server]`. Unknown keys and invalid values stop the
+server with a line each, which names the file's line or the variable, and the remedy.
 """
 
 import ipaddress
-import json
 import os
 import re
-import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -42,6 +41,9 @@ from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED, VoiceOptions
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
+from offhook.web.config.environment import overrides
+from offhook.web.config.faults import booleans_for_numbers, faults_of
+from offhook.web.config.toml_text import KeyPath, TomlText, read_toml
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
 from offhook.web.http.networks import private_network
 from offhook.web.http.shares import Shares
@@ -66,14 +68,14 @@ external server with OpenAI's audio API. auto: the best that this machine can ru
 `engines.choice`."""
 OPENAI = "openai"
 AUTO = "auto"
-ENVIRONMENT_PREFIX = "OFFHOOK_"
 Secret = Annotated[str, Field(repr=False)]
 """A string that is never logged."""
 TRANSPORTS = ("udp", "tcp", "tls", "ws", "wss")
 
 
 class ConfigError(ValueError):
-    """Raised for an invalid configuration; the message has a line per error with the key."""
+    """Raised for an invalid configuration; the message has a line per error, with its place, its
+    key and the remedy."""
 
 
 class Section(BaseModel):
@@ -241,7 +243,11 @@ class Opus(Section):
 
 
 class Engines(Section):
-    hub: str = Field("", pattern=r"^(modelscope|(https?|insecure\+http)://[^?#@\s]+)?$")
+    hub: str = Field(
+        "",
+        pattern=r"^(modelscope|(https?|insecure\+http)://[^?#@\s]+)?$",
+        examples=["https://hub.example", "modelscope"],
+    )
     """Download source of models: the URL of a Hugging Face hub mirror, or "modelscope"; empty: the
     hub itself or HF_ENDPOINT. A mirror without encryption, beyond this machine, is written
     "insecure+http://…", and gets no token. A model name may include a revision: "Qwen/…@main"."""
@@ -249,7 +255,8 @@ class Engines(Section):
     @model_validator(mode="before")
     @classmethod
     def _keys_have_moved(cls, table: Any) -> Any:
-        old = [name.partition("_") for name in table if name.startswith(("asr", "tts"))]
+        names = table if isinstance(table, dict) else ()
+        old = [name.partition("_") for name in names if name.startswith(("asr", "tts"))]
         if old:
             moved = (f"{kind}{_}{key} is now [{kind}] {key or 'engine'}" for kind, _, key in old)
             raise ValueError(", ".join(moved))
@@ -328,19 +335,23 @@ class SpeechEngine(Section):
 
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:
+        if faults := list(self._faults()):
+            raise ValueError("\n".join(faults))
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        given = {n for n, f in type(self).model_fields.items() if getattr(self, n) != f.default}
         if self.engine == OPENAI and not self.url:
-            raise ValueError("url is required, e.g. http://host:port/v1")
+            yield "url is required, e.g. http://host:port/v1"
         if self.engine == AUTO:
             for key in FIXED_BY_AUTO:
-                if getattr(self, key) != type(self).model_fields[key].default:
-                    raise ValueError(f"{key} is for an engine that is named, not for auto")
+                if key in given:
+                    yield f"{key} is for an engine that is named, not for auto"
         if self.device == ALL and self.engine not in GPU_ENGINES:
-            raise ValueError(f"device all is for {', '.join(GPU_ENGINES)}, not for {self.engine}")
+            yield f"device all is for {', '.join(GPU_ENGINES)}, not for {self.engine}"
         for key, engines in self.OF_ENGINES.items():
-            given = getattr(self, key) != type(self).model_fields[key].default
-            if given and self.engine not in engines and not self.url:
-                raise ValueError(f"{key} is for {' and '.join(engines)}, not for {self.engine}")
-        return self
+            if key in given and self.engine not in engines and not self.url:
+                yield f"{key} is for {' and '.join(engines)}, not for {self.engine}"
 
 
 class Asr(SpeechEngine):
@@ -387,12 +398,13 @@ class Asr(SpeechEngine):
             hub,
         )
 
+    @model_validator(mode="after")
+    def _has_options(self) -> Self:
+        self.options()
+        return self
+
     def options(self) -> StreamOptions:
-        """Returns the stream options. Raises ConfigError."""
-        try:
-            return StreamOptions(self.update_ms, self.context, self.language or None)
-        except ValueError as error:
-            raise ConfigError(f"asr.{error}") from error
+        return StreamOptions(self.update_ms, self.context, self.language or None)
 
     def enhancement(self) -> EnhancementSettings:
         return EnhancementSettings(self.noise_suppression, self.automatic_gain)
@@ -432,12 +444,13 @@ class Tts(SpeechEngine):
             self.model, self.torch_device, self.voices, self.audio_cache, hub, self.precision
         )
 
+    @model_validator(mode="after")
+    def _has_options(self) -> Self:
+        self.options()
+        return self
+
     def options(self) -> VoiceOptions:
-        """Returns the voice options. Raises ConfigError."""
-        try:
-            return VoiceOptions(self.voice, self.language, self.instructions, self.speed)
-        except ValueError as error:
-            raise ConfigError(f"tts.{error}") from error
+        return VoiceOptions(self.voice, self.language, self.instructions, self.speed)
 
 
 class Agent(Section):
@@ -466,7 +479,11 @@ class Agent(Section):
     fallback: str = ""
     """Name of another agent in [agents] that answers when the model fails, or when no program
     accepts the call."""
-    url: str = Field("", pattern=r"^(https?://[^/?#@\s]+(/[^#\s]*)?)?$")
+    url: str = Field(
+        "",
+        pattern=r"^(https?://[^/?#@\s]+(/[^#\s]*)?)?$",
+        examples=["https://app.example/hook"],
+    )
     """URL of the webhook's receiver."""
     secrets: Annotated[tuple[str, ...], Field(repr=False, max_length=4)] = ()
     """Secrets that sign the webhook, usually one; a second one while the receiver changes over.
@@ -599,7 +616,11 @@ class Speech(Section):
     """Name of the chat model at that server."""
     translate_api_key: Secret = ""
     """Bearer token for that server."""
-    wyoming: str = Field("", pattern=r"^((\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):)?[0-9]{1,5}$|^$")
+    wyoming: str = Field(
+        "",
+        pattern=r"^((\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):)?[0-9]{1,5}$|^$",
+        examples=["10300", "0.0.0.0:10300"],
+    )
     """Address at which Home Assistant and other Wyoming clients reach the engines: a port of this
     machine, as 10300, or HOST:PORT; empty: none."""
     wyoming_networks: tuple[str, ...] = ()
@@ -668,8 +689,8 @@ class Config(Section):
     recording: Recording = Recording()
     log: Log = Log()
     tracing: Tracing = Tracing()
-    turn: dict[str, float] = {}
-    """Turn-taking times by the names of TurnSettings."""
+    turn: TurnSettings = TurnSettings()
+    """Times of turn-taking, in milliseconds."""
     frontdesk: Business = DEMO
     """The business that the front desk represents."""
 
@@ -680,8 +701,9 @@ class Config(Section):
         if not isinstance(table, dict):
             return table
         given = {name: table[name] for name in TRANSPORTS if name in table}
-        if any(value is True for value in given.values()):
-            raise ValueError("a transport is a port or false")
+        for name, value in given.items():
+            if value is True:
+                raise ValueError(f"{name} must be a port, or false for none")
         off = [name for name, value in given.items() if value is False or value == "false"]
         return {**table, **dict.fromkeys(off)}
 
@@ -696,55 +718,55 @@ class Config(Section):
         return sip
 
     @model_validator(mode="after")
-    def _routes_have_agents(self) -> "Config":
-        for route in self.sip.routes if self.sip is not None else ():
+    def _sections_fit(self) -> "Config":
+        rules = (
+            *(self._faults_of_phones, self._faults_of_fallbacks),
+            *(self._faults_of_programs, self._faults_of_carriers),
+        )
+        if faults := [fault for rule in rules for fault in rule()]:
+            raise ValueError("\n".join(faults))
+        return self
+
+    def _named_agents(self) -> dict[str, Agent]:
+        """All agents by the names of their tables."""
+        return {"agent": self.agent} | {f"agents.{n}": one for n, one in self.agents.items()}
+
+    def _faults_of_phones(self) -> Iterator[str]:
+        for index, route in enumerate(self.sip.routes if self.sip is not None else ()):
             if route.agent and route.agent not in self.agents:
-                raise ValueError(f"sip.routes: no agent is called {route.agent!r}")
-        return self
-
-    @model_validator(mode="after")
-    def _recovery_has_redis(self) -> "Config":
+                yield f"sip.routes.{index}.agent: no agent is called {route.agent!r}"
         if self.sip is not None and self.sip.recovery_seconds and not self.server.redis:
-            raise ValueError("sip.recovery_seconds needs redis of [server]")
-        return self
+            yield "sip.recovery_seconds needs redis of [server]"
 
-    @model_validator(mode="after")
-    def _agents_have_fallbacks(self) -> "Config":
-        for name, agent in (("agent", self.agent), *self.agents.items()):
+    def _faults_of_fallbacks(self) -> Iterator[str]:
+        for where, agent in self._named_agents().items():
             if not agent.fallback:
                 continue
-            where = "agent" if agent is self.agent else f"agents.{name}"
             other = self.agents.get(agent.fallback)
-            if other is None:
-                raise ValueError(f"{where}: no agent is called {agent.fallback!r}")
-            if agent.kind not in ("openai", "realtime", "webhook"):
-                raise ValueError(f"{where}: only an agent with a model or webhook needs a fallback")
             unfit = ("silent", "webhook") + (("realtime",) if agent.kind != "webhook" else ())
-            if other is agent or other.kind in unfit:
-                raise ValueError(f"{where}: {agent.fallback!r} cannot answer in its place")
-        return self
+            if other is None:
+                yield f"{where}.fallback: no agent is called {agent.fallback!r}"
+            elif agent.kind not in ("openai", "realtime", "webhook"):
+                yield f"{where}.fallback: only an agent with a model or webhook needs a fallback"
+            elif other is agent or other.kind in unfit:
+                yield f"{where}.fallback: {agent.fallback!r} cannot answer in its place"
 
-    @model_validator(mode="after")
-    def _programs_have_time(self) -> "Config":
+    def _faults_of_programs(self) -> Iterator[str]:
         rings = self.sip.ring_seconds if self.sip is not None else 60
-        for name, agent in (("agent", self.agent), *self.agents.items()):
+        for where, agent in self._named_agents().items():
             if agent.kind == "webhook" and agent.accept_seconds > rings:
-                where = "agent" if agent is self.agent else f"agents.{name}"
-                words = f"{where}: accept_seconds is longer than phones ring"
-                raise ValueError(f"{words} ([sip] ring_seconds, {rings:g})")
-        return self
+                words = f"{where}.accept_seconds is longer than phones ring"
+                yield f"{words} ([sip] ring_seconds, {rings:g})"
 
-    @model_validator(mode="after")
-    def _carriers_fit(self) -> "Config":
+    def _faults_of_carriers(self) -> Iterator[str]:
         names = [carrier.name for carrier in self.carriers]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"carriers: two are called {', '.join(sorted(twice))}")
-        for carrier in self.carriers:
+            yield f"carriers: two are called {', '.join(sorted(twice))}"
+        for index, carrier in enumerate(self.carriers):
             if carrier.agent and carrier.agent not in self.agents:
-                raise ValueError(f"carriers: no agent is called {carrier.agent!r}")
+                yield f"carriers.{index}.agent: no agent is called {carrier.agent!r}"
             if carrier.insecure and not self.server.local:
-                raise ValueError(f"carriers: {carrier.name} is insecure: for a local server only")
-        return self
+                yield f"carriers.{index}: {carrier.name} is insecure: for a local server only"
 
     def access(self, *, local: bool | None = None, gateway: bool = False) -> AccessPolicy:
         """Returns the access policy. `local` is whether only this machine can connect, if [server]
@@ -768,55 +790,63 @@ class Config(Section):
             carrier_hosts=frozenset(public),
         )
 
-    def turn_settings(self) -> TurnSettings:
-        try:
-            return TurnSettings(**self.turn)  # type: ignore[arg-type]
-        except TypeError as error:
-            raise ConfigError(f"turn: {str(error).partition(') ')[2]}") from error
+
+def _keys(kind: Any) -> tuple[str, ...]:
+    """Returns the keys of a section that has fixed ones."""
+    for part in (kind, *get_args(kind)):
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            return tuple(part.model_fields)
+        if isinstance(part, type) and is_dataclass(part):
+            return tuple(field.name for field in fields(part))
+    return ()
 
 
-def _value(name: str, text: str) -> Any:
-    """Parses lists and tables as JSON; other values are taken literally."""
-    if not text.startswith(("[", "{")):
-        return text
+def _text_of(file: Path) -> str:
+    """Returns the text of a file in UTF-8, with or without a byte order mark. Raises
+    ConfigError."""
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{name}: {error}") from error
-
-
-def faults_of(error: ValidationError) -> str:
-    """Formats validation errors, one line each with the key."""
-    faults = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
-    return "\n".join(f"{name}: {fault}" if name else fault for name, fault in faults)
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ConfigError(f"{file}: is UTF-16: save it as UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{file}:{line}: is not UTF-8: save it as UTF-8") from error
 
 
 def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
-    """Loads `path` (default: offhook.toml if it exists) and the environment. Raises ConfigError."""
-    table: dict[str, Any] = {}
+    """Loads `path` (default: offhook.toml if it exists) and the environment. Raises ConfigError
+    with all errors."""
     file = path or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
-    if file is not None:
-        try:
-            table = tomllib.loads(file.read_text())
-        except OSError as error:
-            raise ConfigError(f"{file}: {error.strerror}") from error
-        except ValueError as error:  # not TOML, or not UTF-8
-            raise ConfigError(f"{file}: {error}") from error
-    for name, value in environment.items():
-        section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
-        # Other names are ignored: Kubernetes sets OFFHOOK_PORT and OFFHOOK_ASR_SERVICE_HOST for
-        # services.
-        if section in ("asr", "tts") and key.startswith(("service_", "port")):
+    read = read_toml(_text_of(file)) if file is not None else TomlText()
+    places: dict[KeyPath, str] = {at: f"{file}:{line}" for at, line in read.lines.items()}
+    faults = [f"{file}:{line}: {words}" for line, words in read.faults]
+    sections = {name: _keys(field.annotation) for name, field in Config.model_fields.items()}
+    values, of_variables = overrides(environment, sections)
+    for (section, key), (name, value) in values.items():
+        if not isinstance(read.table.setdefault(section, {}), dict):
+            of_variables.append(f"{name}: [{section}] is not a table to which a key can be added")
             continue
-        if name.startswith(ENVIRONMENT_PREFIX) and section in Config.model_fields and key:
-            if not isinstance(table.setdefault(section, {}), dict):
-                raise ConfigError(f"{section}: not a table")
-            table[section][key] = _value(name, value)
+        read.table[section][key] = value
+        below = [at for at in places if at[:2] == (section, key)]
+        for at in below:
+            del places[at]
+        places[section, key] = name
+    faults += of_variables
+    faults += booleans_for_numbers(read.table, Config, places)
     try:
-        config = Config.model_validate(table)
+        config = Config.model_validate(read.table)
     except ValidationError as error:
-        raise ConfigError(faults_of(error)) from error
-    config.turn_settings()
-    config.asr.options()
-    config.tts.options()
+        faults += faults_of(error, Config, places)
+    if faults:
+        raise ConfigError("\n".join(sorted(faults, key=_line_of)))
     return config
+
+
+def _line_of(fault: str) -> int:
+    """Returns the line of the file that a fault begins with; faults without one come last."""
+    found = re.match(r"[^ ]*?:(\d+): ", fault)
+    return int(found[1]) if found else sys.maxsize

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from offhook.media.leg import LegError
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.messages.grammar import SipError
-from offhook.web.config.config import Config, ConfigError, Server, Speech, faults_of
+from offhook.web.config.config import Config, ConfigError, Server, Speech
+from offhook.web.config.faults import faults_of
 from offhook.web.edge.edge_io import Edge, check_realtime
 from offhook.web.edge.phones import fault_of_doors
 
@@ -84,7 +85,7 @@ def reloaded(running: Config, read: Config) -> Config:
         # The combination of old and new was never validated.
         new = Config.model_validate({**dict(running), **changed})
     except ValidationError as error:
-        raise ConfigError(faults_of(error)) from error
+        raise ConfigError("\n".join(faults_of(error, Config))) from error
     if fault := fault_of_doors(new):
         raise ConfigError(fault)
     return new

@@ -52,7 +52,7 @@ class CallEngines:
         """Loads and warms up the engines of this process, and returns a description. Raises
         EngineError, ConfigError."""
         config = self._config
-        turns, enhancement = config.turn_settings(), config.asr.enhancement()
+        turns, enhancement = config.turn, config.asr.enhancement()
         turn_detection = TurnDetection(VadBatch(), SmartTurn(), turns, enhancement)
         recognizer = await self._open_recognizer()
         synthesizer, speaking = await self._open_synthesizer()

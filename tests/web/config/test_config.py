@@ -63,7 +63,7 @@ def test_lists_and_tables_come_as_json_in_the_environment():
     config = load(None, environment)
     assert config.webrtc.addresses == ["127.0.0.1", "::1"]
     assert config.webrtc.ice_servers[0].credential == "c"
-    assert config.turn_settings().end_silence == 300
+    assert config.turn.end_silence == 300
 
 
 def test_what_is_set_for_others_passes():
@@ -86,9 +86,9 @@ def test_what_is_set_for_others_passes():
         ("[turn]\nend_silense = 1", "end_silense"),
         ("[turn]\nend_silence = 'long'", "turn.end_silence"),
         ("[frontdesk]\nhorus = 1", "frontdesk.horus"),
-        ("[frontdesk.hours]\nmonday = '9-17'", "frontdesk.hours.monday: Value error, must be like"),
-        ("[server]\nport = x", "line 2"),
-        (b"\xff\xfe", "utf-8"),
+        ("[frontdesk.hours]\nmonday = '9-17'", "frontdesk.hours.monday: must be like"),
+        ("[server]\nport = x", "toml:2: "),
+        (b"\xff\xff", "UTF-8"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, text, names):
@@ -108,10 +108,10 @@ def test_all_faults_are_named_at_once(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     lines = str(caught.value).splitlines()
-    assert sorted(line.split(":")[0] for line in lines) == [
-        "log.level",
-        "server.port",
+    assert [line.split(": ")[1] for line in lines] == [
         "server.prot",
+        "server.port",
+        "log.level",
     ]
 
 
@@ -155,7 +155,7 @@ def test_any_environment_is_a_configuration_or_a_config_error(environment):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("[server]\nprot = 1", "offhook: server.prot: Extra inputs are not permitted"),
+        ("[server]\nprot = 1", "offhook.toml:2: server.prot: there is no such key"),
         ("[server]\nport = true\nhost = 1", "server.host"),
     ],
 )
@@ -240,29 +240,29 @@ def test_a_traceback_tells_no_secret(lines, json_lines):
     ("line", "says"),
     [
         ("[asr]\nengine = 'whisper'", "asr.engine: "),
-        ("[asr]\nurl = 'gpu:7870'", "asr.url: Value error, not http://host:port or unix:PATH"),
+        ("[asr]\nurl = 'gpu:7870'", "asr.url: not http://host:port or unix:PATH"),
         ("[asr]\nprecision = 'int4'", "asr.precision: "),
         ("[asr]\nupdate_ms = 20", "asr.update_ms: "),
         ("[asr]\nupdate_ms = 1121", "asr.update_ms: "),
         ("[asr]\nmax_batch_latency_ms = -1", "asr.max_batch_latency_ms: "),
         ("[asr]\nlanguage = 'English'", "asr.language is 'English', not a code such as 'en'"),
         ("[tts]\nengine = 'festival'", "tts.engine: "),
-        ("[tts]\nurl = 'gpu'", "tts.url: Value error, not http://host:port or unix:PATH"),
+        ("[tts]\nurl = 'gpu'", "tts.url: not http://host:port or unix:PATH"),
         ("[tts]\nspeed = 3", "tts.speed: "),
         ("[tts]\nlanguage = 'de-DE'", "tts.language is 'de-DE', not a code such as 'en'"),
         (
             "[asr]\nengine = 'nemotron'\naligner = 'a'",
-            "asr: .*aligner is for qwen3-asr and qwen3-asr-official, not for nemotron",
+            "asr.aligner is for qwen3-asr and qwen3-asr-official, not for nemotron",
         ),
         (
             "[asr]\nprecision = 'fp8-weights'",
-            "asr: .*precision is for qwen3-asr and nemotron, not for pocket",
+            "asr.precision is for qwen3-asr and nemotron, not for pocket",
         ),
-        ("[tts]\nmax_requests = 2", "tts: .*max_requests is for openai, not for embedded"),
+        ("[tts]\nmax_requests = 2", "tts.max_requests is for openai, not for embedded"),
     ],
 )
 def test_engines_that_cannot_be_say_so(tmp_path, line, says):
-    with pytest.raises(ConfigError, match="^" + says):
+    with pytest.raises(ConfigError, match=r"^\S+:\d: " + says):
         load(written(tmp_path, line), {})
 
 
@@ -270,11 +270,11 @@ def test_keys_of_before_name_those_of_today(tmp_path):
     old = 'hub = ""\nasr = "nemotron"\nasr_max_batch_latency_ms = 2\ntts_voice = "Ryan"'
     with pytest.raises(ConfigError) as refused:
         load(written(tmp_path, f"[engines]\n{old}"), {})
-    assert str(refused.value) == (
-        "engines: Value error, asr is now [asr] engine, "
+    assert str(refused.value).partition(": ")[2] == (
+        "engines: asr is now [asr] engine, "
         "asr_max_batch_latency_ms is now [asr] max_batch_latency_ms, tts_voice is now [tts] voice"
     )
-    with pytest.raises(ConfigError, match=r"^engines: .*asr_url is now \[asr\] url$"):
+    with pytest.raises(ConfigError, match=r"engines: .*asr_url is now \[asr\] url$"):
         load(None, {"OFFHOOK_ENGINES_ASR_URL": "http://gpu:7870"})
 
 
@@ -320,7 +320,7 @@ def test_where_models_come_from_reaches_the_workers(tmp_path):
         config = load(None, {"OFFHOOK_ENGINES_HUB": hub, **engines})
         asr, tts = local_worker_io._wanted(config)
         assert asr.models.hub == tts.models.hub == hub
-    with pytest.raises(ConfigError, match=r"^engines\.hub"):
+    with pytest.raises(ConfigError, match=r"engines\.hub"):
         load(written(tmp_path, '[engines]\nhub = "modelscape"'), {})
 
 
@@ -385,7 +385,7 @@ def test_a_realtime_model_is_an_agent():
         (
             '[agents.r]\nkind = "realtime"\nmodel = "m"\n'
             '[agents.o]\nkind = "openai"\nfallback = "r"',
-            "agents.o: 'r' cannot answer",
+            "agents.o.fallback: 'r' cannot answer",
         ),
     ],
 )

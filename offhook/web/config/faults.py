@@ -1,0 +1,407 @@
+"""Describes what is wrong with a configuration: where, what was meant, and what to do.
+
+Pydantic finds the errors; the words come from the type of the key, since its own messages speak of
+Python.
+"""
+
+import dataclasses
+import difflib
+import json
+import re
+import types
+from collections.abc import Iterator, Mapping, Set
+from datetime import date
+from enum import Enum
+from functools import cache
+from itertools import islice
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from offhook.web.config.toml_text import KeyPath
+
+REFERENCE = "docs/reference/configuration.md lists all keys"
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_KEY = "[key]"
+_UNITS = {"seconds": "seconds", "minutes": "minutes", "ms": "milliseconds", "mb": "megabytes"}
+_MAX_SHOWN = 60
+MAX_FAULT_CHARS = 400
+"""Limit of the description of an error, which may contain the value; the rest is left out."""
+_UNIONS = (Union, types.UnionType)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """What a place of the configuration takes."""
+
+    kind: Any
+    """Its type, without Annotated."""
+    limits: tuple[Any, ...] = ()
+    """Limits of its value, as of `annotated_types`."""
+    secret: bool = False
+    """Whether its value must not be shown."""
+    examples: tuple[Any, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The alternatives of a union, without None."""
+        if get_origin(self.kind) not in _UNIONS:
+            return (self.kind,)
+        return tuple(kind for kind in get_args(self.kind) if kind is not type(None))
+
+
+def faults_of(
+    error: ValidationError, model: type, places: Mapping[KeyPath, str] | None = None
+) -> list[str]:
+    """Describes each error in a line.
+
+    `model` is the class that was validated; `places` says where keys come from, such as
+    "offhook.toml:3" or "OFFHOOK_SERVER_PORT"."""
+    faults: dict[str, None] = {}
+    unknown_at: set[KeyPath] = set()
+    errors = error.errors()
+    for one in sorted(errors, key=lambda one: one["loc"][-1:] != (_KEY,)):
+        path, known, unknown = _walk(model, one["loc"])
+        last = one["loc"][-1] if one["loc"] else ""
+        if one["type"] == "value_error":
+            if path not in unknown_at:
+                for words in str(one["ctx"]["error"]).splitlines():
+                    faults[_placed(path, _named(path, known, words), places or {})] = None
+            continue
+        if one["type"] in _UNKNOWN or unknown is not None:
+            name = str(last if unknown is None else unknown)
+            words = _unknown_words(model, path, known, name, one["input"])
+            path = (*path, name)
+            unknown_at.add(path)
+        elif one["type"] == "missing" and isinstance(last, str):
+            words = "is missing"
+        elif one["type"] == "missing":  # an entry of a list with a fixed length
+            path, known, _ = _walk(model, one["loc"][:-1])
+            words = _type_words(path, known, one["input"])
+        else:
+            words = _type_words(path, known, one["input"])
+        faults[_placed(path, f"{_dotted(path)}: {words}", places or {})] = None
+    return list(faults)
+
+
+def booleans_for_numbers(
+    table: Mapping[str, Any], model: type, places: Mapping[KeyPath, str]
+) -> list[str]:
+    """Describes each true or false where a number belongs, which pydantic reads as 1 or 0."""
+
+    def within(path: KeyPath, known: _Known, value: Any) -> Iterator[str]:
+        if isinstance(value, dict | list):
+            steps = value.items() if isinstance(value, dict) else enumerate(value)
+            for step, one in steps:
+                if (inner := _inner(known, step)) is not None:
+                    yield from within((*path, step), inner, one)
+        elif isinstance(value, bool) and known.kind in (int, float):
+            yield _placed(path, f"{_dotted(path)}: {_type_words(path, known, value)}", places)
+
+    return list(within((), _Known(model), dict(table)))
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(map(str, path))
+
+
+def _named(path: KeyPath, known: _Known, words: str) -> str:
+    """Prefixes the key, with the one in a table that the words begin with."""
+    first = re.match(r"\w*", words)
+    keys = {key for kind in known.kinds for key in _fields(kind)}
+    joint = "." if first and first[0] in keys else ": "
+    return f"{_dotted(path)}{joint}{words}" if path else words
+
+
+def _placed(path: KeyPath, words: str, places: Mapping[KeyPath, str]) -> str:
+    """Prefixes the place of the key: of the one that the words begin with, if they name one within
+    `path`."""
+    start = re.match(r"[\w.]+", words.removeprefix(_dotted(path)).lstrip(".: "))
+    inner = tuple(int(p) if p.isdecimal() else p for p in start[0].split(".")) if start else ()
+    full: KeyPath = (*path, *inner)
+    for end in range(len(full), 0, -1):
+        if place := places.get(full[:end]):
+            return f"{place}: {_cut(words)}"
+    inside = (place for at, place in places.items() if path and at[: len(path)] == path)
+    return ": ".join((*islice(inside, 1), _cut(words)))
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= MAX_FAULT_CHARS else f"{words[:MAX_FAULT_CHARS]}…"
+
+
+# --- what a key takes ---
+
+
+def _known(kind: Any, field: Any = None) -> _Known:
+    limits: list[Any] = []
+    secret, examples = False, ()
+    if isinstance(field, FieldInfo):
+        limits += field.metadata
+        secret, examples = field.repr is False, tuple(field.examples or ())
+    elif isinstance(field, dataclasses.Field):
+        secret = not field.repr
+    while get_origin(kind) is Annotated:
+        kind, *more = get_args(kind)
+        for part in more:
+            if isinstance(part, FieldInfo):
+                limits += part.metadata
+                secret = secret or part.repr is False
+            else:
+                limits.append(part)
+    return _Known(kind, tuple(limits), secret, examples)
+
+
+@cache
+def _fields(kind: Any) -> dict[str, _Known]:
+    """The keys of a table whose keys are fixed; none for anything else."""
+    if not isinstance(kind, type):
+        return {}
+    if issubclass(kind, BaseModel):
+        hints = get_type_hints(kind, include_extras=True)
+        return {name: _known(hints[name], field) for name, field in kind.model_fields.items()}
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        return {f.name: _known(hints[f.name], f) for f in dataclasses.fields(kind) if f.init}
+    return {}
+
+
+def _inner(known: _Known, step: str | int) -> _Known | None:
+    """What is under a key or index of something; None if nothing can be there."""
+    for kind in known.kinds:
+        origin, parts = get_origin(kind), get_args(kind)
+        if fields := _fields(kind):
+            if step in fields:
+                return fields[str(step)]
+        elif origin is dict and isinstance(step, str):
+            return dataclasses.replace(_known(parts[1]), secret=known.secret)
+        elif _is_list(kind) and isinstance(step, int):
+            part = parts[min(step, len(parts) - 1)]
+            part = parts[0] if part is Ellipsis else part
+            return dataclasses.replace(_known(part), secret=known.secret)
+    return None
+
+
+def _walk(model: type, loc: tuple[str | int, ...]) -> tuple[KeyPath, _Known, str | None]:
+    """Follows an error's location, and returns the path to the last key that exists, what is known
+    of it, and, if a key of a table is wrong, that key."""
+    known = _Known(model)
+    path: KeyPath = ()
+    for index, step in enumerate(loc):
+        if loc[index + 1 : index + 2] == (_KEY,):
+            return path, known, str(step)
+        inner = _inner(known, step)
+        if inner is None:  # an unknown key, or the name of an alternative
+            break
+        known, path = inner, (*path, step)
+    return path, known, None
+
+
+# --- wrong values ---
+
+
+def _is_list(kind: Any) -> bool:
+    origin = get_origin(kind)
+    return isinstance(origin, type) and issubclass(origin, (list, tuple, Set))
+
+
+def _is_table(kind: Any) -> bool:
+    return bool(_fields(kind)) or get_origin(kind) is dict
+
+
+def _is_fixed(kind: Any) -> bool:
+    """Whether it is a list of so many values."""
+    return get_origin(kind) is tuple and Ellipsis not in get_args(kind)
+
+
+def _entry(kind: Any) -> _Known:
+    return _known(get_args(kind)[0])
+
+
+def _shown(value: Any) -> str:
+    """A value as TOML has it."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list | tuple):
+        return "a list" if value else "an empty list"
+    if isinstance(value, bool | int | float | str):
+        text = json.dumps(value, ensure_ascii=False)
+        return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    return str(value)
+
+
+def _limits(known: _Known) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in known.limits:
+        for name in ("ge", "gt", "le", "lt", "min_length", "max_length"):
+            if (limit := getattr(part, name, None)) is not None:
+                found[name] = limit
+    return found
+
+
+def _range(known: _Known) -> str:
+    limits = _limits(known)
+    low, high = limits.get("ge"), limits.get("le")
+    if low is not None and high is not None:
+        return f" from {low:g} to {high:g}"
+    words = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+    parts = [f"{words[name]} {limits[name]:g}" for name in words if name in limits]
+    return f" {' and '.join(parts)}" if parts else ""
+
+
+def _choices(kind: Any) -> list[Any]:
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [member.value for member in kind]
+    return []
+
+
+def _expected(known: _Known) -> Iterator[str]:
+    """The alternatives of what a key takes, in words."""
+    choices = [choice for kind in known.kinds for choice in _choices(kind)]
+    if choices:
+        yield ("one of " if len(choices) > 2 else "") + _either([_shown(c) for c in choices])
+    for kind in known.kinds:
+        if _choices(kind):
+            continue
+        limits = _limits(known)
+        if known.examples:
+            yield f"like {_either([_shown(example) for example in known.examples])}"
+        elif kind is bool:
+            yield "true or false"
+        elif kind is int:
+            yield f"a whole number{_range(known)}"
+        elif kind is float:
+            yield f"a number{_range(known)}"
+        elif kind is date:
+            yield "a date, as 2026-12-24"
+        elif _is_table(kind):
+            yield "a table"
+        elif _is_list(kind):
+            yield _list_words(kind, limits)
+        else:
+            shortest, longest = limits.get("min_length"), limits.get("max_length")
+            few = " that is not empty" if shortest else ""
+            many = f" of at most {longest} characters" if longest is not None else ""
+            yield f"a text in quotes{few}{many}"
+
+
+def _list_words(kind: Any, limits: Mapping[str, Any]) -> str:
+    if _is_fixed(kind):
+        return f"a list of {len(get_args(kind))} values"
+    many = f" of at most {limits['max_length']} entries" if "max_length" in limits else ""
+    return f"a list{many}"
+
+
+def _either(words: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _type_words(path: KeyPath, known: _Known, given: Any) -> str:
+    """Describes a value that is not of its key's type or beyond its limits."""
+    key = str(path[-1]) if path else ""
+    lists = [kind for kind in known.kinds if _is_list(kind)]
+    tables = [kind for kind in known.kinds if _is_table(kind)]
+    header = ".".join(str(step) for step in path if isinstance(step, str))
+    if lists and _is_table(_entry(lists[0]).kind) and not isinstance(given, list):
+        return f"is a list of tables: write [[{header}]] above each"
+    if tables and isinstance(path[-1], int):
+        return f"must be a table: write [[{header}]], and its keys below it"
+    if tables and path[0] == "agents":
+        return "must be a table: write [agents.NAME]; keys of the default agent are below [agent]"
+    if tables and isinstance(given, list):
+        return f"is one table: write [{header}], once"
+    if tables:
+        return f"must be a table: write [{header}], and its keys below it"
+    words = f"must be {_either(list(_expected(known)))}"
+    if known.secret:
+        return f'{words}: write {key} = ["…"]' if lists else words
+    only_list = len(lists) == len(known.kinds) and not any(map(_is_fixed, lists))
+    if only_list and isinstance(given, str):
+        return f"{words}: write {key} = [{_shown(given)}]"
+    if str in known.kinds and isinstance(given, int | float) and not known.examples:
+        text = f'"{_shown(given)}"'
+        return f"{words}: write {text if isinstance(path[-1], int) else f'{key} = {text}'}"
+    words += f", not {_shown(given)}"
+    if isinstance(given, str):
+        return words + _hint(key, known, given)
+    return words
+
+
+def _hint(key: str, known: _Known, given: str) -> str:
+    if {int, float} & set(known.kinds):
+        number = re.fullmatch(r"\s*[+-]?(\d+(?:[.,]\d+)?)\s*[A-Za-z%]+\s*", given)
+        unit = _UNITS.get(key.rpartition("_")[2])
+        if unit:
+            return f": write the number of {unit}, without a unit"
+        if number:
+            return ": write the number without a unit"
+        return ""
+    choices = [c for kind in known.kinds for c in _choices(kind) if isinstance(c, str)]
+    near = _nearest(given, choices)
+    return f"; did you mean {_shown(near)}?" if near is not None else ""
+
+
+# --- unknown keys ---
+
+
+def _nearest(name: str, names: list[str]) -> str | None:
+    """The name that was probably meant."""
+
+    def plain(text: str) -> str:
+        return text.lower().replace("-", "_").replace(" ", "_")
+
+    by_plain = {plain(one): one for one in reversed(names)}
+    found = difflib.get_close_matches(plain(name), list(by_plain), 1, 0.6)
+    return by_plain[found[0]] if found else None
+
+
+def _headers(model: type) -> Iterator[tuple[str, str, _Known]]:
+    """Yields the header of each section of the file, one of its keys, and what that takes."""
+    for section, known in _fields(model).items():
+        for kind in known.kinds:
+            listed = _is_list(kind)
+            inner = _entry(kind).kind if listed else kind
+            for key, of_key in _fields(inner).items():
+                yield (f"[[{section}]]" if listed else f"[{section}]"), key, of_key
+
+
+def _as_header(section: str, known: _Known) -> str:
+    """A table or list of tables as a header, anything else as it is."""
+    for kind in known.kinds:
+        if _is_table(kind):
+            return f"[{section}]"
+        if _is_list(kind) and _is_table(_entry(kind).kind):
+            return f"[[{section}]]"
+    return section.rpartition(".")[2]
+
+
+def _unknown_words(model: type, path: KeyPath, known: _Known, name: str, given: Any) -> str:
+    """Describes a key that does not exist, and the one that was meant."""
+    fields = {key: one for kind in known.kinds for key, one in _fields(kind).items()}
+    if not fields:  # a table whose keys are of a kind, such as the days of a week
+        keys = [k for kind in known.kinds if get_origin(kind) is dict for k in get_args(kind)[:1]]
+        names = [str(choice) for kind in keys for choice in _choices(_known(kind).kind)]
+        near = _nearest(name, names)
+        return f"is unknown; {f'did you mean {near}?' if near else f'use {_either(names)}'}"
+    what = "section" if not path and isinstance(given, dict | list) else "key"
+    words = f"there is no such {what}"
+    prefix = ".".join(str(step) for step in path if isinstance(step, str))
+    if isinstance(given, dict | list):
+        for header, key, of_key in _headers(model):
+            inner = _as_header(f"{header.strip('[]')}.{key}", of_key)
+            if key == name and inner.startswith("["):
+                return f"{words}; did you mean {inner}?"
+    near = _nearest(name, list(fields))
+    if near is not None:
+        full = f"{prefix}.{near}" if prefix else near
+        meant = _as_header(full, fields[near]) if isinstance(given, dict | list) else near
+        if not path and not isinstance(given, dict | list):
+            meant = _as_header(full, fields[near])
+        return f"{words}; did you mean {meant}?"
+    found = list(dict.fromkeys(header for header, key, _ in _headers(model) if key == name))
+    if found:
+        return f"{words}; it belongs below {_either(found)}"
+    return f"{words}: remove it; {REFERENCE}"
