@@ -53,6 +53,7 @@ ROUTES = (
     Route("transcription", "POST", "/v1/audio/transcriptions/stream", transcriptions_stream, True),
     Route("transcription", "GET", "/ws/transcribe", transcribe_socket),
     Route("transcription", "GET", "/v1/realtime", realtime),
+    Route("transcription", "GET", "/v1/realtime/", realtime),
     Route("speech", "POST", "/v1/audio/speech", speech, True),
     Route("speech", "POST", "/v1/audio/speech/stream", speech_stream, True),
     Route("speech", "POST", "/v1/audio/speech/pcm", speech_pcm, True),

@@ -17,6 +17,7 @@ from offhook.media.files.formats import (
     MANY_PACKETS,
     MAX_DECODER_BYTES,
     MAX_FAULTS,
+    MAX_JOINED,
     MAX_RATE,
     MAX_STREAMS,
     MIN_RATE,
@@ -65,19 +66,28 @@ class Decoder:
         """Blocks and their rate in Hz; of a damaged file, what can be decoded. Raises FileError, at
         once for a file that has more than `most_s` seconds by its packets."""
         try:
-            with self._opened() as container:
+            joined = joined_waves(self._file) if self._raw is None else []
+            if len(parts := list(itertools.takewhile(self._can_open, joined))) > 1:
+                self.total = sum(map(self._counted, parts))
+                if self.total > self._most_s:
+                    raise too_long(self._most_s)
+                for part in parts:
+                    with self._opened(part) as container:
+                        yield from self._blocks(container)
+                return
+            with self._opened(self._file) as container:
                 self.total = container.duration / av.time_base if container.duration else None
                 if self.total is None or self.total <= self._most_s:
                     yield from self._blocks(container)
                     return
-            self.total = self._counted()
-            with self._opened() as container:
+            self.total = self._counted(self._file)
+            with self._opened(self._file) as container:
                 yield from self._blocks(container)
         except MemoryError as error:
             words = f"decoding it takes more than {MAX_DECODER_BYTES >> 20} MB of memory"
             raise FileError(words) from error
 
-    def _opened(self) -> InputContainer:
+    def _opened(self, file: io.RawIOBase) -> InputContainer:
         """The file as a container with at least one audio track. Raises FileError."""
         raw = self._raw
         options = {
@@ -89,9 +99,9 @@ class Decoder:
         if raw is not None:
             options |= {"sample_rate": str(raw.rate), "ch_layout": f"{raw.channels}C"}
         try:
-            self._file.seek(0)
+            file.seek(0)
             container = av.open(
-                self._file,
+                file,
                 "r",
                 format="s16le" if raw else None,
                 container_options=options,
@@ -110,6 +120,13 @@ class Decoder:
             name = "" if codec is None else f" ({codec.name})"
             raise FileError(f"its sound is of a kind that is not decoded here{name}")
         return container
+
+    def _can_open(self, file: io.RawIOBase) -> bool:
+        try:
+            self._opened(file).close()
+        except FileError:
+            return False
+        return True
 
     def _blocks(self, container: InputContainer) -> Generator[tuple[Pcm, int]]:
         """Raises FileError when none can be decoded."""
@@ -139,11 +156,11 @@ class Decoder:
         if faults and not self.count:
             raise FileError(f"its sound cannot be decoded{faults[0]}")
 
-    def _counted(self) -> float:
+    def _counted(self, file: io.RawIOBase) -> float:
         """The file's length in s by its packets, none of which is decoded: a header may be wrong.
         Raises FileError when it is too long."""
         seconds = 0.0
-        with self._opened() as container:
+        with self._opened(file) as container:
             try:
                 for packet in container.demux(container.streams.audio[0]):
                     if packet.duration and packet.time_base:
@@ -153,6 +170,53 @@ class Decoder:
             except (av.FFmpegError, OSError, LookupError):
                 pass  # truncated: decoding will report it
         return seconds
+
+
+class FilePart(io.RawIOBase):
+    """A part of a file as a file, with its name."""
+
+    def __init__(self, file: io.RawIOBase, start: int, size: int) -> None:
+        self._file, self._start, self._size, self._at = file, start, size, 0
+        self.name = getattr(file, "name", "")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(base + offset, 0)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(self._size - self._at, 0)
+        self._file.seek(self._start + self._at)
+        data = self._file.read(left if size < 0 else min(size, left)) or b""
+        self._at += len(data)
+        return data
+
+
+def joined_waves(file: io.RawIOBase) -> list[io.RawIOBase]:
+    """Returns each of the WAV files that follow one another in a file, MAX_JOINED at most, as `cat`
+    joins them; FFmpeg reads the first only. Empty for any other file."""
+    end = file.seek(0, io.SEEK_END)
+    starts: list[int] = []
+    at = 0
+    while at < end and len(starts) < MAX_JOINED:
+        file.seek(at)
+        head = file.read(12) or b""
+        if head[:4] != b"RIFF" or head[8:] != b"WAVE":
+            break
+        starts.append(at)
+        size = int.from_bytes(head[4:8], "little")
+        at += 8 + size + size % 2  # a chunk is padded to an even size
+    ends = [*starts[1:], end]  # what comes after the last one belongs to it
+    return [FilePart(file, a, b - a) for a, b in zip(starts, ends, strict=True)] if starts else []
 
 
 def _reason(error: Exception) -> str:

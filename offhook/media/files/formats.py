@@ -28,6 +28,8 @@ MIN_RATE, MAX_RATE = 1_000, 768_000
 """Accepted sample rates in Hz; each sample of a 1 Hz file would become 16 000."""
 MAX_STREAMS = 64
 """Maximum tracks of a file; one with more is refused."""
+MAX_JOINED = 1_000
+"""Maximum WAV files joined in one; the rest is not read."""
 MAX_FAULTS = 1_000
 """Undecodable packets after which the rest of the file is skipped."""
 MANY_PACKETS = 10_000

@@ -92,7 +92,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Refusal as refusal:
         return error(refusal.status, str(refusal), **refusal.headers)
     accepted = whip_io.MEDIA_TYPES.get(request.match_info.handler, "application/json")
-    if request.method in ("POST", "PATCH") and request.content_type != accepted:
+    is_known = request.match_info.http_exception is None  # otherwise 404 or 405
+    if is_known and request.method in ("POST", "PATCH") and request.content_type != accepted:
         # A form of another site cannot send this type without asking first (CORS).
         return error(415, f"Content-Type is not {accepted}")
     try:

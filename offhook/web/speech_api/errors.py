@@ -67,6 +67,16 @@ def engine_fault(fault: EngineFault, request_id: str, retry_after_s: int) -> Api
     return ApiError(status, f"{sentence} (request {request_id})", None, code, wait)
 
 
+def size_in_words(size: int) -> str:
+    return f"{size >> 20} MB" if size >= 1 << 20 else f"{size} bytes"
+
+
+def too_large(most_bytes: int) -> ApiError:
+    return ApiError(
+        413, f"the body is larger than {size_in_words(most_bytes)}, the most taken here"
+    )
+
+
 MAX_SHOWN_CHARS = 80
 """Maximum characters of an invalid name quoted in a message; the rest is cut off."""
 

@@ -39,7 +39,7 @@ from offhook.web.http.listening_io import BodyTimeoutError
 from offhook.web.http.shares import NOBODY, Holders, Shares
 from offhook.web.speech_api.admission import Admission, ByteBudget, KeyLimits, Kind, Limits, Ticket
 from offhook.web.speech_api.disconnect_io import ClientDisconnected, run
-from offhook.web.speech_api.errors import ApiError, engine_fault
+from offhook.web.speech_api.errors import ApiError, engine_fault, too_large
 from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse
 from offhook.web.speech_api.metrics import SpeechMetrics
@@ -347,11 +347,15 @@ class SpeechServer:
     # --- admission ---
 
     @asynccontextmanager
-    async def request(self, kind: Kind, context: HttpContext) -> AsyncIterator[Turn]:
+    async def request(
+        self, kind: Kind, context: HttpContext, most_bytes: int
+    ) -> AsyncIterator[Turn]:
         """Admits a request: inside, its body is received; after awaiting the yielded function, it
-        runs. Raises ApiError 429, 503 before the body is requested, and 503 if the queue has filled
-        up meanwhile."""
+        runs. Raises ApiError 413 if it announces more than `most_bytes`, 429, 503 before the body
+        is requested, and 503 if the queue has filled up meanwhile."""
         self._check_open()
+        if (context.request.content_length or 0) > most_bytes:
+            raise too_large(most_bytes)
         context.kind = kind
         now = time.monotonic()
         ticket = self.admission.receive(kind, context.key, now, holders=context.holders)
@@ -557,6 +561,8 @@ async def _answer(
         if isinstance(error, EngineFailed):
             server.engine_broke(error)
         fault = fault_of(error, context.id)
+        if isinstance(error, web.HTTPNotFound) and request.path.endswith("/"):
+            fault = ApiError(404, "no such path: leave out the / at its end")
         if isinstance(error, EngineError):
             logger.warning("x {}: {}", _endpoint(request), error)
         if fault.status == 500:

@@ -64,7 +64,7 @@ async def known_voices(synthesizer: Synthesizer) -> list[KnownVoice]:
 async def add_voice(request: web.Request) -> web.Response:
     """POST /v1/audio/voices: clones the voice of a recording and stores it."""
     server, context = request.app[SPEECH], request[CONTEXT]
-    async with server.request("speech", context) as turn:
+    async with server.request("speech", context, MAX_FORM_BYTES) as turn:
         engine = _that_clones(await server.synthesizer())
         context.stages.mark("loaded")
         form = await _read_voice_form(request, "audio_sample", ADDING)
@@ -83,7 +83,7 @@ async def add_voice(request: web.Request) -> web.Response:
 async def clone(request: web.Request) -> web.StreamResponse:
     """POST /v1/audio/clone: speaks a text with the voice of a recording, which is not stored."""
     server, context = request.app[SPEECH], request[CONTEXT]
-    async with server.request("speech", context) as turn:
+    async with server.request("speech", context, MAX_FORM_BYTES) as turn:
         engine = _that_clones(await server.synthesizer())
         context.stages.mark("loaded")
         form = await _read_voice_form(request, "file", CLONING)

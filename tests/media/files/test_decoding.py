@@ -20,7 +20,7 @@ from offhook.media.files.formats import (
     MAX_DECODER_BYTES,
     FileError,
 )
-from offhook.media.pcm import RATE_IN
+from offhook.media.pcm import RATE_IN, Pcm
 from tests.media.files.decoders import decoders, hosts
 from tests.web.speech_api.conftest import until
 from tests.web.speech_api.recordings import encoded, tone, wav
@@ -78,6 +78,39 @@ def test_a_decoder_has_limits_and_nothing_but_its_file(host: _Host, long: Path) 
     assert SECRET not in (proc / "environ").read_text()
     assert (proc / "oom_score_adj").read_text().strip() == "1000"
     decoding.close()
+
+
+def sound_of(content: bytes, tmp_path: Path) -> Pcm:
+    path = tmp_path / "sound.wav"
+    path.write_bytes(content)
+    decoding = opened(path)
+    sound = np.concatenate([block[0] for block in decoding.blocks()])
+    decoding.close()
+    return sound
+
+
+def test_all_of_joined_wav_files_is_heard(tmp_path: Path) -> None:
+    first, second, third = tone(1, 300), tone(1.5, 600), tone(0.5, 900)
+    sound = sound_of(wav(first) + wav(second, channels=2) + wav(third), tmp_path)
+    assert len(sound) == len(first) + len(second) + len(third)
+    for at, part in ((0, first), (RATE_IN, second), (RATE_IN * 5 // 2, third)):
+        heard = sound[at : at + len(part)].astype(float)
+        assert np.corrcoef(heard, part)[0, 1] > 0.99
+    assert len(sound_of(wav(first, rate=8_000) + wav(second), tmp_path)) == 2 * len(first) + len(
+        second
+    )
+
+
+@pytest.mark.parametrize(
+    "more", [b"x", b"RIFF\0\0\0\0WAVE", b"RIFF\xff\xff\xff\xffWAVEfmt ", wav(tone(1))[:20]]
+)
+def test_what_follows_a_wav_file_and_is_none_changes_nothing(tmp_path: Path, more: bytes) -> None:
+    assert np.array_equal(sound_of(wav(tone(1)) + more, tmp_path), tone(1))
+
+
+def test_a_joined_wav_file_that_is_cut_is_heard_as_far_as_it_goes(tmp_path: Path) -> None:
+    content = wav(tone(1)) + wav(tone(1))
+    assert len(sound_of(content[: -RATE_IN // 2 * 2], tmp_path)) == RATE_IN * 3 // 2
 
 
 def test_a_decoder_waits_for_its_reader(long: Path) -> None:

@@ -332,6 +332,14 @@ async def test_what_a_form_can_send_is_415(client, kind):
         assert "application/json" in await refused(response, 415)
 
 
+async def test_an_unknown_path_is_404_whatever_is_sent(client):
+    for kind in ("text/plain", "application/json"):
+        response = await client.post("/nothing", data=b"{}", headers={"Content-Type": kind})
+        assert response.status == 404
+    response = await client.post("/status", data=b"x", headers={"Content-Type": "text/plain"})
+    assert response.status == 405
+
+
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:7860", "localhost.evil.example", "[x"]
 )

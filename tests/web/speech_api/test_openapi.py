@@ -13,7 +13,7 @@ from offhook.web.routes_io import ROUTES
 from offhook.web.speech_api.openapi import description
 from tests.web.speech_api.conftest import quickly_served
 
-SOCKETS = ("/ws/transcribe", "/v1/realtime", "/v1/audio/speech/ws", "/ws/speak")
+SOCKETS = ("/v1/realtime/", "/ws/transcribe", "/v1/realtime", "/v1/audio/speech/ws", "/ws/speak")
 """OpenAPI has no words for them."""
 EXAMPLES = settings.default.max_examples // 15
 """Requests to each operation, of each kind."""

@@ -206,6 +206,26 @@ async def test_beyond_the_queue_it_is_503_before_the_body_is_asked_for():
         assert await second.status() == 200
 
 
+async def test_what_is_too_large_is_not_asked_for():
+    async with quickly_served(Settings(max_upload_mb=1)) as quick:
+        for path, kind in (
+            ("/v1/audio/speech", "application/json"),
+            ("/v1/audio/transcriptions", f"multipart/form-data; boundary={BOUNDARY}"),
+        ):
+            async with wire(quick) as client:
+                await client.send_head(path, 2 << 20, kind, "Expect: 100-continue")
+                assert await client.status() == 413
+
+
+async def test_a_slash_at_the_end_of_a_path_is_named():
+    async with quickly_served(Settings()) as quick, wire(quick) as client:
+        await client.send_head("/v1/audio/speech/", 0, "application/json")
+        assert await client.status() == 404
+        headers = await client.headers()
+        body = await client.reader.readexactly(int(headers["content-length"]))
+        assert "leave out the /" in json.loads(body)["error"]["message"]
+
+
 async def test_a_sender_that_does_not_wait_to_be_told_is_refused_as_soon():
     async with quickly_served(Settings(transcriptions=1, queue=0)) as quick:
         quick.ears.slow_s = 3600

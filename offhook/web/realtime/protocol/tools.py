@@ -6,7 +6,7 @@ Source: OpenAI's openapi.yaml, RealtimeFunctionTool, MCPTool, ToolChoiceParam.
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from offhook.web.realtime.protocol.session_object import JsonObject, Object, Text
 
@@ -16,7 +16,18 @@ MAX_NAME_CHARS = 64
 """Maximum length of a tool's name, as OpenAI's; a longer one is refused as an invalid value."""
 MAX_DESCRIPTION_CHARS = 1 << 14
 """Maximum length of a tool's description; a longer one is refused as an invalid value."""
+_FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def _function_name(name: str) -> str:
+    if not _FUNCTION_NAME.fullmatch(name):
+        raise ValueError("has characters other than letters, digits, _ and -, as in get_weather")
+    return name
+
+
 Name = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+FunctionName = Annotated[Name, AfterValidator(_function_name)]
+"""Chat models refuse other names of functions."""
 Names = Annotated[tuple[Name, ...], Field(strict=False, max_length=MAX_TOOLS)]
 
 
@@ -24,7 +35,7 @@ class FunctionTool(Object):
     """A function that the client runs."""
 
     type: Literal["function"]
-    name: Name
+    name: FunctionName
     description: Annotated[Text, Field(max_length=MAX_DESCRIPTION_CHARS)] | None = None
     parameters: JsonObject | None = None
     """JSON Schema of the arguments."""

@@ -7,7 +7,7 @@ from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from offhook.web.http.connection_io import allow_body
-from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.errors import ApiError, size_in_words, too_large
 
 MALFORMED = (ValueError, RuntimeError, AssertionError, LookupError, HttpProcessingError)
 """Exceptions of aiohttp's reader for an invalid form."""
@@ -28,7 +28,7 @@ async def read_form(
     if request.content_type != "multipart/form-data":
         raise ApiError(415, f"the body is {request.content_type[:80]}, not multipart/form-data")
     if (request.content_length or 0) > most_bytes:
-        raise _too_large(most_bytes)
+        raise too_large(most_bytes)
     allow_body(request, most_bytes)
     try:
         async with asyncio.timeout(FORM_S):
@@ -36,7 +36,7 @@ async def read_form(
     except TimeoutError as error:
         raise ApiError(408, f"the body did not come within {FORM_S:g} s") from error
     except web.HTTPRequestEntityTooLarge as error:
-        raise _too_large(most_bytes) from error
+        raise too_large(most_bytes) from error
     except MALFORMED as error:
         raise ApiError(400, "the body is broken, and no multipart/form-data") from error
 
@@ -59,13 +59,7 @@ async def _read(part: BodyPartReader, name: str, most_bytes: int) -> bytes:
     while chunk := await part.read_chunk(READ_BYTES):
         data += chunk
         if len(data) > most_bytes:
-            raise ApiError(413, f"{name[:80]} is larger than {_size(most_bytes)}", name[:80])
+            raise ApiError(
+                413, f"{name[:80]} is larger than {size_in_words(most_bytes)}", name[:80]
+            )
     return bytes(data)
-
-
-def _too_large(most_bytes: int) -> ApiError:
-    return ApiError(413, f"the body is larger than {_size(most_bytes)}, the most taken here")
-
-
-def _size(size: int) -> str:
-    return f"{size >> 20} MB" if size >= 1 << 20 else f"{size} bytes"

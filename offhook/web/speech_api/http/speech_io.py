@@ -22,7 +22,7 @@ from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, SynthesizerStream, UnknownVoice
 from offhook.web.http.connection_io import allow_body
-from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.errors import ApiError, too_large
 from offhook.web.speech_api.http.audio_encoder import (
     MEDIA_TYPES,
     Format,
@@ -77,7 +77,7 @@ async def _speak(
 ) -> web.StreamResponse:
     """`form` is the only format of this path; `always` means that the path always streams."""
     server, context = request.app[SPEECH], request[CONTEXT]
-    async with server.request("speech", context) as turn:
+    async with server.request("speech", context, MAX_BODY_BYTES) as turn:
         body = await _body(request)
         wanted = server.request_to_speak(body, form)
         if always and not wanted.stream:
@@ -118,16 +118,12 @@ async def _body(request: web.Request) -> bytes:
             async for block in request.content.iter_any():
                 data += block
                 if len(data) > MAX_BODY_BYTES:
-                    raise _too_large()
+                    raise too_large(MAX_BODY_BYTES)
     except web.HTTPRequestEntityTooLarge as error:
-        raise _too_large() from error
+        raise too_large(MAX_BODY_BYTES) from error
     except TimeoutError as error:
         raise ApiError(408, f"the body did not come in {BODY_S:g} s") from error
     return bytes(data)
-
-
-def _too_large() -> ApiError:
-    return ApiError(413, f"the body has over {MAX_BODY_BYTES} bytes")
 
 
 def _has_directive(request: web.Request, name: str) -> bool:

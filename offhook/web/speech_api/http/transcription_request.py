@@ -51,12 +51,19 @@ class TranscriptionForm:
     temperature: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0
     stream: bool = False
     chunking_strategy: Annotated[str, AfterValidator(_strategy)] = "auto"
-    timestamp_granularities: tuple[Granularity, ...] = ()
+    timestamp_granularities: Annotated[
+        tuple[Granularity, ...],
+        Field(description="for verbose_json; ignored with formats without times"),
+    ] = ()
     include: tuple[Literal["logprobs"], ...] = ()
     keywords: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
 
 
+WITHOUT_COMMAS = ("timestamp_granularities", "include", "languages")
+"""Lists that may also be sent as one field, separated by commas or as JSON."""
+ABSENT = ("", "null", "undefined")
+"""What forms made by JavaScript and others send for a field that has no value."""
 LISTS = ("timestamp_granularities", "include", "keywords", "languages")
 FIELDS = [
     "file",
@@ -94,7 +101,8 @@ def parse(
         if name.startswith("chunking_strategy["):
             continue  # an object, one field per member
         if name in LISTS:
-            table.setdefault(name, []).append(value)
+            entries = _entries(value) if name in WITHOUT_COMMAS else [value]
+            table.setdefault(name, []).extend(one for one in entries if one not in ABSENT)
         elif name in FIELDS:
             if name in table:
                 raise ApiError(400, f"{name} is given twice", name)
@@ -103,18 +111,21 @@ def parse(
             raise ApiError(400, "speaker diarization is not supported: leave it out", name)
         elif not lenient:
             raise unknown_field(full_name, FIELDS)
-    form = build(TranscriptionForm, {name: value for name, value in table.items() if value != ""})
+    form = build(
+        TranscriptionForm, {name: value for name, value in table.items() if value not in ABSENT}
+    )
     stream, format = by_segment or form.stream, form.response_format
-    if form.timestamp_granularities and format != "verbose_json" and not by_segment:
-        name = "timestamp_granularities[]"
-        raise ApiError(400, f"{name} needs response_format verbose_json", name)
+    granularities: frozenset[Granularity] = frozenset()
+    if format == "verbose_json" or by_segment:
+        # Other formats have no times; AI SDK sends granularities with each.
+        granularities = frozenset(form.timestamp_granularities)
     if stream and format not in ("json", "text"):
         words = "a stream is of events: leave response_format out"
         if not by_segment:
             words += ", or ask POST /v1/audio/transcriptions/stream for segments with their times"
         raise ApiError(400, words, "response_format")
-    granularities = frozenset(form.timestamp_granularities)
-    options = _options(form, has_language="language" in table)
+    has_language = table.get("language", "") not in ABSENT
+    options = _options(form, granularities, has_language=has_language)
     return TranscriptionRequest(options, form.model, format, granularities, stream, task)
 
 
@@ -132,7 +143,20 @@ def language_tag(text: str) -> str | None:
         raise ApiError(400, f"{error}, or a name we know", "language") from error
 
 
-def _options(form: TranscriptionForm, *, has_language: bool) -> StreamOptions:
+def _entries(text: str) -> list[str]:
+    """Returns the entries of a list that is sent as `["a", "b"]`, `a,b` or `a`."""
+    if text.lstrip().startswith("["):
+        try:
+            entries = json.loads(text)
+        except (ValueError, RecursionError):
+            return [text]
+        return entries if all(isinstance(one, str) for one in entries) else [text]
+    return [one.strip() for one in text.split(",")]
+
+
+def _options(
+    form: TranscriptionForm, granularities: frozenset[Granularity], *, has_language: bool
+) -> StreamOptions:
     languages = (form.language,) if has_language else form.languages
     tags = [language_tag(language) for language in languages]
     try:
@@ -140,7 +164,7 @@ def _options(form: TranscriptionForm, *, has_language: bool) -> StreamOptions:
             context="\n".join(filter(None, (form.prompt, ", ".join(form.keywords)))),
             # Among several candidates, the engine detects the language.
             language=tags[0] if len(tags) == 1 else None,
-            words="word" in form.timestamp_granularities,
+            words="word" in granularities,
             live=False,
         )
     except ValueError as error:

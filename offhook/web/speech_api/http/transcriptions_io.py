@@ -38,7 +38,7 @@ from offhook.web.speech_api.http.file_transcription_io import (
 from offhook.web.speech_api.http.transcript import Segment, Task, Transcript, name_of, openai_word
 from offhook.web.speech_api.http.transcription_request import TranscriptionRequest, parse
 from offhook.web.speech_api.http.translation_io import Translator
-from offhook.web.speech_api.http.upload_io import Upload, receive
+from offhook.web.speech_api.http.upload_io import MAX_FIELDS_BYTES, Upload, receive
 from offhook.web.speech_api.server_io import (
     CONTEXT,
     RETRY_AFTER_S,
@@ -183,9 +183,10 @@ async def _opened(
     ApiError, EngineError."""
     server, context = request.app[SPEECH], request[CONTEXT]
     settings = server.settings
+    most_bytes = settings.max_upload_mb << 20
     async with (
-        server.request("transcription", context) as turn,
-        receive(request, settings.max_upload_mb << 20, server.uploads) as upload,
+        server.request("transcription", context, most_bytes + MAX_FIELDS_BYTES) as turn,
+        receive(request, most_bytes, server.uploads) as upload,
     ):
         wanted = parse(upload.fields, task, by_segment=by_segment, lenient=settings.lenient)
         if wanted.model:

@@ -18,6 +18,7 @@ from offhook.web.speech_api.admission import ByteBudget
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.file_transcription_io import RawPcm
 from offhook.web.speech_api.http.form_io import MALFORMED
+from offhook.web.speech_api.http.transcription_request import FIELDS
 
 BLOCK_BYTES = 1 << 16
 WRITE_BYTES = 1 << 20
@@ -144,6 +145,9 @@ class _Form:
         name = part.name or ""
         if not name:
             raise ValueError("a part has no name")
+        if name == "file[]" or (part.filename is not None and name not in FIELDS):
+            words = f"{name[:64]} is a file: send one, in the field file"
+            raise ApiError(400, words, name[:64])
         if len(self._fields) >= MAX_FIELDS:
             raise ApiError(400, f"there are more than {MAX_FIELDS} fields")
         data = bytearray()

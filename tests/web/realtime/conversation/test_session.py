@@ -199,6 +199,10 @@ def test_updates_add_up_and_null_turns_off() -> None:
         ),
         ({"instructons": "x"}, "unknown_parameter", "instructons"),
         ({"tools": [{"type": "function"}]}, "missing_required_parameter", "tools.0.name"),
+        *(
+            ({"tools": [{"type": "function", "name": name}]}, "invalid_value", "tools.0.name")
+            for name in ("has space", "weather.now", "größe", "f()")
+        ),
         ({"tools": [{"type": "mcp", "server_label": "x"}]}, "invalid_value", "tools.0"),
         ({"output_modalities": ["text", "audio"]}, "string_above_max_length", "output_modalities"),
         ({"max_output_tokens": 0}, "invalid_value", "max_output_tokens"),

@@ -66,6 +66,35 @@ def test_of_several_languages_the_engine_finds_the_one() -> None:
     assert parse([("languages[]", "de"), ("languages[]", "en")]).options.language is None
 
 
+@pytest.mark.parametrize("format", ["json", "text", "srt", "vtt"])
+def test_granularities_do_nothing_to_a_format_without_times(format: str) -> None:
+    request = parse([("response_format", format), ("timestamp_granularities[]", "word")])
+    assert request.granularities == frozenset()
+    assert not request.options.words
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [("timestamp_granularities[]", "word"), ("timestamp_granularities[]", "segment")],
+        [("timestamp_granularities", "word,segment")],
+        [("timestamp_granularities[]", "word, segment")],
+        [("timestamp_granularities", '["word", "segment"]')],
+    ],
+)
+def test_a_list_may_be_one_field(fields: list[tuple[str, str]]) -> None:
+    request = parse([("response_format", "verbose_json"), *fields])
+    assert request.granularities == {"word", "segment"}
+    assert request.options.words
+
+
+@pytest.mark.parametrize("value", ["", "null", "undefined"])
+def test_a_field_without_a_value_is_absent(value: str) -> None:
+    names = ("model", "language", "languages[]", "prompt", "response_format", "temperature")
+    more = ("stream", "timestamp_granularities[]", "include[]", "chunking_strategy")
+    assert parse([(name, value) for name in names + more]) == parse([])
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "says"),
     [
@@ -79,7 +108,6 @@ def test_of_several_languages_the_engine_finds_the_one() -> None:
         ([("temperature", "2")], "temperature", "0..1"),
         ([("stream", "perhaps")], "stream", '"perhaps"'),
         ([("stream", "true"), ("response_format", "srt")], "response_format", "/stream"),
-        ([("timestamp_granularities[]", "word")], "timestamp_granularities[]", "verbose_json"),
         (
             [("response_format", "verbose_json"), ("timestamp_granularities[]", "phoneme")],
             "timestamp_granularities[]",

@@ -213,6 +213,8 @@ async def test_what_does_not_say_its_size_is_refused_when_it_is_too_large(taker:
         (form(("model", "", b"x")), 400, "no file"),
         (form(("file", "", b"talk.wav")), 400, "-F file=@NAME"),
         (form(("file", FILE, b"")), 400, "the file is empty"),
+        (form(("file[]", FILE, b"\xff" * 70_000)), 400, "send one, in the field file"),
+        (form(("audio", FILE, b"\xff\xfe")), 400, "audio is a file: send one, in the field file"),
         (form(("file", FILE, b"1"), ("file", FILE, b"2")), 400, "more than one file"),
         (form(("file", FILE, b"1"), end=False), 400, "not complete multipart/form-data"),
         (b"", 400, "not complete multipart/form-data"),
