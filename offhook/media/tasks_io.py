@@ -39,7 +39,7 @@ async def end_all(running: Callable[[], Iterable[Task]], end_s: float = END_S) -
 
 def _leave(tasks: set[Task]) -> None:
     names = ", ".join(sorted({task.get_name() for task in tasks}))
-    logger.warning("x {} tasks do not end though they are cancelled: {}", len(tasks), names)
+    logger.warning("{} tasks do not end though they are cancelled: {}", len(tasks), names)
     for task in tasks:
         _unended.add(task)
         task.add_done_callback(_unended.discard)

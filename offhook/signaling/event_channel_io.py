@@ -34,7 +34,7 @@ class EventChannel:
             return
         if channel.bufferedAmount > MAX_BUFFERED_BYTES:
             line = logger.bind(a_minute="events out")
-            line.warning("x events are read too slowly: their channel is closed")
+            line.warning("events are read too slowly: their channel is closed")
             channel.close()
             self._end()
         else:
@@ -54,7 +54,7 @@ class EventChannel:
         text = message if isinstance(message, str) else ""  # no event is binary
         if self._inbox.full() or self._waiting + len(text) > MAX_INBOX_CHARACTERS:
             line = logger.bind(a_minute="events in")
-            line.warning("x too many events wait: their channel is closed")
+            line.warning("too many events wait: their channel is closed")
             self._channel.close()
             self._end()
         else:

@@ -122,7 +122,7 @@ class Association(RTCSctpTransport):
         """Aborts the association for good (RFC 9260 §9.1)."""
         self._refused = True
         line = logger.bind(a_minute="SCTP")
-        line.warning("{}: x the data channels are closed: {}", self.call_id, reason)
+        line.warning("{}: the data channels are closed: {}", self.call_id, reason)
         abort = aiortc_sctp.AbortChunk()
         abort.params.append((PROTOCOL_VIOLATION, reason.encode()[:PAYLOAD_BYTES]))
         await self._send_chunk(abort)
@@ -171,7 +171,7 @@ class Association(RTCSctpTransport):
         except ValueError as error:
             if not self._reported:
                 line = logger.bind(a_minute="max-message-size")
-                line.warning("{}: x a message is not sent: {}", self.call_id, error)
+                line.warning("{}: a message is not sent: {}", self.call_id, error)
             self._reported = True
 
     # --- acknowledgements ---

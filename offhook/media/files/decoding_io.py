@@ -193,7 +193,7 @@ class Decoding:
                 faults, good = FAULTS.unpack(data)
                 if faults:
                     line = logger.bind(a_minute="faults")
-                    line.info("x {} faults in a file, {} blocks decoded", faults, good)
+                    line.info("{} faults in a file, {} blocks decoded", faults, good)
                 return
             if kind != SOUND or size < BLOCK.size or (size - BLOCK.size) % 2:
                 raise FileError("its decoder sends no sound")
@@ -218,7 +218,7 @@ class Decoding:
         if len(report) < STATUS.size:
             raise DecoderUnavailable("the process that decodes files has ended")
         (status,) = STATUS.unpack(report)
-        logger.bind(a_minute="decoder").warning("x a file's decoder {}", _how(status))
+        logger.bind(a_minute="decoder").warning("a file's decoder {}", _how(status))
         raise FileError(f"its decoder {_how(status)}")
 
     def stop(self) -> None:

@@ -314,7 +314,7 @@ class Call(TransportListener):
         try:
             await self.resume()
         except LegError as error:
-            logger.error("{}: x the caller stays on hold: {}", self.leg.call_id, error)
+            logger.error("{}: the caller stays on hold: {}", self.leg.call_id, error)
 
     async def resume(self) -> None:
         """Resume a caller on hold. Raises LegError."""

@@ -376,7 +376,7 @@ class OffhookTTS(TTSService):
                 words = [(word, samples / RATE_OUT) for word in speech.text.split()]
                 await self.add_word_timestamps(words, context_id)
         except EngineError as error:
-            logger.error("x a reply is cut short, its call goes on: {}", error)
+            logger.error("a reply is cut short, its call goes on: {}", error)
             reply.failed = True
             reply.spoke.set()
             await reply.complete.wait()  # the rest of the reply is not spoken

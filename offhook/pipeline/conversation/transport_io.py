@@ -164,7 +164,7 @@ class LegInput(BaseInputTransport, LegListener):
         if button is not None and self._happened.qsize() < MESSAGE_QUEUE:
             self._happened.put_nowait(("key", button))
         else:  # Pipecat has no keys A to D
-            logger.debug("{}: x key {}: not for the pipeline", self._leg.call_id, digit)
+            logger.debug("{}: key {}: not for the pipeline", self._leg.call_id, digit)
         self._transport.listener.on_key(digit)
 
     def on_held(self, held: bool) -> None:

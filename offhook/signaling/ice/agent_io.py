@@ -495,7 +495,7 @@ class IceAgent:
             async with asyncio.timeout(limit):
                 await connection.connect()
         except (ConnectionError, TimeoutError) as error:
-            logger.debug("an ICE connection has failed: {!r}", error)
+            logger.debug("an ICE connection has failed: {}", str(error) or type(error).__name__)
         else:
             self._use(connection)
             await connection.get_event()

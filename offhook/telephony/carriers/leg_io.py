@@ -470,7 +470,7 @@ class CarrierLeg(Leg):
             try:
                 await self._control.hang_up()
             except LegError as error:
-                logger.warning("{}: x hanging up failed: {}", self.call_id, error)
+                logger.warning("{}: hanging up failed: {}", self.call_id, error)
         self.close(reason)
 
     def release(self, reason: str) -> None:

@@ -169,6 +169,10 @@ class ScriptedCall(LegListener):
         self._agent_silent.set()
         self._turn: TurnReport | None = None
         self._reply: list[str] = []
+        self._answering = False
+        """Whether the agent is preparing an answer."""
+        self._reason = ""
+        """Why the server has no answer, in its words."""
         self._by_ear = AgentByEar(self._agent_speaks, self._agent_silent)
         if self._sip is not None:
             self.leg.listen(self._by_ear.tick)
@@ -306,6 +310,7 @@ class ScriptedCall(LegListener):
             await asyncio.sleep(cut)
         elif started:
             await self._within(self._agent_silent, REPLY_S)
+            await self._hear_out()
             await asyncio.sleep(0.1)
         after = (t for t in self.leg.speech_arrivals if t > self._speech_end)
         if started and (arrived := next(after, None)) is not None:
@@ -315,7 +320,18 @@ class ScriptedCall(LegListener):
             self._show(here if turn.response_ms is not None else "  no answer")
         elif cut is None:
             turn.reply = self._end_reply()
-            self._show(f"agent: {turn.reply}" if turn.reply else "  no answer")
+            self._show(f"agent: {turn.reply}" if turn.reply else self._no_answer())
+
+    async def _hear_out(self) -> None:
+        """Waits for the answer, if what was heard so far is said while the agent prepares it."""
+        while self._answering and self.leg.closed is None:
+            self._agent_speaks.clear()
+            if not await self._within(self._agent_speaks, REPLY_S):
+                return
+            await self._within(self._agent_silent, REPLY_S)
+
+    def _no_answer(self) -> str:
+        return f"  no answer: {self._reason}" if self._reason else "  no answer"
 
     async def _within(self, event: asyncio.Event, seconds: float) -> bool:
         """Waits for the event; returns whether it came in time and before the call ended."""
@@ -347,6 +363,12 @@ class ScriptedCall(LegListener):
                 self._agent_silent.clear()
             case "bot-stopped-speaking":
                 self._agent_silent.set()
+            case "bot-llm-started":
+                self._answering = True
+            case "bot-llm-stopped":
+                self._answering = False
+            case "error":
+                self._reason = str(data.get("error", ""))
             case "bot-tts-text":
                 self._reply.append(data["text"] + " ")
             case "user-transcription" if data.get("final") and self._turn is not None:
@@ -358,6 +380,8 @@ class ScriptedCall(LegListener):
     def _server_message(self, data: dict[str, Any]) -> None:
         turn = self._turn
         match data.get("type"):
+            case "goodbye":
+                self._reason = f"the call has ended: {data.get('reason', '')}"
             case "turn-latency" if turn is not None:
                 turn.latency = {k: v for k, v in data.items() if k != "type"}
                 self._show(f"  answered in {data['total_ms']} ms")

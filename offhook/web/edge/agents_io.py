@@ -41,7 +41,7 @@ class CallAgents:
         if name in config.agents:
             return config.agents[name]
         if name:
-            logger.warning("no agent is called {!r} any more: the usual one answers", name)
+            logger.warning("no agent is called {} any more: the usual one answers", name)
         return config.agent
 
     def make(self, a: AgentSettings, call: Call) -> Agent:

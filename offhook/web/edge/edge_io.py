@@ -236,7 +236,7 @@ class Edge:
         try:
             check_writable(directory)
         except OSError as error:
-            logger.error("x calls are not recorded until this is fixed: {}", error)
+            logger.error("calls are not recorded until this is fixed: {}", error)
         return RecordingWriter(directory, self.metrics.recordings_failed.inc)
 
     async def _open_ice_port(self, settings: WebRtc) -> IcePort:
@@ -338,7 +338,7 @@ class Edge:
                         told = await asyncio.gather(*words, return_exceptions=True)
                         for fault in filter(None, told):
                             logger.error(
-                                "x a caller was disconnected without an announcement: {!r}", fault
+                                "a caller was disconnected without an announcement: {}", fault
                             )
 
     async def _move_calls(self, resumption: Resumption) -> None:
@@ -510,7 +510,7 @@ class Edge:
         """Counts a refusal for want of a UDP port, says it in the log, and returns what to
         raise."""
         logger.bind(a_minute="ports").error(
-            "x calls are refused: no UDP port could be opened: see ulimit -n and "
+            "calls are refused: no UDP port could be opened: see ulimit -n and "
             "net.ipv4.ip_local_port_range, or set [webrtc] port, which all calls share"
         )
         return self._room.refusal("ports")
@@ -641,7 +641,8 @@ class Edge:
     ) -> asyncio.Task[None]:
         self._room.begin()
         running = self._run_call(leg, body, agent, direct)
-        task = asyncio.create_task(running, name=f"call {leg.call_id}")
+        with logger.contextualize(call=leg.call_id):  # of all lines of the task and of its tasks
+            task = asyncio.create_task(running, name=f"call {leg.call_id}")
         self._calls[leg.call_id] = task
         self._call_begun.set()
         return task
@@ -702,7 +703,7 @@ class Edge:
         reason = leg.closed
         level = "WARNING" if reason.end in FAILURES else "INFO"
         line = logger.bind(call=leg.call_id, a_minute=reason.end)
-        line.log(level, "{}: x no call: {}", leg.call_id, reason)
+        line.log(level, "{}: no call: {}", leg.call_id, reason)
         self.metrics.count_call_end(reason)
 
     async def _run_bot(self, bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
@@ -778,7 +779,7 @@ class Edge:
             recorder = self._recordings.open(leg.call_id, time.time())
         except OSError as error:
             self.metrics.recordings_failed.inc()
-            logger.error("{}: x the call is not recorded: {}", leg.call_id, error)
+            logger.error("{}: the call is not recorded: {}", leg.call_id, error)
             return
         leg.listen(lambda heard, said, now: recorder.tick(heard, said))
 

@@ -90,7 +90,7 @@ class ProgramCalls:
         if call.state is IncomingState.ACCEPTED:
             return 0
         if call.state is IncomingState.EXPIRED and agent.fallback:
-            logger.warning("{}: nobody accepts the call: {!r} answers", call_id, agent.fallback)
+            logger.warning("{}: nobody accepts the call: {} answers", call_id, agent.fallback)
             return 0
         return call.status
 

@@ -140,7 +140,7 @@ class Reload:
             use(self._edge, config)
         except ConfigError as error:
             faults = str(error).replace("\n", "; ")
-            logger.error("x the configuration is unchanged: {}", faults)
+            logger.error("the configuration is unchanged: {}", faults)
             return
         logger.info("the configuration was read again")
         if left := left_for_restart(self._started_with, config):

@@ -153,7 +153,7 @@ class AutoEngine(Generic[E]):
             return SILENT
         except EngineError as error:
             pause = self._refused.next_s()
-            logger.error("x auto: {}", error)
+            logger.error("auto: {}", error)
             self._see(replace(look, sign=Sign.FAILS, fault=str(error), retry_s=pause))
             await asyncio.sleep(pause)
             return self.look

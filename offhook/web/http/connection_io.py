@@ -135,7 +135,7 @@ class Connection(RequestHandler):
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         # What strangers send is no fault of ours: no traceback.
-        logger.debug("x {}: {}", request.remote, (message or "").partition("\n")[0][:200])
+        logger.debug("{}: {}", request.remote, (message or "").partition("\n")[0][:200])
         response = web.Response(status=status, text=message)
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.force_close()

@@ -59,7 +59,7 @@ class HttpServer(web.Server):
         assert isinstance(handler, Connection)
         peer = peer_name((transport.get_extra_info("peername") or ("",))[0])
         if peer and not self._make_room(peer):
-            logger.warning("x connection from {}: too many are open, and all are in use", peer)
+            logger.warning("connection from {}: too many are open, and all are in use", peer)
             # not at once, as aiohttp's task would miss the server of a connection that is lost
             self._loop.call_soon(transport.abort)
             return

@@ -4,6 +4,7 @@ Log lines contain untrusted text, such as a caller's name, so all are escaped he
 start another line.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -110,9 +111,13 @@ def for_log(fields: Mapping[str, Any], has_words: bool) -> dict[str, Any]:
 
 
 def brief(fields: dict[str, Any]) -> str:
-    """Returns the fields of an event for a line of the log, e.g. "text='Hello.' language='en'"."""
+    """Returns the fields of an event for a line of the log, e.g. `text="Hello." language="en"`."""
     hidden = ("at_ms", "statistics", "headers", "variables")  # the last two come from outside
-    shown = (f"{k}={v!r}" for k, v in fields.items() if k not in hidden and v != "")
+    shown = (
+        f"{name}={json.dumps(value, ensure_ascii=False, default=str)}"
+        for name, value in fields.items()
+        if name not in hidden and value not in ("", None)
+    )
     return " ".join(shown)
 
 

@@ -76,7 +76,7 @@ class _Lines:
             return
         # Traceback lines are indented, so an exception's text cannot look like one of our lines.
         lines = [f"  {escaped(one)}" for one in trace.rstrip().split("\n") if trace]
-        head = f"{at:%H:%M:%S}.{at.microsecond // 1000:03} {level: <7} {text}"
+        head = f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} {level: <7} {text}"
         sys.stderr.write("\n".join((head, *lines)) + "\n")
 
     def _say_over(self, at: datetime, now: float) -> None:

@@ -315,7 +315,7 @@ class RealtimeCall(ResponseListener):
         try:
             self._perform(self.conversation.receive(number, text, has_key=beside))
         except Backlog as error:
-            logger.warning("{}: x audio is dropped: {}", self.leg.call_id, error)
+            logger.warning("{}: audio is dropped: {}", self.leg.call_id, error)
             self._perform(self.conversation.audio_dropped(number, str(error)))
         if isinstance(self.leg, SocketLeg):
             while self.leg.is_ahead and not self.has_ended:
@@ -535,7 +535,9 @@ class RealtimeCall(ResponseListener):
             usage = usage_of(answer.usage)
             self._perform(conversation.response_done(response_id, usage, answer.incomplete))
         except Exception as error:
-            logger.warning("{}: x response beside: {!r}", self.leg.call_id, error)
+            logger.warning(
+                "{}: response beside: {}", self.leg.call_id, str(error) or type(error).__name__
+            )
             words = "the response could not be generated"
             if self._agent.infer is None:
                 words = "the agent of this conversation is no language model"

@@ -75,7 +75,7 @@ class IncomingCalls:
             await self._sender.deliver(webhook, event, accept_s, lambda: call.state is ringing)
         except NotDelivered as error:
             if self._apply(call_id, IncomingEvent.UNDELIVERED):
-                logger.error("{}: x no program was asked to accept the call: {}", call_id, error)
+                logger.error("{}: no program was asked to accept the call: {}", call_id, error)
 
     def accept(self, call_id: str, session: Mapping[str, Any]) -> bool:
         """Accepts a ringing call; returns whether it was ringing."""

@@ -120,7 +120,7 @@ class McpConnections:
         try:
             server = self._server(tool)
         except Refused as refusal:
-            logger.warning("{}: x MCP: {}", self._call_id, refusal)
+            logger.warning("{}: MCP: {}", self._call_id, refusal)
             return _failure(str(refusal))
         server.users += 1
         try:
@@ -131,7 +131,7 @@ class McpConnections:
             failure = server.failure(error, limit_s)
             # What the server says may hold what was said.
             words = failure.message if failure.type != "protocol_error" else f"code {failure.code}"
-            logger.warning("{}: x MCP {!r}: {}", self._call_id, tool.server_label, words)
+            logger.warning("{}: MCP {}: {}", self._call_id, tool.server_label, words)
             return failure
         finally:
             server.users -= 1

@@ -54,7 +54,7 @@ class WebhookSender:
                     return
                 pause = policy.pause_s(failed, started)
                 host = urlsplit(webhook.url).netloc  # the rest may be a secret
-                logger.warning("x webhook {} to {}: {}", event.id, host, failed)
+                logger.warning("webhook {} to {}: {}", event.id, host, failed)
                 if pause is None:
                     raise NotDelivered(str(failed)) from failed
                 await asyncio.sleep(pause)

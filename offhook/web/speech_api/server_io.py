@@ -564,7 +564,7 @@ async def _answer(
         if isinstance(error, web.HTTPNotFound) and request.path.endswith("/"):
             fault = ApiError(404, "no such path: leave out the / at its end")
         if isinstance(error, EngineError):
-            logger.warning("x {}: {}", _endpoint(request), error)
+            logger.warning("{}: {}", _endpoint(request), error)
         if fault.status == 500:
             logger.opt(exception=error).error("{} failed", _endpoint(request))
         if context.has_begun:  # too late for an error: the response is left incomplete

@@ -280,7 +280,7 @@ class RunningFront:
         try:
             socket.send_fds(self._handover, [packed], [file])
         except OSError as error:  # it hangs, or has ended
-            logger.warning("x a front takes no connection: {}", error)
+            logger.warning("a front takes no connection: {}", error)
             return False
         return True
 
@@ -368,7 +368,7 @@ class RunningFront:
         while not self.ended.is_set():
             self._missed += 1
             if self._missed > MAX_MISSED_BEATS and self._process is not None:
-                logger.error("x a front hangs: it is killed")
+                logger.error("a front hangs: it is killed")
                 with suppress(ProcessLookupError):
                     self._process.kill()
             with suppress(TimeoutError):
@@ -421,9 +421,9 @@ class Fronts:
                 self.running.append(front)
                 tried.set()
                 await front.watch()
-                logger.error("x a front has ended, with {} connections", len(front.connections))
+                logger.error("a front has ended, with {} connections", len(front.connections))
             except OSError as error:
-                logger.error("x {}", error)
+                logger.error("{}", error)
             finally:
                 tried.set()
                 if front in self.running:

@@ -86,7 +86,7 @@ class Gateway(SpeechServer):
             config = read()
         except ConfigError as error:
             faults = str(error).replace("\n", "; ")
-            logger.error("x the configuration is unchanged: {}", faults)
+            logger.error("the configuration is unchanged: {}", faults)
             return
         self.access = config.access(local=self.access.local, gateway=True)
         self.use_keys(config.speech, config.server.shares)

@@ -173,7 +173,7 @@ class LocalWorker:
         if refused or status == FAILED or len(self._crashes) == MAX_CRASHES:
             pause = self._given_up.next_s()
             self._why = f"the {self._name} {how}, given up for {pause:g} s: {last}"
-            logger.error("x {}", self._why)
+            logger.error("{}", self._why)
             self._crashes.clear()
             self._given_up_until = now + pause
             return 0.0
@@ -232,7 +232,7 @@ class LocalWorker:
             await asyncio.sleep(HEARTBEAT_S)
             missed = missed + 1 if self._beats and self._beats == seen else 0
             seen = self._beats
-        logger.error("x {} hangs: it is killed, and started again", self._name)
+        logger.error("{} hangs: it is killed, and started again", self._name)
         self._hung = True
         self._last_words.append("it did not answer")
         with suppress(ProcessLookupError):

@@ -103,7 +103,7 @@ class Connection:
             logger.debug("wyoming client {} has gone", self._peer)
         except ApiError as error:
             line = logger.bind(a_minute=error.code or error.kind)
-            line.info("x wyoming client {}: {}", self._peer, error)
+            line.info("wyoming client {}: {}", self._peer, error)
             with suppress(ConnectionError, TimeoutError):
                 await self._end_with(error)
         finally:
@@ -220,7 +220,7 @@ class Connection:
             case "synthesize-stop":
                 self._open_text(event).finish()
             case kind:
-                logger.debug("wyoming client {} sent {!r}, ignored", self._peer, kind)
+                logger.debug("wyoming client {} sent {}, ignored", self._peer, kind)
 
     def _add(self, request: WyomingRequest) -> None:
         """Raises ApiError 429."""
@@ -337,7 +337,7 @@ class Connection:
         if isinstance(error, EngineFailed):
             self._server.engine_broke(error)
         if isinstance(error, EngineError):
-            logger.warning("x {}: {}", request.name, error)
+            logger.warning("{}: {}", request.name, error)
         elif isinstance(error, ValueError):  # what the engine does not support
             return ApiError(400, str(error))
         fault = fault_of(error, request.context.id)

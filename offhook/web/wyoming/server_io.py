@@ -97,7 +97,7 @@ class WyomingServer:
 
     def _report(self, words: str) -> None:
         line = logger.bind(a_minute="refused")
-        line.warning("x a wyoming client was refused: {}", words)
+        line.warning("a wyoming client was refused: {}", words)
 
     # --- what is offered ---
 

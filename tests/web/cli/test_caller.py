@@ -27,6 +27,7 @@ from offhook.web.cli.caller_io import (
     CallError,
     ScriptedCall,
     ScriptLine,
+    TurnReport,
     read_audio,
     spoken,
     trimmed,
@@ -242,6 +243,49 @@ async def refusal(url, **options):
 
 
 @pytest.mark.usefixtures("nothing_left")
+async def of_server(messages, *, ends=False):
+    """What a caller shows who has said something, after messages of the server."""
+    shown = []
+    call = ScriptedCall("http://localhost", [], show=shown.append)
+    call._turn = TurnReport("Hello.")
+    call.report.turns.append(call._turn)
+    listening = asyncio.create_task(call._listen(None))
+    for kind, data in messages:
+        await asyncio.sleep(0)  # the listener sees each event by itself
+        await asyncio.sleep(0)
+        call.on_message(json.dumps({"label": "rtvi-ai", "type": kind, "data": data}))
+        await asyncio.sleep(0.05)
+    if ends:
+        call.leg.close("the test is over")
+    async with asyncio.timeout(60):
+        await listening
+    return shown
+
+
+async def test_the_answer_is_waited_for_after_a_filler():
+    spoken_one = ("bot-started-speaking", {}), ("bot-stopped-speaking", {})
+    shown = await of_server(
+        [
+            ("bot-llm-started", {}),
+            *(spoken_one[0], ("bot-tts-text", {"text": "One moment."}), spoken_one[1]),
+            *(spoken_one[0], ("bot-tts-text", {"text": "We close at six."})),
+            *(("bot-llm-stopped", {}), spoken_one[1]),
+        ]
+    )
+    assert shown == ["agent: One moment. We close at six."]
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (("error", {"error": "the agent has failed", "fatal": False}), "the agent has failed"),
+        (("server-message", {"type": "goodbye", "reason": "full"}), "the call has ended: full"),
+    ],
+)
+async def test_without_an_answer_the_servers_reason_is_shown(message, says):
+    assert await of_server([message], ends=True) == [f"  no answer: {says}"]
+
+
 async def test_no_server_is_said_so():
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

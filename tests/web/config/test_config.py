@@ -204,7 +204,7 @@ def test_a_message_is_one_line_and_levels_hold(lines):
     logger.info("not shown")
     logging.getLogger("aioice.ice").info("nor this")
     logger.warning("shown <red>{as it is}</red>")
-    assert [line[13:].strip() for line in lines()] == ["WARNING shown <red>{as it is}</red>"]
+    assert [line[24:].strip() for line in lines()] == ["WARNING shown <red>{as it is}</red>"]
 
 
 @pytest.mark.parametrize("json_lines", [True, False])

@@ -94,6 +94,22 @@ def errors(edge: Edge, kind: str, action: str) -> float:
     return edge.metrics.registry.get_sample_value("offhook_agent_errors_total", labels) or 0.0
 
 
+async def test_every_line_of_a_call_has_its_id(
+    edge: Edge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up(logs.Log(level="DEBUG", json_lines=True))
+    async with model() as endpoint:
+        endpoint.ill = FAULTS["401"].silent
+        agent = Agent(kind="openai", base_url=endpoint.url, api_key=SECRET, model="scripted")
+        async with called(edge, {"ill": agent}) as page:
+            await until(lambda: page.words() == SENTENCES["en"][Occasion.GREETING])
+    written = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    set_up(logs.Log(level="ERROR"))
+    of_call = [line for line in written if page.call_id in line["message"]]
+    assert {line.get("call") for line in of_call} == {page.call_id}
+    assert any("the language model" in line["message"] for line in of_call)
+
+
 async def test_neither_the_caller_nor_the_log_gets_what_the_server_wrote(
     edge: Edge, capsys: pytest.CaptureFixture[str]
 ) -> None:

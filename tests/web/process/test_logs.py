@@ -1,5 +1,6 @@
 """What strangers cannot do to the log, and what it does not say of callers."""
 
+import ast
 import json
 import logging
 import re
@@ -22,6 +23,7 @@ from offhook.web.process.logs import (
     MINUTE_S,
     Log,
     Repeats,
+    brief,
     escaped,
     for_log,
     masked,
@@ -166,6 +168,30 @@ def test_every_module_logs_by_the_one_logger():
     using = re.compile(r"^ *(?:import|from) logging\b", re.MULTILINE)
     paths = [path for path in PACKAGE.rglob("*.py") if using.search(path.read_text())]
     assert paths == [Path(logs_io.__file__)]
+
+
+def test_no_message_has_a_repr_of_python_or_a_mark_instead_of_a_word():
+    levels = ("trace", "debug", "info", "warning", "error", "exception", "log")
+    for path in PACKAGE.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+                continue
+            for text in call.args[:2] if call.func.attr in levels else ():
+                if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                    words = text.value.removeprefix("{}: ")
+                    assert "!r}" not in words, (path, words)
+                    assert not words.startswith("x "), (path, words)
+
+
+def test_a_line_has_its_date_and_an_events_fields_are_no_python(lines):
+    set_up(Log())
+    fields = {"text": 'It\'s "ok"\n', "sure": True, "language": None, "words": ["a"], "at_ms": 1}
+    logger.info("a1: caller_turn {}", brief(fields))
+    [line] = lines()
+    date, time, level, *_ = line.split()
+    assert datetime.fromisoformat(f"{date} {time}").date() == datetime.now().astimezone().date()
+    assert level == "INFO"
+    assert line.endswith(r"""caller_turn text="It's \"ok\"\n" sure=true words=["a"]""")
 
 
 # --- words ---

@@ -317,7 +317,7 @@ class _OpenAI(OpenAILLMService):
                 continue
             if len(known) < len(calls):
                 names = plain(", ".join(call.name for call in calls if call not in known))
-                logger.warning("{}: x no such functions: {}", self._call.leg.call_id, names)
+                logger.warning("{}: no such functions: {}", self._call.leg.call_id, names)
             if calls and not known:
                 raise AgentFailure(Fault.EMPTY, f"calls of no function: {calls[0].name}")
             ended = answer.incomplete == "content_filter" or self._is_limited

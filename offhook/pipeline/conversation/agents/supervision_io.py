@@ -104,7 +104,7 @@ class Supervision:
             place = Place.SPEAKING
         decision = self.faults.failed(fault, place, self._now(), after_s)
         logger.opt(exception=error if fault is Fault.UNEXPECTED else None).warning(
-            "{}: x the language model {} at {}, {}: {} ({}): {}",
+            "{}: the language model {} at {}, {}: {} ({}): {}",
             *(self._call.leg.call_id, model, urlsplit(base_url).netloc.rpartition("@")[2]),
             *(place, fault, plain(error), decision.action),
         )
@@ -122,7 +122,7 @@ class Supervision:
             try:
                 return await call.transfer(self._gives_up_to)
             except LegError as error:
-                logger.warning("{}: x not transferred: {}", call.leg.call_id, error)
+                logger.warning("{}: not transferred: {}", call.leg.call_id, error)
                 await call.say(call.sentence(Occasion.GOODBYE))
         await call.hang_up(GAVE_UP)
 

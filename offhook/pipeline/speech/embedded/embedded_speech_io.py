@@ -281,7 +281,7 @@ class EmbeddedSpeech:
         letters = unspeakable("".join(word.spoken for word in words)) if self._warns else ""
         if letters:
             self._warns = False
-            logger.warning("the voice speaks English only, and leaves out {!r}", letters[:20])
+            logger.warning("the voice speaks English only, and leaves out {}", letters[:20])
 
     async def _spoken(self, words: list[SpokenWord]) -> list[Speech]:
         """Returns the clause's pieces; none if the reply is cancelled or the engine closed

@@ -149,7 +149,7 @@ class Worker(asyncio.SubprocessProtocol):
         try:
             await asyncio.get_running_loop().subprocess_exec(lambda: self, *COMMAND, stderr=None)
         except OSError as error:
-            logger.error("x pocketsphinx worker does not start: {}", error)
+            logger.error("pocketsphinx worker does not start: {}", error)
             self.process_exited()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -190,7 +190,7 @@ class Worker(asyncio.SubprocessProtocol):
         self._look_at_progress()
         patience = MAX_UNANSWERED if self.ready.is_set() else START_TIMEOUT_S / PING_S
         if self._unanswered >= patience:
-            logger.error("x a pocketsphinx worker hangs: it is killed, and started again")
+            logger.error("a pocketsphinx worker hangs: it is killed, and started again")
             self.hung = True
             self.kill()
             return
@@ -224,7 +224,7 @@ class Worker(asyncio.SubprocessProtocol):
             for frame in self._reader.receive(cast(bytes, data)):
                 self._receive(frame)
         except FrameError as error:
-            logger.error("x {}", error)
+            logger.error("{}", error)
             self.kill()
 
     def _receive(self, frame: Frame) -> None:
@@ -342,14 +342,14 @@ class PocketSphinxRecognizer:
         if self._closing:
             return
         self.losses["hung" if worker.hung else "crashed"] += 1
-        logger.error("x pocketsphinx worker ended with {} utterances", len(worker.utterances))
+        logger.error("pocketsphinx worker ended with {} utterances", len(worker.utterances))
         # Data still in its pipe is ignored.
         orphans, worker.utterances = worker.utterances, {}
         for utterance in orphans.values():
             if utterance.stream.queue.lose(utterance, time.monotonic()):
                 self._place(utterance)
             else:
-                logger.error("x pocketsphinx gives up an utterance after crashes of its worker")
+                logger.error("pocketsphinx gives up an utterance after crashes of its worker")
                 utterance.stream.give_up(utterance)
 
 

@@ -168,7 +168,7 @@ class OpenAiRecognizer:
                 patience = RetryPolicy(LIVE_GIVE_UP_S, spread_s=SPREAD_S)
             except AttemptFailed as failed:
                 pause = patience.pause_s(failed, asyncio.get_running_loop().time())
-                logger.warning("x partial: {}", self._server.explain(failed))
+                logger.warning("partial: {}", self._server.explain(failed))
                 if pause is None:
                     return
                 await asyncio.sleep(pause)

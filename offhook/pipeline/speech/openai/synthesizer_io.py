@@ -429,7 +429,7 @@ class OpenAiSpeech:
                     self.fail(failed.as_error(words, self._options.demands()))
                     return
                 if words != self._said:
-                    logger.warning("x {}", words)
+                    logger.warning("{}", words)
                     self._said = words
                 clause.lose()
                 await asyncio.sleep(max(pause, losses.pause_s(now)))

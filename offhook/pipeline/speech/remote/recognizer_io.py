@@ -155,7 +155,7 @@ class RemoteStream(QueuedStream[Utterance]):
         for utterance in utterances:
             self.give_up(utterance)
         if utterances:
-            logger.error("x {} utterances given up: {}", len(utterances), why)
+            logger.error("{} utterances given up: {}", len(utterances), why)
 
     # --- staying connected ---
 
@@ -177,7 +177,7 @@ class RemoteStream(QueuedStream[Utterance]):
                     if self._was_connected:
                         lost_at = loop.time()
                     if (words := in_words(error)) != said:
-                        logger.warning("x {}: {}", self._name, words)
+                        logger.warning("{}: {}", self._name, words)
                         said = words
                 finally:
                     self._leave_quarantine()
@@ -315,7 +315,7 @@ class RemoteStream(QueuedStream[Utterance]):
                 other = other or await connections.open(self._options, self, avoid)
         except LOST as error:  # tried again at the next look
             self._is_replaying = self._is_replaying and self._other is not None
-            logger.debug("x no other worker: {}", in_words(error))
+            logger.debug("no other worker: {}", in_words(error))
             return
         finally:
             if self._opening is asyncio.current_task():

@@ -392,7 +392,7 @@ class RemoteSpeech:
             self._fail(in_words(error), error)
             return True
         if (words := in_words(error)) != self._said:
-            logger.warning("x the speech worker at {}: {}", self._connections.workers.url, words)
+            logger.warning("the speech worker at {}: {}", self._connections.workers.url, words)
             self._said = words
         self._pause = self._retry.next_s()
         return False

@@ -124,7 +124,7 @@ class WorkerList:
         except (OSError, aiohttp.ClientError, TimeoutError, ValueError) as error:
             words = str(error).partition("\n")[0][:200] or type(error).__name__
             if self._faults.get(url) != words:
-                logger.warning("x the list of workers at {} stays as it was: {}", url, words)
+                logger.warning("the list of workers at {} stays as it was: {}", url, words)
                 self._faults[url] = words
 
 

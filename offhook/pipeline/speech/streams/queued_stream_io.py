@@ -96,6 +96,6 @@ class QueuedStream(Generic[U]):
         """A caller can repeat what was lost, and the call continues; a file must be recognized
         completely."""
         if self._options.live:
-            logger.error("x {} is {} behind: what is more is dropped", self._name, behind)
+            logger.error("{} is {} behind: what is more is dropped", self._name, behind)
         else:
             self.mailbox.fail(EngineError(f"{self._name} is {behind} behind", "timeout"))

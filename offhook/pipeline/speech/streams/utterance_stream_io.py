@@ -153,5 +153,5 @@ class UtteranceStream(QueuedStream[WholeUtterance]):
 
     def _log(self, failed: AttemptFailed) -> None:
         if (words := self._recognizer.explain(failed)) != self._said:
-            logger.warning("x {}", words)
+            logger.warning("{}", words)
             self._said = words

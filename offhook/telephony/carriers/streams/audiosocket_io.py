@@ -107,7 +107,7 @@ class AudioSocketServer:
         self._connections.discard(connection)
 
     def _refuse(self, peer: str, reason: str) -> None:
-        logger.bind(a_minute="refused").warning("x AudioSocket {}: {}", peer, reason)
+        logger.bind(a_minute="refused").warning("AudioSocket {}: {}", peer, reason)
 
 
 class _Connection(asyncio.Protocol):
@@ -221,7 +221,7 @@ class _Connection(asyncio.Protocol):
                 await self._lost.wait()
 
     def _abort(self, reason: str) -> None:
-        logger.bind(a_minute=reason).info("x AudioSocket {}: {}", self._peer, reason)
+        logger.bind(a_minute=reason).info("AudioSocket {}: {}", self._peer, reason)
         self._transport.abort()
         if self._leg is not None:
             self._leg.close(reason, "transport")

@@ -98,7 +98,7 @@ class StreamConnection(asyncio.Protocol):
             sum(map(len, self._pending)) if transport is None else transport.get_write_buffer_size()
         )
         if waiting + len(data) > WRITE_BUFFER_BYTES:
-            logger.info("x {} {}: peer does not read", self.flow.transport, self.flow.remote)
+            logger.info("{} {}: peer does not read", self.flow.transport, self.flow.remote)
             self.abort()
         elif transport is not None:
             transport.write(data)
@@ -134,7 +134,7 @@ class StreamConnection(asyncio.Protocol):
             self._write_keep_alive(PING)
 
     def _abort_because(self, reason: str) -> None:
-        logger.debug("x {} {}: {}", self.flow.transport, self.flow.remote, reason)
+        logger.debug("{} {}: {}", self.flow.transport, self.flow.remote, reason)
         self.abort()
 
     def _write_keep_alive(self, data: bytes) -> None:

@@ -301,7 +301,7 @@ class Transports:
         except (OSError, ValueError) as error:  # ValueError: an invalid server name
             fault = no_connection(error, route.server_name or host)
             self._faults[route.flow.connection] = fault
-            logger.info("x {} {}: {}", transport, route.flow.remote, fault)
+            logger.info("{} {}: {}", transport, route.flow.remote, fault)
             connection.closed()
 
     async def _client_context(self, verify: bool) -> ssl.SSLContext:
@@ -327,14 +327,14 @@ class Transports:
                 local = host_port(accepted.getsockname())
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    logger.warning("x {}: cannot accept connections: {}", transport, error)
+                    logger.warning("{}: cannot accept connections: {}", transport, error)
                     await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue  # the peer has closed before it was accepted
             remote = host_port(address)
             source = _source(remote[0])
             crowded = self._peers[source] >= MAX_CONNECTIONS_PER_SOURCE
             if crowded or not self._make_room():
-                logger.debug("x {} {}: too many connections", transport, remote)
+                logger.debug("{} {}: too many connections", transport, remote)
                 accepted.close()
                 continue
             flow = Flow(transport, remote, local, next(self._ids))
@@ -386,7 +386,7 @@ class Transports:
             )
         except OSError as error:  # including ssl.SSLError
             reason = str(error) or type(error).__name__
-            logger.debug("x {} {}: {}", flow.transport, flow.remote, reason)
+            logger.debug("{} {}: {}", flow.transport, flow.remote, reason)
             accepted.close()
             connection.closed()
 

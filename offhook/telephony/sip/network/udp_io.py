@@ -115,7 +115,7 @@ class UdpSocket:
         try:
             self._sock.sendto(data, remote)
         except OSError as error:
-            logger.info("x UDP {}: {}", remote, error)
+            logger.info("UDP {}: {}", remote, error)
             return error.errno in LOST
         return True
 

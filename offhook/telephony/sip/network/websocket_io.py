@@ -63,7 +63,7 @@ class WebSocketConnection:
     def _queue(self, data: bytes) -> None:
         self._bytes += len(data)
         if self._bytes > WRITE_BUFFER_BYTES:
-            logger.info("x {} {}: peer does not read", self.flow.transport, self.flow.remote)
+            logger.info("{} {}: peer does not read", self.flow.transport, self.flow.remote)
             self.abort()
         else:
             self._outbox.append(data)
@@ -88,7 +88,7 @@ class WebSocketConnection:
         if not self._message_received:
             limit = FIRST_MESSAGE_TIMEOUT_S if self._open else UPGRADE_TIMEOUT_S
         if now - self._active_at > limit:
-            logger.debug("x {} {}: idle", self.flow.transport, self.flow.remote)
+            logger.debug("{} {}: idle", self.flow.transport, self.flow.remote)
             self.abort()
 
     def made(self, transport: asyncio.Transport) -> None:

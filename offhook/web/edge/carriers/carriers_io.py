@@ -307,7 +307,7 @@ class Carriers:
         try:
             self._admit(settings)
         except Busy as fault:
-            logger.warning("x {}: {} is refused: {}", settings.name, incoming.caller, fault)
+            logger.warning("{}: {} is refused: {}", settings.name, incoming.caller, fault)
             return Answer(*refusal(settings, "busy"))
         info = CallInfo(
             settings.provider,
@@ -338,7 +338,7 @@ class Carriers:
             except Busy as fault:
                 tried = int(tries) + 1 if tries.isdecimal() and len(tries) < 3 else 1
                 if tried > MAX_RETRIES:
-                    logger.warning("x {}: {} is refused: {}", settings.name, incoming.caller, fault)
+                    logger.warning("{}: {} is refused: {}", settings.name, incoming.caller, fault)
                     return Answer(*hang_up())
                 where = f"{base}/carriers/{settings.name}/resume/{token}?{TRIES_PARAMETER}={tried}"
                 return Answer(*retry(settings, where))
@@ -648,5 +648,5 @@ def _parsed(
     try:
         return parse_webhook(settings, request.content_type, signed.body, dict(signed.query))
     except ValueError as fault:
-        logger.warning("x {}: webhook: {}", settings.name, fault)
+        logger.warning("{}: webhook: {}", settings.name, fault)
         return Answer(text=str(fault), status=400)

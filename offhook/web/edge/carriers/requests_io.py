@@ -157,5 +157,5 @@ class CarrierRequests:
         self._metrics.refused.labels("unsigned").inc()
         asked = f"{request.method} from {request.remote} for {request.host[:80]}"
         line = logger.bind(a_minute=settings.name)
-        line.warning("x {}: {} is refused: {}", settings.name, asked, fault)
+        line.warning("{}: {} is refused: {}", settings.name, asked, fault)
         return web.HTTPForbidden(text="not verified")

@@ -107,7 +107,9 @@ class Recovery:
             async with asyncio.timeout(self._limit_s if self._up else 0):
                 await self._store.withdraw()
         except Exception as error:  # redis-py's own, OSError, TimeoutError
-            logger.debug("saved phone calls expire by themselves: {!r}", error)
+            logger.debug(
+                "saved phone calls expire by themselves: {}", str(error) or type(error).__name__
+            )
         await self._store.close()
 
     # --- a call's life ---
@@ -172,7 +174,7 @@ class Recovery:
             call.unusable = False
         except ValueError as error:
             if not call.unusable:
-                logger.warning("{}: x it is not saved: {}", sip.call_id, error)
+                logger.warning("{}: it is not saved: {}", sip.call_id, error)
                 self._put(call.id, None)  # an older state is outdated
             call.unusable = True
 
@@ -275,7 +277,7 @@ class Recovery:
         except Exception as error:  # ValueError, SipError, and whatever else was made of it
             reason = str(error).split("\n")[0][:MAX_WORDS_CHARS]
             line = logger.bind(a_minute="a saved phone call")
-            line.warning("x a call of another server cannot be continued: {}", reason)
+            line.warning("a call of another server cannot be continued: {}", reason)
             self._table.apply(call_id, CallEvent.REFUSED)
             self._put(call_id, None)
             self._count("refused")
@@ -291,7 +293,7 @@ class Recovery:
         if failure is None:
             self._apply(call_id, CallEvent.ANSWERED)
         else:
-            logger.warning("{}: x the call is lost: {}", sip.call_id, failure)
+            logger.warning("{}: the call is lost: {}", sip.call_id, failure)
             self._apply(call_id, CallEvent.REFUSED)
         self._count("lost" if failure is not None else "recovered")
         self._work.set()  # another may be claimed now

@@ -171,7 +171,7 @@ class Resumption:
         except ValueError as error:
             line = logger.bind(a_minute="a saved call")
             line.warning(
-                "x a saved call cannot be read: {}", str(error).split("\n")[0][:MAX_WORDS_CHARS]
+                "a saved call cannot be read: {}", str(error).split("\n")[0][:MAX_WORDS_CHARS]
             )
             return "refused", None
         if agent and saved.agent != agent:
@@ -216,7 +216,7 @@ class Resumption:
         except (ValueError, TypeError) as error:
             if not call.too_large:
                 assert call.leg is not None
-                logger.warning("{}: x it is not saved: {}", call.leg.call_id, error)
+                logger.warning("{}: it is not saved: {}", call.leg.call_id, error)
             call.too_large = True
             if isinstance(error, TooLargeError):
                 self._store.end(call.key)

@@ -72,7 +72,7 @@ def make_room(waiting: dict[str, Any]) -> None:
     if len(waiting) >= MAX_WAITING:
         del waiting[next(iter(waiting))]
         logger.bind(a_minute="saved calls dropped").warning(
-            "x over {} calls wait to be saved: the state of the oldest is dropped", MAX_WAITING
+            "over {} calls wait to be saved: the state of the oldest is dropped", MAX_WAITING
         )
 
 

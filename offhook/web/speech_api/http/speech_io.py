@@ -238,7 +238,7 @@ class _Response:
         except (EngineError, ApiError) as error:
             if wanted.stream_format == "audio":
                 raise
-            logger.warning("x speech: {}", error)
+            logger.warning("speech: {}", error)
             fault = {"type": "error", **fault_of(error, self._context.id).as_dict()}
             await self._write(b"event: error\n" + _event(fault))
             return self._response

@@ -224,7 +224,7 @@ def _lengths(wanted: TranscriptionRequest) -> Sequence[float]:
 
 def _bad_file(error: FileError | DecoderUnavailable, upload: Upload) -> ApiError:
     if isinstance(error, DecoderUnavailable):
-        logger.bind(a_minute="decoder").warning("x transcription: {}", error)
+        logger.bind(a_minute="decoder").warning("transcription: {}", error)
         words = "files cannot be decoded now: try again later"
         return ApiError(503, words, "file", "decoder_unavailable", RETRY_AFTER_S)
     return ApiError(400, f"the file: {str(error).removeprefix(f'{upload.path}: ')}", "file")
@@ -282,7 +282,7 @@ class _Events:
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not self.response.prepared or not isinstance(error, ApiError | EngineError):
             return False
-        logger.warning("x transcription: {}", error)
+        logger.warning("transcription: {}", error)
         await self.send({"type": "error", **fault_of(error, self._context.id).as_dict()}, "error")
         return True
 

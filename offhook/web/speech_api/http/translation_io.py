@@ -77,10 +77,10 @@ class Translator:
             )
             said = answer.choices[0].message.content if answer.choices else None
         except (openai.OpenAIError, ValueError) as error:
-            logger.warning("x the translation server at {}: {}", settings.translate_url, error)
+            logger.warning("the translation server at {}: {}", settings.translate_url, error)
             raise _failed() from error
         if not said or not said.strip():
-            logger.warning("x the translation server at {} said nothing", settings.translate_url)
+            logger.warning("the translation server at {} said nothing", settings.translate_url)
             raise _failed()
         return " ".join(said.split())
 

@@ -25,7 +25,7 @@ class EngineUse:
         with the id under which the log has the reason."""
         if self.server.engine_metrics is not None:
             return f"{error}: try again later" if error.fault == "full" else str(error)
-        logger.warning("x stream: {}", error)
+        logger.warning("stream: {}", error)
         return str(fault_of(error, self._context.id))
 
     def identity(self) -> dict[str, Any]:

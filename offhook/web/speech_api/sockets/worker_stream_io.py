@@ -283,7 +283,7 @@ async def run_socket(
     except Refused as refused:
         code = refused.error.code.value
         line = logger.bind(a_minute=code)
-        line.info("x stream of {}: {}", request.remote or "a local client", refused)
+        line.info("stream of {}: {}", request.remote or "a local client", refused)
         await _send_error(socket, refused.error, error_text)
     except ConnectionError:
         code = "gone"
