@@ -80,6 +80,10 @@ class Language:
     """Words for fractions by their denominator: one, and many."""
     code_words: frozenset[str] = frozenset()
     """Ends of words before a number that is written down digit by digit."""
+    keys: tuple[str, str] = ("", "")
+    """Names of the keys * and # of a telephone; empty if they are left as written."""
+    greek: dict[str, str] = field(default_factory=dict)
+    """Names of Greek letters, small and capital."""
     scales: frozenset[str] = frozenset()
     """Words for a million and more, which precede the currency ("2 millones de euros")."""
 
@@ -100,6 +104,13 @@ def _signs(text: str) -> dict[str, str]:
     """Returns the symbols' names, in this order, with "_" for a space."""
     names = [word.replace("_", " ") for word in text.split()]
     return dict(zip(["&", "+", "=", "%", ".", "/", "-", "_", "@", ":"], names, strict=True))
+
+
+def _greek(names: str) -> dict[str, str]:
+    """Returns the names of Greek letters, given in the order of the alphabet."""
+    letters = "αβγδεζηθικλμνξοπρστυφχψω"
+    named = dict(zip(letters, names.split(), strict=True))
+    return named | {letter.upper(): name for letter, name in named.items()}
 
 
 GERMAN = Language(
@@ -128,6 +139,11 @@ GERMAN = Language(
         "© = Copyright | ‰ = Promille | ° = Grad | °C = Grad Celsius | € = Euro | £ = Pfund"
     ),
     power="hoch",
+    keys=("Stern", "Raute"),
+    greek=_greek(
+        "Alpha Beta Gamma Delta Epsilon Zeta Eta Theta Iota Kappa Lambda My "
+        "Ny Xi Omikron Pi Rho Sigma Tau Ypsilon Phi Chi Psi Omega"
+    ),
     parts=_parts(
         "2 = ein halb/halbe | 3 = ein Drittel/Drittel | 4 = ein Viertel/Viertel | "
         "5 = ein Fünftel/Fünftel | 6 = ein Sechstel/Sechstel | 8 = ein Achtel/Achtel | "
@@ -162,6 +178,11 @@ SPANISH = Language(
         "€ = euros | £ = libras"
     ),
     power="elevado a",
+    keys=("asterisco", "almohadilla"),
+    greek=_greek(
+        "alfa beta gamma delta épsilon dseta eta theta iota kappa lambda mi "
+        "ni xi ómicron pi ro sigma tau ípsilon fi ji psi omega"
+    ),
     parts=_parts(
         "2 = un medio/medios | 3 = un tercio/tercios | 4 = un cuarto/cuartos | "
         "5 = un quinto/quintos | 6 = un sexto/sextos | 8 = un octavo/octavos | "
@@ -201,6 +222,11 @@ FRENCH = Language(
         "£ = livres"
     ),
     power="puissance",
+    keys=("étoile", "dièse"),
+    greek=_greek(
+        "alpha bêta gamma delta epsilon zêta êta thêta iota kappa lambda mu "
+        "nu xi omicron pi rhô sigma tau upsilon phi khi psi oméga"
+    ),
     parts=_parts(
         "2 = un demi/demis | 3 = un tiers/tiers | 4 = un quart/quarts | "
         "5 = un cinquième/cinquièmes | 6 = un sixième/sixièmes | 8 = un huitième/huitièmes | "

@@ -39,6 +39,7 @@ from offhook.pipeline.speech.text.english_tables import (
 from offhook.pipeline.speech.text.english_times import ends_sentence
 from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.spoken_addresses import spoken_address
+from offhook.pipeline.speech.text.transliteration import GREEK, greek_name
 from offhook.pipeline.speech.text.word_lists import table
 
 ADDRESS_SIGNS = table(
@@ -53,6 +54,7 @@ _RANGE = re.compile(r"\d.*[-–].*\d")
 _FOOTNOTE = re.compile(r"(?P<word>[A-Za-z'’-]*[a-z]{3,})[¹²³⁴⁵⁶⁷⁸⁹⁰]+")
 _SCIENTIFIC = re.compile(rf"(?P<number>{NUMBER})[eE](?P<power>[-+]?\d{{1,3}})")
 _ALPHANUMERIC = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*")
+_COMMA = re.compile(r"(?P<whole>-?\d{1,3}),(?P<part>\d{1,2})(?P<unit>%|[a-zA-Zµμ/°]*)")
 MAX_UNGROUPED = 7
 """Characters of a code that is spoken without a pause."""
 _INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
@@ -103,6 +105,27 @@ def _plain(reading: Reading) -> str | None:
 
 def _address(reading: Reading) -> str | None:
     return spoken_address(reading.core, ADDRESS_SIGNS, digits)
+
+
+def _phone_keys(reading: Reading) -> str | None:
+    """*9, *31#: keys of a telephone."""
+    match = re.fullmatch(r"\*(\d+)(#?)", reading.core)
+    if not match:
+        return None
+    return f"{KEYS['*']} {_by_each(match[1])}" + f" {KEYS['#']}" * bool(match[2])
+
+
+def _greek(reading: Reading) -> str | None:
+    """A Greek letter by itself, as in formulas."""
+    return greek_name(reading.core) if GREEK.fullmatch(reading.core) else None
+
+
+def _decimal_comma(reading: Reading) -> None:
+    """Writes 10,5 km, as the continent has it, with a point for the rules that follow."""
+    match = _COMMA.fullmatch(reading.core)
+    unit = match and (match["unit"] or reading.after().core)
+    if match and (unit in UNITS or unit == "%"):
+        reading.core = f"{match['whole']}.{match['part']}{match['unit']}"
 
 
 def _tagged(reading: Reading) -> str | None:
@@ -344,6 +367,8 @@ RULES = (
         _plain,
         _address,
         _dash,
+        _phone_keys,
+        _decimal_comma,
         *QUANTITIES,
         _ends,
         _tagged,
@@ -351,6 +376,6 @@ RULES = (
         _power,
         _alphanumeric,
     ),
-    *(_abbreviation, _roman, _signs),
+    *(_greek, _abbreviation, _roman, _signs),
 )
 """Rules in the order in which they are tried."""

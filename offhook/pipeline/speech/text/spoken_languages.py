@@ -54,6 +54,8 @@ _RANGE = re.compile(r"\d.*[-–].*\d")
 
 def read_language(language: Language, reading: Reading) -> str:
     """Returns the spoken form of the word and of the words consumed with it."""
+    if reading.core in language.greek:
+        return f"{reading.lead}{language.greek[reading.core]}{reading.trail}"
     plain = reading.core.isalpha() and not reading.trail.startswith(".")
     if plain and reading.word != "x":
         return reading.word
@@ -241,6 +243,16 @@ def _abbreviation(language: Language, reading: Reading) -> str | None:
     return language.abbreviations[key]
 
 
+def _keys(language: Language, reading: Reading) -> str | None:
+    """*9, *31#: keys of a telephone."""
+    match = re.fullmatch(r"\*(\d+)(#?)", reading.core)
+    if not match or not language.keys[0]:
+        return None
+    star, hash_key = language.keys
+    spoken = joined(language, star, digits(language.code, match[1]))
+    return joined(language, spoken, hash_key) if match[2] else spoken
+
+
 def _sign_word(language: Language, reading: Reading) -> str | None:
     if match := re.fullmatch(r"(?:#|№)(\d+)", reading.core):
         return joined(language, language.number, number_words(language, match[1]))
@@ -267,7 +279,7 @@ def _mixed(language: Language, reading: Reading) -> str | None:
 
 _QUANTITIES: tuple[Rule, ...] = (_date, _time, percent, money, measure, number)
 RULES: tuple[Rule, ...] = (
-    *(_address, _date, _day_and_month, written_down, thousands, part, _time, percent, money),
+    *(_address, _keys, _date, _day_and_month, written_down, thousands, part, _time, percent, money),
     *(measure, rank, number, _korean, _fraction, power, dash, _sign_word, _abbreviation, _mixed),
     *(times, signs),
 )

@@ -56,7 +56,7 @@ _LETTERS = (
 _LATIN = re.compile(
     r"LATIN (?:SMALL |CAPITAL )?(?:LETTER |LIGATURE )?(?:\w+ )*?(\w\w?)(?: WITH .*)?"
 )
-_GREEK = re.compile("(?<![^\\W\\d_])[\u0391-\u03c9](?![^\\W\\d_])")
+GREEK = re.compile("(?<![^\\W\\d_])[\u0391-\u03c9](?![^\\W\\d_])")
 _LETTER_BY_LETTER = table("AM = A.M. | US = U.S. | IT = I.T. | ID = I.D.")
 """Abbreviations that are also words."""
 _CAPITALS = re.compile(rf"\b(?:{'|'.join(_LETTER_BY_LETTER)})\b(?!\.\w)")
@@ -68,7 +68,7 @@ def in_ascii(text: str) -> str:
     """Returns the text as an English voice reads it; what has neither a name nor a spelling is left
     out, see `unspeakable`."""
     if not text.isascii():
-        text = _GREEK.sub(lambda found: _greek_name(found[0]), text.translate(_PUNCTUATION))
+        text = GREEK.sub(lambda found: f" {greek_name(found[0])} ", text.translate(_PUNCTUATION))
     if not any(map(str.isalnum, text)) and text.strip() not in NAMES:
         # Of faces and rules nothing is said.
         return "".join(char for char in text if char in ".,;:!?-'\"() ")
@@ -85,9 +85,10 @@ def unspeakable(text: str) -> str:
     )
 
 
-def _greek_name(char: str) -> str:
+def greek_name(char: str) -> str:
+    """Returns a Greek letter's English name."""
     name = unicodedata.name(char).removesuffix(" WITH TONOS").split()[-1].lower()
-    return f" {name.replace('lamda', 'lambda')} "
+    return name.replace("lamda", "lambda")
 
 
 def _spelt(char: str) -> str:

@@ -197,7 +197,11 @@ def first_letter(text: str) -> str | None:
 
 _BULLET = re.compile(r"#{1,6}|[-*+•‣◦▪–]|>+")
 _RULE = re.compile(r"([-*_=~])\1{2,}|\|[|:\s-]*|:?-+:?\|[|:\s-]*|(?:`{3,}|~{3,})\w*")
-_EMPHASIS = re.compile(r"\*\*+|~~|`+|(?<![^\W_])[*_]+(?=\w)|(?<=[^\s\d(=/x×])[*_]+(?![^\W_])")
+_EMPHASIS = re.compile(
+    r"\*\*+|~~|`+"
+    r"|(?<![^\W_])(?!\*\d+#?(?![\w*#]))[*_]+(?=\w)"  # but in *9, keys of a telephone
+    r"|(?<=[^\s\d(=/x×])[*_]+(?![^\W_])"
+)
 _KEPT_SYMBOLS = "°℃℉№→×÷©♯♭"
 _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _WIDE = {
