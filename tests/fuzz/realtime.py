@@ -305,7 +305,7 @@ class _Transcription:
         text = json.dumps(spoiled(TRANSCRIPTION_SEEDS, chance))
         if chance.random() < RAW:
             text = damage((text.encode(),), chance, MEANINGFUL).decode(errors="replace")
-        actions = _timed(lambda: core.receive(text), text, self._result)
+        actions = _timed(lambda: list(core.receive(text)), text, self._result)
         for action in actions:
             if isinstance(action, SendToTranscriber):
                 json.loads(action.text)

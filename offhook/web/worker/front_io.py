@@ -115,7 +115,9 @@ class FrontServer(SpeechServer):
         return connection
 
     @asynccontextmanager
-    async def request(self, kind: Kind, context: HttpContext) -> AsyncIterator[Turn]:
+    async def request(
+        self, kind: Kind, context: HttpContext, most_bytes: int
+    ) -> AsyncIterator[Turn]:
         connection = self._connection(context)
         assert connection.stages is not None
         context.kind, context.stages = kind, connection.stages

@@ -40,9 +40,9 @@ from offhook.web.realtime.protocol.session_object import (
 from offhook.web.speech_api.errors import did_you_mean
 from offhook.web.speech_api.validation import describe, shown
 
-MAX_EVENT_CHARS = 1 << 21
-"""Maximum length of an event, 49 s of 16-bit audio at 16 kHz; a longer one gets the error
-`message_too_long`. OpenAI accepts 15 MiB, which live audio never needs."""
+MAX_EVENT_CHARS = 15 << 20
+"""Maximum length of an event of a Realtime session, as OpenAI's: four minutes of 16-bit audio at
+24 kHz. A longer one gets the error `message_too_long`."""
 MAX_ID_CHARS = 512
 """Maximum length of `event_id`; an event with a longer one is invalid."""
 

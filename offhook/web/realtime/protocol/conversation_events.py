@@ -7,17 +7,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError, table_of
 from offhook.web.realtime.protocol import items, tools
-from offhook.web.realtime.protocol.client_events import MAX_ID_CHARS, check_size
+from offhook.web.realtime.protocol.client_events import MAX_EVENT_CHARS, MAX_ID_CHARS, check_size
 from offhook.web.realtime.protocol.items import CreatedItem, Reference
 from offhook.web.realtime.protocol.response_object import ResponseParams
 from offhook.web.realtime.protocol.session_object import EventError, Object, is_unicode
 from offhook.web.realtime.protocol.validation_errors import event_error
 from offhook.web.speech_api.errors import did_you_mean
 from offhook.web.speech_api.validation import shown
-
-MAX_CONVERSATION_EVENT_CHARS = 15 << 20
-"""Maximum length of an event, since an image or a whole utterance may come at once; a longer one
-gets the error `message_too_long`."""
 
 
 class ConversationEvent(Object):
@@ -114,7 +110,7 @@ _FIELDS = {
 def parse_event(text: str, *, lenient: bool = False) -> ConversationClientEvent:
     """Parse the event of a text message; with `lenient` unknown fields are ignored, except in a
     session. Raises EventError."""
-    check_size(text, MAX_CONVERSATION_EVENT_CHARS)
+    check_size(text, MAX_EVENT_CHARS)
     with suppress(ValidationError):
         return _EVENT.validate_json(text)
     try:

@@ -4,7 +4,6 @@ A `session.update` holds part of it; omitted fields keep their values (`merged`)
 openapi.yaml, RealtimeTranscriptionSessionCreateRequest.
 """
 
-import base64
 import binascii
 import operator
 from dataclasses import replace
@@ -166,7 +165,7 @@ class AudioFormat(Object):
         if not isinstance(audio, str):
             raise EventError("audio is missing: a string of base64", "invalid_audio", "audio")
         try:
-            data = base64.b64decode(audio, validate=True)
+            data = binascii.a2b_base64(audio, strict_mode=True)
         except (binascii.Error, ValueError) as error:
             raise EventError(f"audio is not base64: {error}", "invalid_audio", "audio") from error
         if self.type != PCM:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
 from offhook.web.http.access import Token
 from offhook.web.http.access_io import GRANT
 from offhook.web.realtime.connection_io import MAX_EVENT_BYTES
-from offhook.web.realtime.protocol.client_events import MAX_EVENT_CHARS, Dialect
+from offhook.web.realtime.protocol.client_events import Dialect
 from offhook.web.realtime.protocol.frozen import CODE, NONE_FROZEN, FrozenFields
 from offhook.web.realtime.transcription.session import (
     MAX_ERRORS,
@@ -23,6 +23,7 @@ from offhook.web.realtime.transcription.session import (
     Cancel,
     Feed,
     Finish,
+    Pause,
     RealtimeSession,
     Send,
 )
@@ -35,9 +36,6 @@ from offhook.web.speech_api.sockets.worker_stream_io import Refused
 PATH = "/v1/realtime"
 PROTOCOLS = ("realtime",)
 """WebSocket subprotocols that OpenAI's browser clients request."""
-MAX_MESSAGE_BYTES = 2 * MAX_EVENT_CHARS
-"""Maximum message size in bytes: a longer event up to here gets an error; beyond, the connection is
-closed (1009)."""
 FEED_SAMPLES = 1 << 14
 """Samples (1 s) fed to the recognizer before its backlog is checked."""
 
@@ -97,7 +95,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     open_to_both = not (model or intent or secret) and "call" in request[GRANT].scopes
     if conversations is None or not open_to_both:
         prepare: MakeStream = partial(RealtimeStream, host, session, secret, None)
-        return await host.serve(lambda: prepare, session.error_text, MAX_MESSAGE_BYTES, PROTOCOLS)
+        return await host.serve(lambda: prepare, session.error_text, MAX_EVENT_BYTES, PROTOCOLS)
     return await _serve_either(request, host, session, conversations)
 
 
@@ -172,7 +170,7 @@ class RealtimeStream(LiveStream):
             raise Refused(ErrorCode.BAD_REQUEST, f"{MAX_ERRORS} events were wrong")
         return True
 
-    async def _perform(self, actions: Sequence[Action]) -> None:
+    async def _perform(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
                 case Send(text):
@@ -183,6 +181,8 @@ class RealtimeStream(LiveStream):
                     for at in range(0, len(pcm), FEED_SAMPLES):
                         self.recognition.feed(pcm[at : at + FEED_SAMPLES])
                         await self.wait_for_room()
+                case Pause():
+                    await asyncio.sleep(0)
                 case Finish():
                     self.recognition.flush()
                 case Cancel():

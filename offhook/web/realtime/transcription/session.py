@@ -40,6 +40,8 @@ from offhook.web.realtime.transcription.turn_detector import (
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
+PIECE_S = 1.0
+"""Audio in s that is resampled and searched for turns at a time."""
 MAX_ERRORS = 100
 """Consecutive invalid events after which the session ends."""
 USUAL: dict[Dialect, dict[str, Any]] = {
@@ -83,7 +85,12 @@ class Cancel:
     """Drop the utterance."""
 
 
-Action = Send | Begin | Feed | Finish | Cancel
+@dataclass(frozen=True)
+class Pause:
+    """Let others run: what is left of an event takes long."""
+
+
+Action = Send | Begin | Feed | Pause | Finish | Cancel
 
 
 # --- policy ---
@@ -246,25 +253,23 @@ class RealtimeSession:
         values from; never raises."""
         frozen, self._frozen = self._frozen, NONE_FROZEN
         try:
-            return self.receive(json.dumps({"type": "session.update", "session": session}))
+            update = json.dumps({"type": "session.update", "session": session})
+            return list(self.receive(update))
         finally:
             self._frozen = frozen
 
-    def receive(self, text: str) -> list[Action]:
-        """Handles a text message of the client; never raises."""
-        actions: list[Action] = []
+    def receive(self, text: str) -> Iterator[Action]:
+        """Handles a text message of the client while the actions are carried out; never raises."""
         event_id = None
         try:
             event = parse(text, lenient=self._lenient)
             event_id = event.event_id
-            for action in self._handle(event):
-                actions.append(action)
+            yield from self._handle(event)
             self._errors = 0
         except EventError as error:
             self._errors += 1
             error.event_id = error.event_id or event_id
-            actions.append(Send(server_events.error(self._dialect, error)))
-        return actions
+            yield Send(server_events.error(self._dialect, error))
 
     def receive_bytes(self, data: bytes) -> list[Action]:
         """Handles a binary message, which is always an error."""
@@ -367,11 +372,18 @@ class RealtimeSession:
             self._turns = TurnDetector(vad) if vad is not None else None
 
     def _append(self, audio: Pcm) -> Iterator[Action]:
+        """An event may have minutes of audio, which others cannot wait for."""
+        piece = round(PIECE_S * self._input.format.rate)
+        for at in range(0, len(audio), piece):
+            if at:
+                yield Pause()
+            yield from self._append_piece(audio[at : at + piece])
+
+    def _append_piece(self, audio: Pcm) -> Iterator[Action]:
         pcm = self._resampler.process(audio)
         if self._turns is None:
-            if len(audio):
-                yield from self._on(Trigger.APPEND)
-                yield from self._feed(pcm)
+            yield from self._on(Trigger.APPEND)
+            yield from self._feed(pcm)
             return
         for event in self._turns.feed(pcm):
             match event:

@@ -321,7 +321,7 @@ def heard(session: RealtimeSession) -> Event:
 def check_transcription(path: str, event: Event) -> str:
     free, bound = transcribing(), transcribing(FrozenFields({path}))
     before = heard(bound)
-    freely, answers = (each.receive(json.dumps(event)) for each in (free, bound))
+    freely, answers = (list(each.receive(json.dumps(event))) for each in (free, bound))
     told = [json.loads(send.text) for send in answers if isinstance(send, transcription.Send)]
     if freely and json.loads(freely[0].text)["type"] == "error":  # type: ignore[union-attr]
         assert told[0]["type"] == "error"

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
@@ -41,6 +41,7 @@ from offhook.web.realtime.transcription.session import (
     Cancel,
     Feed,
     Finish,
+    Pause,
     RealtimeSession,
     RealtimeState,
     Send,
@@ -105,12 +106,16 @@ class Client:
         return [json.loads(text) for text in self.session.recognized(number, event)]
 
 
-def sent(dos: list[Action]) -> list[Event]:
+def sent(dos: Iterable[Action]) -> list[Event]:
     return [json.loads(do.text) for do in dos if isinstance(do, Send)]
 
 
 def kinds(dos: list[Action]) -> list[type[Action]]:
     return [type(do) for do in dos]
+
+
+def fed(dos: list[Action]) -> Pcm:
+    return np.concatenate([do.pcm for do in dos if isinstance(do, Feed)])
 
 
 SECOND = np.ones(RATE_IN, np.int16)
@@ -313,6 +318,30 @@ def test_null_is_as_if_absent_except_for_turn_detection() -> None:
     heard = answer["session"]["audio"]["input"]
     assert heard["transcription"] == {"model": "ears", "language": "de", "prompt": ""}
     assert heard["turn_detection"] is None
+
+
+@pytest.mark.parametrize("detection", [None, {"type": "server_vad"}])
+def test_minutes_in_one_event_are_as_short_events_with_pauses_for_others(detection: object) -> None:
+    at = np.arange(30 * RATE_OUT)
+    loud = at // (2 * RATE_OUT) % 2 * 9000 * np.sin(at / 9)
+    pcm = loud.astype(np.int16)
+    long, short = Client(), Client()
+    whole = [*long(update(turn_detection=detection), append(pcm))]
+    pieces = np.split(pcm, range(4800, len(pcm), 4800))
+    parts = [*short(update(turn_detection=detection), *map(append, pieces))]
+    assert np.array_equal(fed(whole), fed(parts))
+    assert whole.count(Pause()) == 29
+    assert Pause() not in parts
+    told = [[event["type"] for event in sent(actions)] for actions in (whole, parts)]
+    assert told[0] == told[1]
+
+
+def test_the_longest_event_of_openais_is_heard() -> None:
+    client = Client()
+    seconds = 230
+    actions = client(update(turn_detection=None), append(np.zeros(seconds * RATE_OUT, np.int16)))
+    assert len(fed(actions)) == pytest.approx(seconds * RATE_IN, abs=RATE_IN)
+    assert not [event for event in sent(actions) if event["type"] == "error"]
 
 
 def test_fields_that_are_not_known_are_passed_over_when_so_set() -> None:
@@ -789,7 +818,7 @@ async def test_an_event_beyond_all_bounds_closes_the_connection(quick_server: Qu
     async with quick_server.client.ws_connect(PATH) as socket:
         await socket.receive_json()
         with suppress(ConnectionError, aiohttp.ClientError):  # it need not read it to the end
-            await socket.send_str("x" * (realtime_io.MAX_MESSAGE_BYTES + 1))
+            await socket.send_str("x" * (realtime_io.MAX_EVENT_BYTES + 1))
         lane = quick_server.server.admission.lanes["transcription"]
         await until(lambda: not lane.streams)
 
