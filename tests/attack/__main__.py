@@ -52,7 +52,7 @@ SAMPLE_S = 0.2
 WORD_S = 20.0
 """For an innocent user to say what it has noticed."""
 NOTHING = "known.nothing_at_all"
-_LINE = re.compile(r"\d\d:\d\d:\d\d\.\d+ ([A-Z]+) +(.*)")
+_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ ([A-Z]+) +(.*)")
 _SERVED = re.compile(r"(?:\[\d+\] )?(?:\S+: |\S+ \S+ (?:101|2\d\d): |\d+ more like this )")
 """Lines of a call, with its id before them, of a request that was answered, and of counted lines
 that were left out."""

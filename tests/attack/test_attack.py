@@ -66,12 +66,12 @@ def test_what_is_not_is_marked(fields: dict[str, object], missed: str) -> None:
 
 def test_lines_are_of_a_kind_whatever_varies_in_them() -> None:
     log = (
-        "12:00:00.000 WARNING x malformed STUN from 127.0.0.1:4000: 'abc'\n"
-        "12:00:01.000 WARNING x malformed STUN from 127.0.0.1:4001: 'd'\n"
+        "2026-01-02 12:00:00.000 WARNING malformed STUN from 127.0.0.1:4000: 'abc'\n"
+        "2026-01-02 12:00:01.000 WARNING malformed STUN from 127.0.0.1:4001: 'd'\n"
         "  Traceback (most recent call last):\n"
-        "12:00:02.000 INFO    ready in 1.2 s\n"
-        "12:00:03.000 INFO    3f4e5d6c7b8a: call_started agent='frontdesk'\n"
-        "12:00:03.000 INFO    [2] POST /v1/audio/speech 200: done_ms 12.0; 3f4e\n"
+        "2026-01-02 12:00:02.000 INFO    ready in 1.2 s\n"
+        "2026-01-02 12:00:03.000 INFO    3f4e5d6c7b8a: call_started agent='frontdesk'\n"
+        "2026-01-02 12:00:03.000 INFO    [2] POST /v1/audio/speech 200: done_ms 12.0; 3f4e\n"
     )
     assert sorted(attack.kinds_of(log).values()) == [1, 2]
 

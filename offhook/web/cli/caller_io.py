@@ -310,7 +310,7 @@ class ScriptedCall(LegListener):
             await asyncio.sleep(cut)
         elif started:
             await self._within(self._agent_silent, REPLY_S)
-            await self._hear_out()
+            await self._await_answer()
             await asyncio.sleep(0.1)
         after = (t for t in self.leg.speech_arrivals if t > self._speech_end)
         if started and (arrived := next(after, None)) is not None:
@@ -322,7 +322,7 @@ class ScriptedCall(LegListener):
             turn.reply = self._end_reply()
             self._show(f"agent: {turn.reply}" if turn.reply else self._no_answer())
 
-    async def _hear_out(self) -> None:
+    async def _await_answer(self) -> None:
         """Waits for the answer, if what was heard so far is said while the agent prepares it."""
         while self._answering and self.leg.closed is None:
             self._agent_speaks.clear()

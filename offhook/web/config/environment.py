@@ -10,10 +10,10 @@ PREFIX = "OFFHOOK_"
 OTHERS = frozenset(
     {
         *("OFFHOOK_COMPILED", "OFFHOOK_WORKER_API_KEY", "OFFHOOK_RAY", "OFFHOOK_RAY_OUTAGE_S"),
-        "OFFHOOK_SPEECH",
+        *("OFFHOOK_SPEECH", "OFFHOOK_ASTERISK", "OFFHOOK_MEDIAMTX_PAGES", "OFFHOOK_TEST"),
     }
 )
-"""Variables that are no part of the configuration: of other commands, and of the benchmarks."""
+"""Variables that are no part of the configuration: of other commands, of benchmarks and tests."""
 OF_CLIENTS = frozenset({"OFFHOOK_URL", "OFFHOOK_KEY"})
 """Variables of programs that use a server, as those in `examples`."""
 

@@ -67,7 +67,7 @@ class _Reader:
             self._read.table = tomllib.loads("".join(self._kept))
         except tomllib.TOMLDecodeError as error:  # keys that exclude each other
             found = re.search(r"at line (\d+)", str(error))
-            self._add(int(found[1]) - 1 if found else 0, _said(error))
+            self._add(int(found[1]) - 1 if found else 0, _plainly(error))
         self._read.faults.sort()
         return self._read
 
@@ -175,7 +175,7 @@ def _is_statement(line: str) -> bool:
         return False
 
 
-def _said(error: tomllib.TOMLDecodeError) -> str:
+def _plainly(error: tomllib.TOMLDecodeError) -> str:
     words = re.sub(r"\('([^)]*?)',?\)", lambda m: f"[{m[1]}]", _AT.sub("", str(error)))
     return f"is not TOML: {words.replace(chr(39) + ', ' + chr(39), '.')}"
 

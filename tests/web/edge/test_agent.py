@@ -286,7 +286,7 @@ async def test_readyz_says_when_the_model_is_gone(
     [
         ("[agent]\nkind = 'openai'\nfallback = 'nobody'", "no agent is called 'nobody'"),
         ("[agent]\nfallback = 'b'\n[agents.b]", "only an agent with a model"),
-        ("[agents.a]\nkind = 'openai'\nfallback = 'a'", "agents.a: 'a' cannot answer"),
+        ("[agents.a]\nkind = 'openai'\nfallback = 'a'", "agents.a.fallback: 'a' cannot answer"),
         ("[agent.sentences]\nhowdy = 'x'", "agent.sentences.howdy"),
         ("[agent]\nfirst_token_seconds = 0", "agent.first_token_seconds"),
     ],

@@ -204,7 +204,7 @@ async def unharmed(target: Target, lines: int = LINES) -> AsyncIterator[None]:
             logger.remove()
             logging.basicConfig(handlers=[logging.NullHandler()], force=True)
     log = stream.getvalue().splitlines()
-    assert all(re.match(r"\d\d:\d\d:\d\d\.\d+ [A-Z]+ ", line) for line in log), log
+    assert all(re.match(r"[\d-]{10} \d\d:\d\d:\d\d\.\d+ [A-Z]+ ", line) for line in log), log
     assert len(log) <= lines, log
     after = target.caller.statistics()
     async with asyncio.timeout(SOON):

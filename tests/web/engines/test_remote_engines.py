@@ -40,8 +40,8 @@ def test_a_server_of_openais_api_has_an_address_with_a_path(tmp_path: Path, url:
 @pytest.mark.parametrize(
     ("lines", "fault"),
     [
-        ((ASR_OPENAI,), "asr: .*url is required"),
-        (('[tts]\nengine = "openai"',), "tts: .*url is required"),
+        ((ASR_OPENAI,), r"asr\.url is required"),
+        (('[tts]\nengine = "openai"',), r"tts\.url is required"),
         ((ASR_OPENAI, 'url = "gpu:8000"'), "asr.url: .*not http://host:port/v1"),
         ((ASR_OPENAI, 'url = "unix:/tmp/s"'), "asr.url: .*not http://host:port/v1"),
         (('[tts]\nengine = "openai"', 'url = "http://me:secret@gpu/v1"'), "tts.url: .*not http"),
