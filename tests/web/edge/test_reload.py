@@ -131,7 +131,7 @@ async def test_an_agent_that_has_gone_is_stood_in_for(edge: Edge, written: list[
     await until(lambda: leg.said)
     leg.close("the test is over")
     await call
-    assert any("'gone'" in line for line in written)
+    assert any("no agent is called gone" in line for line in written)
 
 
 async def test_probes_are_of_the_agents_of_now(edge: Edge) -> None:
