@@ -26,6 +26,7 @@ from pydantic import (
 
 from offhook.pipeline.conversation.agents.agent_faults import Limits
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO, Business
+from offhook.pipeline.conversation.agents.model_options import ModelOptions
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.conversation.turn import TurnSettings
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
@@ -453,18 +454,100 @@ class Tts(SpeechEngine):
         return VoiceOptions(self.voice, self.language, self.instructions, self.speed)
 
 
-class Agent(Section):
+_CHAT_ONLY = ("temperature", "top_p", "max_tokens", "reasoning_effort", "extra_body")
+_MODEL_ONLY = ("headers", "query")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+_OWN_HEADERS = frozenset(("content-type", "content-length", "host", "connection"))
+_OWN_KEYS = frozenset(("model", "messages", "stream", "tools"))
+
+
+class AgentModel(Section):
+    """An agent's model, and how it is queried."""
+
     kind: Literal["frontdesk", "openai", "realtime", "silent", "webhook"] = "frontdesk"
     """The built-in front desk, a language model, a speech-to-speech model, an agent that only
     listens, or a program that is asked by webhook whether it accepts the call."""
     model: str = "gpt-4o-mini"
     """Name of the language model at its server."""
     base_url: str = "https://api.openai.com/v1"
-    """URL of a server with OpenAI's chat API, or Realtime API."""
+    """URL of a server with OpenAI's chat API, or Realtime API, without the query."""
     api_key: Secret = ""
     """Bearer token for that server."""
+    headers: Annotated[dict[str, str], Field(repr=False, max_length=32)] = {}
+    """Further headers of its requests, as `api-key` for Azure; never logged."""
+    query: Annotated[dict[str, str], Field(repr=False, max_length=32)] = {}
+    """Query of its requests, as `api-version` for Azure."""
+    temperature: float | None = Field(None, ge=0, le=2)
+    """Sampling temperature of the language model. As `top_p`, `max_tokens` and `reasoning_effort`
+    sent only if it is set, and no more to a server that refuses it."""
+    top_p: float | None = Field(None, gt=0, le=1)
+    """Share of the probability that the language model samples from."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Maximum tokens of an answer, which ends with a sentence that says so. Sent as
+    `max_completion_tokens` to models that want it."""
+    reasoning_effort: str = Field("", pattern="^[a-z_]*$", max_length=20)
+    """How much a reasoning model thinks before it answers, such as none, minimal or low."""
+    extra_body: dict[str, Any] = {}
+    """Further parameters of its server, such as
+    `{chat_template_kwargs = {enable_thinking = false}}`."""
     voice: str = Field("", max_length=MAX_VOICE_CHARS)
     """Voice of a speech-to-speech model; empty: its default."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_a_url(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
+            raise ValueError(f"{url!r} is no URL; one begins with http:// or https://")
+        if parts.query or parts.fragment:
+            raise ValueError('what follows "?" is given by query = {name = "value"}')
+        return url
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
+                raise ValueError(f"{name!r} is no header that can be set")
+            if not _HEADER_VALUE.fullmatch(value):
+                raise ValueError(f"the value of {name} is empty or not of printable ASCII")
+        return headers
+
+    @field_validator("extra_body")
+    @classmethod
+    def _leaves_ours(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        if ours := _OWN_KEYS.intersection(extra):
+            raise ValueError(f"{', '.join(sorted(ours))} cannot be set")
+        return extra
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        given = self.model_fields_set
+        for names, kinds in ((_CHAT_ONLY, ("openai",)), (_MODEL_ONLY, ("openai", "realtime"))):
+            if self.kind not in kinds and (others := [n for n in names if n in given]):
+                kind = " or ".join(f'"{kind}"' for kind in kinds)
+                raise ValueError(f"{', '.join(others)}: only for kind = {kind}")
+        if self.kind == "openai" and "base_url" in given and "model" not in given:
+            raise ValueError('kind = "openai" with a base_url needs model, as its server names it')
+        if self.kind == "openai" and urlsplit(self.base_url).scheme not in ("http", "https"):
+            raise ValueError(f"base_url {self.base_url!r} does not begin with http:// or https://")
+        if self.api_key and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("api_key and an Authorization header exclude each other")
+        return self
+
+    @property
+    def options(self) -> ModelOptions:
+        """Returns how the model is queried."""
+        return ModelOptions(
+            *(self.temperature, self.top_p, self.max_tokens, self.reasoning_effort),
+            extra_body=self.extra_body,
+            headers=self.headers,
+            query=self.query,
+        )
+
+
+class Agent(AgentModel):
     instructions: str = (
         "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
         "markup. Greet the caller first."

@@ -178,7 +178,7 @@ def _realtime_agents(config: Config) -> Iterator[Finding]:
     """Opens a session with each speech-to-speech model."""
     for name, agent in (("agent", config.agent), *config.agents.items()):
         if agent.kind == "realtime":
-            model = RealtimeModel(agent.model, agent.base_url, agent.api_key)
+            model = RealtimeModel(agent.model, agent.base_url, agent.api_key, options=agent.options)
             place = urlsplit(agent.base_url).netloc.rpartition("@")[2]
             without = f"{agent.fallback} answers instead" if agent.fallback else None
             check = partial(_check_realtime, model, f"{agent.model}, at {place}")

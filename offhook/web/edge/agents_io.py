@@ -87,11 +87,14 @@ class CallAgents:
         if a.fallback:
             other = self._config().agents[a.fallback]
             if other.kind == "openai":
-                fallback = OpenAIModel(other.model, other.base_url, other.api_key)
+                fallback = OpenAIModel(
+                    other.model, other.base_url, other.api_key, options=other.options
+                )
             else:
                 standby = self.make(other, call)
         settings = OpenAIAgentSettings(
             *(a.model, a.base_url, a.api_key, a.instructions, a.transfers),
+            options=a.options,
             limits=a.limits,
             fallback=fallback,
             gives_up_to=a.gives_up_to,
@@ -110,6 +113,7 @@ class CallAgents:
             standby = self.make(other.model_copy(update={"fallback": ""}), call)
         settings = RealtimeAgentSettings(
             *(a.model, a.base_url, a.api_key, a.instructions, a.voice, a.transfers),
+            options=a.options,
             limits=a.limits,
             gives_up_to=a.gives_up_to,
         )

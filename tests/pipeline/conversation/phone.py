@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from aiohttp import web
+from multidict import CIMultiDictProxy
 from pipecat.frames.frames import (
     Frame,
     LLMContextFrame,
@@ -20,6 +21,7 @@ from pipecat.frames.frames import (
     LLMTextFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from yarl import URL
 
 from offhook.bench.scripted import (
     ScriptedRecognizer,
@@ -272,12 +274,23 @@ class Model:
         self.on_last: Callable[[], Awaitable[None]] | None = None
         """Called when the last answer of the script is about to be given."""
         self.requests: list[dict[str, Any]] = []
+        self.headers: list[CIMultiDictProxy[str]] = []
+        self.urls: list[URL] = []
+        self.refuses: Callable[[dict[str, Any]], web.Response | None] | None = None
+        """Returns the error with which it answers a request that it does not take."""
+        self.refused: list[dict[str, Any]] = []
         self.runner: web.AppRunner
         self.port = 0
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.requests.append(await request.json())
+        asked = await request.json()
+        self.headers.append(request.headers)
+        self.urls.append(request.rel_url)
+        if self.refuses is not None and (error := self.refuses(asked)) is not None:
+            self.refused.append(asked)
+            return error
+        self.requests.append(asked)
         if self.ill is not None and not self.answers:
             return await self.ill(request)
         if not self.requests[-1].get("stream"):
@@ -319,7 +332,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
 async def model(*answers: list[dict[str, Any]]) -> AsyncIterator[Model]:
     made = Model(*answers)
     app = web.Application()
-    app.router.add_post("/v1/chat/completions", made.answer)
+    app.router.add_post("/{base:.+}/chat/completions", made.answer)
     made.runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await made.runner.setup()
     await made.open()

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from loguru import logger
 
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
+from offhook.pipeline.conversation.agents.model_options import ModelOptions
 from offhook.web.cli import main as cli
 from offhook.web.config.config import MAX_CALLS, Config, ConfigError, Log, load
 from offhook.web.process.logs_io import set_up
@@ -375,6 +377,72 @@ def test_a_realtime_model_is_an_agent():
         *("realtime", "gpt-realtime", "marin"),
     )
     assert config.agents[config.agent.fallback].kind == "frontdesk"
+
+
+AZURE = """
+[agent]
+kind = "openai"
+base_url = "https://desk.openai.azure.com/openai/deployments/desk"
+model = "gpt-4o"
+temperature = 0.3
+top_p = 0.9
+max_tokens = 200
+reasoning_effort = "low"
+headers = {api-key = "0123456789abcdef"}
+query = {api-version = "2024-10-21", sig = "fedcba9876543210"}
+extra_body = {chat_template_kwargs = {enable_thinking = false}}
+[agents.plain]
+kind = "openai"
+"""
+
+
+def test_a_model_can_be_tuned_and_addressed_per_agent(tmp_path):
+    config = load(written(tmp_path, AZURE), {"OFFHOOK_AGENT_EXTRA_BODY": '{"seed": 1}'})
+    options = config.agent.options
+    assert options.parameters() == {
+        "temperature": 0.3,
+        "top_p": 0.9,
+        "max_tokens": 200,
+        "reasoning_effort": "low",
+    }
+    assert options.extra_body == {"seed": 1}
+    assert options.headers == {"api-key": "0123456789abcdef"}
+    assert options.query["api-version"] == "2024-10-21"
+    assert options.secrets() == ("0123456789abcdef", "fedcba9876543210")
+    assert config.agents["plain"].options == ModelOptions()
+    for text in (repr(config), repr(options)):
+        assert "0123456789abcdef" not in text
+        assert "fedcba9876543210" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('base_url = "localhost:8000/v1"\nmodel = "m"', "begins with http:// or https://"),
+        ('base_url = "http:///v1"\nmodel = "m"', "begins with http:// or https://"),
+        ('base_url = "ws://gpu/v1"\nmodel = "m"', "does not begin with http://"),
+        ('base_url = "https://a/v1?api-version=1"\nmodel = "m"', "given by query"),
+        ('base_url = "http://gpu:8000/v1"', "needs model"),
+        ("temperature = 3", "agent.temperature"),
+        ("top_p = 0", "agent.top_p"),
+        ("max_tokens = 0", "agent.max_tokens"),
+        ('reasoning_effort = "Very much"', "agent.reasoning_effort"),
+        ('headers = {"api key" = "x"}', "'api key' is no header"),
+        ('headers = {Content-Type = "text/plain"}', "'Content-Type' is no header"),
+        ('headers = {api-key = "\\n"}', "the value of api-key"),
+        ("extra_body = {messages = []}", "messages cannot be set"),
+        ('api_key = "k"\nheaders = {authorization = "Basic x"}', "exclude each other"),
+        (
+            'kind = "realtime"\nmodel = "m"\ntemperature = 1',
+            'temperature: only for kind = "openai"',
+        ),
+        ('kind = "frontdesk"\nheaders = {a = "b"}', 'headers: only for kind = "openai" or'),
+    ],
+)
+def test_a_model_that_cannot_be_queried_so_is_a_fault(tmp_path, text, says):
+    kind = "" if text.startswith("kind") else 'kind = "openai"\n'
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load(written(tmp_path, f"[agent]\n{kind}{text}"), {})
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ async def test_an_error_inside_the_pipeline_is_told_to_the_caller_in_our_words(
 
 async def test_the_front_desk_answers_for_a_model_that_is_gone(edge: Edge) -> None:
     agents = {
-        "ill": Agent(kind="openai", base_url="http://127.0.0.1:9/v1", fallback="desk"),
+        "ill": Agent(kind="openai", base_url="http://127.0.0.1:9/v1", model="m", fallback="desk"),
         "desk": Agent(kind="frontdesk"),
     }
     before = errors(edge, "unreachable", "fall_back")
@@ -248,7 +248,10 @@ async def test_a_long_answer_without_punctuation_stops_nobody_else(edge: Edge, t
 
 async def test_own_sentences_are_said(edge: Edge) -> None:
     agent = Agent(
-        kind="openai", base_url="http://127.0.0.1:9/v1", sentences={"greeting": "Ahoy there!"}
+        kind="openai",
+        base_url="http://127.0.0.1:9/v1",
+        model="m",
+        sentences={"greeting": "Ahoy there!"},
     )
     async with called(edge, {"ill": agent}) as page:
         await until(lambda: page.words() == "Ahoy there!")

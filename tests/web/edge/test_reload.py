@@ -102,7 +102,9 @@ async def test_new_calls_have_the_new_agent_and_others_theirs(edge: Edge) -> Non
     async with model([says("Hello.")], [says("Yes.")]) as old, model([says("Ahoy.")]) as new:
 
         def answering(url: str) -> Config:
-            return CONFIG.model_copy(update={"agent": Agent(kind="openai", base_url=url)})
+            return CONFIG.model_copy(
+                update={"agent": Agent(kind="openai", base_url=url, model="m")}
+            )
 
         use(edge, answering(old.url))
         first, second = PhoneLeg(), PhoneLeg()
@@ -135,7 +137,7 @@ async def test_an_agent_that_has_gone_is_stood_in_for(edge: Edge, written: list[
 
 
 async def test_probes_are_of_the_agents_of_now(edge: Edge) -> None:
-    nowhere = Agent(kind="openai", base_url="http://127.0.0.1:9/v1", ready_probe=True)
+    nowhere = Agent(kind="openai", base_url="http://127.0.0.1:9/v1", model="m", ready_probe=True)
     use(edge, CONFIG.model_copy(update={"agents": {"sales": nowhere}}))
     [before] = edge.probes._probes
     before.why = "it is gone"

@@ -47,6 +47,20 @@ async def test_a_function_that_does_not_exist_is_no_business_of_the_client() -> 
     assert talk.of("response.function_call_arguments.done") == []
 
 
+async def test_the_reasoning_of_a_call_is_returned_with_the_clients_result() -> None:
+    async with model() as there, conversation(there) as talk:
+        thought = chunk({"reasoning_content": "They want to know how many."})
+        answers_with(there, thought + chunk(calls("bells")) + DONE)
+        await talk.update(output_modalities=["text"], tools=[{**TOOL, "name": "bells"}])
+        await talk.say("How many bells have you got?")
+        [call] = (await respond(talk)).output
+        item = {"type": "function_call_output", "call_id": call.call_id, "output": "12"}
+        await talk.send(type="conversation.item.create", item=item)
+        assert (await respond(talk)).output[0].content[0].text == "And now?"
+    [made] = [m for m in there.requests[-1]["messages"] if m.get("tool_calls")]
+    assert made["reasoning_content"] == "They want to know how many."
+
+
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize(
     ("reason", "reported"), [("length", "max_output_tokens"), ("content_filter", "content_filter")]

@@ -49,6 +49,8 @@ class Completion:
         self.too_long = False
         self.tools = ToolCalls(functions)
         self.content = SpokenContent(thinks_first=thinks_first)
+        self.thoughts: dict[str, str] = {}
+        """Reasoning that came beside the content, by the name of its field."""
         self._limit = limit
         self._characters = 0
         """Characters of its content and reasoning."""
@@ -138,7 +140,7 @@ class Completion:
         if isinstance(audio, dict):  # of a model that speaks itself
             text += _text_of(audio.get("transcript"))
         thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
-        self._characters += len(text) + len(thought if isinstance(thought, str) else "")
+        self._characters += len(text) + self._add_thoughts(delta)
         if self._characters > MAX_CONTENT_CHARACTERS:
             raise AgentFailure(Fault.TOO_LONG, "reasoning without end")
         for tool in tools or ():
@@ -147,6 +149,15 @@ class Completion:
         came = thought or text or delta.get("content")
         self.is_thinking = not self.has_begun and (self.is_thinking or bool(came))
         return spoken
+
+    def _add_thoughts(self, delta: dict[str, Any]) -> int:
+        """Adds the reasoning of a delta; returns its characters."""
+        characters = 0
+        for name in ("reasoning_content", "reasoning"):
+            if (text := delta.get(name)) and isinstance(text, str):
+                self.thoughts[name] = self.thoughts.get(name, "") + text
+                characters += len(text)
+        return characters
 
     def _speak(self, spoken: Spoken) -> Spoken:
         if spoken.anew:

@@ -12,7 +12,14 @@ import json
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Sequence,
+)
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +29,7 @@ import anyio
 import httpx2
 import openai
 from loguru import logger
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient, NotGiven, Omit
 from openai.types import CompletionUsage
 from pipecat.frames.frames import (
     Frame,
@@ -48,6 +55,8 @@ from offhook.pipeline.conversation.agents.agent_faults import (
 )
 from offhook.pipeline.conversation.agents.completion import MAX_CONTENT_CHARACTERS, Completion
 from offhook.pipeline.conversation.agents.completion_events import CompletionEvents
+from offhook.pipeline.conversation.agents.model_options import ModelOptions
+from offhook.pipeline.conversation.agents.model_requests import CallDetails, ModelTraits
 from offhook.pipeline.conversation.agents.prompt import in_turn
 from offhook.pipeline.conversation.agents.spoken_content import Spoken
 from offhook.pipeline.conversation.agents.supervision_io import Supervision
@@ -60,8 +69,8 @@ from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.openai.answers import plain, retry_after_s
 
 _NO_KEY = "none"
-"""Sent if no key is configured: otherwise the library would send OPENAI_API_KEY of the environment
-to whatever server that is."""
+"""Stands for the key if none is configured: otherwise the library would send OPENAI_API_KEY of the
+environment to whatever server that is."""
 MAX_CONNECTIONS, MAX_SPARE_CONNECTIONS = 1000, 100
 SPARE_S = 300.0
 """Time in s for which an idle connection is kept; routers drop theirs after 350 s."""
@@ -85,10 +94,18 @@ class OpenAIModel:
     model: str
     base_url: str
     api_key: str = field(repr=False)
+    options: ModelOptions = field(default_factory=ModelOptions, kw_only=True)
 
     @property
-    def address(self) -> tuple[str, str]:
-        return self.base_url, self.model
+    def traits(self) -> ModelTraits:
+        """What the calls of this process have learned of the model, with these parameters."""
+        parameters = json.dumps([self.options.parameters(), dict(self.options.extra_body)])
+        return _TRAITS.setdefault((self.base_url, self.model, parameters), ModelTraits())
+
+    def headers(self) -> dict[str, Any]:
+        """Returns the headers of its requests. `Authorization` is not sent without a key."""
+        given = self.options.headers
+        return {**given} if self.api_key else {"Authorization": Omit(), **given}
 
 
 @dataclass(frozen=True)
@@ -103,9 +120,8 @@ class OpenAIAgentSettings(OpenAIModel):
     """Target to which the caller is transferred when the agent gives up; empty: the call ends."""
 
 
-_THINK_FIRST: set[tuple[str, str]] = set()
-"""Models whose content begins inside the reasoning, as the calls of this process have learned: base
-URL and name."""
+_TRAITS: dict[tuple[str, str, str], ModelTraits] = {}
+"""By base URL, name, and parameters of the configuration."""
 
 
 def fault_of(error: Exception) -> tuple[Fault, float]:
@@ -159,8 +175,10 @@ class _OpenAI(OpenAILLMService):
         self._about = settings
         self._call = call
         self._standby = standby
+        models = (settings, settings.fallback) if settings.fallback is not None else (settings,)
         self._supervision = Supervision(
-            self, call, settings.limits, stands_by, settings.gives_up_to
+            *(self, call, settings.limits, stands_by, settings.gives_up_to),
+            secrets=[secret for model in models for secret in model.options.secrets()],
         )
         self._faults = self._supervision.faults
         self._own_client = self._client
@@ -171,6 +189,7 @@ class _OpenAI(OpenAILLMService):
         self._answer = self._new_answer(0.0)
         self._reasoning: list[str] = []
         """Reasoning of which the caller may have heard a part."""
+        self._call_details = CallDetails()
 
     def create_client(
         self, api_key: Any = None, base_url: Any = None, *_: Any, **others: Any
@@ -195,13 +214,14 @@ class _OpenAI(OpenAILLMService):
         Raises the client's exceptions."""
         params = {
             **await self._params(context, instructions or self._instructions),
+            "model": self._about.model,
             "stream": False,
         }
         params.pop("stream_options", None)
         if max_tokens is not None:
             params["max_tokens"] = max_tokens
         create = self._own_client.chat.completions.with_raw_response.create
-        response = await create(**params)
+        response = await self._create(create, self._about, params)
         answer = Completion(MAX_CONTENT_CHARACTERS)
         text = answer.add(json.loads(response.content)).text + answer.end().text
         calls = tuple((call.id, call.name, call.arguments or "{}") for call in answer.calls())
@@ -220,7 +240,31 @@ class _OpenAI(OpenAILLMService):
         params: dict[str, Any] = super().build_chat_completion_params(params_from_context)
         left_out = (*self._call.excuses(), *self._reasoning)
         params["messages"] = in_turn(params["messages"], left_out)
-        return params
+        return {n: v for n, v in params.items() if not isinstance(v, NotGiven | Omit)}
+
+    async def _create(
+        self, create: Callable[..., Awaitable[Any]], model: OpenAIModel, params: dict[str, Any]
+    ) -> Any:
+        """Makes a request, again without each parameter that the server refuses. Raises the
+        client's exceptions."""
+        options, traits = model.options, model.traits
+        params = {
+            **options.parameters(),
+            **params,
+            "messages": self._call_details.added(params["messages"]),
+            "extra_body": options.extra_body,
+        }
+        while True:
+            request = traits.accepted(params)
+            try:
+                return await create(
+                    **request, extra_headers=model.headers(), extra_query=options.query
+                )
+            except openai.APIStatusError as error:
+                name = traits.learn(error.status_code, error.response.text, request)
+                if name is None:
+                    raise
+                self._supervision.refused(name, error, model.model, model.base_url)
 
     def _usage_of(self, answer: Completion) -> LLMTokenUsage | None:
         if answer.usage is None:
@@ -276,7 +320,7 @@ class _OpenAI(OpenAILLMService):
         return Completion(
             self._about.limits.answer_characters,
             functions,
-            thinks_first=self._queried.address in _THINK_FIRST,
+            thinks_first=self._queried.traits.thinks_first,
             first_token_by=first_token_by,
         )
 
@@ -308,6 +352,7 @@ class _OpenAI(OpenAILLMService):
             await self._stream(params)
             await self._supervision.stop_waiting()
             calls = answer.calls()
+            self._call_details.keep(answer, calls)
             known = [call for call in calls if call.name in functions]
             if calls and not known and not corrected:
                 corrected = True
@@ -343,7 +388,8 @@ class _OpenAI(OpenAILLMService):
         await self.start_ttfb_metrics()
         try:
             async with asyncio.timeout_at(answer.first_token_by):
-                stream = await self._client.chat.completions.create(**params)
+                create = self._client.chat.completions.create
+                stream = await self._create(create, self._queried, params)
         except TimeoutError as error:
             raise AgentFailure(Fault.FIRST_TOKEN_LATE, "no answer") from error
         try:
@@ -434,10 +480,7 @@ class _OpenAI(OpenAILLMService):
 
     def _remember(self, answer: Completion) -> None:
         """Notes whether the model's content begins inside the reasoning."""
-        if answer.content.thinks_first:
-            _THINK_FIRST.add(self._queried.address)
-        else:
-            _THINK_FIRST.discard(self._queried.address)
+        self._queried.traits.thinks_first = answer.content.thinks_first
 
     async def _end_incomplete(self, answer: Completion) -> None:
         """Ends an answer that the server has cut off: the caller hears that it is, unless it was

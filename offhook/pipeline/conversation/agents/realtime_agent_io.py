@@ -161,7 +161,10 @@ class _Realtime(LLMService[Any], UserAudioListener):
         self._instructions = instructions
         self._call = call
         self._standby = standby
-        self._supervision = Supervision(self, call, settings.limits, standby, settings.gives_up_to)
+        self._supervision = Supervision(
+            *(self, call, settings.limits, standby, settings.gives_up_to),
+            secrets=settings.options.secrets(),
+        )
         self._faults = self._supervision.faults
         self._link: RealtimeLink | None = None
         self._mirror = _Mirror()

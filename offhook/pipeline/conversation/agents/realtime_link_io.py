@@ -20,6 +20,7 @@ from aiohttp import (
 from yarl import URL
 
 from offhook.pipeline.conversation.agents.agent_faults import Fault
+from offhook.pipeline.conversation.agents.model_options import ModelOptions
 from offhook.pipeline.conversation.agents.realtime_session import (
     MAX_WORDS_CHARS,
     ErrorReported,
@@ -42,16 +43,21 @@ _STATUSES = {401: Fault.UNAUTHORIZED, 403: Fault.UNAUTHORIZED, 404: Fault.NO_MOD
 
 @dataclass(frozen=True)
 class RealtimeModel:
-    """A speech-to-speech model behind OpenAI's Realtime API."""
+    """A speech-to-speech model behind OpenAI's Realtime API. Of its options headers and query are
+    sent."""
 
     model: str
     base_url: str
     api_key: str = field(repr=False)
+    options: ModelOptions = field(default_factory=ModelOptions, kw_only=True)
 
     @property
     def url(self) -> URL:
         """The URL of its WebSocket. Raises ValueError."""
-        return URL(self.base_url.rstrip("/") + "/realtime") % {"model": self.model}
+        return URL(self.base_url.rstrip("/") + "/realtime") % {
+            "model": self.model,
+            **self.options.query,
+        }
 
 
 def fault_of(error: Exception) -> Fault:
@@ -70,6 +76,7 @@ def fault_of(error: Exception) -> Fault:
 
 async def _connect(model: RealtimeModel, http: ClientSession) -> ClientWebSocketResponse:
     headers = {"Authorization": f"Bearer {model.api_key}"} if model.api_key else {}
+    headers |= model.options.headers
     async with asyncio.timeout(CONNECT_S):
         return await http.ws_connect(
             model.url,

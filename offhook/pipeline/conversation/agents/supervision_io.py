@@ -2,6 +2,7 @@
 reports them, asks callers to wait for slow tools, and ends the call when it gives up."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,9 +23,12 @@ from offhook.pipeline.conversation.agents.agent_faults import (
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.openai.answers import plain
+from offhook.pipeline.speech.redact import MASK
 
 GAVE_UP = End.MODEL_FAILED
 """End reason of a call whose model failed."""
+MIN_SECRET_CHARACTERS = 8
+"""Characters from which the value of a header or of the query is masked in the log."""
 WAIT_AGAIN_S = 6.0
 """Time in s after which a caller who was asked to wait is asked again."""
 
@@ -39,9 +43,11 @@ class Supervision:
         limits: Limits,
         stands_by: bool,
         gives_up_to: str,
+        secrets: Iterable[str] = (),
     ) -> None:
         """`stands_by`: whether there is a fallback. `gives_up_to`: where the caller is transferred
-        when the agent gives up; empty: the call ends."""
+        when the agent gives up; empty: the call ends. `secrets`: what may be in a server's errors
+        and is not logged."""
         self.faults = AgentFaults(limits, stands_by=stands_by, transfers=bool(gives_up_to))
         self.has_spoken = False
         """Whether the model has said something in this turn."""
@@ -49,6 +55,7 @@ class Supervision:
         self._call = call
         self._limits = limits
         self._gives_up_to = gives_up_to
+        self._secrets = [secret for secret in secrets if len(secret) >= MIN_SECRET_CHARACTERS]
         self._waited = False
         """Whether the caller was asked to wait in this turn."""
         self._waiting: asyncio.Task[None] | None = None
@@ -105,11 +112,26 @@ class Supervision:
         decision = self.faults.failed(fault, place, self._now(), after_s)
         logger.opt(exception=error if fault is Fault.UNEXPECTED else None).warning(
             "{}: the language model {} at {}, {}: {} ({}): {}",
-            *(self._call.leg.call_id, model, urlsplit(base_url).netloc.rpartition("@")[2]),
-            *(place, fault, plain(error), decision.action),
+            *(self._call.leg.call_id, model, _host(base_url)),
+            *(place, fault, self._plain(error), decision.action),
         )
         self._call.agent_failed(fault, place, decision.action)
         return decision
+
+    def refused(self, name: str, error: Exception, model: str, base_url: str) -> None:
+        """Logs that a server refuses a parameter, which is not sent any more."""
+        logger.warning(
+            "{}: the language model {} at {} refuses {}, which is left out or renamed from now "
+            "on: {}",
+            *(self._call.leg.call_id, model, _host(base_url), name, self._plain(error)),
+        )
+
+    def _plain(self, error: Exception) -> str:
+        """Returns an exception's words for the log, without keys; servers may repeat them."""
+        words = str(error)
+        for secret in self._secrets:
+            words = words.replace(secret, MASK)
+        return plain(words)
 
     def part(self, occasion: Occasion) -> None:
         """Ends the call: the agent has given up."""
@@ -164,3 +186,7 @@ class Supervision:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _host(base_url: str) -> str:
+    return urlsplit(base_url).netloc.rpartition("@")[2]

@@ -8,7 +8,7 @@ arguments as an object, or several complete calls at once.
 import json
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from offhook.pipeline.conversation.agents.agent_faults import AgentFailure, Fault
@@ -25,6 +25,8 @@ class ToolCall:
     name: str = ""
     arguments: str = ""
     """JSON, or a beginning of it."""
+    extra_content: dict[str, Any] = field(default_factory=dict)
+    """What Gemini adds: the signature of the thought behind the call."""
 
     @property
     def is_complete(self) -> bool:
@@ -77,6 +79,8 @@ class ToolCalls:
             call.arguments += arguments
             self.characters += len(arguments)
         call.id = call.id or call_id
+        if isinstance(extra := delta.get("extra_content"), dict):
+            call.extra_content = extra
         if name != call.name:
             call.name += name
 

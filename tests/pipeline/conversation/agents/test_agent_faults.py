@@ -224,10 +224,8 @@ async def talking(
     standby: Answerer | None = None,
     **settings: Any,
 ) -> AsyncIterator[Phone]:
-    settings = {"base_url": endpoint.url, **settings}
-    about = OpenAIAgentSettings(
-        "scripted", api_key="key", instructions="Be kind.", limits=limits, **settings
-    )
+    settings = {"base_url": endpoint.url, "api_key": "key", **settings}
+    about = OpenAIAgentSettings("scripted", instructions="Be kind.", limits=limits, **settings)
     other = standby.agent() if standby is not None else None
     async with (
         model_connections() as connections,

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from loguru import logger
 
 from offhook.pipeline.conversation.agents import openai_agent_io
 from offhook.pipeline.conversation.agents.agent_faults import Fault, Limits, Place
+from offhook.pipeline.conversation.agents.model_options import ModelOptions
 from offhook.pipeline.conversation.agents.prompt import BEGINNING
 from offhook.pipeline.conversation.events import AgentFailed, AgentTurn, CallerTurn
 from offhook.pipeline.conversation.sentences import Occasion
@@ -19,6 +21,7 @@ from tests.pipeline.conversation.agents.test_agent_faults import (
     DONE,
     ENGLISH,
     LONG,
+    SECRET,
     WORD_PACKETS,
     heard,
     talking,
@@ -341,6 +344,240 @@ async def test_a_strict_template_is_content_from_the_greeting_on() -> None:
         {"role": "assistant", "content": "At nine."},
         {"role": "user", "content": "[pressed 3#]"},
     ]
+
+
+# --- what the model's server takes ---
+
+
+def error(status: int, message: str, **more: Any) -> tuple[int, Any]:
+    return status, {"error": {"message": message, **more}}
+
+
+def extra_field(name: str) -> tuple[int, Any]:
+    """As FastAPI says it, Mistral's server among others."""
+    return 422, {"detail": [{"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra"}]}
+
+
+OPTIONS = ModelOptions(
+    *(0.3, 0.9, 200, "low"), extra_body={"chat_template_kwargs": {"enable_thinking": False}}
+)
+SENT: dict[str, Any] = {
+    "temperature": 0.3,
+    "top_p": 0.9,
+    "max_tokens": 200,
+    "reasoning_effort": "low",
+    "stream_options": {"include_usage": True},
+    "chat_template_kwargs": {"enable_thinking": False},
+}
+REFUSALS: dict[str, tuple[str, tuple[int, Any], dict[str, Any]]] = {
+    "stream_options, Groq": (
+        "stream_options",
+        error(400, "property 'stream_options' is unsupported", type="invalid_request_error"),
+        {},
+    ),
+    "stream_options, FastAPI": ("stream_options", extra_field("stream_options"), {}),
+    "stream_options, plain text": ("stream_options", (400, "unknown field stream_options"), {}),
+    "max_tokens, OpenAI": (
+        "max_tokens",
+        error(
+            400,
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+            "'max_completion_tokens' instead.",
+            param="max_tokens",
+            code="unsupported_parameter",
+        ),
+        {"max_completion_tokens": 200},
+    ),
+    "max_tokens, too many": (
+        "max_tokens",
+        error(400, "max_tokens must be less than or equal to 100"),
+        {},
+    ),
+    "temperature, OpenAI": (
+        "temperature",
+        error(
+            400,
+            "Unsupported value: 'temperature' does not support 0.3 with this model. Only the "
+            "default (1) value is supported.",
+            param="temperature",
+        ),
+        {},
+    ),
+    "top_p, Anthropic": (
+        "top_p",
+        error(
+            400, "`temperature` and `top_p` cannot both be specified for this model.", param="top_p"
+        ),
+        {},
+    ),
+    "reasoning_effort, xAI": (
+        "reasoning_effort",
+        (400, {"code": "400", "error": "Model m does not support parameter reasoning_effort."}),
+        {},
+    ),
+    "extra_body": ("chat_template_kwargs", extra_field("chat_template_kwargs"), {}),
+    "tools, Ollama": ("tools", error(400, "library/gemma does not support tools"), {}),
+    "tools, vLLM": (
+        "tools",
+        error(
+            400,
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser',
+        ),
+        {},
+    ),
+    "tools, llama.cpp": ("tools", error(500, "tools param requires --jinja flag"), {}),
+}
+
+
+@pytest.mark.parametrize("dialect", REFUSALS)
+async def test_a_parameter_that_the_server_refuses_is_not_sent_again(dialect: str) -> None:
+    name, (status, body), instead = REFUSALS[dialect]
+
+    def refuse(asked: dict[str, Any]) -> web.Response | None:
+        if name not in asked:
+            return None
+        text = body if isinstance(body, str) else json.dumps(body)
+        return web.Response(status=status, text=text)
+
+    async with model() as endpoint:
+        endpoint.refuses = refuse
+        for _ in range(2):
+            async with talking(endpoint, options=OPTIONS) as phone:
+                await phone.until(lambda: phone.of(AgentTurn))
+                assert await turn(phone) == "And now?"
+            assert phone.of(AgentFailed) == []
+    assert len(endpoint.refused) == 1
+    assert SENT.items() <= endpoint.refused[0].items()
+    assert "tools" in endpoint.refused[0]
+    expected = {n: v for n, v in SENT.items() if n != name} | instead
+    for asked in endpoint.requests:
+        assert expected.items() <= asked.items()
+        assert name not in asked
+
+
+async def test_each_parameter_that_a_reasoning_model_refuses_is_left_out() -> None:
+    refused = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "stream_options")
+
+    def refuse(asked: dict[str, Any]) -> web.Response | None:
+        for name in refused:
+            if name in asked:
+                words = f"{name} is unknown. Use max_completion_tokens."
+                return web.json_response({"error": words}, status=400)
+        return None
+
+    async with model() as endpoint:
+        endpoint.refuses = refuse
+        async with talking(endpoint, options=OPTIONS) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert await turn(phone) == "And now?"
+    assert len(endpoint.refused) == len(refused)
+    for asked in endpoint.requests:
+        assert not {*refused} & {*asked}
+        assert asked["reasoning_effort"] == "low"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "conversation roles must alternate",
+        "Please reduce max_tokens: the maximum context length is 4096 tokens",
+        "invalid schema of the function send_dtmf in tools[0]",
+    ],
+)
+async def test_an_error_about_something_else_is_a_refusal(words: str) -> None:
+    async with model() as endpoint:
+        endpoint.refuses = lambda asked: web.json_response({"error": words}, status=400)
+        async with talking(endpoint, options=OPTIONS) as phone:
+            await heard(phone, Occasion.GREETING)
+    assert [event.fault for event in phone.of(AgentFailed)] == [Fault.REFUSED]
+    assert len(endpoint.refused) == 1
+
+
+async def test_a_model_is_addressed_as_azure_wants_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines: list[str] = []
+    handler = logger.add(lines.append, format="{message}")
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    key, signature = "0123456789abcdef", "fedcba9876543210"
+    options = ModelOptions(
+        headers={"api-key": key}, query={"api-version": "2024-10-21", "sig": signature}
+    )
+
+    def refuse(asked: dict[str, Any]) -> web.Response:
+        words = f"Access denied: {key}, {signature}, 2024-10-21"
+        return web.json_response({"error": {"message": words}}, status=401)
+
+    async with model() as endpoint:
+        url = endpoint.url.replace("/v1", "/openai/deployments/desk")
+        async with talking(endpoint, api_key="", base_url=url, options=options) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            endpoint.refuses = refuse
+            await phone.press("1#")
+            await heard(phone, Occasion.TROUBLE)
+    logger.remove(handler)
+    for headers, asked in zip(endpoint.headers, endpoint.urls, strict=True):
+        assert asked.path == "/openai/deployments/desk/chat/completions"
+        assert dict(asked.query) == dict(options.query)
+        assert headers["api-key"] == key
+        assert "Authorization" not in headers
+    log = "".join(lines)
+    assert "Access denied" in log
+    assert "2024-10-21" in log
+    assert key not in log
+    assert signature not in log
+
+
+THOUGHTS = {
+    "DeepSeek": ({"reasoning_content": "They want a key."}, {}),
+    "vLLM": ({"reasoning": "They want a key."}, {}),
+    "Gemini": ({}, {"extra_content": {"google": {"thought_signature": "c2lnbmVk"}}}),
+}
+
+
+@pytest.mark.parametrize("dialect", THOUGHTS)
+async def test_what_came_with_a_tool_call_is_returned_with_it(dialect: str) -> None:
+    thought, extra = THOUGHTS[dialect]
+    called = chunk({"tool_calls": [tool(0, "a", DTMF, PRESS_1) | extra]}) + DONE
+
+    def strict(asked: dict[str, Any]) -> web.Response | None:
+        for message in asked["messages"]:
+            for call in message.get("tool_calls", ()):
+                if not (thought.items() <= message.items() and extra.items() <= call.items()):
+                    words = "the reasoning of the call must be passed back"
+                    return web.json_response({"error": {"message": words}}, status=400)
+        return None
+
+    async with model([says("hello")]) as endpoint:
+        endpoint.refuses = strict
+        pieces = [chunk({n: t[:6]}) + chunk({n: t[6:]}) for n, t in thought.items()]
+        answers_with(endpoint, b"".join(pieces) + called)
+        async with talking(endpoint) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert await turn(phone, "9") == "And now?"
+            assert await turn(phone, "8") == "And now?"
+            assert phone.leg.pressed == ["1"]
+    assert phone.of(AgentFailed) == []
+    assert endpoint.refused == []
+
+
+async def test_reasoning_that_the_server_does_not_want_back_is_not_returned() -> None:
+    thought = chunk({"reasoning_content": "They want a key."})
+
+    def refuse(asked: dict[str, Any]) -> web.Response | None:
+        if any("reasoning_content" in message for message in asked["messages"]):
+            return web.json_response({"error": "reasoning_content is not allowed"}, status=400)
+        return None
+
+    async with model([says("hello")]) as endpoint:
+        endpoint.refuses = refuse
+        answers_with(endpoint, thought + chunk(calls(DTMF, digits="1")) + DONE)
+        async with talking(endpoint) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert await turn(phone, "9") == "And now?"
+            assert await turn(phone, "8") == "And now?"
+    assert phone.of(AgentFailed) == []
+    assert len(endpoint.refused) == 1
 
 
 # --- how answers end, and other shapes of them ---
