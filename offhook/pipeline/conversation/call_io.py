@@ -93,6 +93,8 @@ class Agent:
     tools: list[Any] = field(default_factory=list)
     on_cut: Callable[[str], None] = lambda heard: None
     """Called at an interruption with the words of the reply that were heard."""
+    on_unspoken: Callable[[str], None] | None = None
+    """Called when the voice has made no sound of a reply; None: the caller hears an apology."""
     on_idle: Callable[[], Awaitable[None]] | None = None
     """Called when nobody has spoken for IDLE_S."""
     standby: FrameProcessor | None = None
@@ -183,6 +185,9 @@ class Call(TransportListener):
         self._turn = 0
         self._finished = asyncio.Event()
         """Set when the agent's part is over."""
+        self.has_unspoken = False
+        """Whether the voice has made no sound of something: our sentences are then in its own
+        language, or the usual one, whatever the caller speaks."""
         self._absences: set[Absence] = set()
         self._transfer: asyncio.Task[LegError | None] | None = None
         self._transferred = False
@@ -237,7 +242,9 @@ class Call(TransportListener):
         """Return the sentence for the occasion, in the voice's language or else the one last
         recognized."""
         speaking, hearing = self.engines.speaking, self.engines.hearing
-        languages = speaking.language, self.hearing.language, hearing.language, USUAL_LANGUAGE
+        languages = [speaking.language, self.hearing.language, hearing.language, USUAL_LANGUAGE]
+        if self.has_unspoken:
+            languages = [speaking.language, USUAL_LANGUAGE]
         return sentence(occasion, next(filter(None, languages)) or "", self._sentences)
 
     def excuses(self) -> Iterator[str]:
@@ -269,6 +276,24 @@ class Call(TransportListener):
 
     def _excuse(self, occasion: Occasion) -> None:
         self._tasks.spawn(self.say(self.sentence(occasion)), f"say {occasion}")
+
+    def _reply_unspoken(self, text: str) -> None:
+        """The voice has made no sound of a text of the agent, or of a sentence of our own."""
+        before, self.has_unspoken = self.has_unspoken, True
+        if any(text.endswith(excuse) for excuse in self.excuses()):
+            if not before:  # perhaps it can say that in its own language
+                self._excuse(Occasion.TROUBLE)
+        elif self._agent.on_unspoken is not None:
+            self._agent.on_unspoken(text)
+        else:
+            self.agent_failed(Fault.UNSPEAKABLE, Place.START, Action.SAY)
+            if not self.is_directed:
+                self._excuse(Occasion.TROUBLE)
+
+    @property
+    def is_directed(self) -> bool:
+        """Whether a program directs the conversation."""
+        return self._agent.direction is not None
 
     async def transfer(self, target: str) -> None:
         """Transfer the caller to `target`, a number or SIP address, and end the agent's part.
@@ -465,7 +490,9 @@ class Call(TransportListener):
         self._transport, transport.listener = transport, self
         transport.output().reply = hearing.reply
         self._stt = OffhookSTT(hearing, self._agent.direction)
-        self.voice = OffhookTTS(engines.synthesizer, hearing, engines.speaking)
+        self.voice = OffhookTTS(
+            engines.synthesizer, hearing, engines.speaking, self._reply_unspoken
+        )
         idle = IDLE_S if self._agent.on_idle is not None else 0
         user, assistant = LLMContextAggregatorPair(
             self.context,

@@ -8,7 +8,7 @@ behind its own audio.
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -67,6 +67,8 @@ _PIECE = re.compile(rf"(?s).{{1,{PIECE_CHARACTERS}}}(?:(?<=\s)|\Z)|.{{1,{PIECE_C
 AHEAD_CHARACTERS = 10_000
 """Characters that a voice is given before it has spoken them, ten minutes. Whoever writes more has
 to wait."""
+SHOWN_CHARACTERS = 20
+"""Characters of a text that the voice cannot say, in the log."""
 REPLY_SILENCE_S = 1000
 """Seconds without audio after which Pipecat considers a reply ended; longer than a worker needs to
 load, because the reply waits for it."""
@@ -177,6 +179,11 @@ class _Reply:
     """Characters written and not spoken."""
     spoke: asyncio.Event = field(default_factory=asyncio.Event)
     """Something was spoken, or nothing more will be."""
+    has_sound: bool = False
+    unheard: str = ""
+    """What the voice has passed over before its first sound."""
+    written: str = ""
+    """What was written before the first sound."""
 
 
 class WordsInOrder(AggregatedFrameSequencer):
@@ -235,14 +242,17 @@ class WordsInOrder(AggregatedFrameSequencer):
 
 class OffhookTTS(TTSService):
     """A `Synthesizer` as a Pipecat service, one stream per reply. If the engine fails, the reply
-    ends there and the call continues."""
+    ends there and the call continues. Words count as spoken from the first sound of a reply."""
 
     def __init__(
         self,
         synthesizer: Synthesizer,
         hearing: UserTurnController | None = None,
         options: VoiceOptions = DEFAULT_VOICE,
+        on_unspoken: Callable[[str], None] = lambda text: None,
     ) -> None:
+        """`on_unspoken` is called with a text of which the voice has made no sound, though it has
+        letters or digits, such as one in a language that it does not speak."""
         super().__init__(
             text_aggregation_mode=TextAggregationMode.TOKEN,
             push_text_frames=False,
@@ -259,6 +269,9 @@ class OffhookTTS(TTSService):
         self._hearing = hearing
         self.options = options
         """How the next reply is spoken."""
+        self._on_unspoken = on_unspoken
+        self._warns = True
+        """Whether the first text without sound is still to be logged."""
         self._replies: dict[str, _Reply] = {}
         self._spoken: tuple[str | None, SpokenResponseStartFrame] | None = None
         """A response with speech of its own that has no text yet, and its context id."""
@@ -287,6 +300,8 @@ class OffhookTTS(TTSService):
             await reply.spoke.wait()
         if not reply.remote:
             reply.waiting += len(text)
+        if not reply.has_sound:
+            reply.written += text
         reply.stream.write(text)
 
     async def _speak_text(self, src_frame: AggregatedTextFrame, text: str, context_id: str) -> None:
@@ -373,8 +388,13 @@ class OffhookTTS(TTSService):
                     await self.append_to_audio_context(context_id, frame)
                 reply.waiting -= len(speech.text)
                 reply.spoke.set()
-                words = [(word, samples / RATE_OUT) for word in speech.text.split()]
-                await self.add_word_timestamps(words, context_id)
+                reply.unheard += speech.text
+                if reply.has_sound or reply.remote or speech.pcm.any():
+                    words = [(word, samples / RATE_OUT) for word in reply.unheard.split()]
+                    reply.has_sound, reply.unheard, reply.written = True, "", ""
+                    await self.add_word_timestamps(words, context_id)
+            if not (reply.has_sound or reply.remote):
+                self._unspoken(reply)
         except EngineError as error:
             logger.error("a reply is cut short, its call goes on: {}", error)
             reply.failed = True
@@ -382,6 +402,23 @@ class OffhookTTS(TTSService):
             await reply.complete.wait()  # the rest of the reply is not spoken
         await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
         await self.remove_audio_context(context_id)
+
+    def _unspoken(self, reply: _Reply) -> None:
+        """The voice has made no sound of a whole reply, which so does not count as spoken."""
+        reply.failed = True
+        text = reply.written.strip()
+        if not any(map(str.isalnum, text)):
+            return
+        if self._warns:
+            self._warns = False
+            name, shown = self._synthesizer.name, text[:SHOWN_CHARACTERS]
+            logger.warning("x the voice {} makes no sound of what it is to say: {!r}", name, shown)
+        self._on_unspoken(text)
+
+    @property
+    def silent_letters(self) -> int:
+        """Letters and digits that the voice has passed over in a reply that has no sound so far."""
+        return sum(sum(map(str.isalnum, reply.unheard)) for reply in self._replies.values())
 
     async def _apply_force_complete(self, context_id: str) -> None:
         # Pipecat counts words without a timestamp as spoken, but those of a failed reply were not.

@@ -19,6 +19,7 @@ from offhook.media.leg import Leg
 from offhook.media.pcm import Pcm
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.agent_faults import Action as FaultAction
+from offhook.pipeline.conversation.agents.agent_faults import Fault
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.directed_io import (
     Direction,
@@ -241,6 +242,8 @@ class RealtimeCall(ResponseListener):
         if (response_id := self.direction.wanted) is not None:
             self.direction.cancel(response_id)
             message = f"the agent's model failed: {fault}"
+            if fault == Fault.UNSPEAKABLE:
+                message = "the voice makes no sound of the answer: does it speak the language?"
             self._perform(self.conversation.response_failed(response_id, "server_error", message))
 
     def _leave(self, reason: EndReason) -> None:

@@ -44,6 +44,10 @@ class Speller:
             raise UnknownVoice(f"speller has no voice {options.voice!r}")
         return SpellerStream(self, options)
 
+    def letters_of(self, word: str) -> str:
+        """Returns what is spelt of a word."""
+        return word.strip()
+
     async def close(self) -> None:
         pass
 
@@ -74,7 +78,7 @@ class SpellerStream:
     async def __aiter__(self) -> AsyncIterator[Speech]:
         self._speller.replies.append(self)
         while (word := await self._next_word()) is not None:
-            letters = word.strip()
+            letters = self._speller.letters_of(word)
             for at, letter in enumerate(letters):
                 speller = self._speller
                 await speller.may_speak.wait()
@@ -107,3 +111,10 @@ def spelt(pcm: Pcm) -> str:
     """What the sound says, without the spaces; of 15 bits of each letter."""
     assert len(pcm) % LETTER == 0
     return "".join(chr(value) for value in pcm[::LETTER])
+
+
+class EnglishOnly(Speller):
+    """Makes no sound of words in other letters than ASCII, nor of what is no word."""
+
+    def letters_of(self, word: str) -> str:
+        return word.strip() if word.isascii() and any(map(str.isalnum, word)) else ""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
+from typing import Any
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -36,7 +37,7 @@ from offhook.pipeline.conversation.services_io import (
 from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
-from tests.pipeline.conversation.speller import Speller
+from tests.pipeline.conversation.speller import EnglishOnly, Speller
 
 SOON = 300
 SMALL = VoiceOptions("small")
@@ -62,11 +63,11 @@ class Ear(FrameProcessor):
 
 @asynccontextmanager
 async def speaking(
-    voice: Synthesizer, options: VoiceOptions = SMALL
+    voice: Synthesizer, options: VoiceOptions = SMALL, **more: Any
 ) -> AsyncIterator[tuple[PipelineWorker, Ear]]:
     ear = Ear()
     worker = PipelineWorker(
-        Pipeline([OffhookTTS(voice, options=options), ear]),
+        Pipeline([OffhookTTS(voice, options=options, **more), ear]),
         params=PipelineParams(audio_out_sample_rate=RATE_OUT),
         idle_timeout_secs=None,
         cancel_on_idle_timeout=False,
@@ -104,6 +105,21 @@ async def test_a_reply_is_spoken_with_its_words_behind_their_sound() -> None:
         kinds = [type(f) for f in ear.frames if isinstance(f, (TTSAudioRawFrame, TTSTextFrame))]
         assert kinds == [*[TTSAudioRawFrame] * 3, TTSTextFrame] * 2
         assert voice.replies[0].options == SMALL
+
+
+async def test_a_reply_without_sound_is_not_spoken_and_reported_if_it_has_letters() -> None:
+    unspoken: list[str] = []
+    lines: list[str] = []
+    sink = logger.add(lambda line: lines.append(str(line)), level="WARNING", filter="offhook")
+    async with speaking(EnglishOnly(), on_unspoken=unspoken.append) as (worker, ear):
+        replies = [("好 ", "的。"), ("🙂 ", "!"), ("да ",), ("— ", "so ", "да ", "be ", "it")]
+        for at, reply in enumerate(replies, 1):
+            await say(worker, *reply)
+            await until(lambda at=at: ear.count(TTSStoppedFrame) == at)
+    logger.remove(sink)
+    assert unspoken == ["好 的。", "да"]
+    assert ear.words == ["—", "so", "да", "be", "it"]
+    assert len([line for line in lines if "makes no sound" in line]) == 1
 
 
 async def test_words_spoken_before_their_sentence_is_complete_stay_in_order() -> None:

@@ -94,3 +94,15 @@ async def test_reasoning_is_not_of_the_answer(beside: bool) -> None:
         await talk.say("When do you open?")
         done = await respond(talk, **({"conversation": "none"} if beside else {}))
         assert done.output[0].content[0].text == "At nine."
+
+
+async def test_an_answer_that_the_voice_cannot_say_completes_no_response() -> None:
+    async with model([says("我们九点开门。")]) as there, conversation(there) as talk:
+        await talk.update(output_modalities=["audio"])
+        await talk.say("When do you open?")
+        failed = await respond(talk)
+        assert failed.status == "failed"
+        assert "the voice makes no sound" in failed.status_details.error.message
+        done = await respond(talk)
+        assert done.status == "completed"
+        assert done.output[0].content[0].transcript == "And now?"

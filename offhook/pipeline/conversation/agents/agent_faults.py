@@ -44,6 +44,8 @@ class Fault(StrEnum):
     """The answer has reached Limits.answer_characters."""
     TOO_MANY_ROUNDS = "too_many_rounds"
     """The model has called tools Limits.tool_rounds times in one turn."""
+    UNSPEAKABLE = "unspeakable"
+    """The voice makes no sound of the answer: it does not speak that language."""
     UNEXPECTED = "unexpected"
     """A bug of our own."""
 
@@ -108,6 +110,7 @@ TABLE: tuple[FaultRule, ...] = (
     FaultRule((F.TOO_LONG,), (P.SPEAKING,), (A.CUT,), "nobody listens so long"),
     FaultRule((F.TOOL_FAILED,), tuple(Place), (A.TELL_MODEL,), "it may know another way"),
     FaultRule((F.TOO_MANY_ROUNDS,), tuple(Place), (A.SAY,), "it goes round in circles"),
+    FaultRule((F.UNSPEAKABLE,), SILENT, (A.FALL_BACK, A.SAY), "nothing of it was heard"),
     FaultRule((F.UNEXPECTED,), tuple(Place), (A.SAY,), "no better again"),
     FaultRule(
         tuple(f for f in F if f not in (F.TOO_LONG, F.TOOL_FAILED, F.TOO_MANY_ROUNDS)),
@@ -180,6 +183,8 @@ class AgentFaults:
         self._greeting = False
         self._retries = 0
         self._failures = 0
+        self._failures_before = 0
+        """Failures before the last answer."""
         self._deadline = 0.0
         self._fell_back: float | None = None
         """When the fallback took over; None: the model itself is queried."""
@@ -227,6 +232,8 @@ class AgentFaults:
             self._retries = RETRIES
         if action is not A.SAY:
             return Decision(action)
+        if fault is F.UNSPEAKABLE:  # it was counted as an answer
+            self._failures = max(self._failures, self._failures_before)
         self._failures += 1
         if self._failures >= self.limits.failures:
             if self._transfers:
@@ -241,5 +248,5 @@ class AgentFaults:
         self._fell_back = now
 
     def answered(self) -> None:
-        """Records a successful answer."""
-        self._failures = 0
+        """Records a successful answer, as far as the model is concerned."""
+        self._failures_before, self._failures = self._failures, 0

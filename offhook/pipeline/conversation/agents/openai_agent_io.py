@@ -79,6 +79,9 @@ MAX_THINKING_S = 60.0
 DRAIN_S = 0.2
 """Maximum time in s to wait for the end of a response after `[DONE]`; after it the connection is
 closed."""
+MAX_SILENT_LETTERS = 100
+"""Letters of an answer that a voice may pass over before its first sound; with more, the answer
+counts as one that it cannot say."""
 MAX_REASONING = 4
 """Maximum texts of reasoning that a call remembers, to keep them from the model; older ones are
 forgotten."""
@@ -190,6 +193,8 @@ class _OpenAI(OpenAILLMService):
         self._reasoning: list[str] = []
         """Reasoning of which the caller may have heard a part."""
         self._call_details = CallDetails()
+        self._making_up: asyncio.Task[None] | None = None
+        """The task that has something said in place of an answer that the voice cannot say."""
 
     def create_client(
         self, api_key: Any = None, base_url: Any = None, *_: Any, **others: Any
@@ -204,6 +209,8 @@ class _OpenAI(OpenAILLMService):
         )
 
     async def cleanup(self) -> None:
+        if self._making_up is not None:
+            await self.cancel_task(self._making_up)
         await self._supervision.close()
         await super().cleanup()
 
@@ -404,6 +411,9 @@ class _OpenAI(OpenAILLMService):
                     if answer.may_end():
                         answer.too_long = True
                         break
+                    if self._call.voice.silent_letters > MAX_SILENT_LETTERS:
+                        self._call.has_unspoken = True
+                        raise AgentFailure(Fault.UNSPEAKABLE, "no sound of the answer")
         finally:
             await stream.close()
             if (usage := self._usage_of(answer)) is not None:
@@ -508,10 +518,25 @@ class _OpenAI(OpenAILLMService):
         fault, after_s = fault_of(error)
         return self._supervision.failed(
             *(error, fault, after_s),
-            speaking=bool(self._answer.text),
+            speaking=bool(self._answer.text) and fault is not Fault.UNSPEAKABLE,
             model=self._queried.model,
             base_url=self._queried.base_url,
         )
+
+    def unspoken(self, text: str) -> None:
+        """The voice has made no sound of an answer that was complete."""
+        decision = self._failed(AgentFailure(Fault.UNSPEAKABLE, "no sound of the answer"))
+        if not self._call.is_directed:  # a program is told, and decides
+            self._making_up = self.create_task(self._make_up(decision), "make up")
+
+    async def _make_up(self, decision: Decision) -> None:
+        """Has something else said in place of an answer that the voice cannot say."""
+        if decision.action is Action.FALL_BACK:
+            await self.queue_frame(LLMContextFrame(self._call.context))
+        elif decision.occasion in (Occasion.TRANSFER, Occasion.GOODBYE):
+            self._supervision.part(decision.occasion)
+        elif decision.occasion is not None:
+            await self._call.say(self._call.sentence(decision.occasion))
 
     async def _explain(self, decision: Decision) -> None:
         """Tells the caller."""
@@ -580,6 +605,10 @@ def openai_agent(
     llm = _OpenAI(settings, instructions, call, standby is not None, connections)
     tools = call_tools(call, settings.transfers, settings.limits.tool_seconds)
     if standby is None:
-        return Agent("openai", llm, tools, infer=llm.infer)
-    on_cut, processor = standby.on_cut, standby.processor
-    return Agent("openai", llm, tools, on_cut, standby=processor, infer=llm.infer)
+        return Agent("openai", llm, tools, infer=llm.infer, on_unspoken=llm.unspoken)
+    return Agent(
+        *("openai", llm, tools, standby.on_cut),
+        standby=standby.processor,
+        infer=llm.infer,
+        on_unspoken=llm.unspoken,
+    )

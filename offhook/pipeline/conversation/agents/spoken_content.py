@@ -40,6 +40,8 @@ _LITERALS = (
 _LONGEST = max(map(len, _LITERALS))
 MAX_TOKEN_CHARACTERS = 40
 """Maximum characters of a special token's name, as in `<|endoftext|>`; a longer one is text."""
+PIECE_CHARACTERS = 1000
+"""Characters of a whole content that are read at a time, as what is left is copied at each tag."""
 _NAME = rf"[^|｜<>\s]{{1,{MAX_TOKEN_CHARACTERS}}}"
 _FLAGS = re.IGNORECASE | re.ASCII
 _TAG = re.compile(
@@ -148,6 +150,17 @@ class SpokenContent:
             return False
         self._rest, self._until = self._rest[end.end() :], None
         return True
+
+
+def spoken_text(content: str) -> str:
+    """Returns what is for the listener of a content that is known as a whole."""
+    reader, text = SpokenContent(), ""
+    pieces = (
+        content[at : at + PIECE_CHARACTERS] for at in range(0, len(content), PIECE_CHARACTERS)
+    )
+    for spoken in (*map(reader.feed, pieces), reader.end()):
+        text = spoken.text if spoken.anew else text + spoken.text
+    return text
 
 
 def _without_speaker(text: str) -> str:

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import json
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from io import SEEK_END
@@ -19,7 +19,9 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.pipeline.conversation.agents.spoken_content import spoken_text
 from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
+from offhook.pipeline.speech.streams.languages import NAMES
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, SynthesizerStream, UnknownVoice
 from offhook.web.http.connection_io import allow_body
 from offhook.web.speech_api.errors import ApiError, too_large
@@ -42,6 +44,8 @@ UNREAD_S = 60.0
 IN_MEMORY_BYTES = 4 << 20
 """Size up to which a non-streamed response is kept in memory; a longer one is stored on disk."""
 BLOCK_BYTES = 1 << 18
+SHORT_CHARS = 2000
+"""Characters of a text that is read at once; a longer one is read in a thread."""
 CHARS_PER_TOKEN = 4
 TOKENS_PER_S = 12.5
 """`usage` assumes English text and Qwen3-TTS's token rate, whichever engine is used."""
@@ -79,7 +83,7 @@ async def _speak(
     server, context = request.app[SPEECH], request[CONTEXT]
     async with server.request("speech", context, MAX_BODY_BYTES) as turn:
         body = await _body(request)
-        wanted = server.request_to_speak(body, form)
+        wanted = await _readable(server.request_to_speak(body, form))
         if always and not wanted.stream:
             words = "this path always streams: POST /v1/audio/speech does not have to"
             raise ApiError(400, words, "stream")
@@ -102,6 +106,14 @@ async def _speak(
         except ValueError as error:
             raise _not_possible(error) from error
         return await respond(request, wanted, Reply(spoken(stream, wanted.input), stream, keep))
+
+
+async def _readable(wanted: SpeechRequest) -> SpeechRequest:
+    """Returns the request without what a language model writes beside its answer: reasoning, tool
+    calls, special tokens."""
+    text = wanted.input
+    spoken = await (asyncio.to_thread if len(text) > SHORT_CHARS else _here)(spoken_text, text)
+    return wanted if spoken == text else replace(wanted, input=spoken)
 
 
 async def _body(request: web.Request) -> bytes:
@@ -272,7 +284,8 @@ class _Response:
         """Returns the first audio. Raises ApiError 400 if there is none."""
         sound = await self._next()
         if sound is None:
-            raise ApiError(400, "there is nothing to say in this text", "input")
+            languages = self._request.app[SPEECH].languages("speech")
+            raise ApiError(400, _no_sound(self._wanted.input, languages), "input")
         return sound
 
     async def _next(self) -> Pcm | None:
@@ -301,6 +314,17 @@ class _Response:
             "seconds": round(seconds, 3),
             "latency": self._context.stages.as_dict(),
         }
+
+
+def _no_sound(text: str, languages: Sequence[str]) -> str:
+    """Says why a voice with these languages makes no sound of a text."""
+    if not any(map(str.isalnum, text)):
+        return "there is nothing to say in this text"
+    names = [NAMES.get(code, code) for code in languages]
+    if len(names) == 1:
+        return f"this voice speaks {names[0]} only: it can say nothing of this text"
+    spoken = f", it speaks {', '.join(names)}" if names else ""
+    return f"this voice can say nothing of this text{spoken}"
 
 
 async def _here(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -37,6 +37,7 @@ from offhook.pipeline.conversation.agents.supervision_io import GAVE_UP
 from offhook.pipeline.conversation.events import AgentFailed, AgentTurn, CallEnded, CallerTurn
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, StreamOptions
+from offhook.pipeline.speech.synthesizer import Synthesizer
 from tests.pipeline.conversation.phone import (
     Answerer,
     Model,
@@ -51,6 +52,7 @@ from tests.pipeline.conversation.phone import (
     says,
     stream,
 )
+from tests.pipeline.conversation.speller import EnglishOnly
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -222,6 +224,7 @@ async def talking(
     limits: Limits = LONG,
     leg: PhoneLeg | None = None,
     standby: Answerer | None = None,
+    voice: Synthesizer | None = None,
     **settings: Any,
 ) -> AsyncIterator[Phone]:
     settings = {"base_url": endpoint.url, "api_key": "key", **settings}
@@ -229,7 +232,9 @@ async def talking(
     other = standby.agent() if standby is not None else None
     async with (
         model_connections() as connections,
-        phone_call(lambda call: openai_agent(about, call, connections, other), leg) as phone,
+        phone_call(
+            lambda call: openai_agent(about, call, connections, other), leg, synthesizer=voice
+        ) as phone,
     ):
         yield phone
 
@@ -561,3 +566,114 @@ def test_an_answer_makes_good_what_failed_before() -> None:
         faults.begin(0.0, tool_round=False, greeting=False)
         assert faults.failed(Fault.EMPTY, Place.TOOL, 5.9).action is Action.SAY
         faults.answered()
+
+
+# --- what the voice cannot say ---
+
+CHINESE = "我们九点开门。"
+
+
+async def test_an_answer_that_the_voice_cannot_say_is_a_fault() -> None:
+    async with (
+        model([says("hello")], [says(CHINESE)]) as endpoint,
+        talking(endpoint, voice=EnglishOnly()) as phone,
+    ):
+        await phone.until(lambda: phone.of(AgentTurn))
+        await phone.press("1#")
+        await heard(phone, Occasion.TROUBLE)
+        await phone.press("2#")
+        await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
+    [failed] = phone.of(AgentFailed)
+    assert (failed.fault, failed.place, failed.action) == (
+        *(Fault.UNSPEAKABLE, Place.START, Action.SAY),
+    )
+    texts = [event.text for event in phone.of(AgentTurn)]
+    assert texts == ["hello", ENGLISH[Occasion.TROUBLE], "And now?"]
+    assert CHINESE not in str(endpoint.requests[-1]["messages"])
+
+
+async def test_a_long_answer_without_sound_is_broken_off() -> None:
+    async def answers_for_ever(request: web.Request) -> web.StreamResponse:
+        response = await stream(request)
+        while True:
+            await response.write(chunk(says(f"{CHINESE} ")))
+            await asyncio.sleep(0.01)
+
+    async with model([says("hello")]) as endpoint:
+        endpoint.ill = answers_for_ever
+        async with talking(endpoint, voice=EnglishOnly()) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            await phone.press("1#")
+            await heard(phone, Occasion.TROUBLE)
+    assert [event.fault for event in phone.of(AgentFailed)] == [Fault.UNSPEAKABLE]
+
+
+@pytest.mark.parametrize("kind", ["model", "standby"])
+async def test_the_fallback_answers_what_the_voice_cannot_say(kind: str) -> None:
+    async with model([says("hello")], [says(CHINESE)]) as endpoint, model() as other:
+        about: dict[str, Any] = {"standby": Answerer("At nine.")}
+        if kind == "model":
+            about = {"fallback": OpenAIModel("other", other.url, "")}
+        async with talking(endpoint, voice=EnglishOnly(), **about) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            await phone.press("1#")
+            await phone.until(lambda: len(phone.of(AgentTurn)) == 2)
+    assert phone.of(AgentTurn)[-1].text == ("And now?" if kind == "model" else "At nine.")
+    assert [event.action for event in phone.of(AgentFailed)] == [Action.FALL_BACK]
+
+
+async def test_an_agent_that_the_voice_can_never_say_gives_up() -> None:
+    answers = [[says(CHINESE)]] * 3
+    async with (
+        model([says("hello")], *answers) as endpoint,
+        talking(endpoint, voice=EnglishOnly()) as phone,
+    ):
+        await phone.until(lambda: phone.of(AgentTurn))
+        for key in "12":
+            before = len(phone.of(AgentTurn))
+            await phone.press(f"{key}#")
+            await phone.until(lambda before=before: len(phone.of(AgentTurn)) > before)
+        await phone.press("3#")
+        await heard(phone, Occasion.GOODBYE)
+        await phone.until(lambda: phone.of(CallEnded))
+    assert phone.of(CallEnded)[0].reason == GAVE_UP
+
+
+async def test_a_sentence_that_the_voice_cannot_say_is_said_in_its_language() -> None:
+    chinese = SENTENCES["zh"][Occasion.TROUBLE]
+    about = Limits(first_token_seconds=30, between_tokens_seconds=30)
+    async with model([says("hello")]) as endpoint:
+        fall_ill(endpoint, "404", Place.START)
+        async with talking(endpoint, about, voice=EnglishOnly()) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            phone.call.hearing.language = "zh"
+            assert phone.call.sentence(Occasion.TROUBLE) == chinese
+            await phone.press("1#")
+            await heard(phone, Occasion.TROUBLE)
+    assert [event.fault for event in phone.of(AgentFailed)] == [Fault.NO_MODEL]
+
+
+async def test_an_answer_with_nothing_to_say_is_no_fault_and_no_turn() -> None:
+    async with (
+        model([says("hello")], [says("🙂 !")]) as endpoint,
+        talking(endpoint, voice=EnglishOnly()) as phone,
+    ):
+        await phone.until(lambda: phone.of(AgentTurn))
+        await phone.press("1#")
+        await phone.until(lambda: len(endpoint.requests) == 2)
+        await phone.pass_ms(2000)
+        await phone.press("2#")
+        await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
+    assert [event.text for event in phone.of(AgentTurn)] == ["hello", "And now?"]
+    assert phone.of(AgentFailed) == []
+
+
+async def test_other_agents_apologize_for_what_the_voice_cannot_say() -> None:
+    answerer = Answerer("hello", CHINESE, "At nine.")
+    async with phone_call(lambda call: answerer.agent(), synthesizer=EnglishOnly()) as phone:
+        await phone.until(lambda: phone.of(AgentTurn))
+        await phone.press("1#")
+        await heard(phone, Occasion.TROUBLE)
+        await phone.press("2#")
+        await phone.until(lambda: phone.of(AgentTurn)[-1].text == "At nine.")
+    assert [event.fault for event in phone.of(AgentFailed)] == [Fault.UNSPEAKABLE]

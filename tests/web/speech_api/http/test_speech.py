@@ -92,6 +92,29 @@ async def test_the_stock_client_is_told_what_is_wrong(speech_server: Served) -> 
         await speech.create(model="tts-1", voice="alloy", input="x", extra_body={"spead": 1})
     with pytest.raises(openai.BadRequestError, match="nothing to say"):
         await speech.create(model="tts-1", voice="alloy", input="…")
+    with pytest.raises(openai.BadRequestError, match="this voice speaks English only") as unspoken:
+        await speech.create(model="tts-1", voice="alloy", input="我们九点开门。")
+    assert unspoken.value.param == "input"
+
+
+@on_module_loop
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>They ask when.</think>At nine.",
+        "They ask when.</think>At nine.",
+        '<tool_call>{"name": "f"}</tool_call>At nine.',
+        "<|im_start|>assistant\nAt nine.<|im_end|>",
+        "<think>" + "When do we open, again? " * 500 + "</think>At nine.",
+    ],
+)
+async def test_what_a_model_writes_beside_its_answer_is_not_spoken(
+    speech_server: Served, text: str
+) -> None:
+    speech = speech_server.openai.audio.speech
+    options: Any = {"model": "tts-1", "voice": "alloy", "response_format": "pcm"}
+    plain, marked = [await speech.create(input=each, **options) for each in ("At nine.", text)]
+    assert marked.content == plain.content
 
 
 # --- as it is made ---
