@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,9 +114,10 @@ async def test_a_reply_without_sound_is_not_spoken_and_reported_if_it_has_letter
     sink = logger.add(lambda line: lines.append(str(line)), level="WARNING", filter="offhook")
     async with speaking(EnglishOnly(), on_unspoken=unspoken.append) as (worker, ear):
         replies = [("好 ", "的。"), ("🙂 ", "!"), ("да ",), ("— ", "so ", "да ", "be ", "it")]
-        for at, reply in enumerate(replies, 1):
+        for reply in replies:
+            before = ear.count(TTSStoppedFrame)
             await say(worker, *reply)
-            await until(lambda at=at: ear.count(TTSStoppedFrame) == at)
+            await until(partial(lambda before: ear.count(TTSStoppedFrame) > before, before))
     logger.remove(sink)
     assert unspoken == ["好 的。", "да"]
     assert ear.words == ["—", "so", "да", "be", "it"]

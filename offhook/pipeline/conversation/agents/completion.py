@@ -143,6 +143,8 @@ class Completion:
         self._characters += len(text) + self._add_thoughts(delta)
         if self._characters > MAX_CONTENT_CHARACTERS:
             raise AgentFailure(Fault.TOO_LONG, "reasoning without end")
+        if thought:
+            self.content.reasoning_comes_apart()
         for tool in tools or ():
             self.tools.add(tool)
         spoken = self._speak(self.content.feed(text))

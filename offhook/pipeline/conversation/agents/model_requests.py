@@ -30,6 +30,7 @@ _NO_TOOLS = re.compile(
     r"|\btool.choice requires|\btools param requires"
 )
 """As Ollama, vLLM and llama.cpp say that a model, or the server as it was started, has no tools."""
+_REASONS = re.compile(r"(?i)(?<![a-z0-9])(?<!non-)(?:r1|qwq|thinking|reason(?:er|ing))(?![a-z0-9])")
 _CONTEXT = re.compile(r"(?i)\bcontext.(?:length|window|size)")
 """The conversation is too long: no parameter is at fault."""
 
@@ -37,9 +38,10 @@ _CONTEXT = re.compile(r"(?i)\bcontext.(?:length|window|size)")
 class ModelTraits:
     """What the answers of a model have taught: learned by one call, known to all later ones."""
 
-    def __init__(self) -> None:
-        self.thinks_first = False
-        """Whether its content begins inside the reasoning."""
+    def __init__(self, model: str) -> None:
+        self.thinks_first = _REASONS.search(model) is not None
+        """Whether its content begins inside the reasoning; of a model that has not answered yet,
+        whether its name says that it reasons."""
         self._left_out: set[str] = set()
         self._renamed: dict[str, str] = {}
 

@@ -103,7 +103,7 @@ class OpenAIModel:
     def traits(self) -> ModelTraits:
         """What the calls of this process have learned of the model, with these parameters."""
         parameters = json.dumps([self.options.parameters(), dict(self.options.extra_body)])
-        return _TRAITS.setdefault((self.base_url, self.model, parameters), ModelTraits())
+        return _TRAITS.setdefault((self.base_url, self.model, parameters), ModelTraits(self.model))
 
     def headers(self) -> dict[str, Any]:
         """Returns the headers of its requests. `Authorization` is not sent without a key."""

@@ -5,8 +5,8 @@ Models without a parser for their dialect in front of them send all of that as c
 are opened and closed. The templates of DeepSeek-R1 and Qwen3 open the reasoning themselves, so that
 the content begins inside it and only `</think>` ever comes. That is not known before it does:
 until then an answer is passed on without delay, and `Spoken.anew` takes back what was passed on,
-which the caller may have heard a part of. Who remembers that a model does this sets `thinks_first`
-for its next answers, of which nothing is passed on before `</think>`.
+which the caller may have heard a part of. Who remembers that a model does this, or expects it, sets
+`thinks_first` for its next answers, of which nothing is passed on before `</think>`, or the end.
 """
 
 import re
@@ -95,6 +95,10 @@ class SpokenContent:
             late = self._rest[-len(delta) - _LONGEST :].lower()
             self._held = not any(end in late for end in _ENDS_REASONING)
         return Spoken() if self._held else self._pass_on(final=False)
+
+    def reasoning_comes_apart(self) -> None:
+        """The server sends the reasoning beside the content, which so is the answer."""
+        self._held = self.thinks_first = False
 
     def end(self, *, cut: bool = False) -> Spoken:
         """Returns the rest of a content that has ended, or was `cut` by a limit. If it was to begin

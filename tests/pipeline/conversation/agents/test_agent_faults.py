@@ -227,8 +227,8 @@ async def talking(
     voice: Synthesizer | None = None,
     **settings: Any,
 ) -> AsyncIterator[Phone]:
-    settings = {"base_url": endpoint.url, "api_key": "key", **settings}
-    about = OpenAIAgentSettings("scripted", instructions="Be kind.", limits=limits, **settings)
+    usual = {"model": "scripted", "base_url": endpoint.url, "api_key": "key"}
+    about = OpenAIAgentSettings(instructions="Be kind.", limits=limits, **usual | settings)
     other = standby.agent() if standby is not None else None
     async with (
         model_connections() as connections,

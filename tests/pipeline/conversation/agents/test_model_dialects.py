@@ -126,6 +126,46 @@ async def test_reasoning_that_nothing_opens_is_cut_off_and_held_from_then_on() -
     assert phone.of(AgentFailed) == []
 
 
+NAMES = [
+    *("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "deepseek-r1:7b", "Qwen/QwQ-32B"),
+    *("Qwen/Qwen3-30B-A3B-Thinking-2507", "deepseek-reasoner"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_first_reasoning_of_a_model_whose_name_says_that_it_reasons_is_held(
+    name: str,
+) -> None:
+    async with model() as endpoint:
+        answers_with(endpoint, streamed(f"{REASONING}</think>hello"), streamed("At nine."))
+        async with talking(endpoint, model=name) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            assert phone.of(AgentTurn)[0].text == "hello"
+            assert phone.leg.said == WORD_PACKETS
+            assert await turn(phone, "1") == "At nine."
+    assert phone.of(AgentFailed) == []
+
+
+@pytest.mark.parametrize("name", [*NAMES, "grok-4-fast-non-reasoning", "qwen3-8b", "r100"])
+async def test_an_answer_is_held_for_no_reasoning_that_comes_apart(name: str) -> None:
+    ends = asyncio.Event()
+
+    async def reasons(response: web.StreamResponse) -> None:
+        if name in NAMES:
+            await response.write(chunk({"reasoning_content": "Hm."}))
+        await response.write(chunk(says("At nine, and at ")))
+        await ends.wait()
+        await response.write(streamed("ten."))
+
+    async with model() as endpoint:
+        answers_with(endpoint, reasons)
+        async with talking(endpoint, model=name) as phone:
+            await phone.until(lambda: "nine," in phone.call.hearing.reply.spoken)
+            ends.set()
+            await phone.until(lambda: phone.of(AgentTurn))
+    assert phone.of(AgentTurn)[0].text == "At nine, and at ten."
+
+
 @pytest.mark.parametrize("field", ["content", "reasoning_content"])
 async def test_who_waits_for_a_model_that_thinks_is_asked_to_wait_and_answered(field: str) -> None:
     ends = asyncio.Event()
