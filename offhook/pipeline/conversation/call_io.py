@@ -93,8 +93,9 @@ class Agent:
     tools: list[Any] = field(default_factory=list)
     on_cut: Callable[[str], None] = lambda heard: None
     """Called at an interruption with the words of the reply that were heard."""
-    on_unspoken: Callable[[str], None] | None = None
-    """Called when the voice has made no sound of a reply; None: the caller hears an apology."""
+    on_unspoken: Callable[[bool], None] | None = None
+    """Called when the voice has made no sound of a reply, or of its end (True); None: the caller
+    hears an apology."""
     on_idle: Callable[[], Awaitable[None]] | None = None
     """Called when nobody has spoken for IDLE_S."""
     standby: FrameProcessor | None = None
@@ -277,18 +278,19 @@ class Call(TransportListener):
     def _excuse(self, occasion: Occasion) -> None:
         self._tasks.spawn(self.say(self.sentence(occasion)), f"say {occasion}")
 
-    def _reply_unspoken(self, text: str) -> None:
+    def _reply_unspoken(self, text: str, begun: bool) -> None:
         """The voice has made no sound of a text of the agent, or of a sentence of our own."""
         before, self.has_unspoken = self.has_unspoken, True
         if any(text.endswith(excuse) for excuse in self.excuses()):
             if not before:  # perhaps it can say that in its own language
                 self._excuse(Occasion.TROUBLE)
         elif self._agent.on_unspoken is not None:
-            self._agent.on_unspoken(text)
+            self._agent.on_unspoken(begun)
         else:
-            self.agent_failed(Fault.UNSPEAKABLE, Place.START, Action.SAY)
+            place = Place.SPEAKING if begun else Place.START
+            self.agent_failed(Fault.UNSPEAKABLE, place, Action.SAY)
             if not self.is_directed:
-                self._excuse(Occasion.TROUBLE)
+                self._excuse(Occasion.BROKEN_OFF if begun else Occasion.TROUBLE)
 
     @property
     def is_directed(self) -> bool:

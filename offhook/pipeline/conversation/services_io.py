@@ -181,7 +181,7 @@ class _Reply:
     """Something was spoken, or nothing more will be."""
     has_sound: bool = False
     unheard: str = ""
-    """What the voice has passed over before its first sound."""
+    """What the voice has passed over before its first sound, or since the last one."""
     written: str = ""
     """What was written before the first sound."""
 
@@ -249,10 +249,11 @@ class OffhookTTS(TTSService):
         synthesizer: Synthesizer,
         hearing: UserTurnController | None = None,
         options: VoiceOptions = DEFAULT_VOICE,
-        on_unspoken: Callable[[str], None] = lambda text: None,
+        on_unspoken: Callable[[str, bool], None] = lambda text, begun: None,
     ) -> None:
         """`on_unspoken` is called with a text of which the voice has made no sound, though it has
-        letters or digits, such as one in a language that it does not speak."""
+        letters or digits, such as one in a language that it does not speak; and with whether it
+        has spoken the beginning of that reply."""
         super().__init__(
             text_aggregation_mode=TextAggregationMode.TOKEN,
             push_text_frames=False,
@@ -388,12 +389,13 @@ class OffhookTTS(TTSService):
                     await self.append_to_audio_context(context_id, frame)
                 reply.waiting -= len(speech.text)
                 reply.spoke.set()
+                has_sound = reply.has_sound and not (reply.unheard or speech.passed_over)
                 reply.unheard += speech.text
-                if reply.has_sound or reply.remote or speech.pcm.any():
+                if has_sound or reply.remote or speech.pcm.any():
                     words = [(word, samples / RATE_OUT) for word in reply.unheard.split()]
                     reply.has_sound, reply.unheard, reply.written = True, "", ""
                     await self.add_word_timestamps(words, context_id)
-            if not (reply.has_sound or reply.remote):
+            if reply.unheard or not (reply.has_sound or reply.remote):
                 self._unspoken(reply)
         except EngineError as error:
             logger.error("a reply is cut short, its call goes on: {}", error)
@@ -404,21 +406,30 @@ class OffhookTTS(TTSService):
         await self.remove_audio_context(context_id)
 
     def _unspoken(self, reply: _Reply) -> None:
-        """The voice has made no sound of a whole reply, which so does not count as spoken."""
+        """The voice has made no sound of a reply, or of its end, which so does not count as
+        spoken."""
         reply.failed = True
-        text = reply.written.strip()
+        text = (reply.unheard or reply.written).strip()
         if not any(map(str.isalnum, text)):
             return
         if self._warns:
             self._warns = False
             name, shown = self._synthesizer.name, text[:SHOWN_CHARACTERS]
             logger.warning("x the voice {} makes no sound of what it is to say: {!r}", name, shown)
-        self._on_unspoken(text)
+        self._on_unspoken(text, reply.has_sound)
+
+    async def _record_context_audio_outcome(self, context_id: str, received_audio: bool) -> None:
+        """Reports nothing: `_unspoken` does, or what the engine has raised."""
 
     @property
     def silent_letters(self) -> int:
-        """Letters and digits that the voice has passed over in a reply that has no sound so far."""
+        """Letters and digits that the voice has passed over in a reply since its last sound."""
         return sum(sum(map(str.isalnum, reply.unheard)) for reply in self._replies.values())
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was sound of a reply that is being spoken."""
+        return any(reply.has_sound for reply in self._replies.values())
 
     async def _apply_force_complete(self, context_id: str) -> None:
         # Pipecat counts words without a timestamp as spoken, but those of a failed reply were not.

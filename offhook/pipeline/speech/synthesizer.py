@@ -92,6 +92,9 @@ class Speech:
     pcm: Pcm
     """24 kHz int16 samples."""
     text: str
+    passed_over: bool = False
+    """Whether the voice knows that it cannot say the text, which has letters or digits, and leaves
+    it out."""
 
 
 class SynthesizerStream(Protocol):

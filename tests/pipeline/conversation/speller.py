@@ -92,7 +92,7 @@ class SpellerStream:
                 pcm = np.full(LETTER, ord(letter) & 0x7FFF, np.int16)
                 yield Speech(pcm, word if at == len(letters) - 1 else "")
             if not letters:
-                yield Speech(np.zeros(0, np.int16), word)
+                yield Speech(np.zeros(0, np.int16), word, any(map(str.isalnum, word)))
 
     async def _next_word(self) -> str | None:
         while not self.cancelled:

@@ -109,18 +109,23 @@ async def test_a_reply_is_spoken_with_its_words_behind_their_sound() -> None:
 
 
 async def test_a_reply_without_sound_is_not_spoken_and_reported_if_it_has_letters() -> None:
-    unspoken: list[str] = []
+    unspoken: list[tuple[str, bool]] = []
     lines: list[str] = []
     sink = logger.add(lambda line: lines.append(str(line)), level="WARNING", filter="offhook")
-    async with speaking(EnglishOnly(), on_unspoken=unspoken.append) as (worker, ear):
-        replies = [("好 ", "的。"), ("🙂 ", "!"), ("да ",), ("— ", "so ", "да ", "be ", "it")]
+    replies = [("好 ", "的。"), ("🙂 ", "!"), ("да ",), ("— ", "so ", "да ", "be ", "it")]
+    replies.append(("no ", "да 好"))
+
+    def report(text: str, begun: bool) -> None:
+        unspoken.append((text, begun))
+
+    async with speaking(EnglishOnly(), on_unspoken=report) as (worker, ear):
         for reply in replies:
             before = ear.count(TTSStoppedFrame)
             await say(worker, *reply)
             await until(partial(lambda before: ear.count(TTSStoppedFrame) > before, before))
     logger.remove(sink)
-    assert unspoken == ["好 的。", "да"]
-    assert ear.words == ["—", "so", "да", "be", "it"]
+    assert unspoken == [("好 的。", False), ("да", False), ("да 好", True)]
+    assert ear.words == ["—", "so", "да", "be", "it", "no"]
     assert len([line for line in lines if "makes no sound" in line]) == 1
 
 

@@ -514,18 +514,24 @@ class _OpenAI(OpenAILLMService):
 
     # --- faults ---
 
-    def _failed(self, error: Exception) -> Decision:
+    def _failed(self, error: Exception, *, begun: bool | None = None) -> Decision:
+        """Returns what to do about a fault. `begun`: whether the caller has heard some of the
+        answer; None: as much as the voice has spoken, or will."""
         fault, after_s = fault_of(error)
+        if begun is None:
+            begun = bool(self._answer.text)
+            begun &= fault is not Fault.UNSPEAKABLE or self._call.voice.has_begun
         return self._supervision.failed(
             *(error, fault, after_s),
-            speaking=bool(self._answer.text) and fault is not Fault.UNSPEAKABLE,
+            speaking=begun,
             model=self._queried.model,
             base_url=self._queried.base_url,
         )
 
-    def unspoken(self, text: str) -> None:
-        """The voice has made no sound of an answer that was complete."""
-        decision = self._failed(AgentFailure(Fault.UNSPEAKABLE, "no sound of the answer"))
+    def unspoken(self, begun: bool) -> None:
+        """The voice has made no sound of an answer that was complete, or of its end."""
+        error = AgentFailure(Fault.UNSPEAKABLE, "no sound of the answer")
+        decision = self._failed(error, begun=begun)
         if not self._call.is_directed:  # a program is told, and decides
             self._making_up = self.create_task(self._make_up(decision), "make up")
 

@@ -192,7 +192,8 @@ class EmbeddedSynthesizer(ABC):
         theirs."""
         pairs = speakable_words(words)
         if not pairs:
-            return [Speech(np.empty(0, np.int16), "".join(word.text for word in words))]
+            text = "".join(word.text for word in words)
+            return [Speech(np.empty(0, np.int16), text, any(map(str.isalnum, text)))]
         sound = self.sound([word for _, spoken in pairs for word in spoken], voice, speed)
         last = np.cumsum([len(spoken) for _, spoken in pairs]) - 1
         ends = [sound.word_ends[number] for number in last]

@@ -592,6 +592,22 @@ async def test_an_answer_that_the_voice_cannot_say_is_a_fault() -> None:
     assert CHINESE not in str(endpoint.requests[-1]["messages"])
 
 
+async def test_an_end_that_the_voice_cannot_say_is_an_answer_that_breaks_off() -> None:
+    async with (
+        model([says("hello")], [says(f"So it is. {CHINESE}")]) as endpoint,
+        talking(endpoint, voice=EnglishOnly()) as phone,
+    ):
+        await phone.until(lambda: phone.of(AgentTurn))
+        await phone.press("1#")
+        await heard(phone, Occasion.BROKEN_OFF)
+        await phone.press("2#")
+        await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
+    assert [(event.fault, event.place) for event in phone.of(AgentFailed)] == [
+        (Fault.UNSPEAKABLE, Place.SPEAKING)
+    ]
+    assert CHINESE not in str(endpoint.requests[-1]["messages"])
+
+
 async def test_a_long_answer_without_sound_is_broken_off() -> None:
     async def answers_for_ever(request: web.Request) -> web.StreamResponse:
         response = await stream(request)

@@ -160,7 +160,7 @@ async def test_an_answer_is_held_for_no_reasoning_that_comes_apart(name: str) ->
     async with model() as endpoint:
         answers_with(endpoint, reasons)
         async with talking(endpoint, model=name) as phone:
-            await phone.until(lambda: "nine," in phone.call.hearing.reply.spoken)
+            await phone.until(lambda: phone.leg.said)
             ends.set()
             await phone.until(lambda: phone.of(AgentTurn))
     assert phone.of(AgentTurn)[0].text == "At nine, and at ten."
