@@ -75,10 +75,10 @@ class CallAgents:
     def _openai(self, a: AgentSettings, call: Call) -> Agent:
         from offhook.pipeline.conversation.agents.openai_agent_io import (
             OpenAIAgentSettings,
-            OpenAIModel,
             model_connections,
             openai_agent,
         )
+        from offhook.pipeline.conversation.agents.openai_model_io import OpenAIModel
 
         if self._models is None:
             self._models = model_connections()

@@ -10,7 +10,6 @@ A server's error messages only go to the log.
 import asyncio
 import json
 import re
-import socket
 import ssl
 from collections.abc import (
     AsyncGenerator,
@@ -22,12 +21,10 @@ from collections.abc import (
 )
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import anyio
 import httpx2
-import openai
 from loguru import logger
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, NotGiven, Omit
 from openai.types import CompletionUsage
@@ -55,8 +52,8 @@ from offhook.pipeline.conversation.agents.agent_faults import (
 )
 from offhook.pipeline.conversation.agents.completion import MAX_CONTENT_CHARACTERS, Completion
 from offhook.pipeline.conversation.agents.completion_events import CompletionEvents
-from offhook.pipeline.conversation.agents.model_options import ModelOptions
-from offhook.pipeline.conversation.agents.model_requests import CallDetails, ModelTraits
+from offhook.pipeline.conversation.agents.model_requests import CallDetails
+from offhook.pipeline.conversation.agents.openai_model_io import OpenAIModel, fault_of
 from offhook.pipeline.conversation.agents.prompt import in_turn
 from offhook.pipeline.conversation.agents.spoken_content import Spoken
 from offhook.pipeline.conversation.agents.supervision_io import Supervision
@@ -66,7 +63,7 @@ from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.call_tools_io import ANYWHERE, call_tools
 from offhook.pipeline.conversation.directed_io import IncompleteFrame, Inference
 from offhook.pipeline.conversation.sentences import Occasion
-from offhook.pipeline.speech.openai.answers import plain, retry_after_s
+from offhook.pipeline.speech.openai.answers import plain
 
 _NO_KEY = "none"
 """Stands for the key if none is configured: otherwise the library would send OPENAI_API_KEY of the
@@ -91,27 +88,6 @@ _PIECE = re.compile(r"(?s).{1,200}(?:(?<=\s)|\Z)|.{1,200}")
 
 
 @dataclass(frozen=True)
-class OpenAIModel:
-    """An OpenAI-compatible chat endpoint."""
-
-    model: str
-    base_url: str
-    api_key: str = field(repr=False)
-    options: ModelOptions = field(default_factory=ModelOptions, kw_only=True)
-
-    @property
-    def traits(self) -> ModelTraits:
-        """What the calls of this process have learned of the model, with these parameters."""
-        parameters = json.dumps([self.options.parameters(), dict(self.options.extra_body)])
-        return _TRAITS.setdefault((self.base_url, self.model, parameters), ModelTraits(self.model))
-
-    def headers(self) -> dict[str, Any]:
-        """Returns the headers of its requests. `Authorization` is not sent without a key."""
-        given = self.options.headers
-        return {**given} if self.api_key else {"Authorization": Omit(), **given}
-
-
-@dataclass(frozen=True)
 class OpenAIAgentSettings(OpenAIModel):
     instructions: str
     transfers: Sequence[str] = ANYWHERE
@@ -121,37 +97,6 @@ class OpenAIAgentSettings(OpenAIModel):
     """Queried when the model fails."""
     gives_up_to: str = ""
     """Target to which the caller is transferred when the agent gives up; empty: the call ends."""
-
-
-_TRAITS: dict[tuple[str, str, str], ModelTraits] = {}
-"""By base URL, name, and parameters of the configuration."""
-
-
-def fault_of(error: Exception) -> tuple[Fault, float]:
-    """Returns the fault of a client exception, and the server's Retry-After in s."""
-    if isinstance(error, AgentFailure):
-        return error.fault, 0.0
-    if isinstance(error, openai.APIStatusError):
-        status, headers = error.status_code, error.response.headers
-        if status == 429:
-            return Fault.RATE_LIMITED, retry_after_s(headers, datetime.now(UTC))
-        if status in (401, 403):
-            return Fault.UNAUTHORIZED, 0.0
-        if status == 404:
-            return Fault.NO_MODEL, 0.0
-        return (Fault.SERVER_ERROR if status >= 500 else Fault.REFUSED), 0.0
-    if isinstance(error, openai.APIConnectionError):
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, socket.gaierror):
-                return Fault.NO_NAME, 0.0
-            cause = cause.__cause__ or cause.__context__
-        return Fault.UNREACHABLE, 0.0
-    if isinstance(error, openai.APIError):
-        return Fault.SERVER_ERROR, 0.0
-    if isinstance(error, ValueError):  # JSON or UTF-8 errors
-        return Fault.BAD_ANSWER, 0.0
-    return Fault.UNEXPECTED, 0.0
 
 
 class _OpenAI(OpenAILLMService):
@@ -252,26 +197,9 @@ class _OpenAI(OpenAILLMService):
     async def _create(
         self, create: Callable[..., Awaitable[Any]], model: OpenAIModel, params: dict[str, Any]
     ) -> Any:
-        """Makes a request, again without each parameter that the server refuses. Raises the
-        client's exceptions."""
-        options, traits = model.options, model.traits
-        params = {
-            **options.parameters(),
-            **params,
-            "messages": self._call_details.added(params["messages"]),
-            "extra_body": options.extra_body,
-        }
-        while True:
-            request = traits.accepted(params)
-            try:
-                return await create(
-                    **request, extra_headers=model.headers(), extra_query=options.query
-                )
-            except openai.APIStatusError as error:
-                name = traits.learn(error.status_code, error.response.text, request)
-                if name is None:
-                    raise
-                self._supervision.refused(name, error, model.model, model.base_url)
+        """Makes a request. Raises the client's exceptions."""
+        params = {**params, "messages": self._call_details.added(params["messages"])}
+        return await model.create(create, params, self._supervision.refused)
 
     def _usage_of(self, answer: Completion) -> LLMTokenUsage | None:
         if answer.usage is None:

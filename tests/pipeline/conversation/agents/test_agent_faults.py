@@ -29,10 +29,10 @@ from offhook.pipeline.conversation.agents.agent_faults import (
 )
 from offhook.pipeline.conversation.agents.openai_agent_io import (
     OpenAIAgentSettings,
-    OpenAIModel,
     model_connections,
     openai_agent,
 )
+from offhook.pipeline.conversation.agents.openai_model_io import OpenAIModel
 from offhook.pipeline.conversation.agents.supervision_io import GAVE_UP
 from offhook.pipeline.conversation.events import AgentFailed, AgentTurn, CallEnded, CallerTurn
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
