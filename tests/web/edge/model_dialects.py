@@ -47,7 +47,7 @@ from tests.pipeline.conversation.agents.test_spoken_content import CONTENTS
 from tests.pipeline.conversation.phone import calls, chunk, says, stream
 
 MAX_SILENCE_S = 8.0
-AT_A_TIME = 10
+AT_A_TIME = 6
 FIRST_SOUND_S = 15.0
 """Time in s without any sound after which a turn is given up."""
 QUIET_S = 4.0

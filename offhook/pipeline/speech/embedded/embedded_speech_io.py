@@ -278,9 +278,9 @@ class EmbeddedSpeech:
         return words
 
     def _warn(self, words: list[SpokenWord]) -> None:
-        """Logs the first letters that are not spoken."""
+        """Logs the first letters that are not spoken within a clause; a whole one is reported."""
         letters = unspeakable("".join(word.spoken for word in words)) if self._warns else ""
-        if letters:
+        if letters and speakable_words(words):
             self._warns = False
             logger.warning("the voice speaks English only, and leaves out {}", letters[:20])
 
