@@ -9,7 +9,7 @@ ARGS ?=
 # Servers and tests start processes by the hundred: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cpu qwen sherpa ray qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
+.PHONY: run cpu qwen sherpa espeak ray qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
 
 run: $(VENV)/.runtime
 	$(BIN)/offhook serve $(ARGS)
@@ -24,6 +24,9 @@ qwen: $(VENV)/.qwen
 
 # sherpa-onnx: streaming speech recognition on a CPU, without torch.
 sherpa: $(VENV)/.sherpa
+
+# eSpeak NG (GPL): a voice for some hundred languages, in a process of its own.
+espeak: $(VENV)/.espeak
 
 # Ray Serve, which places workers on many machines: an environment of its own, .venv-ray.
 ray: .venv-ray/.made
@@ -97,6 +100,10 @@ $(VENV)/.cpu: $(VENV)/.runtime deploy/cpu_torch.py
 
 $(VENV)/.sherpa: $(VENV)/.runtime
 	$(call install,$(VENV),base sherpa)
+	touch $@
+
+$(VENV)/.espeak: $(VENV)/.runtime
+	$(call install,$(VENV),base espeak)
 	touch $@
 
 .venv-ray/.made: requirements-ray.lock $(LOCK)

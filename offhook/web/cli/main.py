@@ -290,7 +290,7 @@ def _speak(arguments: Namespace) -> int:
                 Tts.model_construct(url=a.url, api_key=a.api_key, engine=a.engine, model=a.model)
             )
             if a.url
-            else open_synthesizer(a.engine, _tts_models(a), Bar("loading:").loading)
+            else open_synthesizer(a.engine, _tts_models(a), Bar("loading:").loading, a.language)
         )
         texts = of_pipe(sys.stdin.buffer) if typed else of_text(text)
         return await speak(synthesizer, options, texts, a.output, None if typed else len(text))

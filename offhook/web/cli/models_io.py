@@ -76,7 +76,7 @@ class Listed:
             "name": target.name,
             "engine": known.engine if known else None,
             "does": known.does if known else None,
-            "languages": known.languages if known else None,
+            "languages": known.languages_in_words if known else None,
             "bytes": self.bytes,
             "bytes_here": self.here,
             "complete": self.complete,
@@ -270,7 +270,7 @@ def table(models: Sequence[Listed]) -> Iterator[str]:
         cells = [
             (
                 row.target.name,
-                row.target.published.languages if row.target.published else "",
+                row.target.published.languages_in_words if row.target.published else "",
                 row.size,
                 row.state,
                 row.target.published.licence if row.target.published else "see its page",

@@ -64,9 +64,9 @@ AsrEngine = Literal[
 TtsEngine = Literal[
     "embedded", "flite", "espeak", "pocket", "qwen3-tts", "qwen3-tts-official", "openai", "auto"
 ]
-"""embedded: Flite if its library is installed, otherwise eSpeak NG if its wheel is. openai: an
-external server with OpenAI's audio API. auto: the best that this machine can run, see
-`engines.choice`."""
+"""embedded: Flite if its library is installed; without it, and for languages that it does not
+speak, eSpeak NG if its wheel is. openai: an external server with OpenAI's audio API. auto: the best
+that this machine can run, see `engines.choice`."""
 OPENAI = "openai"
 AUTO = "auto"
 Secret = Annotated[str, Field(repr=False)]

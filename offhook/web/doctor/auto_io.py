@@ -8,6 +8,7 @@ from offhook.pipeline.models.instructions import Instructions
 from offhook.web.config.config import AUTO, Config
 from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.doctor.server_io import ask_server
+from offhook.web.engines.abilities_io import faults_of
 from offhook.web.engines.choice import EMBEDDED_OF, KINDS, Choice, Kind, Machine, choice_for
 from offhook.web.engines.machine_io import free_bytes, is_cached, look
 
@@ -36,6 +37,8 @@ def examine_choices(config: Config) -> Iterator[Finding]:
 def _choice(config: Config, kind: Kind, machine: Machine, wanted: bool) -> Finding:
     choice = choice_for(config, kind, machine)
     would = "" if wanted else "would choose "
+    if wanted and (faults := faults_of(config, kind, choice.engine, choice.model)):
+        return Finding(SUBJECTS[kind], "fails", f"{choice.engine}: {'; '.join(faults)}")
     if choice.embedded:
         verdict: Outcome = "note" if wanted else "ok"
         return Finding(SUBJECTS[kind], verdict, f"{would}{choice.engine}: {choice.why}")

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from offhook.pipeline.models.hub.catalogue import CATALOGUE
 from offhook.pipeline.models.pocket.config import config_named
-from offhook.pipeline.models.pocket.licences import LICENCES, listed
-from offhook.pipeline.speech.recognizer import EngineError
-from offhook.web.config.config import Tts
+from offhook.pipeline.models.pocket.licences import LICENCES
+from offhook.web.engines.abilities_io import abilities
 
 CORES = {"": 0.16, "_24l": 0.35, "_18m": 0.09, "_7m": 0.07, "_2m": 0.04}
 """Share of a core with VNNI that one reply takes in int8 while it speaks, by the size in a model's
@@ -24,17 +23,9 @@ def describe_model(model: str) -> str:
     return f"{model}: {config.language}, {cost}, weights {licences.get(name, 'CC-BY-4.0')}"
 
 
-def describe_voices(tts: Tts, model: str) -> str:
-    """Returns the voices by licence, of a folder those that it has. Raises EngineError if the
-    configured voice or language is not one of the model's."""
-    config, folder = config_named(model), Path(model).expanduser()
-    here = {path.stem for path in (folder / "embeddings").glob("*.safetensors")}
-    names = [n for n in listed(config.language) if not folder.is_dir() or n in here]
-    if tts.voice and tts.voice not in names:
-        raise EngineError(f"there is no voice {tts.voice!r}, only {', '.join(names)}")
-    if tts.language not in ("", config.language):
-        raise EngineError(f"the model {model} speaks {config.language!r}, not {tts.language!r}")
+def describe_voices(model: str) -> str:
+    """Returns the voices by licence, of a folder those that it has. Raises EngineError."""
     by_licence = defaultdict(list)
-    for name in names:
+    for name in abilities("pocket", model).voices:
         by_licence[LICENCES[name]].append(name)
     return "; ".join(f"{licence}: {', '.join(names)}" for licence, names in by_licence.items())

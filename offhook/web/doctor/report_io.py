@@ -6,12 +6,11 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -28,14 +27,22 @@ from offhook.pipeline.engine.sherpa.model import check_version
 from offhook.pipeline.engine.sherpa.model_files import read_model
 from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer, is_installed
 from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
-from offhook.pipeline.speech.recognizer import EngineError, Recognizer
+from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
-from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.ice.port_io import RECEIVE_BUFFER_BYTES
-from offhook.web.config.config import AUTO, AsrEngine, Config, ConfigError, TtsEngine, load
+from offhook.web.config.config import (
+    AUTO,
+    Asr,
+    AsrEngine,
+    Config,
+    ConfigError,
+    Tts,
+    TtsEngine,
+    load,
+)
 from offhook.web.doctor import pocket
 from offhook.web.doctor.auto_io import examine_choices
 from offhook.web.doctor.carriers import examine_carriers
@@ -44,8 +51,15 @@ from offhook.web.doctor.gpu_io import described, look, streams_described, voices
 from offhook.web.doctor.server_io import examine_calls
 from offhook.web.doctor.sip_io import examine_phones
 from offhook.web.edge.phones import fault_of_doors, operator_access
+from offhook.web.engines.abilities_io import faults_of
+from offhook.web.engines.choice import KINDS
 from offhook.web.engines.engines_io import MODELS, check_engine, official_python
-from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
+from offhook.web.engines.remote_engines_io import (
+    Client,
+    recognizer_of,
+    started,
+    synthesizer_of,
+)
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.wyoming.door_io import check_package
 
@@ -94,7 +108,8 @@ def _espeak() -> str:
     voice = EspeakSynthesizer()
     voice.load()
     asyncio.run(voice.close())
-    return "eSpeak NG (GPL), in a process of its own"
+    spoken = f"{len(voice.languages)} languages"
+    return f"eSpeak NG (GPL), {spoken}, in a process of its own"
 
 
 def _pocketsphinx() -> str:
@@ -118,17 +133,15 @@ def _recognizer_line(config: Config) -> str:
             return _pocketsphinx()
         line = _in_worker(asr.engine, asr.python, "call")
         return f"{line}: {_sherpa(asr.model)}" if asr.engine == "sherpa" else line
-    remote = recognizer_of(asr)
-    asking = _ask(remote, asr.urls, lambda: remote.start(asr.options()))
-    return asyncio.run(asking)
+    return asyncio.run(_ask(recognizer_of(asr), asr))
 
 
 def _speaking(config: Config) -> Iterator[Finding]:
     tts = config.tts
     if tts.url:
-        remote = synthesizer_of(tts)
-        asking = _ask(remote, tts.urls, lambda: remote.start(tts.options()))
-        yield _attempt("speaking", lambda: asyncio.run(asking))
+        yield _attempt("speaking", lambda: asyncio.run(_ask(synthesizer_of(tts), tts)))
+    elif tts.engine in ("embedded", AUTO) and tts.language not in ("", "en") and is_installed():
+        yield _attempt("speaking", _espeak)
     elif tts.engine in ("embedded", AUTO):
         flite = _attempt("speaking", _flite, "eSpeak NG speaks instead")
         yield flite
@@ -142,7 +155,14 @@ def _speaking(config: Config) -> Iterator[Finding]:
     if tts.engine == "pocket" and not tts.url:
         model = tts.model or MODELS["pocket"]
         yield _attempt("speaking, model", lambda: pocket.describe_model(model))
-        yield _attempt("speaking, voices", lambda: pocket.describe_voices(tts, model))
+        yield _attempt("speaking, voices", lambda: pocket.describe_voices(model))
+
+
+def _beyond_the_engines(config: Config) -> Iterator[Finding]:
+    """Yields what is configured that an engine cannot do."""
+    for kind in KINDS:
+        for fault in faults_of(config, kind):
+            yield Finding(f"{'hearing' if kind == 'asr' else 'speaking'}, settings", "fails", fault)
 
 
 def _in_worker(engine: AsrEngine | TtsEngine, python: str, first: str) -> str:
@@ -153,17 +173,13 @@ def _in_worker(engine: AsrEngine | TtsEngine, python: str, first: str) -> str:
     return f"{engine}, in a worker started by the first {first}"
 
 
-async def _ask(
-    remote: Recognizer | Synthesizer,
-    urls: tuple[str, ...],
-    start: Callable[[], Coroutine[Any, Any, None]],
-) -> str:
+async def _ask(remote: Client, settings: Asr | Tts) -> str:
     """Describes what a remote worker or server runs. Raises EngineError."""
     of_ours = isinstance(remote, RemoteRecognizer | RemoteSynthesizer)
-    where = f"the {'worker' if of_ours else 'server'} at {', '.join(urls)}"
+    where = f"the {'worker' if of_ours else 'server'} at {', '.join(settings.urls)}"
     try:
         async with asyncio.timeout(WORKER_TIMEOUT_S):
-            await start()
+            await started(remote, settings)
     except TimeoutError as error:
         if of_ours:
             return f"{where} is still loading"
@@ -367,6 +383,7 @@ def examine(path: Path | None) -> list[Finding]:
         _attempt("end of turn", _smart_turn),
         _attempt("hearing", lambda: _recognizer_line(config)),
         *_speaking(config),
+        *_beyond_the_engines(config),
         *examine_choices(config),
         *_realtime_agents(config),
         _attempt("gpu", _gpu, "the embedded engines need none"),

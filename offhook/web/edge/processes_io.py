@@ -194,7 +194,7 @@ class OtherProcesses:
 
 async def serve_all(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
     """Runs `server_io.serve` in as many processes as configured; this one is the first."""
-    server_io.check_doors(config)
+    server_io.check(config)
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("server.processes: this system has no SO_REUSEPORT to share the port")
     try:

@@ -13,6 +13,7 @@ from offhook.web.config.config import Config, ConfigError, Server, Speech
 from offhook.web.config.faults import faults_of
 from offhook.web.edge.edge_io import Edge, check_realtime
 from offhook.web.edge.phones import fault_of_doors
+from offhook.web.engines.abilities_io import check_engines
 
 RELOADED = ("agent", "agents", "frontdesk", "realtime")
 """Sections that can change at run time; calls in progress keep the old settings."""
@@ -137,6 +138,7 @@ class Reload:
             config = self._read()
             if fault := fault_of_doors(config):
                 raise ConfigError(fault)
+            check_engines(config)
             use(self._edge, config)
         except ConfigError as error:
             faults = str(error).replace("\n", "; ")

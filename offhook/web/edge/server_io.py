@@ -36,6 +36,7 @@ from offhook.web.edge.realtime_io import add_conversations
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.reload_io import Read, Reload
 from offhook.web.edge.whip_calls_io import WhipRefusal
+from offhook.web.engines.abilities_io import check_engines
 from offhook.web.http.access import (
     Refusal,
     Token,
@@ -221,11 +222,12 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     return app
 
 
-def check_doors(config: Config) -> None:
-    """Raises ConfigError if strangers could place calls at the operator's cost, or the fields that
-    they cannot change are none of a session."""
+def check(config: Config) -> None:
+    """Raises ConfigError if strangers could place calls at the operator's cost, the fields that
+    they cannot change are none of a session, or an engine is asked for what it cannot do."""
     if fault := fault_of_doors(config) or fault_of_frozen(config.realtime.frozen):
         raise ConfigError(fault)
+    check_engines(config)
 
 
 def say_where(config: Config, port: int) -> None:
@@ -258,7 +260,7 @@ async def listen_for_wyoming(edge: Edge) -> AsyncIterator[None]:
 async def serve(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
     """Runs until SIGTERM or SIGINT, then drains; a second signal ends at once. SIGHUP reloads the
     configuration."""
-    check_doors(config)
+    check(config)
     bot = load_bot(bot_file) if bot_file is not None else None
     stop = Stop()
     stop.on_signals()

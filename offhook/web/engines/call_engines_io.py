@@ -4,6 +4,7 @@ from the embedded ones."""
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from loguru import logger
@@ -18,11 +19,17 @@ from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.config.config import AUTO, Config, ConfigError, TtsEngine
+from offhook.web.engines.abilities_io import check_engines, faults_of
 from offhook.web.engines.auto_io import AutoEngine, auto_recognizer, auto_synthesizer
 from offhook.web.engines.choice import EMBEDDED_OF, AutoWorker, Kind
 from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
 from offhook.web.engines.remote_engine_io import RemoteEngine, here, until_loaded
-from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
+from offhook.web.engines.remote_engines_io import (
+    elsewhere_at,
+    recognizer_of,
+    started,
+    synthesizer_of,
+)
 from offhook.web.engines.worker_metrics import WorkerCollector
 from offhook.web.process.metrics import EngineInUse, Metrics
 from offhook.web.speech_api.server_io import EngineHandle
@@ -52,12 +59,13 @@ class CallEngines:
         """Loads and warms up the engines of this process, and returns a description. Raises
         EngineError, ConfigError."""
         config = self._config
+        check_engines(config)
         turns, enhancement = config.turn, config.asr.enhancement()
         turn_detection = TurnDetection(VadBatch(), SmartTurn(), turns, enhancement)
         recognizer = await self._open_recognizer()
         synthesizer, speaking = await self._open_synthesizer()
         hearing = config.asr.options()
-        if config.asr.engine == AUTO:  # PocketSphinx, which hears English only
+        if config.asr.engine == AUTO and faults_of(config, "asr", EMBEDDED_OF["asr"]):
             hearing = replace(hearing, language=None)
         self.configured = Engines(turn_detection, recognizer, synthesizer, hearing, speaking)
         for worker in self._auto_workers:
@@ -179,13 +187,8 @@ class CallEngines:
         remote = recognizer_of(asr)
         if isinstance(remote, RemoteRecognizer):
             self._metrics.add_recognizer_losses(remote.losses)
-
-        async def start() -> str:
-            await remote.start(asr.options())
-            return remote.name
-
         if asr.preload is not False:
-            self._awaited.append(start)
+            self._awaited.append(partial(started, remote, asr))
         return remote
 
     async def _open_synthesizer(self) -> tuple[Synthesizer, VoiceOptions]:
@@ -197,23 +200,15 @@ class CallEngines:
             if tts.engine not in EMBEDDED:
                 raise ConfigError("tts.url: this engine runs in a worker")
             engine: TtsEngine = "embedded" if tts.engine == AUTO else tts.engine
-            synthesizer = open_synthesizer(engine, tts.models(self._config.engines.hub))
+            models = tts.models(self._config.engines.hub)
+            synthesizer = open_synthesizer(engine, models, language=tts.language)
             await synthesizer.start()
-            try:
-                synthesizer.open(options).cancel()
-            except ValueError as error:
-                if tts.engine != AUTO:
-                    raise ConfigError(f"tts.engine: {error}") from error
+            if tts.engine == AUTO and faults_of(self._config, "tts", engine):
                 options = VoiceOptions(speed=tts.speed)  # the rest is for the engine to come
             return synthesizer, options
         remote = synthesizer_of(tts)
-
-        async def start() -> str:
-            await remote.start(options)
-            return remote.name
-
         if tts.preload is not False:
-            self._awaited.append(start)
+            self._awaited.append(partial(started, remote, tts))
         return remote, options
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from offhook.pipeline.models.hub.catalogue import PublishedModel, of_name
+from offhook.pipeline.models.hub.catalogue import QWEN3_TTS_LANGUAGES, PublishedModel, of_name
 from offhook.pipeline.models.instructions import Instructions
 from offhook.web.config.config import AsrEngine, Config, TtsEngine
 from offhook.web.engines.engines_io import MODELS, NEEDED
@@ -105,9 +105,7 @@ SHERPA = {
     language: f"csukuangfj/sherpa-onnx-streaming-zipformer-{language}-kroko-2025-08-06"
     for language in ("en", "de", "es", "fr")
 }
-QWEN3_TTS = dict.fromkeys(
-    ("zh", "en", "ja", "ko", "de", "fr", "ru", "pt", "es", "it"), MODELS["qwen3-tts"]
-)
+QWEN3_TTS = dict.fromkeys(QWEN3_TTS_LANGUAGES, MODELS["qwen3-tts"])
 POCKET = {
     "en": "english",
     "fr": "french",

@@ -33,6 +33,11 @@ MODELS: dict[AsrEngine | TtsEngine, str] = {
     "qwen3-tts-official": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
 }
 """Default model of each engine; engines not listed have no models."""
+ONLY_MODELS: dict[AsrEngine | TtsEngine, tuple[str, ...]] = {
+    "pocketsphinx": ("en-us",),
+    **dict.fromkeys(("embedded", "flite", "espeak"), ()),
+}
+"""All models of the engines that bring them along."""
 MODEL_PACKAGES = ("torch", "safetensors", "tokenizers", "huggingface_hub")
 """Packages of the engines with a model (the extra `qwen`)."""
 TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
@@ -76,6 +81,14 @@ def check_engine(engine: AsrEngine | TtsEngine) -> None:
         )
 
 
+def check_model(engine: AsrEngine | TtsEngine, model: str) -> None:
+    """Raises EngineError for a model that an engine does not bring along; "" is its usual one."""
+    known = ONLY_MODELS.get(engine)
+    if model and known is not None and model not in known:
+        only = f"the model {', '.join(known)} only" if known else "voices and no models"
+        raise EngineError(f"{engine} has {only}, not {model}")
+
+
 def _make_name(engine: str) -> str:
     return OFFICIAL_PACKAGES[engine].replace("_", "-")
 
@@ -113,6 +126,7 @@ def open_recognizer(
     )
 
     check_engine(engine)
+    check_model(engine, models.model)
     return GatedRecognizer(_recognizer(engine, with_usual_model(engine, models), progress))
 
 
@@ -135,9 +149,6 @@ def _recognizer(engine: AsrEngine, models: AsrModels, progress: Progress) -> Rec
         from offhook.pipeline.engine.asr.official_io import OfficialRecognizer
 
         return OfficialRecognizer(models, progress)
-    if models.model != MODELS[engine]:
-        known = MODELS[engine]
-        raise EngineError(f"PocketSphinx has the model {known} only, not {models.model}")
     return PocketSphinxRecognizer()
 
 
@@ -145,11 +156,15 @@ NO_MODEL = TtsModels("")
 
 
 def open_synthesizer(
-    engine: TtsEngine = "embedded", models: TtsModels = NO_MODEL, progress: Progress = silent
+    engine: TtsEngine = "embedded",
+    models: TtsModels = NO_MODEL,
+    progress: Progress = silent,
+    language: str = "",
 ) -> Synthesizer:
-    """Creates a synthesizer in this process, not yet started. Takes seconds if it imports torch.
-    Raises EngineError."""
+    """Creates a synthesizer in this process, not yet started; of the embedded ones that for
+    `language`, an ISO 639 code. Takes seconds if it imports torch. Raises EngineError."""
     check_engine(engine)
+    check_model(engine, models.model)
     if engine == "qwen3-tts":
         _import_torch(progress)
         from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Synthesizer
@@ -164,21 +179,26 @@ def open_synthesizer(
         from offhook.pipeline.engine.tts.official_io import OfficialSynthesizer
 
         return OfficialSynthesizer(with_usual_model(engine, models), progress)
-    if models.model:
-        raise EngineError(f"{engine} has voices and no models, not {models.model}")
-    return FliteSynthesizer() if at_hand(engine) == "flite" else EspeakSynthesizer()
+    if at_hand(engine, language) == "flite":
+        return FliteSynthesizer()
+    if engine == "embedded":
+        logger.warning("eSpeak NG (GPL) speaks instead of Flite, in a process of its own")
+    return EspeakSynthesizer()
 
 
-def at_hand(engine: TtsEngine) -> TtsEngine:
-    """Returns the voice that `embedded` selects here. Raises EngineError if there is none."""
+def at_hand(engine: TtsEngine, language: str = "") -> TtsEngine:
+    """Returns the voice that `embedded` selects here for a language, an ISO 639 code: Flite, or
+    eSpeak NG where Flite is missing or does not speak it. Raises EngineError if there is none."""
     if engine != "embedded":
         return engine
+    flite = FliteSynthesizer()
+    if language not in ("", *flite.languages) and is_installed():
+        return "espeak"
     try:
-        FliteSynthesizer().load()
+        flite.load()
     except EngineError as error:
         if not is_installed():
             raise EngineError(f"there is no voice here: {HOW_TO_GET}") from error
-        logger.warning("{}; eSpeak NG (GPL) speaks instead, in a process of its own", error)
         return "espeak"
     return "flite"
 

@@ -1,10 +1,10 @@
 """Clients of remote engines: our workers, and OpenAI-compatible servers."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.openai.synthesizer_io import OpenAiSynthesizer
-from offhook.pipeline.speech.recognizer import Recognizer
+from offhook.pipeline.speech.recognizer import EngineError, Recognizer, UnsupportedRequest
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
@@ -13,6 +13,7 @@ from offhook.web.engines.engines_io import EMBEDDED
 from offhook.web.engines.remote_engine_io import RemoteEngine
 
 E = TypeVar("E", Recognizer, Synthesizer)
+Client = RemoteRecognizer | OpenAiRecognizer | RemoteSynthesizer | OpenAiSynthesizer
 
 
 def recognizer_of(asr: Asr) -> RemoteRecognizer | OpenAiRecognizer:
@@ -29,6 +30,18 @@ def synthesizer_of(tts: Tts) -> RemoteSynthesizer | OpenAiSynthesizer:
         assert isinstance(tts.url, str)
         return OpenAiSynthesizer(tts.url, tts.api_key, tts.model, tts.max_requests)
     return RemoteSynthesizer(tts.url, tts.api_key, "" if tts.engine in EMBEDDED else tts.engine)
+
+
+async def started(engine: Client, settings: Asr | Tts) -> str:
+    """Starts a client with the options of calls, and returns its engine's name. Raises EngineError,
+    which names the section if the engine does not support its options."""
+    options: Any = settings.options()
+    try:
+        await engine.start(options)
+    except UnsupportedRequest as error:
+        kind = "asr" if isinstance(settings, Asr) else "tts"
+        raise EngineError(f"[{kind}] wants {options.demands()}: {error}", "refused") from error
+    return engine.name
 
 
 def elsewhere_at(settings: Asr | Tts, engine: E) -> RemoteEngine[E]:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from offhook.media.memory_io import release_code_pages, trim_heap
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.engines.abilities_io import check_engines
 from offhook.web.engines.engines_io import MODELS
 from offhook.web.engines.remote_engine_io import RemoteEngine, until_loaded
 from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
@@ -84,6 +85,7 @@ class Gateway(SpeechServer):
         """Applies keys and names of the current configuration; other changes need a restart."""
         try:
             config = read()
+            check_engines(config)
         except ConfigError as error:
             faults = str(error).replace("\n", "; ")
             logger.error("the configuration is unchanged: {}", faults)
@@ -104,7 +106,8 @@ class Gateway(SpeechServer):
 
 @asynccontextmanager
 async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[Gateway]:
-    """A gateway that listens at the addresses. Raises EngineError, OSError."""
+    """A gateway that listens at the addresses. Raises ConfigError, EngineError, OSError."""
+    check_engines(config)
     local = all(address.local for address in addresses)
     config = await asyncio.to_thread(with_choices, config)
     async with local_workers(config, gateway=True) as with_workers:

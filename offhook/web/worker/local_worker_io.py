@@ -31,15 +31,18 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.web.config.config import ALL, AUTO, GPU_ENGINES, Asr, Config, Tts
+from offhook.web.engines.abilities_io import faults_of
 from offhook.web.engines.choice import (
     EMBEDDED_OF,
     KINDS,
     AutoWorker,
+    Choice,
     Kind,
     choice_for,
 )
 from offhook.web.engines.engines_io import (
     EMBEDDED,
+    at_hand,
     check_engine,
     official_python,
     with_usual_model,
@@ -350,9 +353,9 @@ async def auto_workers(config: Config) -> AsyncIterator[list[AutoWorker]]:
             assert machine is not None
             section: Asr | Tts = getattr(config, kind)
             choice, wanted = choice_for(config, kind, machine), section.engine == AUTO
+            if wanted:
+                _say_what_is_missing(config, kind, choice)
             if choice.embedded:
-                if wanted:
-                    logger.info("auto: {} stays: {}", choice.engine, choice.why)
                 continue
             requests = config.speech.transcriptions if kind == "asr" else config.speech.speeches
             streams = _streams(config, False, requests)
@@ -365,6 +368,14 @@ async def auto_workers(config: Config) -> AsyncIterator[list[AutoWorker]]:
             )
             workers.append(AutoWorker(kind, choice, url, wanted))
         yield workers
+
+
+def _say_what_is_missing(config: Config, kind: Kind, choice: Choice) -> None:
+    """Logs why an embedded engine stays, and what it or the chosen engine cannot do."""
+    if choice.embedded:
+        logger.info("auto: {} stays: {}", choice.engine, choice.why)
+    for fault in faults_of(config, kind, choice.engine, choice.model):
+        logger.warning("auto: {}", fault)
 
 
 def _may_choose(config: Config, kind: Kind) -> bool:
@@ -393,6 +404,8 @@ def _wanted(config: Config, gateway: bool = False) -> Iterator[ChildSettings]:
     for section, requests in sections:
         engine = section.engine
         if not section.url and (gateway or engine not in EMBEDDED):
+            if isinstance(section, Tts):
+                engine = at_hand(section.engine, section.language)
             models = with_usual_model(engine, section.models(config.engines.hub))
             streams = _streams(config, gateway, requests)
             models = replace(models, max_streams=streams, memory_share=share)

@@ -391,8 +391,8 @@ def test_a_model_of_sherpa_onnx_is_checked(tmp_path, spoil, verdict, says):
         ("", "speaking, voices", "ok", "CC-BY-4.0: alba"),
         ("model = 'french'", "speaking, voices", "ok", "CC0-1.0: estelle"),
         ("model = 'klingon'", "speaking, model", "fails", "no Pocket TTS of that name"),
-        ("voice = 'jean'", "speaking, voices", "fails", "there is no voice 'jean', only alba"),
-        ("language = 'de'", "speaking, voices", "fails", "english speaks 'en', not 'de'"),
+        ("voice = 'jean'", "speaking, settings", "fails", "has no voice 'jean', only alba"),
+        ("language = 'de'", "speaking, settings", "fails", "pocket speaks en, not 'de'"),
     ],
 )
 def test_pocket_tts_is_described(tmp_path, settings, subject, verdict, says):
@@ -400,6 +400,27 @@ def test_pocket_tts_is_described(tmp_path, settings, subject, verdict, says):
     path.write_text(f"[tts]\nengine = 'pocket'\n{settings}")
     finding = found(examine(path), subject)
     assert finding.verdict == verdict
+    assert says in finding.detail
+
+
+@pytest.mark.usefixtures("no_engines")
+@pytest.mark.parametrize(
+    ("settings", "subject", "says"),
+    [
+        ("[asr]\nlanguage = 'de'", "hearing, settings", "asr.language: pocketsphinx hears en"),
+        ("[tts]\nengine = 'flite'\nvoice = 'x'", "speaking, settings", "tts.voice: flite has no"),
+        ("[tts]\nlanguage = 'de'", "speaking", "not asked"),
+        ("[asr]\nengine = 'auto'\nlanguage = 'tlh'", "auto, hearing", "(40 locales)"),
+    ],
+)
+def test_an_engine_that_cannot_do_what_is_asked_fails_before_anybody_calls(
+    tmp_path, monkeypatch, settings, subject, says
+):
+    monkeypatch.setattr("offhook.web.engines.machine_io.find_spec", lambda name: None)
+    path = tmp_path / "offhook.toml"
+    path.write_text(settings)
+    finding = found(examine(path), subject)
+    assert finding.verdict == ("ok" if says == "not asked" else "fails")
     assert says in finding.detail
 
 

@@ -168,9 +168,11 @@ AWAY = {"port": 0, "host": "0.0.0.0", "admin_key": "operator"}
             "is insecure",
         ),
         ({}, {"server": {"admin_key": "k", "api_key": "k"}}, "callers have this key"),
+        # Whoever restarts the server with it finds out at the reload, not when it is down.
+        ({}, {"asr": {"language": "de"}}, "asr.language: pocketsphinx hears en, not 'de'"),
     ],
 )
-async def test_a_configuration_that_would_open_the_server_is_not_used(
+async def test_a_configuration_with_which_the_server_would_not_start_is_not_used(
     before: dict[str, Any], after: dict[str, Any], why: str, written: list[str]
 ) -> None:
     config = Config.model_validate({**TABLE, **before})

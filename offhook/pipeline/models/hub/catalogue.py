@@ -8,6 +8,7 @@ from typing import Literal
 
 from offhook.pipeline.models.pocket.config import CONFIGS
 from offhook.pipeline.models.pocket.licences import LICENCES
+from offhook.pipeline.speech.streams.languages import NAMES
 
 FILES = ("*.json", "*.safetensors", "merges.txt")
 """Files needed from a repository and its subfolders, unless the model names others."""
@@ -17,6 +18,8 @@ POCKET_COMMIT = "a7056f505a4a8ca72d8b5fb1440071d6f1a35739"
 CODEC_BYTES = 682_293_092
 """Of Qwen3-TTS: the weights in `speech_tokenizer`."""
 SITE = "https://huggingface.co"
+QWEN3_TTS_LANGUAGES = ("zh", "en", "ja", "ko", "de", "fr", "ru", "pt", "es", "it")
+ASR_LANGUAGES = tuple(NAMES)
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class PublishedModel:
     """What `model` in the configuration is: a hub id, or for Pocket TTS a language."""
     engine: str
     does: Literal["asr", "tts", "word times"]
-    languages: str
+    languages: tuple[str, ...]
+    """ISO 639 codes; empty: the model says so once it has loaded."""
     licence: str
     """Of the weights."""
     revision: str
@@ -33,6 +37,15 @@ class PublishedModel:
     """To download and on the disk; None: not known without asking the hub."""
     repository: str
     files: tuple[str, ...] = FILES
+    described: str = ""
+    """What is known of its languages where they are not listed."""
+
+    @property
+    def languages_in_words(self) -> str:
+        """Returns the only language, or the number of languages."""
+        if len(self.languages) == 1:
+            return self.languages[0]
+        return self.described or f"{len(self.languages)} languages"
 
     @property
     def page(self) -> str:
@@ -42,9 +55,11 @@ class PublishedModel:
 def _qwen3(
     name: str, engine: str, does: Literal["asr", "tts", "word times"], bytes: int, revision: str
 ) -> PublishedModel:
-    languages = {"asr": "30 languages", "tts": "10 languages", "word times": "11 languages"}[does]
-    name = f"Qwen/{name}"
-    return PublishedModel(name, engine, does, languages, "Apache-2.0", revision, bytes, name)
+    languages = {"asr": ASR_LANGUAGES, "tts": QWEN3_TTS_LANGUAGES, "word times": ()}[does]
+    name, described = f"Qwen/{name}", "11 languages" if does == "word times" else ""
+    return PublishedModel(
+        name, engine, does, languages, "Apache-2.0", revision, bytes, name, described=described
+    )
 
 
 def _qwen3_tts(name: str, talker_bytes: int, revision: str) -> PublishedModel:
@@ -54,9 +69,13 @@ def _qwen3_tts(name: str, talker_bytes: int, revision: str) -> PublishedModel:
     )
 
 
-def _nemotron(name: str, languages: str, licence: str, bytes: int, revision: str) -> PublishedModel:
-    name = f"nvidia/{name}"
-    return PublishedModel(name, "nemotron", "asr", languages, licence, revision, bytes, name)
+def _nemotron(
+    name: str, language: str, described: str, licence: str, bytes: int, revision: str
+) -> PublishedModel:
+    name, languages = f"nvidia/{name}", (language,) if language else ()
+    return PublishedModel(
+        name, "nemotron", "asr", languages, licence, revision, bytes, name, described=described
+    )
 
 
 def pocket_files(folder: str) -> tuple[str, ...]:
@@ -70,7 +89,7 @@ def pocket_files(folder: str) -> tuple[str, ...]:
 def _pocket(folder: str, language: str) -> PublishedModel:
     licence, files = "CC-BY-4.0", pocket_files(folder)
     return PublishedModel(
-        folder, "pocket", "tts", language, licence, POCKET_COMMIT, None, POCKET, files
+        folder, "pocket", "tts", (language,), licence, POCKET_COMMIT, None, POCKET, files
     )
 
 
@@ -78,17 +97,18 @@ def _kroko(language: str, bytes: int, revision: str) -> PublishedModel:
     name = f"csukuangfj/sherpa-onnx-streaming-zipformer-{language}-kroko-2025-08-06"
     licence = "CC-BY-SA-4.0"
     return PublishedModel(
-        name, "sherpa", "asr", language, licence, revision, bytes, name, SHERPA_FILES
+        name, "sherpa", "asr", (language,), licence, revision, bytes, name, SHERPA_FILES
     )
 
 
 CATALOGUE: tuple[PublishedModel, ...] = (
     _nemotron(
-        *("nemotron-speech-streaming-en-0.6b", "en", "NVIDIA Open Model License", 2_472_413_604),
+        *("nemotron-speech-streaming-en-0.6b", "en", ""),
+        *("NVIDIA Open Model License", 2_472_413_604),
         "ebe59e5a817142986528bbbee5dba8db7b38ed50",
     ),
     _nemotron(
-        *("nemotron-3.5-asr-streaming-0.6b", "40 locales", "OpenMDW-1.1", 2_552_062_944),
+        *("nemotron-3.5-asr-streaming-0.6b", "", "40 locales", "OpenMDW-1.1", 2_552_062_944),
         "ea30d66debe3740a08b573244286791d423d6b3e",
     ),
     _kroko("en", 71_053_214, "572aaf4e2e0c603c3fc2a574d096e755a178faa1"),

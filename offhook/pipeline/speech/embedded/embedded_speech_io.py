@@ -1,5 +1,5 @@
-"""Common parts of the embedded voices: reads text as English, runs a C library on one thread and
-splits its audio at words.
+"""Common parts of the embedded voices: reads text in the voice's language, runs a C library on one
+thread and splits its audio at words.
 
 C synthesis libraries keep their state in globals, so each has its own thread and speaks one clause
 at a time; calls take turns clause by clause. One thread is dozens of times faster than real time,
@@ -9,7 +9,7 @@ and ctypes releases the GIL.
 import asyncio
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -30,6 +30,7 @@ from offhook.pipeline.speech.text.spoken_text import SpokenWord, TextReader
 from offhook.pipeline.speech.text.transliteration import in_ascii, unspeakable
 from offhook.pipeline.speech.voice.clauses import pause_after_ms
 from offhook.pipeline.speech.voice.spoken_clauses import SpokenClauses
+from offhook.pipeline.speech.voice_cloning import KnownVoice
 
 LEVEL_DBFS = -20.0
 PEAK = 0.9
@@ -46,6 +47,8 @@ FADE_MS = 5
 MAX_WAITING_CHARS = 100_000
 """Maximum text not yet spoken, in characters, about two hours; further text is refused, and the
 stream gets the error `behind`."""
+MAX_LISTED = 40
+"""Names in an error message; of more, the number is given."""
 
 CALIBRATION = "The quick brown fox jumps over the lazy dog, and nobody minds at all."
 
@@ -67,14 +70,16 @@ def written_words(clause: str) -> list[str]:
     return re.findall(r"\s*(?:[^\s—]+—*|—+)\s*", clause)
 
 
-def speakable_words(words: Sequence[SpokenWord]) -> list[tuple[str, list[str]]]:
-    """Returns pairs of a slice of the text and its spoken words in ASCII. Slices with nothing to
-    speak are merged with a neighbour; empty if there is nothing to speak at all."""
+def speakable_words(
+    words: Sequence[SpokenWord], language: str = "en"
+) -> list[tuple[str, list[str]]]:
+    """Returns pairs of a slice of the text and its spoken words, for English in ASCII. Slices with
+    nothing to speak are merged with a neighbour; empty if there is nothing to speak at all."""
     pairs: list[tuple[str, list[str]]] = []
     silent = ""
     for word in words:
         spoken: list[str] = []
-        for part in in_ascii(word.spoken).split():
+        for part in (in_ascii(word.spoken) if language == "en" else word.spoken).split():
             before = spoken or (pairs[-1][1] if pairs else [])
             if any(map(str.isalnum, part)):
                 spoken.append(part)
@@ -135,14 +140,11 @@ def cut_at_words(sound: Sound, slices: list[str], gain: float) -> list[Speech]:
 
 
 class EmbeddedSynthesizer(ABC):
-    """A `Synthesizer` for English on a C library; `load` and `sound` run on the library's
-    thread."""
+    """A `Synthesizer` on a C library; `load` and `sound` run on the library's thread."""
 
     name: str
-    names: tuple[str, ...]
-    """Names of the voices, the default first."""
-    languages = ("en",)
-    """ISO 639 codes of the languages."""
+    spoken: Mapping[str, tuple[str, ...]]
+    """The voices, the default first, and the ISO 639 codes of what each speaks, its own first."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)
@@ -154,25 +156,47 @@ class EmbeddedSynthesizer(ABC):
 
     @abstractmethod
     def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
-        """Synthesizes words (ASCII without white space, at least one). Raises EngineError."""
+        """Synthesizes words without white space, at least one; for an English voice in ASCII.
+        Raises EngineError."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """ISO 639 codes of the languages."""
+        return tuple(dict.fromkeys(code for codes in self.spoken.values() for code in codes))
 
     def voices(self) -> list[str]:
-        return list(self.names)
+        return list(self.spoken)
+
+    async def known_voices(self) -> list[KnownVoice]:
+        """Returns the voices, the default first."""
+        return [KnownVoice(name, languages=codes) for name, codes in self.spoken.items()]
+
+    def voice_of(self, language: str) -> str:
+        """Returns the voice for a language, the default one for "". Raises ValueError."""
+        for voice, codes in self.spoken.items():
+            if language in ("", *codes):
+                return voice
+        raise ValueError(f"{self.name} speaks {listed(self.languages)}, not {language!r}")
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self.load)
-        await loop.run_in_executor(self._thread, self.speak, CALIBRATION, self.names[0])
+        await loop.run_in_executor(self._thread, self.speak, CALIBRATION, self.voice_of(""))
 
     def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "EmbeddedSpeech":
-        voice, speed = options.voice or self.names[0], options.speed
-        if voice not in self.names:
-            raise UnknownVoice(f"{self.name} has no voice {voice!r}, only {', '.join(self.names)}")
-        if options.language not in ("", "en"):
-            raise ValueError(f"{self.name} speaks English only, not {options.language!r}")
-        reader = TextReader("en", options.normalise)
+        voice, speed = options.voice or self.voice_of(options.language), options.speed
+        if voice not in self.spoken:
+            raise UnknownVoice(f"{self.name} has no voice {voice!r}, only {listed(self.spoken)}")
+        codes = self.spoken[voice]
+        if options.language not in ("", *codes):
+            speaks = f"the voice {voice} speaks {listed(codes)}"
+            raise ValueError(f"{self.name}: {speaks}, not {options.language!r}")
+        language = options.language or codes[0]
+        reader = self._reader(language, options.normalise)
         return EmbeddedSpeech(
-            lambda words: self.speak_words(words, voice, speed), self._thread, speed, reader
+            lambda words: self.speak_words(words, voice, speed, language),
+            *(self._thread, speed, reader),
+            warns=language == "en",
         )
 
     async def close(self) -> None:
@@ -182,15 +206,16 @@ class EmbeddedSynthesizer(ABC):
     def speak(self, text: str, voice: str, speed: float = 1.0) -> list[Speech]:
         """Synthesizes a short text on the library's thread into pieces whose texts concatenate to
         it."""
-        reader = TextReader("en")
-        return self.speak_words(reader.feed(text) + reader.finish(), voice, speed)
+        language = self.spoken[voice][0]
+        reader = self._reader(language)
+        return self.speak_words(reader.feed(text) + reader.finish(), voice, speed, language)
 
     def speak_words(
-        self, words: Sequence[SpokenWord], voice: str, speed: float = 1.0
+        self, words: Sequence[SpokenWord], voice: str, speed: float = 1.0, language: str = "en"
     ) -> list[Speech]:
         """Synthesizes words on the library's thread into pieces whose texts concatenate to
         theirs."""
-        pairs = speakable_words(words)
+        pairs = speakable_words(words, language)
         if not pairs:
             text = "".join(word.text for word in words)
             return [Speech(np.empty(0, np.int16), text, any(map(str.isalnum, text)))]
@@ -200,6 +225,9 @@ class EmbeddedSynthesizer(ABC):
         slices = [text for text, _ in pairs]
         return cut_at_words(Sound(sound.pcm, sound.rate, ends), slices, self._gain(voice))
 
+    def _reader(self, language: str, normalise: bool = True) -> TextReader:
+        return TextReader(language, normalise)
+
     def _gain(self, voice: str) -> float:
         # One gain per voice rather than per clause: a short "Yes." must not be as loud as a
         # sentence.
@@ -208,6 +236,12 @@ class EmbeddedSynthesizer(ABC):
             start, stop = voiced_span(sound.pcm, sound.rate)
             self._gains[voice] = 10 ** ((LEVEL_DBFS - dbfs(sound.pcm[start:stop])) / 20)
         return self._gains[voice]
+
+
+def listed(names: Collection[str]) -> str:
+    """Returns the names in a sentence, of many the first ones."""
+    shown = ", ".join(list(names)[:MAX_LISTED])
+    return shown if len(names) <= MAX_LISTED else f"{shown} and {len(names) - MAX_LISTED} more"
 
 
 class EmbeddedSpeech:
@@ -224,10 +258,12 @@ class EmbeddedSpeech:
         thread: Executor,
         speed: float = 1.0,
         reader: TextReader | None = None,
+        warns: bool = False,
     ) -> None:
-        """Without a reader the engine reads each clause, a single word here, by itself."""
+        """Without a reader the engine reads each clause, a single word here, by itself. `warns`:
+        the voice speaks English, and leaves out what cannot be spelled in ASCII."""
         self._speak = speak
-        self._warns = reader is not None
+        self._warns = warns
         """Whether the first letters that are not spoken are still to be logged."""
         self._thread = thread
         self._speed = speed

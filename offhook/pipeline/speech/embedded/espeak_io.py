@@ -1,4 +1,5 @@
-"""eSpeak NG in a separate process: the fallback voice without Flite.
+"""eSpeak NG in a separate process: the voice where there is no Flite, and for other languages than
+English.
 
 It runs on every system with a wheel of espeakng-loader, but sounds mechanical. The wheel is not
 part of the base installation, and its library is never loaded by the server: see `espeak_worker`.
@@ -7,20 +8,34 @@ clause belongs to the word before it.
 """
 
 import json
+import re
 import select
 import subprocess
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from offhook.pipeline.speech.embedded.embedded_speech_io import EmbeddedSynthesizer, Sound
 from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.streams.languages import UNKNOWN
+from offhook.pipeline.speech.text.spoken_text import TextReader
 
+USUAL_VOICE = "en-us"
+USUAL_RANK = 5
+"""eSpeak's priority of a voice for a language where none is given."""
+LANGUAGE = re.compile(r"^language[ \t]+(\S+)[ \t]*(\d*)", re.MULTILINE)
+"""Matches a line of a voice's file: a tag, and the voice's priority among those for it."""
+DICTIONARY = re.compile(r"^dictionary[ \t]+(\S+)", re.MULTILINE)
+"""Matches the line with the dictionary of a voice, where it is not that of its first tag."""
+RULES = ("babel", "budoux", "num2words")
+"""Packages with which numbers, dates and units of other languages than English are read."""
 USUAL_RATE_WPM = 175
 """eSpeak NG's usual rate in words per minute."""
 ANSWER_S = 20.0
@@ -29,7 +44,8 @@ has failed. A clause needs some ms, but the machine may be busy."""
 READ_BYTES = 1 << 16
 HOW_TO_GET = (
     "install Flite (Debian, Ubuntu: sudo apt-get install libflite1), or eSpeak NG, which is under "
-    "the GPL and runs in a process of its own: pip install espeakng-loader"
+    "the GPL and runs in a process of its own: `make espeak`, or pip install "
+    "espeakng-loader babel budoux num2words"
 )
 
 
@@ -105,6 +121,34 @@ def is_installed() -> bool:
     return find_spec("espeakng_loader") is not None
 
 
+def voices_here() -> Mapping[str, tuple[str, ...]]:
+    """Returns the voices, named by their language and region as eSpeak has them, with the ISO 639
+    codes of their languages: the usual one first, then those that eSpeak prefers for a language.
+    Only the usual one if eSpeak NG is not installed."""
+    spec = find_spec("espeakng_loader")
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((_voices_in(folder) for folder in folders), {USUAL_VOICE: ("en",)})
+
+
+@cache
+def _voices_in(package: str) -> Mapping[str, tuple[str, ...]]:
+    """Reads the voices' files, with a line such as "language pt 6" for each tag: the tag, and the
+    voice's priority among those for it, the lowest first."""
+    found, data = [], Path(package) / "espeak-ng-data"
+    for path in (data / "lang").rglob("*"):
+        text = path.read_text(errors="replace") if path.is_file() else ""
+        lines = LANGUAGE.findall(text)
+        dictionary = DICTIONARY.search(text) or LANGUAGE.search(text)
+        # Wheels lack the dictionaries of some voices.
+        if dictionary and (data / f"{dictionary[1].partition('-')[0]}_dict").exists():
+            codes = sorted({tag.partition("-")[0].lower() for tag, _ in lines}, key=len)
+            ranks = [int(rank or USUAL_RANK) for tag, rank in lines if tag in codes]
+            name = path.name.lower()
+            found.append((min(ranks, default=USUAL_RANK), len(name), name, tuple(codes)))
+    usual = {USUAL_VOICE: ("en",)}
+    return usual | {name: codes for _, _, name, codes in sorted(found)}
+
+
 def _word_ends(words: list[str], starts: list[tuple[int, int]], samples: int) -> Iterator[int]:
     """Converts `starts`, (position in the text, sample) of eSpeak's words, to word ends; eSpeak may
     see several words in one of ours, or none, which then has no length."""
@@ -117,13 +161,14 @@ def _word_ends(words: list[str], starts: list[tuple[int, int]], samples: int) ->
 
 
 class EspeakSynthesizer(EmbeddedSynthesizer):
-    """eSpeak's American English. A process that has died is restarted with the next clause."""
+    """eSpeak's voices, American English by default. A process that has died is restarted with the
+    next clause."""
 
     name = "espeak"
-    names = ("en-us",)
 
     def __init__(self) -> None:
         super().__init__()
+        self.spoken = voices_here()
         self._child: _Child | None = None
 
     def load(self) -> None:
@@ -134,6 +179,11 @@ class EspeakSynthesizer(EmbeddedSynthesizer):
         self.load()
         assert self._child is not None
         return self._child.say(words, voice, speed)
+
+    def _reader(self, language: str, normalise: bool = True) -> TextReader:
+        """Without the packages of our rules eSpeak reads numbers by its own."""
+        has_rules = language == "en" or all(map(find_spec, RULES))
+        return TextReader(language if has_rules else UNKNOWN, normalise)
 
     async def close(self) -> None:
         await super().close()

@@ -104,7 +104,7 @@ class Espeak:
             self._voice = voice
         self._lib.espeak_SetParameter(RATE, wpm, 0)
         self._sound, self._words = bytearray(), []
-        data = text.encode("ascii")
+        data = text.encode()
         place = (0, POS_CHARACTER, 0)
         status = self._lib.espeak_Synth(data, len(data) + 1, *place, CHARS_UTF8, None, None)
         if status != OK:

@@ -106,10 +106,10 @@ class FliteSynthesizer(EmbeddedSynthesizer):
     """Flite's voices: `slt` (a clear female voice), `rms` and `awb` (male)."""
 
     name = "flite"
-    names = ("slt", "rms", "awb")
+    spoken = dict.fromkeys(("slt", "rms", "awb"), ("en",))
 
     def load(self) -> None:
-        flite_voice(self.names[0])
+        flite_voice(self.voice_of(""))
 
     def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
         with _LOCK:

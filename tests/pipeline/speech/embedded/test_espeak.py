@@ -88,7 +88,88 @@ def test_without_flite_and_without_it_there_is_a_word_about_what_to_install(
     with pytest.raises(EngineError, match=r"libflite1.*espeakng-loader"):
         engines_io.at_hand("embedded")
     with pytest.raises(EngineError, match=r"libflite1.*espeakng-loader"):
+        engines_io.at_hand("embedded", "de")
+    with pytest.raises(EngineError, match=r"libflite1.*espeakng-loader"):
         EspeakSynthesizer().load()
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "words"),
+    [
+        ("de", "Guten Tag, Herr Müller. Das kostet 12,50 €.", {"Guten", "Müller.", "12,50 €."}),
+        ("fr", "Où êtes-vous à 18h30, s'il vous plaît", {"êtes-vous", "plaît"}),
+        ("ru", "Добрый день, это стоит 25 рублей", {"Добрый", "25", "рублей"}),
+        ("el", "Καλημέρα σας", {"Καλημέρα", "σας"}),
+        ("hi", "नमस्ते, आप कैसे हैं", {"नमस्ते,", "कैसे"}),
+        ("ar", "مرحبا بكم", {"مرحبا", "بكم"}),
+        ("zh", "你好，现在是下午三点。", {"现在", "三点。"}),
+    ],
+)
+async def test_each_language_is_spoken_as_it_is_written(
+    language: str, text: str, words: set[str]
+) -> None:
+    pieces = await say(text, VoiceOptions(language=language))
+    assert "".join(piece.text for piece in pieces) == text
+    sounds = {piece.text.strip(): len(piece.pcm) for piece in pieces}
+    assert {word for word in words if sounds[word] > RATE_OUT // 20} == words
+
+
+async def test_numbers_and_signs_are_read_in_the_language_not_in_english() -> None:
+    """The reader's rules, before eSpeak: each is spoken as its words are."""
+    for language, written, spoken in (
+        ("de", "12,50 €", "zwölf Euro fünfzig"),
+        ("de", "9:30 Uhr", "neun Uhr dreißig"),
+        ("es", "25 kg", "veinticinco kilogramos"),
+        ("fr", "80 %", "quatre-vingts pour cent"),
+    ):
+        sounds = [
+            sum(len(piece.pcm) for piece in await say(text, VoiceOptions(language=language)))
+            for text in (written, spoken)
+        ]
+        assert sounds[0] == sounds[1], (written, spoken)
+
+
+async def test_every_voice_speaks_and_only_its_languages() -> None:
+    synthesizer = EspeakSynthesizer()
+    await synthesizer.start()
+    known = {voice.name: voice.languages for voice in await synthesizer.known_voices()}
+    assert list(known) == synthesizer.voices()
+    assert len(known) > 100
+    assert known["de"] == ("de",)
+    assert next(iter(known)) == "en-us"
+    for name in known:
+        reply = synthesizer.open(VoiceOptions(name))
+        reply.write("12, a")
+        reply.end()
+        assert sum([len(piece.pcm) async for piece in reply]) > RATE_OUT // 10, name
+    for language in synthesizer.languages:
+        assert language in known[synthesizer.voice_of(language)]
+    for options, fault in (
+        (VoiceOptions("de", "fr"), "the voice de speaks de, not 'fr'"),
+        (VoiceOptions(language="qqq"), "espeak speaks en, .* and .* more, not 'qqq'"),
+    ):
+        with pytest.raises(ValueError, match=fault):
+            synthesizer.open(options)
+    await synthesizer.close()
+
+
+async def test_without_the_packages_of_our_rules_its_own_read_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = espeak_io.find_spec
+    monkeypatch.setattr(
+        espeak_io, "find_spec", lambda name: None if name == "num2words" else found(name)
+    )
+    text = "Das sind **25** Euro."
+    pieces = await say(text, VoiceOptions(language="de"))
+    assert "".join(piece.text for piece in pieces) == text
+    assert sum(len(piece.pcm) for piece in pieces) > RATE_OUT // 2
+
+
+def test_embedded_is_flite_in_english_and_espeak_in_other_languages() -> None:
+    assert engines_io.at_hand("embedded", "de") == "espeak"
+    assert engines_io.at_hand("embedded", "en") == engines_io.at_hand("embedded")
+    assert isinstance(engines_io.open_synthesizer(language="de"), EspeakSynthesizer)
 
 
 async def test_each_word_has_its_own_length_of_sound() -> None:

@@ -1,0 +1,139 @@
+"""What each engine can do, as far as that is known before it loads, and what a configuration asks
+of an engine beyond it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from offhook.pipeline.models.hub.catalogue import ASR_LANGUAGES, of_name
+from offhook.pipeline.models.pocket.config import config_named
+from offhook.pipeline.models.pocket.licences import listed as pocket_voices
+from offhook.pipeline.speech.embedded.embedded_speech_io import listed
+from offhook.pipeline.speech.embedded.espeak_io import is_installed, voices_here
+from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.web.config.config import AUTO, Asr, AsrEngine, Config, ConfigError, Tts, TtsEngine
+from offhook.web.engines.choice import KINDS, ROWS, Kind, Row
+from offhook.web.engines.engines_io import MODELS, at_hand, check_model
+
+VERB: Mapping[Kind, str] = {"asr": "hears", "tts": "speaks"}
+WITH_VOICES: tuple[TtsEngine, ...] = ("flite", "espeak", "pocket")
+"""Engines of which the voices are known before they load."""
+VERBS: Mapping[Kind, str] = {"asr": "hear", "tts": "speak"}
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What an engine can do with a model."""
+
+    languages: tuple[str, ...] = ()
+    """ISO 639 codes; empty: known once it has loaded."""
+    voices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The languages of each voice; empty: known once it has loaded."""
+
+
+def abilities(engine: AsrEngine | TtsEngine, model: str) -> Abilities:
+    """Returns what is known of an engine with a model, "" for its usual one. Raises EngineError for
+    a model that it does not have."""
+    model = model or MODELS.get(engine, "")
+    check_model(engine, model)
+    match engine:
+        case "pocketsphinx":
+            return Abilities(PocketSphinxRecognizer.languages)
+        case "qwen3-asr" | "qwen3-asr-official":
+            return Abilities(ASR_LANGUAGES)
+        case "pocket":
+            return _pocket(model)
+        case "flite":
+            return _with_voices(FliteSynthesizer.spoken)
+        case "espeak":
+            return _with_voices(voices_here())
+    published = of_name(model)
+    return Abilities() if published is None else Abilities(published.languages)
+
+
+def _with_voices(voices: Mapping[str, tuple[str, ...]]) -> Abilities:
+    codes = dict.fromkeys(code for spoken in voices.values() for code in spoken)
+    return Abilities(tuple(codes), voices)
+
+
+def _pocket(model: str) -> Abilities:
+    """Raises EngineError for an unknown model."""
+    language, folder = config_named(model).language, Path(model).expanduser()
+    here = {path.stem for path in (folder / "embeddings").glob("*.safetensors")}
+    names = [name for name in pocket_voices(language) if not folder.is_dir() or name in here]
+    return _with_voices(dict.fromkeys(names, (language,)))
+
+
+def check_engines(config: Config) -> None:
+    """Raises ConfigError if an engine is asked for what it cannot do, with a line for each key;
+    what only a loaded engine knows is left to its first stream."""
+    if faults := [fault for kind in KINDS for fault in faults_of(config, kind)]:
+        raise ConfigError("\n".join(faults))
+
+
+def faults_of(
+    config: Config, kind: Kind, engine: AsrEngine | TtsEngine | None = None, model: str = ""
+) -> list[str]:
+    """Returns what [asr] or [tts] asks beyond the abilities of its engine, or of another one with
+    a model, a line for each key. Workers elsewhere are not known, and `auto` is several engines."""
+    section = config.asr if kind == "asr" else config.tts
+    if engine is None:
+        engine, model = section.engine, section.model
+        if section.url or engine == AUTO:
+            return []
+    try:
+        if isinstance(section, Tts):
+            engine = at_hand(engine, section.language)  # type: ignore[arg-type]
+        return list(_unsupported(section, kind, engine, model))
+    except EngineError as error:
+        return [f"{kind}.{'model' if model else 'engine'}: {error}"]
+
+
+def _unsupported(
+    section: Asr | Tts, kind: Kind, engine: AsrEngine | TtsEngine, model: str
+) -> Iterator[str]:
+    """Raises EngineError for a model that the engine does not have."""
+    can = abilities(engine, model)
+    code = section.language.partition("-")[0].lower()
+    voice = section.voice if isinstance(section, Tts) else ""
+    name = f"{engine} ({model})" if model else engine
+    if can.voices and voice and voice not in can.voices:
+        others = [other for other in WITH_VOICES if voice in abilities(other, "").voices]
+        hint = f': set [tts] engine = "{others[0]}"' if others else ""
+        yield f"tts.voice: {name} has no voice {voice!r}, only {listed(can.voices)}{hint}"
+    elif voice in can.voices and code not in ("", *can.voices[voice]):
+        only = listed(can.voices[voice])
+        yield f"tts.language: the voice {voice} of {name} speaks {only}, not {section.language!r}"
+    if can.languages and code not in ("", *can.languages):
+        only = f"{VERB[kind]} {listed(can.languages)}"
+        others = advice(kind, code)
+        yield f"{kind}.language: {name} {only}, not {section.language!r}: {others}"
+
+
+def advice(kind: Kind, language: str) -> str:
+    """Returns which engines a language needs, in words."""
+    found = [name for row in ROWS[kind] if (name := _with_language(row, language))]
+    if kind == "tts" and language in abilities("espeak", "").languages:
+        found.append('engine = "espeak"' + ("" if is_installed() else " (its extra: espeak)"))
+    if not found:
+        return f"no engine here is known to {VERBS[kind]} it; a server elsewhere may ([{kind}] url)"
+    auto = '; engine = "auto" takes the best that this machine can run' if len(found) > 1 else ""
+    return f"set [{kind}] {', or '.join(dict.fromkeys(found))}{auto}"
+
+
+def _with_language(row: Row, language: str) -> str:
+    """Returns the settings with which an engine of `auto` has a language; "" if it has not."""
+    model, engine = row.model_for(language), row.engine
+    if not model:
+        return ""
+    can = abilities(engine, model)  # type: ignore[arg-type]
+    if can.languages and language not in can.languages:
+        return ""
+    setting = f'engine = "{engine}"'
+    if model != MODELS.get(engine):  # type: ignore[call-overload]
+        setting += f' with model = "{model}"'
+    published = of_name(model)
+    is_sure = can.languages or published is None
+    return setting if is_sure else f"{setting} ({published.languages_in_words})"
