@@ -133,6 +133,8 @@ class Leg(ABC):
         self.claim: Claim | None = None
         """For whom admission counts the line; None: somebody whose lines have a limit of their own,
         as a trunk's."""
+        self.is_operators = False
+        """The far end is a page of the operator's, which is told what fails and why."""
         self.idle = False
         """Nothing was received in this tick, on a leg without a continuous stream: the silence
         returned for it is no input."""

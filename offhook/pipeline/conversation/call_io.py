@@ -214,8 +214,8 @@ class Call(TransportListener):
         for listener in self.listeners:
             listener(event)
 
-    def agent_failed(self, fault: Fault, place: Place, action: Action) -> None:
-        self.emit(AgentFailed(self.leg.heard_ms, fault, place, action))
+    def agent_failed(self, fault: Fault, place: Place, action: Action, cause: str = "") -> None:
+        self.emit(AgentFailed(self.leg.heard_ms, fault, place, action, cause))
 
     @property
     def away(self) -> bool:

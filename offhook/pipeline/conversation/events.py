@@ -99,6 +99,8 @@ class AgentFailed:
     """An agent_faults.Place."""
     action: str
     """An agent_faults.Action."""
+    cause: str = ""
+    """What the server says, for the operator, without keys."""
 
 
 @dataclass(frozen=True)

@@ -594,7 +594,8 @@ class Agent(AgentModel):
     sentences: dict[Occasion, str] = {}
     """What is said when the model fails, replacing the default sentences."""
     ready_probe: bool = False
-    """Whether /readyz fails while the model's server does not respond."""
+    """Whether /readyz fails while the model does not answer, which is asked for a token once a
+    minute; a speech-to-speech model's server, for its list of models."""
 
     @model_validator(mode="after")
     def _names_its_model(self) -> "Agent":

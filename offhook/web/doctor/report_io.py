@@ -35,6 +35,7 @@ from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.ice.port_io import RECEIVE_BUFFER_BYTES
 from offhook.web.config.config import (
     AUTO,
+    Agent,
     Asr,
     AsrEngine,
     Config,
@@ -50,6 +51,7 @@ from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.doctor.gpu_io import described, look, streams_described, voices_described
 from offhook.web.doctor.server_io import examine_calls
 from offhook.web.doctor.sip_io import examine_phones
+from offhook.web.edge.agent_probe_io import describe_model
 from offhook.web.edge.phones import fault_of_doors, operator_access
 from offhook.web.engines.abilities_io import faults_of
 from offhook.web.engines.choice import KINDS
@@ -190,15 +192,22 @@ async def _ask(remote: Client, settings: Asr | Tts) -> str:
     return f"{remote.name}, by {where}"
 
 
-def _realtime_agents(config: Config) -> Iterator[Finding]:
-    """Opens a session with each speech-to-speech model."""
+def _agents(config: Config) -> Iterator[Finding]:
+    """Asks each language model for a token; opens a session with each speech-to-speech model."""
     for name, agent in (("agent", config.agent), *config.agents.items()):
-        if agent.kind == "realtime":
+        subject = "agent" if name == "agent" else f"agent {name}"
+        without = f"{agent.fallback} answers instead" if agent.fallback else None
+        if agent.kind == "openai":
+            yield _attempt(subject, partial(_check_model, name, agent), without)
+        elif agent.kind == "realtime":
             model = RealtimeModel(agent.model, agent.base_url, agent.api_key, options=agent.options)
             place = urlsplit(agent.base_url).netloc.rpartition("@")[2]
-            without = f"{agent.fallback} answers instead" if agent.fallback else None
             check = partial(_check_realtime, model, f"{agent.model}, at {place}")
-            yield _attempt("agent" if name == "agent" else f"agent {name}", check, without)
+            yield _attempt(subject, check, without)
+
+
+def _check_model(name: str, agent: Agent) -> str:
+    return asyncio.run(describe_model(name, agent))
 
 
 def _check_realtime(model: RealtimeModel, description: str) -> str:
@@ -385,7 +394,7 @@ def examine(path: Path | None) -> list[Finding]:
         *_speaking(config),
         *_beyond_the_engines(config),
         *examine_choices(config),
-        *_realtime_agents(config),
+        *_agents(config),
         _attempt("gpu", _gpu, "the embedded engines need none"),
         *_speech_gpu(config),
     ]

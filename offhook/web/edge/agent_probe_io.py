@@ -1,31 +1,108 @@
-"""Probes the servers of the agents' language models for /readyz."""
+"""Asks the agents' language models for a token, for /readyz and the doctor: only an answer shows
+that address, key, model and account are right."""
 
 import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
 
 from loguru import logger
 
-from offhook.pipeline.speech.openai.answers import model_ids
+from offhook.pipeline.speech.openai.answers import error_words, model_ids, plain, table
 from offhook.pipeline.speech.openai.client_io import OpenAiServer
+from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.web.config.config import Agent, Config
 
-PROBE_S = 10.0
-"""Interval in s between two probes."""
-ANSWER_S = 5.0
+PROBE_S = 60.0
+"""Interval in s between two probes of a model that answers: each costs a token."""
+RETRY_S = 10.0
+"""Interval in s between two probes of a model that does not answer."""
+ANSWER_S = 10.0
+"""Time limit in s for the token; then the model counts as unavailable."""
 TOLERATED = 1
 """Consecutive failed probes tolerated before a model counts as unavailable."""
 NO_LIST = (404, 405, 501)
 """Statuses of servers that respond but have no model list."""
+QUESTION = "Say yes."
+LIMITS: tuple[dict[str, int], ...] = ({"max_tokens": 1}, {"max_completion_tokens": 16})
+"""How a token is asked for: models that reason refuse the first, and less than some tokens."""
+
+
+def server_of(name: str, agent: Agent) -> OpenAiServer:
+    """Returns the client of an agent's model; `name` is "agent" or that in [agents]."""
+    section = "agent" if name == "agent" else f"agents.{name}"
+    parts = urlsplit(agent.base_url)
+    if agent.api_key:  # which goes where a password of the URL would
+        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return OpenAiServer("agent", parts.geturl(), agent.api_key, agent.model, section=section)
+
+
+async def ask_for_token(server: OpenAiServer, agent: Agent) -> None:
+    """Asks a language model for a token. Raises AttemptFailed."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await _ask_for_token(server, agent)
+    except TimeoutError as error:
+        raise AttemptFailed(f"it took longer than {ANSWER_S:g} s", fault="timeout") from error
+
+
+async def _ask_for_token(server: OpenAiServer, agent: Agent) -> None:
+    """Raises AttemptFailed."""
+    messages = [{"role": "user", "content": QUESTION}]
+    for limit in LIMITS:
+        body = {"model": agent.model, "messages": messages, **limit}
+        try:
+            async with server.ask("POST", "/chat/completions", ANSWER_S, json=body) as response:
+                return _check_answer(await server.body(response, ANSWER_S))
+        except AttemptFailed as failed:
+            if limit is LIMITS[-1] or failed.status not in (400, 422):
+                raise
+            if "max_tokens" not in str(failed):
+                raise
+
+
+def _check_answer(data: bytes) -> None:
+    """Raises AttemptFailed if this is no answer of a chat API, which may be a stream unasked."""
+    first = data.lstrip(b"\xef\xbb\xbf \r\n")
+    if first.startswith((b"data:", b"event:", b":")):
+        lines = (line[5:] for line in first.splitlines() if line.startswith(b"data:"))
+        answers: list[Any] = []
+        for line in lines:
+            with suppress(ValueError):
+                answers.append(json.loads(line))
+        answer = next((a for a in answers if isinstance(a, dict)), {})
+    else:
+        answer = table(data)
+    if answer.get("error"):
+        raise AttemptFailed(f"it refuses ({plain(error_words(answer)[0])})", hopeless=True)
+    if not isinstance(choices := answer.get("choices"), list) or not choices:
+        raise AttemptFailed("what is there answers, but not as a chat API does", hopeless=True)
+
+
+async def describe_model(name: str, agent: Agent) -> str:
+    """Describes a language model that has answered. Raises EngineError, which says whose server it
+    is and what that says."""
+    server = server_of(name, agent)
+    try:
+        await ask_for_token(server, agent)
+    except AttemptFailed as failed:
+        raise EngineError(server.explain(failed), failed.fault) from failed
+    finally:
+        await server.close()
+    return f"{server.name}, answers"
 
 
 class AgentProbe:
-    """Probes the server of one agent's model with its model list."""
+    """Probes one agent's model: a language model by asking for a token, a speech-to-speech model by
+    its server's list of models."""
 
     def __init__(self, name: str, agent: Agent) -> None:
         self.name, self.agent = name, agent
         self.why = "not asked yet"
         """Why the model is unavailable; empty if it is available."""
-        self._server = OpenAiServer("agent", agent.base_url, agent.api_key, agent.model)
+        self._server = server_of(name, agent)
         self._failed = 0
 
     async def run(self) -> None:
@@ -33,25 +110,32 @@ class AgentProbe:
         try:
             while True:
                 await self._ask()
-                await asyncio.sleep(PROBE_S)
+                await asyncio.sleep(RETRY_S if self._failed else PROBE_S)
         finally:
             await self._server.close()
 
     async def _ask(self) -> None:
         try:
-            async with self._server.ask("GET", "/models", ANSWER_S) as response:
-                there = model_ids(await self._server.body(response, ANSWER_S))
-            # The models of a Realtime API are not all listed: another offhook's agents are not.
-            listed = self.agent.kind != "realtime"
-            if listed and there and self.agent.model not in there:
-                raise AttemptFailed(f"it has no model {self.agent.model}", hopeless=True)
+            if self.agent.kind == "openai":
+                await ask_for_token(self._server, self.agent)
+            else:
+                await self._ask_for_list()
         except AttemptFailed as failed:
-            if failed.status not in NO_LIST:
-                return self._note(self._server.explain(failed))
+            return self._note(self._server.explain(failed))
         self._failed = 0
         if self.why:
             logger.info("agent {}: the language model can be asked", self.name)
         self.why = ""
+
+    async def _ask_for_list(self) -> None:
+        """Raises AttemptFailed. Not all models of a Realtime API are listed: another offhook's
+        agents are not."""
+        try:
+            async with self._server.ask("GET", "/models", ANSWER_S) as response:
+                model_ids(await self._server.body(response, ANSWER_S))
+        except AttemptFailed as failed:
+            if failed.status not in NO_LIST:
+                raise
 
     def _note(self, why: str) -> None:
         self._failed += 1

@@ -453,12 +453,17 @@ class Edge:
         return claim
 
     async def offer(
-        self, offer: Offer, agent: str = "", holders: Holders = NOBODY
+        self,
+        offer: Offer,
+        agent: str = "",
+        holders: Holders = NOBODY,
+        *,
+        is_operators: bool = False,
     ) -> tuple[str, str]:
         """Answers an SDP offer and returns the answer and the pc_id. `agent` is a name ("" for the
-        default), and `holders` are those for whom the line is counted. Raises OfferError,
-        UnknownPeer, Busy, and DialError for an unknown agent. With `resumption` the pc_id has a
-        token with which the caller may come back to any server."""
+        default), and `holders` are those for whom the line is counted; the operator's page is told
+        what fails. Raises OfferError, UnknownPeer, Busy, and DialError for an unknown agent. With
+        `resumption` the pc_id has a token with which the caller may come back to any server."""
         self.agents.check(agent)
         check_offer(offer.sdp)
         if offer.pc_id is not None and not offer.restart_pc:
@@ -471,7 +476,7 @@ class Edge:
         else:
             claim = self.admit(holders)
         leg = self.webrtc_leg(uuid.uuid4().hex[:12])
-        leg.claim = claim
+        leg.claim, leg.is_operators = claim, is_operators
         pc_id = leg.call_id
         if self.resumption is not None:
             returning = (offer.pc_id or "").partition(SEPARATOR)[2]
@@ -796,7 +801,7 @@ class Edge:
         if isinstance(event, CallStarted):
             self._started.add(leg.call_id)
         self._log(leg, event)
-        message = for_the_page(event)
+        message = for_the_page(event, operator=leg.is_operators)
         if message is not None:
             self._send(leg, message)
         if self._tracing and isinstance(event, TurnLatency):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from offhook.pipeline.conversation.events import (
+    AgentFailed,
     CallEnded,
     CallStarted,
     Event,
@@ -12,9 +13,13 @@ from offhook.pipeline.conversation.events import (
 )
 
 
-def for_the_page(event: Event) -> dict[str, Any] | None:
-    """Converts an event to the page's message; None if it has none."""
+def for_the_page(event: Event, *, operator: bool = False) -> dict[str, Any] | None:
+    """Converts an event to the page's message; None if it has none. Only the operator is told why
+    an agent failed: a server's words name hosts and models."""
     match event:
+        case AgentFailed(fault=fault, place=place, action=action, cause=cause) if operator:
+            known = {"fault": fault, "place": place, "action": action}
+            return {"type": "agent-failed", "reason": f"{fault}: {cause}", **known}
         case TurnLatency(turn=turn, spans=spans, total_ms=total):
             listed = [{"name": name, "ms": ms} for name, ms in spans]
             return {"type": "turn-latency", "turn": turn, "spans": listed, "total_ms": total}

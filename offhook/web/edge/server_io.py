@@ -132,7 +132,9 @@ async def start(request: web.Request) -> web.Response:
 async def offer(request: web.Request) -> web.Response:
     offer = parse_offer(await request.read())
     edge = request.app[EDGE]
-    sdp, pc_id = await edge.offer(offer, request[GRANT].agent, holders_of(request))
+    sdp, pc_id = await edge.offer(
+        offer, request[GRANT].agent, holders_of(request), is_operators=is_operator(request)
+    )
     if has_disconnected(request):  # nobody would connect
         await edge.cancel(pc_id)
         raise ConnectionError("the caller left before the answer")

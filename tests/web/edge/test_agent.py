@@ -31,8 +31,8 @@ from offhook.web.process import logs
 from offhook.web.process.logs_io import set_up
 from tests.pipeline.conversation.agents.test_agent_faults import FAULTS, SECRET
 from tests.pipeline.conversation.phone import PhoneLeg, chunk, model, says
-from tests.pipeline.speech.openai.openai_server import openai_stub
 from tests.web.conftest import CONFIG
+from tests.web.edge.test_agent_probe import model_server, refuses
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SOON = 300
@@ -261,11 +261,10 @@ async def test_readyz_says_when_the_model_is_gone(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_probe_io, "PROBE_S", 0.02)
+    monkeypatch.setattr(agent_probe_io, "RETRY_S", 0.02)
     usual = edge.probes
-    async with openai_stub(key="right") as stub:
-        agent = Agent(
-            kind="openai", base_url=stub.url, api_key="right", model="stub", ready_probe=True
-        )
+    async with model_server() as server:
+        agent = Agent(kind="openai", base_url=server.url, model="stub", ready_probe=True)
         edge.probes = AgentProbes(CONFIG.model_copy(update={"agent": agent}))
         async with TestClient(TestServer(application(edge))) as client:
             response = await client.get("/readyz")
@@ -274,14 +273,39 @@ async def test_readyz_says_when_the_model_is_gone(
             edge.probes.start()
             await until(lambda: not edge.probes.gone)
             assert (await client.get("/readyz")).status == 200
-            for name, wrong, right in (("models", ["other"], ["stub"]), ("key", "new", "right")):
-                setattr(stub, name, wrong)
+            for refusal in (refuses(404, "no such model"), refuses(401, "no such key")):
+                well, server.answer = server.answer, refusal
                 await until(lambda: edge.probes.gone)
                 assert (await client.get("/readyz")).status == 503
-                setattr(stub, name, right)
+                server.answer = well
                 await until(lambda: not edge.probes.gone)
         await edge.probes.close()
     edge.probes = usual
+
+
+@pytest.mark.parametrize("is_operators", [True, False])
+async def test_only_the_operators_page_is_told_why_the_model_fails(
+    edge: Edge, is_operators: bool
+) -> None:
+    async with model_server() as server:
+        server.answer = refuses(404, f"The model `gone` does not exist for {SECRET}")
+        agent = Agent(kind="openai", base_url=server.url, api_key=SECRET, model="gone")
+        page = Page()
+        page.is_operators = is_operators
+        async with called(edge, {"ill": agent}, page):
+            await until(lambda: page.words() == SENTENCES["en"][Occasion.GREETING])
+    told = [m["data"] for m in page.told if m.get("type") == "server-message"]
+    failed = [data for data in told if data["type"] == "agent-failed"]
+    assert SECRET not in json.dumps(page.told)
+    if not is_operators:
+        assert not failed
+        assert "does not exist" not in json.dumps(page.told)
+        return
+    host = server.url.partition("//")[2].partition("/")[0]
+    assert failed[0]["fault"] == "no_model"
+    assert failed[0]["reason"].startswith(f"no_model: gone at {host}: ")
+    assert "404" in failed[0]["reason"]
+    assert "The model `gone` does not exist" in failed[0]["reason"]
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,8 @@ class Supervision:
             *(self._call.leg.call_id, model, _host(base_url)),
             *(place, fault, self._plain(error), decision.action),
         )
-        self._call.agent_failed(fault, place, decision.action)
+        cause = f"{model} at {urlsplit(base_url).netloc.rpartition('@')[2]}: {plain(error)}"
+        self._call.agent_failed(fault, place, decision.action, cause)
         return decision
 
     def refused(self, name: str, error: Exception, model: str, base_url: str) -> None:

@@ -117,7 +117,8 @@ def failure(status: int, headers: Mapping[str, str], body: bytes, now: datetime)
     try:
         words, code = error_words(json.loads(body))
     except (ValueError, RecursionError):
-        words, code = "", ""
+        page = body.lstrip().startswith((b"<", b"{", b"["))  # of a proxy, or cut off
+        words, code = "" if page else plain(body.decode(errors="replace")), ""
     said = f"{status}: {words}" if words else f"{status}"
     after_s = retry_after_s(headers, now)
     if 300 <= status < 400:

@@ -55,10 +55,13 @@ class OpenAiServer:
         api_key: str = "",
         model: str = "",
         max_requests: int = MAX_REQUESTS,
+        section: str = "",
     ) -> None:
+        """`section` is that of the configuration, for messages; empty: `kind`."""
         self.kind = kind
+        self._section = section or kind
         self.url = url.rstrip("/")
-        self.place = urlsplit(url).netloc
+        self.place = urlsplit(url).netloc.rpartition("@")[2]
         self.turns = PrioritySemaphore(max_requests)
         self._api_key = api_key
         self._model = model
@@ -161,10 +164,14 @@ class OpenAiServer:
         words = str(failed)
         agent = self.kind == "agent"
         if failed.status in (401, 403):
-            words += ": set " + ("[agent] api_key" if agent else f"[{self.kind}] api_key")
+            words += f": set [{self._section}] api_key"
+        elif failed.status == 404 and agent:
+            words += f": mend [{self._section}] model, or base_url, which mostly ends with /v1"
         elif failed.status == 404:
-            words += f": mend [{self.kind}] url or model"
-        words = f"the {'model' if agent else 'speech'} server at {self.url}: {words}"
+            words += f": mend [{self._section}] url or model"
+        parts = urlsplit(self.url)
+        where = parts._replace(netloc=self.place, query="").geturl()
+        words = f"the {'model' if agent else 'speech'} server at {where}: {words}"
         return words.replace(self._api_key, "***") if self._api_key else words
 
     def _open_session(self) -> aiohttp.ClientSession:
