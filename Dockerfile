@@ -1,8 +1,10 @@
-# Two images (docs/containers.md):
-#   docker build --target cpu -t offhook:cpu .       all but the Qwen3 engines
+# Three images (docs/containers.md):
+#   docker build --target cpu -t offhook:cpu .       the embedded engines, and clients of workers
+#   docker build --target cpu-engines -t offhook:cpu-engines --build-arg TORCH_INDEX=ADDRESS .
+#                                                    with sherpa-onnx, Nemotron and Pocket TTS
 #   docker build --target cuda -t offhook:cuda .     with torch, for an NVIDIA GPU
 #
-# Both stand on Debian with Python, which is an argument so that a mirror can serve it: it needs
+# All stand on Debian with Python, which is an argument so that a mirror can serve it: it needs
 # apt, and Python 3.11 or newer with pip, venv and headers. An nvidia/cuda image would only add a
 # second copy of what torch's wheels bring in the very versions they were built with: the CUDA
 # runtime, cuBLAS, cuDNN, NVRTC. The driver is the host's in any case.
@@ -24,9 +26,12 @@ RUN useradd --uid 10001 --user-group --create-home --home-dir /var/lib/offhook o
 # Servers can share, through Redis, the replies that they keep.
 FROM base AS locks
 COPY pyproject.toml requirements.lock /tmp/locks/
-COPY deploy/locked.py /tmp/locks/deploy/
+COPY deploy/locked.py deploy/cpu_torch.py /tmp/locks/deploy/
 RUN python3 /tmp/locks/deploy/locked.py base mcp redis wyoming > /tmp/cpu.lock \
-    && python3 /tmp/locks/deploy/locked.py base mcp redis wyoming qwen > /tmp/cuda.lock
+    && python3 /tmp/locks/deploy/locked.py --without-torch base mcp redis wyoming qwen sherpa \
+        > /tmp/cpu-engines.lock \
+    && python3 /tmp/locks/deploy/locked.py base mcp redis wyoming qwen > /tmp/cuda.lock \
+    && sed -n 's/ \\$//p' /tmp/locks/requirements.lock > /tmp/versions.txt
 
 
 # Packages exactly as locked, wheels only: nothing is compiled. A package index of your own:
@@ -38,6 +43,20 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     --mount=type=cache,target=/root/.cache/pip \
     python3 -m pip --python /opt/offhook/bin/python install --disable-pip-version-check \
         --no-deps --require-hashes --only-binary :all: -r /tmp/cpu.lock
+
+
+# The engines for a CPU. torch and what only it needs are in the versions of the lock, without hashes:
+# its build for CPUs is on an index of its own, TORCH_INDEX; without it the build stops and says so.
+FROM packages AS packages-cpu-engines
+ARG TORCH_INDEX=""
+COPY --from=locks /tmp/locks /tmp/locks
+COPY --from=locks /tmp/cpu-engines.lock /tmp/versions.txt /tmp/
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    --mount=type=cache,target=/root/.cache/pip \
+    PIP_PYTHON=/opt/offhook/bin/python PIP_ONLY_BINARY=:all: PIP_CONSTRAINT=/tmp/versions.txt \
+        TORCH_INDEX="$TORCH_INDEX" python3 /tmp/locks/deploy/cpu_torch.py \
+    && python3 -m pip --python /opt/offhook/bin/python install --disable-pip-version-check \
+        --no-deps --require-hashes --only-binary :all: -r /tmp/cpu-engines.lock
 
 
 # torch and what else the Qwen3 engines need. No flash-attn: attention is kernels of our own, which
@@ -117,6 +136,14 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
 COPY --from=triton /opt/triton/module /opt/triton/module
 COPY --from=packages-cuda /opt/offhook /opt/offhook
 COPY --from=program /opt/offhook/src /opt/offhook/src
+
+
+# Talks at once with the embedded engines, and moves new calls over to those of `auto` when their
+# models have been downloaded into /models.
+FROM runtime AS cpu-engines
+COPY --from=packages-cpu-engines /opt/offhook /opt/offhook
+COPY --from=program /opt/offhook/src /opt/offhook/src
+CMD ["serve", "--engines", "auto"]
 
 
 FROM runtime AS cpu

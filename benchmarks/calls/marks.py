@@ -30,6 +30,8 @@ from offhook.pipeline.speech.text.spoken_text import SpokenWord
 from offhook.pipeline.speech.voice.word_marks import Pace, WordMarks
 
 PIECE = RATE_OUT * 80 // 1000
+MAX_VOICES = 3
+"""Voices of an engine that speak the texts, the first ones, which are English."""
 LETTERS_A_SECOND = 14.0
 LEARNING = "marks, the pace learnt from reply to reply"
 REPLIES = (
@@ -113,7 +115,7 @@ async def embedded_replies(
         except EngineError as error:
             print(error)
             continue
-        for voice in synthesizer.names:
+        for voice in synthesizer.voices()[:MAX_VOICES]:
             options = VoiceOptions(voice=voice, speed=speed)
             voices[f"{synthesizer.name} {voice}"] = await _spoken(synthesizer, options, texts)
         await synthesizer.close()

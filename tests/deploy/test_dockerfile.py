@@ -1,5 +1,7 @@
 """The Dockerfile, as far as it can be known without building it, and what it puts beside us."""
 
+import json
+import os
 import re
 import runpy
 import socket
@@ -14,10 +16,14 @@ from socketserver import ThreadingUnixStreamServer
 
 import pytest
 
+from deploy import cpu_torch
 from deploy.locked import locked
+from offhook.web.cli import main as cli
+from offhook.web.engines.engines_io import NEEDED
 from tests.deploy.servers import DEPLOY, ROOT
 
 TEXT = (ROOT / "Dockerfile").read_text()
+IMAGES = ("cpu", "cpu-engines", "cuda")
 HEALTHY = DEPLOY / "container/healthy.py"
 
 
@@ -51,8 +57,10 @@ def steps_of(stage: str, instruction: str) -> list[str]:
 def parts(image: str) -> dict[str, str]:
     """Entries of the lock that the image has."""
     (run,) = (rest for stage, i, rest in STEPS if (stage, i) == ("locks", "RUN"))
-    (named,) = re.findall(rf"locked.py ([\w ]+) > /tmp/{image}\.lock", run)
-    return locked(*named.split())
+    (without, named) = re.findall(
+        rf"locked.py (--without-torch )?([\w ]+) > /tmp/{image}\.lock", run
+    )[0]
+    return locked(*named.split(), torch=not without)
 
 
 def test_what_is_copied_is_there_and_not_ignored() -> None:
@@ -66,35 +74,38 @@ def test_what_is_copied_is_there_and_not_ignored() -> None:
                 assert any(source == path or source.startswith(f"{path}/") for path in kept)
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("target", IMAGES)
 def test_an_image_has_no_compiler_and_no_root(target: str) -> None:
     installed = " ".join(steps_of(target, "RUN"))
     assert not re.search(r"gcc|clang|-dev\b|build-essential|pip ", installed)
     assert steps_of(target, "USER") == ["10001:10001"]
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("target", IMAGES)
 def test_it_runs_as_process_one_and_is_asked_for_its_health(target: str) -> None:
     """Without a shell between, which would keep the signals to itself."""
     assert steps_of(target, "ENTRYPOINT") == ['["offhook"]']
-    assert steps_of(target, "CMD") == ['["serve"]']
+    serves = {"cpu-engines": '["serve", "--engines", "auto"]'}.get(target, '["serve"]')
+    assert steps_of(target, "CMD")[-1] == serves
+    cli.parser().parse_args(json.loads(serves))
     (check,) = steps_of(target, "HEALTHCHECK")
     assert 'CMD ["python", "-m", "healthy", "http://localhost:7860/healthz"]' in check
 
 
 def test_a_change_of_ours_leaves_the_packages_alone() -> None:
     """They come before the program, whose layer is the last."""
-    for target in ("cpu", "cuda"):
+    for target in IMAGES:
         copies = steps_of(target, "COPY")
         own = [rest for rest in copies if rest.startswith("--from")]
         assert own[-1].startswith("--from=program")
-    packages = " ".join(steps_of("packages-cuda", "COPY"))
-    assert "offhook" not in packages.replace("/opt/offhook", "")
+    for stage in ("packages-cuda", "packages-cpu-engines"):
+        packages = " ".join(steps_of(stage, "COPY"))
+        assert "offhook" not in packages.replace("/opt/offhook", "")
 
 
 def test_packages_are_locked_with_hashes_and_not_built() -> None:
     installs = [rest for _, i, rest in STEPS if i == "RUN" and " install --disable" in rest]
-    assert len(installs) == 2
+    assert len(installs) == 3
     for install in installs:
         assert "--no-deps --require-hashes --only-binary :all: -r /tmp/" in install
         assert "--mount=type=secret,id=pip,target=/etc/pip.conf" in install
@@ -108,6 +119,50 @@ def test_the_image_for_gpus_has_what_make_qwen_installs() -> None:
     assert locked("base").items() <= parts("cpu").items() <= parts("cuda").items()
     assert {"redis", "torch", "triton", "nvidia-cublas"} <= parts("cuda").keys()
     assert "redis" in parts("cpu")
+
+
+def test_the_image_with_engines_for_a_cpu_has_what_make_cpu_installs() -> None:
+    """Its torch is one for CPUs, in the locked version, and all else is as locked."""
+    there = parts("cpu-engines")
+    assert locked("base", "qwen", "sherpa", torch=False).items() <= there.items()
+    assert parts("cpu").items() <= there.items()
+    assert {"sherpa-onnx", "sentencepiece", "tokenizers", "safetensors"} <= there.keys()
+    assert not {"torch", "triton", "nvidia-cublas", "espeakng-loader"} & there.keys()
+    for engine in ("sherpa", "nemotron", "pocket"):
+        packages = {name.replace("_", "-") for name in NEEDED[engine][1]} - {"torch"}
+        assert packages <= there.keys()
+    (install,) = (rest for s, i, rest in STEPS if (s, i) == ("packages-cpu-engines", "RUN"))
+    assert "PIP_PYTHON=/opt/offhook/bin/python" in install
+    assert "PIP_CONSTRAINT=/tmp/versions.txt" in install
+    assert "cpu_torch.py && python3 -m pip" in install  # which stops a build with CUDA
+
+
+def test_the_versions_of_what_torch_needs_are_the_locks(tmp_path: Path) -> None:
+    (run,) = (rest for stage, i, rest in STEPS if (stage, i) == ("locks", "RUN"))
+    (script,) = re.findall(r"sed -n '(.+)' /tmp/locks/requirements.lock", run)
+    lock = str(ROOT / "requirements.lock")
+    done = subprocess.run(["sed", "-n", script, lock], capture_output=True, text=True, check=True)
+    versions = done.stdout.splitlines()
+    assert {f"torch=={cpu_torch.locked_version()}"} <= set(versions)
+    named = {re.split("[=@ ]", line)[0] for line in versions if not line.startswith(" ")}
+    assert named == locked_names()
+
+
+def locked_names() -> set[str]:
+    return set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+
+
+def test_pip_installs_into_the_environment_that_it_is_told(tmp_path: Path) -> None:
+    """An environment without a pip of its own, as the image's, through PIP_PYTHON."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "v"], check=True)
+    told = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", "list", "--format=json"],
+        env={**os.environ, "PIP_PYTHON": str(tmp_path / "v/bin/python"), "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(told.stdout) == []
 
 
 def test_no_engine_in_the_image_would_use_flash_attention() -> None:

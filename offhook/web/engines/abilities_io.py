@@ -100,8 +100,8 @@ def _unsupported(
     voice = section.voice if isinstance(section, Tts) else ""
     name = f"{engine} ({model})" if model else engine
     if can.voices and voice and voice not in can.voices:
-        others = [other for other in WITH_VOICES if voice in abilities(other, "").voices]
-        hint = f': set [tts] engine = "{others[0]}"' if others else ""
+        having = [other for other in WITH_VOICES if voice in abilities(other, "").voices]
+        hint = f': set [tts] engine = "{having[0]}"' if having else ""
         yield f"tts.voice: {name} has no voice {voice!r}, only {listed(can.voices)}{hint}"
     elif voice in can.voices and code not in ("", *can.voices[voice]):
         only = listed(can.voices[voice])
@@ -135,5 +135,6 @@ def _with_language(row: Row, language: str) -> str:
     if model != MODELS.get(engine):  # type: ignore[call-overload]
         setting += f' with model = "{model}"'
     published = of_name(model)
-    is_sure = can.languages or published is None
-    return setting if is_sure else f"{setting} ({published.languages_in_words})"
+    if can.languages or published is None:
+        return setting
+    return f"{setting} ({published.languages_in_words})"
