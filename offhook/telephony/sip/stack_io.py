@@ -49,7 +49,7 @@ class SipStack:
         s = self._settings
         if s.authorities is not None:
             self.transports.trust(trusting(s.authorities))
-        self._tls = _tls_context(s) if s.tls is not None or s.wss is not None else None
+        self._tls = tls_context(s) if s.tls is not None or s.wss is not None else None
         ports: dict[TransportName, int | None] = {
             "UDP": s.udp,
             "TCP": s.tcp,
@@ -61,7 +61,11 @@ class SipStack:
             if port is not None:
                 secured = self._tls if transport in ("TLS", "WSS") else None
                 for host in listening_hosts(s.host):
-                    bound = await self.transports.listen(transport, host, port, secured)
+                    try:
+                        bound = await self.transports.listen(transport, host, port, secured)
+                    except OSError as error:
+                        where = f"{transport.lower()}: {host}:{port}: {error.strerror}"
+                        raise OSError(error.errno, where) from error
                     self.bound.append((transport, *bound))
                     port = bound[1]
 
@@ -69,7 +73,7 @@ class SipStack:
         """Apply other trunks and rules, and reload the certificate. Listeners stay as they are.
         Raises SipError, and then nothing has changed."""
         if self._tls is not None:
-            _tls_context(settings)  # an invalid pair must not reach the context in use
+            tls_context(settings)  # an invalid pair must not reach the context in use
             self._tls.load_cert_chain(str(settings.certificate), str(settings.key))
         self._settings = settings
         self.agent.use(settings, monotonic())
@@ -128,10 +132,18 @@ class SipStack:
         return host, port or (5061 if flow.secure else 5060)
 
 
-def _tls_context(settings: SipSettings) -> ssl.SSLContext:
+def tls_context(settings: SipSettings) -> ssl.SSLContext:
+    """Returns the context of the listeners. Raises SipError, which names the file."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    for name, path in (("certificate", settings.certificate), ("key", settings.key)):
+        assert path is not None
+        try:
+            path.read_bytes()
+        except OSError as error:
+            raise SipError(f"the {name} {path} cannot be read: {error.strerror}") from error
     try:
         context.load_cert_chain(str(settings.certificate), str(settings.key))
     except (OSError, ssl.SSLError) as error:
-        raise SipError(f"cannot use the certificate: {error}") from error
+        both = f"{settings.certificate} and {settings.key}"
+        raise SipError(f"{both} do not belong together, or are no PEM: {error}") from error
     return context

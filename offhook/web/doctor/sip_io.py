@@ -24,6 +24,7 @@ from offhook.telephony.sip.network.stream_io import trusting
 from offhook.telephony.sip.network.transport_io import Transports
 from offhook.telephony.sip.network.udp_io import listening_hosts, local_address_for
 from offhook.telephony.sip.sessions.ending import shown
+from offhook.telephony.sip.stack_io import tls_context
 from offhook.telephony.sip.transactions.transactions import Failed, ResponseReceived, Transactions
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.config.config import TRANSPORTS
@@ -107,16 +108,11 @@ def _why_not(error: OSError, where: str) -> tuple[Outcome, str]:
 def _certificate(settings: SipSettings) -> Finding:
     subject = "phones' certificate"
     assert settings.certificate is not None
-    assert settings.key is not None
     try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(settings.certificate, settings.key)
+        tls_context(settings)
         certificate = x509.load_pem_x509_certificate(settings.certificate.read_bytes())
-    except ssl.SSLError:
-        detail = f"{settings.certificate} and {settings.key} do not belong together, or are no PEM"
-        return Finding(subject, "fails", detail)
     except (OSError, ValueError) as error:
-        return Finding(subject, "fails", f"cannot be read: {error}")
+        return Finding(subject, "fails", str(error))
     until = certificate.not_valid_after_utc
     names = f"for {', '.join(_names(certificate)) or 'no name'}, until {until:%Y-%m-%d}"
     now = datetime.now(UTC)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_urlsafe
@@ -26,7 +26,7 @@ from offhook.media.memory_io import oom_kills
 from offhook.media.parent_io import how_ended
 from offhook.pipeline.conversation.bot_io import load_bot
 from offhook.pipeline.speech.streams.retry import RetryPolicy
-from offhook.web.config.config import Config, ConfigError, Server
+from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge import server_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.hand_over_io import adopting
@@ -198,7 +198,7 @@ async def serve_all(config: Config, bot_file: Path | None = None, read: Read | N
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("server.processes: this system has no SO_REUSEPORT to share the port")
     try:
-        async with _kept_port(config.server) as port:
+        async with server_io.kept_addresses(config) as port:
             server = config.server.model_copy(update={"port": port})
             await _serve_all(config, config.model_copy(update={"server": server}), bot_file, read)
     except ExceptionGroup as failed:  # of the group of processes, which tells it in one line
@@ -230,31 +230,6 @@ async def _serve_all(
                 stop.reload = Reload(edge, as_read, read, hive.reload)
             server_io.say_where(config, server.port)
             await stop.until_drained(edge.drain)
-
-
-@asynccontextmanager
-async def _kept_port(server: Server) -> AsyncIterator[int]:
-    """Yields the port, a free one for 0, and keeps it bound meanwhile: the processes can listen
-    there, and nobody else is given it. Raises OSError if another server has it, with which
-    SO_REUSEPORT alone would share it."""
-    loop, port = asyncio.get_running_loop(), server.port
-    found = await loop.getaddrinfo(
-        server.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    with ExitStack() as bound:
-        for family, kind, protocol, _, address in found:
-            one = bound.enter_context(socket.socket(family, kind, protocol))
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family is socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            try:
-                one.bind((address[0], port, *address[2:]))
-            except OSError as error:
-                where = f"{server.host}:{port}: {error.strerror}"
-                raise OSError(error.errno, where) from error
-            port = one.getsockname()[1]
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        yield port
 
 
 async def _keep_running(settings: Settings, stop: Stop, hive: OtherProcesses) -> None:

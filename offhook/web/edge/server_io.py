@@ -47,7 +47,7 @@ from offhook.web.http.access import (
 from offhook.web.http.access_io import GRANT, Door, admit, holders_of, is_operator, open_door
 from offhook.web.http.connection_io import has_disconnected
 from offhook.web.http.health_io import Health, add_health_routes
-from offhook.web.http.listening_io import Address, BodyTimeoutError, Runner, listener
+from offhook.web.http.listening_io import Address, BodyTimeoutError, Runner, kept_port, listener
 from offhook.web.page import page_io
 from offhook.web.process.stop_io import Stop
 from offhook.web.realtime import call_control_io
@@ -232,6 +232,23 @@ def check(config: Config) -> None:
     check_engines(config)
 
 
+@asynccontextmanager
+async def kept_addresses(config: Config) -> AsyncIterator[int]:
+    """Yields the port of HTTP, and keeps it bound meanwhile; the other addresses are free. All that
+    before engines load for nothing. Raises OSError, which names the key and the remedy."""
+    server, speech = config.server, config.speech
+    others = []
+    if server.admin_listen and not (operator := Address.parse(server.admin_listen)).path:
+        others.append(("server.admin_listen", operator.host, operator.port))
+    if speech.enabled and speech.wyoming:
+        others.append(("speech.wyoming", *speech.wyoming_address))
+    for key, host, port in others:
+        async with kept_port(host, port, key, key):
+            pass
+    async with kept_port(server.host, server.port, "server.host", "server.port") as port:
+        yield port
+
+
 def say_where(config: Config, port: int) -> None:
     server = config.server
     name = "localhost" if server.local else server.host
@@ -263,6 +280,8 @@ async def serve(config: Config, bot_file: Path | None = None, read: Read | None 
     """Runs until SIGTERM or SIGINT, then drains; a second signal ends at once. SIGHUP reloads the
     configuration."""
     check(config)
+    async with kept_addresses(config):
+        pass  # they are free
     bot = load_bot(bot_file) if bot_file is not None else None
     stop = Stop()
     stop.on_signals()

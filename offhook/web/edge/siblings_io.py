@@ -96,10 +96,16 @@ class NumberedEdge(Edge):
         self._prefix = f"{number}-"
 
     async def offer(
-        self, offer: Offer, agent: str = "", holders: Holders = NOBODY
+        self,
+        offer: Offer,
+        agent: str = "",
+        holders: Holders = NOBODY,
+        *,
+        is_operators: bool = False,
     ) -> tuple[str, str]:
         own = offer.pc_id and offer.pc_id.removeprefix(self._prefix)
-        sdp, call_id = await super().offer(replace(offer, pc_id=own), agent, holders)
+        asked = replace(offer, pc_id=own)
+        sdp, call_id = await super().offer(asked, agent, holders, is_operators=is_operators)
         return sdp, self.name_of(call_id)
 
     async def cancel(self, pc_id: str) -> None:

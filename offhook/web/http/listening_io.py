@@ -6,9 +6,11 @@ likes.
 """
 
 import asyncio
+import errno
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import cast
@@ -176,6 +178,45 @@ def _queue_more(site: web.BaseSite) -> None:
 
 
 # --- addresses ---
+
+REMEDIES = {
+    errno.EADDRINUSE: "is in use: end what listens there, or set another port",
+    errno.EADDRNOTAVAIL: "is not an address of this machine",
+    errno.EACCES: "is not for this user: ports below 1024 are for root, so set another one",
+}
+
+
+@asynccontextmanager
+async def kept_port(host: str, port: int, host_key: str, port_key: str) -> AsyncIterator[int]:
+    """Yields the port, a free one for 0, and keeps it bound meanwhile: whoever shares it with
+    SO_REUSEPORT can listen there, and nobody else is given it. Raises OSError, which names the
+    configuration's key and the remedy."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        what = f"{host_key}: {host!r} has no address: {error.strerror}"
+        raise OSError(error.errno, what) from error
+    with ExitStack() as bound:
+        for family, kind, protocol, _, address in found:
+            one = bound.enter_context(socket.socket(family, kind, protocol))
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family is socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                one.bind((address[0], port, *address[2:]))
+            except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL and len(found) > 1:
+                    continue  # of a family that this machine does not have
+                key = host_key if error.errno == errno.EADDRNOTAVAIL else port_key
+                what = REMEDIES.get(error.errno or 0, f"cannot be used: {error.strerror}")
+                raise OSError(error.errno, f"{key}: {host}:{port} {what}") from error
+            port = one.getsockname()[1]
+            if hasattr(socket, "SO_REUSEPORT"):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        yield port
 
 
 @dataclass(frozen=True)

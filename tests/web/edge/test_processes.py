@@ -27,8 +27,8 @@ from offhook.media.end_reason import End
 from offhook.pipeline.conversation.events import CallEnded, CallStarted
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.cli.caller_io import CallerLeg
-from offhook.web.config.config import Server
-from offhook.web.edge import processes_io
+from offhook.web.config.config import Config, Server
+from offhook.web.edge import server_io
 from offhook.web.edge.siblings_io import merged
 from offhook.web.process.metrics import Metrics
 from tests.support.environment import environment
@@ -389,12 +389,12 @@ async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, proc
 
 
 async def test_the_port_is_nobody_elses_while_processes_begin_to_listen() -> None:
-    async with processes_io._kept_port(Server(port=0)) as port:
+    async with server_io.kept_addresses(Config(server=Server(port=0))) as port:
         taken = {await a_free_port() for _ in range(20)}
         assert port not in taken
         both = [await asyncio.start_server(ignore, HOST, port, reuse_port=True) for _ in range(2)]
-        with pytest.raises(OSError, match=f"{HOST}:{port}: Address already in use"):
-            async with processes_io._kept_port(Server(port=port)):
+        with pytest.raises(OSError, match=f"server.port: {HOST}:{port} is in use: .* another"):
+            async with server_io.kept_addresses(Config(server=Server(port=port))):
                 pass
         for one in both:
             one.close()

@@ -588,6 +588,18 @@ class _Running(TestServer):
         return super().make_url(path).with_port(self._there)
 
 
+async def test_only_who_may_do_what_the_operator_may_is_told_what_fails(client, edge):
+    """This machine's own callers, unless the operator has a key."""
+    assert (await never_connected(client)).status == 200
+    assert [leg.is_operators for leg in edge.legs.values()][-1]
+    edge.config = with_server(admin_key="operator")
+    assert (await never_connected(client)).status == 200
+    assert not [leg.is_operators for leg in edge.legs.values()][-1]
+    for leg in tuple(edge.legs.values()):
+        await leg.hang_up("test over")
+    edge.config = CONFIG
+
+
 # --- callers who do not connect ---
 
 
