@@ -181,7 +181,7 @@ def open_synthesizer(
         return OfficialSynthesizer(with_usual_model(engine, models), progress)
     if at_hand(engine, language) == "flite":
         return FliteSynthesizer()
-    if engine == "embedded":
+    if engine == "embedded" and not language:
         logger.warning("eSpeak NG (GPL) speaks instead of Flite, in a process of its own")
     return EspeakSynthesizer()
 

@@ -28,7 +28,7 @@ from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.recognizer import EngineError, StreamOptions
 from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
-from offhook.web.config.config import Config
+from offhook.web.config.config import Config, ConfigError
 from offhook.web.http.listening_io import Address
 from offhook.web.worker.gateway_io import Gateway, opened
 from offhook.web.worker.worker_io import WorkerSettings
@@ -278,8 +278,15 @@ async def test_a_worker_that_always_dies_is_a_clear_error_and_soon(started: list
         assert error["code"] == "engine_unavailable"
 
 
-async def test_an_engine_that_cannot_load_is_a_clear_error_and_at_once() -> None:
-    async with gateway(asr_model="klingon") as client, asyncio.timeout(300):
+async def test_what_an_engine_cannot_do_keeps_the_gateway_from_starting() -> None:
+    with pytest.raises(ConfigError, match=r"asr\.model: pocketsphinx has the model en-us"):
+        async with gateway(asr_model="klingon"):
+            pass
+
+
+async def test_an_engine_that_cannot_load_is_a_clear_error_and_at_once(tmp_path: Path) -> None:
+    model = str(tmp_path)  # an empty folder
+    async with gateway(asr_engine="sherpa", asr_model=model) as client, asyncio.timeout(300):
         path = "/v1/audio/transcriptions"
         for _ in range(2):
             async with client.http.post(path, data=form_of(silence(1))) as answer:

@@ -604,5 +604,5 @@ async def test_an_edge_whose_voice_is_elsewhere_is_ready_when_that_is(
 @pytest.mark.parametrize("key", ["voice", "language"])
 async def test_a_voice_that_cannot_be_stops_the_edge(key: str) -> None:
     edge = Edge(Config(tts=Tts.model_validate({key: "xx"})))
-    with pytest.raises(ConfigError, match=r"^tts\.engine: .*'xx'"):
-        await edge.engines._open_synthesizer()
+    with pytest.raises(ConfigError, match=rf"^tts\.{key}: .*'xx'"):
+        await edge.engines.open()
