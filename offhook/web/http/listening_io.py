@@ -197,8 +197,7 @@ async def kept_port(host: str, port: int, host_key: str, port_key: str) -> Async
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except socket.gaierror as error:
-        what = f"{host_key}: {host!r} has no address: {error.strerror}"
-        raise OSError(error.errno, what) from error
+        raise OSError(f"{host_key}: {host!r} has no address: {error.strerror}") from error
     with ExitStack() as bound:
         for family, kind, protocol, _, address in found:
             one = bound.enter_context(socket.socket(family, kind, protocol))
@@ -212,7 +211,7 @@ async def kept_port(host: str, port: int, host_key: str, port_key: str) -> Async
                     continue  # of a family that this machine does not have
                 key = host_key if error.errno == errno.EADDRNOTAVAIL else port_key
                 what = REMEDIES.get(error.errno or 0, f"cannot be used: {error.strerror}")
-                raise OSError(error.errno, f"{key}: {host}:{port} {what}") from error
+                raise OSError(f"{key}: {host}:{port} {what}") from error
             port = one.getsockname()[1]
             if hasattr(socket, "SO_REUSEPORT"):
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -61,7 +61,7 @@ async def test_an_address_that_cannot_be_had_is_named_before_the_engines_load(
         }
         with pytest.raises(OSError, match=words.replace("TAKEN", port)) as refused:
             await serve(Config.model_validate(text))
-    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith(words.partition(":")[0])
 
 
 async def test_free_addresses_are_not_in_the_way() -> None:
