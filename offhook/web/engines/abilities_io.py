@@ -83,9 +83,12 @@ def faults_of(
         engine, model = section.engine, section.model
         if section.url or engine == AUTO:
             return []
-    try:
-        if isinstance(section, Tts):
+    if isinstance(section, Tts):
+        try:
             engine = at_hand(engine, section.language)  # type: ignore[arg-type]
+        except EngineError:
+            return []  # no voice is here: who opens one says so, and programs may only want to hear
+    try:
         return list(_unsupported(section, kind, engine, model))
     except EngineError as error:
         return [f"{kind}.{'model' if model else 'engine'}: {error}"]

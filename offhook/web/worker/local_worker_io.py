@@ -405,7 +405,8 @@ def _wanted(config: Config, gateway: bool = False) -> Iterator[ChildSettings]:
         engine = section.engine
         if not section.url and (gateway or engine not in EMBEDDED):
             if isinstance(section, Tts):
-                engine = at_hand(section.engine, section.language)
+                with suppress(EngineError):  # the worker says so when it is wanted
+                    engine = at_hand(section.engine, section.language)
             models = with_usual_model(engine, section.models(config.engines.hub))
             streams = _streams(config, gateway, requests)
             models = replace(models, max_streams=streams, memory_share=share)

@@ -7,7 +7,9 @@ import pytest
 
 from offhook.pipeline.engine.tts.prompts import LANGUAGES
 from offhook.pipeline.models.hub.catalogue import QWEN3_TTS_LANGUAGES
-from offhook.pipeline.speech.recognizer import StreamOptions
+from offhook.pipeline.speech.embedded import espeak_io
+from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.recognizer import EngineError, StreamOptions
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge import server_io
@@ -101,6 +103,19 @@ def test_what_an_engine_cannot_do_is_named_with_its_key(
         return
     with pytest.raises(ConfigError, match=faults[0]):
         server_io.check(config)  # before anything is loaded
+
+
+def test_a_machine_without_a_voice_may_still_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens a voice is told what to install; who does not needs none."""
+
+    def missing(voice: FliteSynthesizer) -> None:
+        raise EngineError("no libflite1 here")
+
+    monkeypatch.setattr(FliteSynthesizer, "load", missing)
+    monkeypatch.setattr(espeak_io, "find_spec", lambda name: None)
+    check_engines(Config())
+    with pytest.raises(EngineError, match="there is no voice here"):
+        open_synthesizer()
 
 
 def test_what_auto_has_fallen_back_to_is_judged_as_well() -> None:
