@@ -36,7 +36,14 @@ def server_of(name: str, agent: Agent) -> OpenAiServer:
     parts = urlsplit(agent.base_url)
     if agent.api_key:  # which goes where a password of the URL would
         parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-    return OpenAiServer("agent", parts.geturl(), agent.api_key, agent.model, section=section)
+    options = agent.options
+    return OpenAiServer(
+        *("agent", parts.geturl(), agent.api_key, agent.model),
+        section=section,
+        headers=options.headers,
+        query=options.query,
+        secrets=options.secrets(),
+    )
 
 
 async def ask_for_token(server: OpenAiServer, agent: Agent) -> None:

@@ -147,6 +147,25 @@ async def test_a_model_that_answers_is_well(answer: Answer) -> None:
     assert asked["max_tokens"] == 1
 
 
+async def test_a_model_is_asked_as_calls_ask_it_and_its_headers_are_in_no_message() -> None:
+    """As Azure wants it: the key in a header, the version in the query."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.query["api-version"] == "2025-01-01"
+        return await refuses(401, f"no such key: {request.headers['api-key']}")(request)
+
+    async with model_server() as server:
+        server.answer = answer
+        address: dict[str, Any] = {
+            "headers": {"api-key": "azure-0123456789"},
+            "query": {"api-version": "2025-01-01"},
+        }
+        agent = Agent(kind="openai", base_url=server.url, model="gpt-9", **address)
+        with pytest.raises(EngineError, match="no such key") as failed:
+            await describe_model("agent", agent)
+    assert "azure-0123456789" not in str(failed.value)
+
+
 async def test_a_model_that_wants_another_name_of_the_limit_is_asked_again() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         if "max_tokens" in await request.json():

@@ -115,7 +115,7 @@ class Supervision:
             *(self._call.leg.call_id, model, _host(base_url)),
             *(place, fault, self._plain(error), decision.action),
         )
-        cause = f"{model} at {urlsplit(base_url).netloc.rpartition('@')[2]}: {plain(error)}"
+        cause = f"{model} at {_host(base_url)}: {self._plain(error)}"
         self._call.agent_failed(fault, place, decision.action, cause)
         return decision
 

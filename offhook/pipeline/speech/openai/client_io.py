@@ -6,7 +6,7 @@ and the API key never appears in a message.
 """
 
 from asyncio import timeout
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -56,14 +56,21 @@ class OpenAiServer:
         model: str = "",
         max_requests: int = MAX_REQUESTS,
         section: str = "",
+        headers: Mapping[str, str] = NO_HEADERS,
+        query: Mapping[str, str] = NO_HEADERS,
+        secrets: Sequence[str] = (),
     ) -> None:
-        """`section` is that of the configuration, for messages; empty: `kind`."""
+        """`section` is that of the configuration, for messages; empty: `kind`. `headers` and
+        `query` are sent with each request; `secrets`, what may be a key in them, is in no
+        message."""
         self.kind = kind
         self._section = section or kind
         self.url = url.rstrip("/")
         self.place = urlsplit(url).netloc.rpartition("@")[2]
         self.turns = PrioritySemaphore(max_requests)
         self._api_key = api_key
+        self._headers, self._query = headers, query
+        self._secrets = (*secrets, api_key)
         self._model = model
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
@@ -91,6 +98,7 @@ class OpenAiServer:
                 response = await self._open_session().request(
                     method,
                     self.url + path,
+                    params=self._query,
                     json=json,
                     data=form() if form else None,
                     allow_redirects=False,
@@ -172,13 +180,15 @@ class OpenAiServer:
         parts = urlsplit(self.url)
         where = parts._replace(netloc=self.place, query="").geturl()
         words = f"the {'model' if agent else 'speech'} server at {where}: {words}"
-        return words.replace(self._api_key, "***") if self._api_key else words
+        for secret in filter(None, self._secrets):
+            words = words.replace(secret, "***")
+        return words
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._closed:
             raise AttemptFailed("we are closing", hopeless=True)
         if self._session is None:
-            headers = {"Accept-Encoding": "identity"}
+            headers = {"Accept-Encoding": "identity", **self._headers}
             if self._api_key:
                 headers["Authorization"] = f"Bearer {self._api_key}"
             self._session = aiohttp.ClientSession(
