@@ -124,6 +124,42 @@ assert.deepEqual(
   [["agent", "One moment, please."], ["agent", "We are open."], ["agent", "Bye."]],
 );
 
+// --- a word that comes late, as from a stock server, is of the reply that was cut, not a new one
+
+assert.deepEqual(
+  told((conversation) => {
+    conversation.agentThinks();
+    conversation.agentWrote("Once upon a time.");
+    conversation.agentStarted();
+    conversation.agentSaid("Once");
+    conversation.interrupted();
+    conversation.agentStopped();
+    conversation.agentSaid("upon");
+    conversation.agentWrote(" There was");
+    conversation.interrupted("Once upon", "a time.");
+    conversation.callerTyped("Stop");
+    conversation.agentThinks();
+    conversation.agentWrote("Yes?");
+    conversation.agentStarted();
+    conversation.agentSaid("Yes?");
+  }),
+  [["agent", "Once upon"], ["caller", "Stop"], ["agent", "Yes?"]],
+);
+// The server's own word of it may come when the next reply has begun.
+assert.deepEqual(
+  told((conversation) => {
+    conversation.agentStarted();
+    conversation.agentSaid("Once");
+    conversation.interrupted();
+    conversation.agentThinks();
+    conversation.agentWrote("Yes?");
+    conversation.interrupted("Once upon", "a time.");
+    conversation.agentStarted();
+    conversation.agentSaid("Yes?");
+  }),
+  [["agent", "Once upon"], ["agent", "Yes?"]],
+);
+
 // --- what is saved
 
 conversation.agentWrote("We are open. On Sundays we are not.");

@@ -13,6 +13,9 @@ class Reply:
         Pipecat's InterruptionFrame marks its end."""
         self.written = False
         """Whether the reply has text."""
+        self.interrupted: tuple[str, str] | None = None
+        """What was said and what was not of a reply that was interrupted, until the transport has
+        reported it."""
         self._said: list[str] = []
         self._waiting: list[str] = []
 
@@ -42,6 +45,8 @@ class Reply:
         and what was not."""
         said, unsaid = self.spoken, " ".join(self._waiting)
         self._said, self._waiting, self.busy = [], [], False
+        if said or unsaid:
+            self.interrupted = said, unsaid
         return said, unsaid
 
     def recent(self, words: int = 16) -> str:

@@ -1,21 +1,26 @@
 """Pipecat's RTVI, the protocol of client programs: clients do not see upstream servers' error
-messages, long answers cost linear time, and in our own pipelines messages go straight to the
-caller."""
+messages, no word of a reply follows its interruption, long answers cost linear time, and in our own
+pipelines messages go straight to the caller."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from pipecat.frames.frames import (
     AggregatedTextFrame,
     AggregatedTextProgressFrame,
     AudioRawFrame,
+    BotStartedSpeakingFrame,
     ErrorFrame,
+    InterruptionFrame,
+    LLMFullResponseStartFrame,
     LLMTextFrame,
 )
 from pipecat.observers.base_observer import FrameProcessed, FramePushed
 from pipecat.pipeline.worker_observer import WorkerObserver
+from pipecat.processors.frame_processor import FrameDirection
 from pipecat.processors.frameworks.rtvi import RTVIObserver, RTVIObserverParams, RTVIProcessor
 from pipecat.processors.frameworks.rtvi import models as rtvi
+from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.utils.string import SENTENCE_ENDING_PUNCTUATION, match_endofsentence
 from pydantic import BaseModel
 
@@ -30,8 +35,43 @@ USER_INPUT_VERSION = [2, 2, 0]
 
 
 class RtviObserver(RTVIObserver):
-    """Pipecat's observer searches all text since the last sentence for an end, at every token, and
-    tells each client of the caller's words in the old message and the new one."""
+    """Pipecat's observer searches all text since the last sentence for an end, at every token,
+    tells each client of the caller's words in the old message and the new one, and reports an
+    interruption where it begins, which is before the last words that were played."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._interruption: Literal["none", "begun", "reported"] = "none"
+        """Whether an interruption is on its way to the output, and has been reported already."""
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        frame = data.frame
+        if isinstance(frame, InterruptionFrame):
+            return await self._follow_interruption(data)
+        if isinstance(frame, LLMFullResponseStartFrame | BotStartedSpeakingFrame):
+            if data.first_push:  # the next reply overtakes it
+                await self._report_interruption()
+            if isinstance(frame, BotStartedSpeakingFrame):
+                self._interruption = "none"
+        elif (self._interruption == "begun" and isinstance(frame, LLMTextFrame)) or (
+            self._interruption == "reported" and isinstance(frame, AggregatedTextFrame)
+        ):
+            return
+        await super().on_push_frame(data)
+
+    async def _follow_interruption(self, data: FramePushed) -> None:
+        copied = data.frame.broadcast_sibling_id is not None
+        if data.first_push and not (copied and data.direction is FrameDirection.UPSTREAM):
+            self._interruption = "begun"
+        if isinstance(data.source, BaseOutputTransport):
+            await self._report_interruption()
+            self._interruption = "none"
+
+    async def _report_interruption(self) -> None:
+        if self._interruption == "begun":
+            self._interruption = "reported"
+            self._bot_transcription = ""
+            await self._handle_bot_interrupted()
 
     async def _send_user_input(self, *arguments: Any, **options: Any) -> None:
         if self._rtvi is not None and self._rtvi.client_version >= USER_INPUT_VERSION:
@@ -62,8 +102,10 @@ class PushesSeenOnce(WorkerObserver):
 
     async def on_push_frame(self, data: FramePushed) -> None:
         frame = data.frame
-        spoken = isinstance(frame, AggregatedTextFrame | AggregatedTextProgressFrame)
-        if spoken or not (frame.id in self._frames_pushed or isinstance(frame, AudioRawFrame)):
+        again = isinstance(
+            frame, AggregatedTextFrame | AggregatedTextProgressFrame | InterruptionFrame
+        )
+        if again or not (frame.id in self._frames_pushed or isinstance(frame, AudioRawFrame)):
             await super().on_push_frame(data)
 
 

@@ -44,6 +44,7 @@ from pipecat.frames.frames import (
     TTSTextFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection
+from pipecat.processors.frameworks.rtvi.frames import RTVIServerMessageFrame
 from pipecat.transports.base_input import BaseInputTransport
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import BaseTransport, TransportParams
@@ -282,6 +283,7 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
                 playout.pause()
             self.reply.end()
             self.reply.cut = False
+            await self._report_interrupted()
         elif self.reply.cut and frame.interruptible:
             return
         elif isinstance(frame, OutputAudioRawFrame):
@@ -298,6 +300,13 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
             elif isinstance(frame, TTSTextFrame):
                 self.reply.queue(frame.text)
             playout.write(NO_SOUND, frame)
+
+    async def _report_interrupted(self) -> None:
+        """Tell the client which words were heard, behind these and the interruption itself."""
+        words, self.reply.interrupted = self.reply.interrupted, None
+        if words is not None:
+            data = {"type": "interrupted", "heard": words[0], "unheard": words[1]}
+            await self.push_frame(RTVIServerMessageFrame(data=data))
 
     async def _write(self, pcm: Pcm) -> None:
         """Queue audio of any length; waits while too much is queued."""
@@ -380,7 +389,10 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
                 await self.push_frame(frame)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        if isinstance(frame, InterruptionFrame) and direction is FrameDirection.DOWNSTREAM:
+        if isinstance(frame, InterruptionFrame):
+            if not self._handed_over:  # no word may follow it
+                self.reply.cut = True
+                self._leg.playout.pause()
             await self._push_spoken()
             for _ in range(SETTLE_TURNS):
                 await asyncio.sleep(0)

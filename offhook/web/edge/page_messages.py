@@ -7,7 +7,6 @@ from offhook.pipeline.conversation.events import (
     CallEnded,
     CallStarted,
     Event,
-    Interrupted,
     PlayoutResumed,
     TurnLatency,
 )
@@ -23,8 +22,6 @@ def for_the_page(event: Event, *, operator: bool = False) -> dict[str, Any] | No
         case TurnLatency(turn=turn, spans=spans, total_ms=total):
             listed = [{"name": name, "ms": ms} for name, ms in spans]
             return {"type": "turn-latency", "turn": turn, "spans": listed, "total_ms": total}
-        case Interrupted(heard=heard, unheard=unheard):
-            return {"type": "interrupted", "heard": heard, "unheard": unheard}
         case PlayoutResumed(text=""):
             return {"type": "false-interruption"}
         case PlayoutResumed(text=text):

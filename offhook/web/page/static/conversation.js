@@ -14,7 +14,8 @@ export class Conversation {
   #begun = false; // the caller began a new turn since that one was sealed
   #reply = null; // the agent's reply that more words go to
   #next = null; // the reply being written while that one is still spoken
-  #cutReply = null; // the last reply that was interrupted
+  #cutReply = null; // the last reply that was interrupted, until the server tells what was heard
+  #cut = false; // and nothing of a next one has come
   #latency = null; // of a reply that has not begun to sound
 
   constructor(onEntry) {
@@ -82,11 +83,13 @@ export class Conversation {
 
   /** Text as the agent writes it, ahead of the voice. */
   agentWrote(text) {
+    if (this.#cut) return;
     (this.#next ?? this.#openReply()).written += text;
   }
 
   /** Words as they are spoken. */
   agentSaid(words) {
+    if (this.#cut) return;
     if (this.#next && endOf(words, this.#next.written, "") !== null) this.agentStopped();
     const entry = this.#openReply();
     this.#show(entry);
@@ -96,6 +99,7 @@ export class Conversation {
   }
 
   agentStarted() {
+    this.#cut = false;
     if (!this.#reply) return;
     this.#reply.speaking = true;
     if (this.#reply.spoken) this.#changed(this.#reply);
@@ -114,6 +118,7 @@ export class Conversation {
 
   /** A new reply is being written: the one before is over once all of it was spoken. */
   agentThinks() {
+    this.#cut = false;
     if (!this.#reply || unspokenOf(this.#reply) !== "") return;
     if (this.#reply.speaking && this.#reply.spoken) this.#next = newReply();
     else this.agentStopped();
@@ -121,10 +126,11 @@ export class Conversation {
 
   /** The caller cut in. What was heard is our own guess until the server tells. */
   interrupted(heard = null, unheard = null) {
-    const entry = this.#reply ?? (heard === null ? null : this.#cutReply);
+    if (heard === null) this.#cut = true;
+    const entry = heard === null ? this.#reply : this.#cutReply ?? this.#reply;
     if (!entry) return;
-    this.#reply = this.#next = null;
-    this.#cutReply = entry;
+    this.#cutReply = heard === null ? entry : null;
+    if (entry === this.#reply) this.#reply = this.#next = null;
     entry.speaking = false;
     entry.spoken = heard ?? entry.spoken;
     // The server tells what was made into sound; the agent may have written more.
