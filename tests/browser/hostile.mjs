@@ -140,7 +140,7 @@ for (const of of ["goodbye", "error"]) {
 
 for (const [where, url, calls, call] of [
   ["own", own, "**/start", "#call"],
-  ["button", button, "**/v1/realtime/calls", "offhook-call button"],
+  ["button", button, "**/v1/realtime/calls", "offhook-call [part=button]"],
 ]) {
   await page.goto(url);
   const before = await made();
@@ -172,10 +172,10 @@ seen.troubles = troubles.splice(0).filter((trouble) => !/status of (400|500)/.te
 await page.goto(`${button}/frames`);
 const [, framed, inFrame] = page.frames();
 seen.framed = framed.url();
-await inFrame.click("offhook-call button");
+await inFrame.click("offhook-call [part=button]");
 await inFrame.waitForFunction(() =>
   document.querySelector("offhook-call").shadowRoot.querySelector("[role=status]").textContent.startsWith("Please"));
-seen.inFrame = await inFrame.locator("offhook-call button").getAttribute("data-state");
+seen.inFrame = await inFrame.locator("offhook-call [part=button]").getAttribute("data-state");
 
 await browser.close();
 console.log(JSON.stringify(seen));

@@ -165,6 +165,13 @@ class ProgramCalls:
             case leg:
                 leg.close(End.HUNG_UP + " by request")
 
+    async def leave(self, call_id: str) -> None:
+        """Ends a browser's call, as its caller. Raises KeyError if it is unknown or has ended."""
+        leg = self._edge.line(call_id)
+        if leg is None or leg.closed is not None:
+            raise KeyError(call_id)
+        await leg.hang_up(End.CALLER_HUNG_UP)
+
     def _call_called(self, call_id: str) -> SipCall | CarrierCall | Leg:
         """Returns a call in progress. Raises KeyError."""
         sip, carriers = self._edge.sip, self._edge.carriers

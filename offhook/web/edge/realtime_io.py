@@ -191,6 +191,13 @@ class Conversations:
 
     # --- WebRTC ---
 
+    async def ice_servers(self, request: web.Request) -> web.Response:
+        """GET /v1/realtime/ice_servers: the STUN and TURN servers for a call, as browsers' own
+        RTCConfiguration has them."""
+        servers = self._edge.ice_servers()
+        headers = {"Cache-Control": "no-store"}
+        return web.json_response({"ice_servers": servers}, headers=headers)
+
     async def call(self, request: web.Request) -> web.Response:
         """POST /v1/realtime/calls: answers an SDP offer. Raises ApiError 400, 401 or 503."""
         sdp, table = await _offered(request)
@@ -342,6 +349,7 @@ def add_conversations(app: web.Application) -> None:
     """Serves conversations at /v1/realtime beside its transcriptions."""
     app[CONVERSATIONS] = conversations = Conversations(app[EDGE])
     app.router.add_post("/v1/realtime/calls", conversations.call)
+    app.router.add_get("/v1/realtime/ice_servers", conversations.ice_servers)
     for path in BETA_PATHS:
         app.router.add_post(f"/v1/realtime{path}", _refuse_beta_request)
     app.on_cleanup.append(conversations.close)

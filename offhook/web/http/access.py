@@ -53,8 +53,9 @@ class Role(Enum):
     """PUBLIC or the key's owner, depending on `AccessPolicy.metrics`."""
     OPERATOR = "operator"
     SESSION = "session"
-    """Whoever knows the URL of a WHIP or WHEP session, which cannot be guessed: mediamtx's pages
-    send their key only with the request that creates it, and a token may expire before its end."""
+    """Whoever knows the URL of a session, which cannot be guessed, of WHIP or WHEP: mediamtx's
+    pages send their key only with the request that creates it, and a token may expire before its
+    end. So does a page that leaves its Realtime call: what it sends last has no headers."""
     CARRIER = "carrier"
     """Carriers, authenticated by signature, ticket or address; see `AccessPolicy.check_carrier`."""
 
@@ -81,6 +82,7 @@ ROUTES: Mapping[str, Role] = {
     "v1/realtime/client_secrets": Role.CONTROL,
     "v1/realtime/calls": Role.REALTIME,
     "v1/realtime/calls/{call}": Role.CONTROL,
+    "v1/realtime/calls/{call}/leave": Role.SESSION,
     "ws": Role.SPEECH,
     "openapi.json": Role.SPEECH,
     "calls": Role.OPERATOR,

@@ -5,6 +5,7 @@ POST /v1/realtime/calls/{call}/accept     the body is a session object
 POST /v1/realtime/calls/{call}/reject     status_code, the SIP status
 POST /v1/realtime/calls/{call}/refer      target_uri, tel: or sip:
 POST /v1/realtime/calls/{call}/hangup
+POST /v1/realtime/calls/{call}/leave      by the page that called, which is being closed
 """
 
 import json
@@ -52,6 +53,9 @@ class CallControl(Protocol):
 
     async def hang_up(self, call_id: str) -> None:
         """Ends a call, ringing or answered."""
+
+    async def leave(self, call_id: str) -> None:
+        """Ends a browser's call, as its caller."""
 
 
 CONTROL: web.AppKey[CallControl] = web.AppKey("call_control")
@@ -126,6 +130,15 @@ async def hangup(request: web.Request) -> web.Response:
     return web.Response()
 
 
+async def leave(request: web.Request) -> web.Response:
+    await request.read()
+    try:
+        await request.app[CONTROL].leave(call_of(request))
+    except KeyError as error:
+        raise call_not_found(request.match_info["call"]) from error
+    return web.Response()
+
+
 def call_of(request: web.Request) -> str:
     """Returns our id of the call in the path. Raises KeyError if it cannot be one."""
     given = request.match_info["call"]
@@ -148,7 +161,7 @@ async def body_of(request: web.Request) -> dict[str, Any]:
     return table
 
 
-OF_CALLS = frozenset({accept, reject, refer, hangup})
+OF_CALLS = frozenset({accept, reject, refer, hangup, leave})
 """Handlers about one call, which is in one process."""
 HANDLERS = OF_CALLS | {client_secrets}
 
@@ -156,5 +169,5 @@ HANDLERS = OF_CALLS | {client_secrets}
 def add_routes(app: web.Application, control: CallControl) -> None:
     app[CONTROL] = control
     app.router.add_post("/v1/realtime/client_secrets", client_secrets)
-    for handler in (accept, reject, refer, hangup):
+    for handler in (accept, reject, refer, hangup, leave):
         app.router.add_post(f"/v1/realtime/calls/{{call}}/{handler.__name__}", handler)

@@ -313,6 +313,8 @@ def test_the_longest_beginning_of_a_path_gives_its_role():
         ("/v1/realtime", Role.REALTIME),
         ("/v1/realtime/calls", Role.REALTIME),
         ("/v1/realtime/calls/{call}/accept", Role.CONTROL),
+        ("/v1/realtime/calls/{call}/leave", Role.SESSION),
+        ("/v1/realtime/ice_servers", Role.REALTIME),
         ("/v1/realtime/client_secrets", Role.CONTROL),
         ("/", Role.PUBLIC),
     ):
