@@ -22,8 +22,8 @@ function turnsOnPage() {
         (cut) => cut && cut.clientHeight / parseFloat(getComputedStyle(cut).lineHeight))[0],
       struck: [turn.querySelector("del")].map((cut) => cut && getComputedStyle(cut))[0]?.textDecorationLine,
       total: turn.querySelector(".waterfall .total")?.textContent ?? null,
-      spans: [...turn.querySelectorAll(".waterfall tr")].map((row) => [
-        row.querySelector("th").textContent,
+      spans: [...turn.querySelectorAll(".waterfall tr:has(th)")].map((row) => [
+        row.querySelector("th").firstChild.textContent,
         row.querySelector(".ms").textContent,
         getComputedStyle(row.querySelector("i")).backgroundColor,
       ]),
@@ -59,6 +59,7 @@ const replies = () => page.locator("#log .waterfall").count();
 const status = () => page.locator("#status").textContent();
 const seen = { troubles };
 
+await page.waitForSelector("#operator:not([hidden])");
 const links = await page.$$eval("footer a", (all) => all.map(({ href }) => href));
 seen.links = await Promise.all(links.map(async (href) => (await page.request.get(href)).status()));
 
@@ -67,6 +68,14 @@ await page.waitForSelector("[data-state=talking]", { timeout: SOON_MS });
 await page.waitForSelector(".turn.agent .word", { timeout: SOON_MS });
 seen.loudness = await heard(page, () => document.getElementById("speaker").srcObject);
 await answered(0);
+seen.hidden = [];
+for (const [width, height] of [[390, 844], [1024, 768]]) {
+  await page.setViewportSize({ width, height });
+  seen.hidden.push(...await page.$$eval("#try button, #log > .turn", (all) => all
+    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().bottom > innerHeight)
+    .map((one) => `${innerWidth}: ${one.textContent}`)));
+}
+await page.setViewportSize({ width: 1280, height: 800 });
 const partial = page.waitForFunction(
   () => document.querySelector(".turn.caller .partial:not(:empty)")?.textContent, null, { timeout: REPLY_MS });
 await say(page, options.lines[0]);
@@ -100,6 +109,12 @@ await page.keyboard.press("Escape"); // closes the keypad, not the call
 await page.click("#events-button");
 seen.findings.push(...(await findings(page, "the events")));
 seen.events = await page.$$eval("#events .type", (all) => [...new Set(all.map((one) => one.textContent))]);
+seen.folds = await page.$$eval("#events > ol > li > details > summary .type", (all) => all.map((one) => one.textContent));
+await page.fill("#events-filter", "total_ms");
+seen.filtered = await page.$$eval("#events ol ol .type", (all) => all.map((one) => one.textContent));
+await page.fill("#events-filter", "");
+await page.check("#events-faults");
+seen.faultsOnly = await page.locator("#events > ol > li").count();
 await page.click("#events-close");
 const warned = page.waitForEvent("dialog").then(async (dialog) => {
   await dialog.dismiss();
@@ -114,6 +129,7 @@ await page.waitForSelector("[data-state=ended]", { timeout: REPLY_MS });
 seen.turns = await turnsOnPage();
 seen.notes = await page.locator("#log > .note").allInnerTexts();
 seen.end = await status();
+seen.captions = await page.locator("#captions p").allInnerTexts();
 seen.findings.push(...(await findings(page, "after the call")));
 seen.words = fs.readFileSync(await saved("#keep-words"), "utf8");
 seen.sound = await saved("#keep-sound");

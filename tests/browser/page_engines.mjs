@@ -21,6 +21,7 @@ function says(id, words) {
 
 await page.waitForSelector("#engines-offer:not([hidden])");
 seen.offer = await text("engines-words");
+seen.details = await page.locator("#engines-details").textContent();
 await look("offer");
 await page.click("#engines-accept");
 await says("engines-coming", "downloading");

@@ -34,8 +34,14 @@ await page.waitForSelector("[data-state=talking]", { timeout: SOON_MS });
 seen.back = { hint: await text("hint"), word: await text("quality-word") };
 const changes = await page.evaluate(() => window.changes);
 seen.noticedAfter = changes.find(([state]) => state === "stalled")[1] - stopped;
-await page.click("#hangup");
-await page.waitForSelector("[data-state=ended]");
+
+// Then it is killed.
+troubles.splice(0);
+process.kill(options.server, "SIGKILL");
+await page.waitForSelector("[data-state=failed]", { timeout: SOON_MS });
+seen.killed = await text("notice-title");
+seen.words = await text("notice-help");
+seen.killedTroubles = troubles.splice(0).filter((trouble) => !trouble.includes("ERR_CONNECTION_REFUSED"));
 
 await browser.close();
 console.log(JSON.stringify(seen));

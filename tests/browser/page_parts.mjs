@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { Conversation } from "../../offhook/web/page/static/conversation.js";
+import { progressOf } from "../../offhook/web/page/static/engines.js";
 import { asText, endingOf, fileName } from "../../offhook/web/page/static/keep.js";
 import { SilenceWatch } from "../../offhook/web/page/static/levels.js";
 import { asProblem, wordsFor } from "../../offhook/web/page/static/problems.js";
@@ -36,6 +37,22 @@ for (const state of ["stalled", "reconnecting"]) {
   assert.match(title, / – offhook$/);
 }
 assert.equal(face({ ...facts, state: "ended", why: "You hung up" }).hint, "");
+
+// --- an answer that takes long is the server's fault, not the line's, unless that is bad too
+
+const slow = { ...facts, state: "talking", you: false, agent: false, thinking: true, trouble: null, slow: true };
+assert.deepEqual([face(slow).phase, face(slow).pill.word], ["The server is slow", "Slow answers"]);
+assert.match(face(slow).hint, /not your connection/);
+assert.equal(face({ ...slow, quality: { word: "Poor", bars: 1 } }).pill.word, "Poor");
+
+// --- an engine that cannot be had
+
+const failed = { engine: "nemotron", state: "failed", retry_s: 9.2 };
+assert.equal(
+  progressOf("asr", { ...failed, fault: "nvidia/x is not on this machine, and the hub cannot be reached (no network)" }),
+  "Could not download Nemotron (no network); trying again in 10 s.",
+);
+assert.match(progressOf("asr", { ...failed, fault: "out of memory" }), /could not be loaded; .* out of memory$/);
 
 // --- a microphone that gives nothing, and a browser that lets none be measured
 
@@ -166,9 +183,10 @@ conversation.agentWrote("We are open. On Sundays we are not.");
 conversation.agentSaid("We are open.");
 conversation.interrupted("We are open.", "On Sundays we are not.");
 conversation.callerTyped("Bye");
+conversation.entries.slice(1).forEach((entry, n) => (entry.at = 59.5 + n));
 assert.equal(
   asText(conversation.entries.slice(1), "A call"),
-  "A call\n\nAgent: We are open. [interrupted; not heard: On Sundays we are not.]\n\nYou (typed): Bye\n\n",
+  "A call\n\n[0:59] Agent: We are open. [interrupted; not heard: On Sundays we are not.]\n\n[1:00] You (typed): Bye\n\n",
 );
 assert.equal(fileName(new Date(2026, 10, 2, 9, 5)), "offhook-2026-11-02-0905");
 assert.deepEqual(["audio/webm;codecs=opus", "audio/ogg", "audio/mp4"].map(endingOf), ["webm", "ogg", "m4a"]);

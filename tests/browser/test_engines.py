@@ -32,7 +32,8 @@ async def test_the_operator_takes_the_offer_and_sees_how_far_it_is(
             )
     assert seen["troubles"] == []
     assert seen["findings"] == []
-    assert seen["offer"] == (
+    assert seen["offer"] == "Better speech, 2.5 GB"
+    assert seen["details"] == (
         "This machine could hear with Nemotron (nvidia/nemotron-speech-streaming-en-0.6b, "
         "2.5 GB to download, NVIDIA Open Model License) and speak with Pocket TTS (english, "
         "CC-BY-4.0). Calls go on meanwhile, and new ones use what is ready."

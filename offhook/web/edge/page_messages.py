@@ -22,6 +22,8 @@ def for_the_page(event: Event, *, operator: bool = False) -> dict[str, Any] | No
         case TurnLatency(turn=turn, spans=spans, total_ms=total):
             listed = [{"name": name, "ms": ms} for name, ms in spans]
             return {"type": "turn-latency", "turn": turn, "spans": listed, "total_ms": total}
+        case AgentFailed(fault=fault, place=place, action=action):
+            return {"type": "agent-failed", "fault": fault, "place": place, "action": action}
         case PlayoutResumed(text=""):
             return {"type": "false-interruption"}
         case PlayoutResumed(text=text):

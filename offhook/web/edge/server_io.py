@@ -158,9 +158,15 @@ async def cancelled(request: web.Request) -> web.Response:
 async def status(request: web.Request) -> web.Response:
     """Tells who answers; the operator also learns what `auto` is doing, or could do."""
     edge = request.app[EDGE]
-    told = {"status": "ready", "transports": ["webrtc"], "answers": edge.default_agent_name()}
-    if edge.engines.auto and is_operator(request):
-        told["engines"] = edge.engines.report()
+    told: dict[str, Any] = {
+        "status": "ready",
+        "transports": ["webrtc"],
+        "answers": edge.default_agent_name(),
+    }
+    if is_operator(request):
+        told["operator"] = True
+        if edge.engines.auto:
+            told["engines"] = edge.engines.report()
     return web.json_response(told)
 
 

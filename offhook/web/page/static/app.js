@@ -21,8 +21,9 @@ import { seconds } from "./waterfall.js";
 const TIMER_INTERVAL_MS = 250;
 const STATS_INTERVAL_MS = 2000;
 const LOADING_INTERVAL_MS = 3000; // between looks at a server that loads its engines
+const SLOW_MS = 4000; // that an answer takes
 const AT_FIRST = { // of a call
-  you: false, agent: false, thinking: false, muted: false, quality: null, trouble: null, microphone: "",
+  slow: false, you: false, agent: false, thinking: false, muted: false, quality: null, trouble: null, microphone: "",
 };
 const DIALLING_LEVEL = 0.16; // the pulse that runs down the line while it is being put through
 
@@ -108,6 +109,7 @@ function begin() {
     choice: null, // of another microphone, which is being opened
     wakeLock: null,
     replies: [],
+    asked: null, // since when an answer is due
     intervals: [
       setInterval(watch, TIMER_INTERVAL_MS),
       setInterval(measure, STATS_INTERVAL_MS),
@@ -169,7 +171,7 @@ async function keepCall() {
 /** "The agent hung up · 2:14 · typical answer 0.4 s" */
 function summaryOf(reason) {
   const parts = [reason[0].toUpperCase() + reason.slice(1)];
-  if (current) parts.push(view.clock((performance.now() - current.since) / 1000));
+  if (current) parts.push(keep.clock((performance.now() - current.since) / 1000));
   const sorted = current?.replies.toSorted((a, b) => a - b) ?? [];
   if (sorted.length) parts.push(`typical answer ${seconds(sorted[sorted.length >> 1])}`);
   return parts.join("\u00a0· ");
@@ -217,8 +219,14 @@ function watch() {
   view.showTimer((now - current.since) / 1000);
   // Some browsers put it to sleep with the page; nothing can be measured until it is awake.
   if (context.state !== "running") context.resume();
-  tell({ trouble: trouble(now), microphone: call.track?.label ?? "" });
+  tell({ trouble: trouble(now), microphone: call.track?.label ?? "", slow: isSlow(now) });
   view.showKeypad(call.takesKeys, keypadOpen);
+}
+
+/** Whether the answer that is due takes long, or the last one did. */
+function isSlow(now) {
+  const { asked, replies } = current;
+  return (asked !== null && now - asked > SLOW_MS) || replies.at(-1) > SLOW_MS;
 }
 
 function trouble(now) {
@@ -262,12 +270,16 @@ const HANDLERS = {
     tell({ you: true });
     conversation.callerBegan();
   },
-  "user-stopped-speaking": () => tell({ you: false, thinking: true }),
+  "user-stopped-speaking": () => {
+    tell({ you: false, thinking: true });
+    if (current) current.asked = performance.now();
+  },
   "user-transcription": ({ text, final }) => conversation.callerSaid(text, final),
   "bot-llm-started": () => conversation.agentThinks(),
   "bot-llm-text": ({ text }) => conversation.agentWrote(text),
   "bot-started-speaking": () => {
     tell({ agent: true, thinking: false });
+    if (current) current.asked = null;
     conversation.agentStarted();
   },
   "bot-tts-text": ({ text }) => conversation.agentSaid(text),
@@ -290,6 +302,7 @@ const OWN_HANDLERS = {
   welcome: (answers) => view.showAnswers(answers),
   "turn-latency": (breakdown) => {
     current?.replies.push(breakdown.total_ms);
+    view.showAnswerTime(breakdown.total_ms);
     conversation.latency(breakdown);
   },
   interrupted: ({ heard, unheard }) => conversation.interrupted(heard, unheard),
@@ -310,6 +323,7 @@ function onSent(message) {
 }
 
 function onEntry(entry) {
+  entry.at ??= current ? (performance.now() - current.since) / 1000 : 0;
   if (entry.kind === "caller") element("try").hidden = true;
   transcript.update(entry);
 }
@@ -319,6 +333,8 @@ function type(text) {
   const content = text.trim();
   if (!content || call.state !== "talking") return false;
   conversation.callerTyped(content);
+  current.asked = performance.now();
+  tell({ thinking: true });
   call.send(rtvi.sendText(content));
   return true;
 }
@@ -416,6 +432,11 @@ element("keep-sound").addEventListener("click", () =>
   keep.save(kept.sound, `${kept.name}.${keep.endingOf(kept.sound.type)}`));
 element("keep-events").addEventListener("click", () =>
   keep.save(new Blob([events.asText()], { type: "application/x-ndjson" }), "offhook-events.jsonl"));
+for (const id of ["events-filter", "events-faults"]) {
+  element(id).addEventListener("input", () =>
+    events.filter(element("events-filter").value, element("events-faults").checked));
+}
+element("events-filter").form.addEventListener("submit", (event) => event.preventDefault());
 element("engines-accept").addEventListener("click", () =>
   engines.accept().catch(() => {}).finally(askStatus));
 element("no-microphone").addEventListener("click", () => dial(false));
@@ -441,13 +462,14 @@ window.addEventListener("beforeunload", (event) => {
   if (onLine(call.state)) event.preventDefault(); // the browser asks whether to leave the call
 });
 window.addEventListener("pagehide", () => {
-  call.hangUp();
+  call.leave();
   sound.stop();
 });
 
 async function askStatus() {
-  const { answers, engines: onOffer } = await status().catch(() => ({}));
+  const { answers, operator, engines: onOffer } = await status().catch(() => ({}));
   view.showAnswers(answers);
+  view.showOperator(operator === true);
   engines.showEngines(onOffer);
   clearTimeout(statusTimer);
   if (answers === null || engines.areComing(onOffer)) {

@@ -45,6 +45,7 @@ export class Call {
   #heard = 0; // and when anything came from there
   #answers = false; // the server answers pings; a stock one does not
   #resumable = false; // another server can go on with the call
+  #isUnanswered = false; // the last attempt to go on found no server
   #goodbye = null;
   #timers = new Set();
 
@@ -75,6 +76,12 @@ export class Call {
 
   hangUp() {
     this.#step("hangup", "You hung up");
+  }
+
+  /** The page is being left: what the browser would tell the server itself may not get there. */
+  leave() {
+    if (this.#pcId) cancel(this.#session.offerUrl, this.#pcId);
+    this.hangUp();
   }
 
   /** Sends an RTVI message. */
@@ -232,7 +239,7 @@ export class Call {
   #reconnect(attempt, since) {
     if (this.state !== "reconnecting") return;
     if (performance.now() - since > RECONNECT_LIMIT_MS) {
-      this.#step("fail", new Problem("lost"));
+      this.#step("fail", new Problem(this.#isUnanswered ? "gone" : "lost"));
       return;
     }
     const delay = attempt && Math.min(RECONNECT_DELAY_MS * 2 ** (attempt - 1), RECONNECT_DELAY_MAX_MS);
@@ -248,17 +255,19 @@ export class Call {
         this.#reconnect(attempt + 1, since);
       };
       connecting.catch((error) => {
-        if (pc === this.#pc) this.#giveUpIfForgotten(error);
+        if (pc === this.#pc) this.#judge(error);
         again();
       });
       this.#after(RECONNECT_TIMEOUT_MS, again);
     });
   }
 
-  /** A server that answers and refuses no longer knows the call; any other failure may pass. */
-  #giveUpIfForgotten(error) {
+  /** A server that answers and refuses no longer knows the call; any other failure may pass. A
+   * request that fails at once, in a browser with a network, was refused: no server is there. */
+  #judge(error) {
+    this.#isUnanswered = error.name === "TypeError" && navigator.onLine;
     if (error instanceof SignallingError && error.status < 500) {
-      this.#step("fail", new Problem("lost"));
+      this.#step("fail", new Problem("forgotten"));
     }
   }
 

@@ -3,6 +3,7 @@
 // Entries: {kind: "caller", text, partial, typed}
 //          {kind: "agent", written, spoken, unheard, speaking, latency}
 //          {kind: "note", text}
+// Whoever is told of an entry may note there when it was, as `at`, in seconds of the call.
 // `onEntry(entry)` is called for a new or changed entry; one with `gone` has been taken back.
 
 const WORD = /[\p{L}\p{N}]/u;

@@ -11,6 +11,7 @@ const NAMES = {
   "qwen3-tts": "Qwen3-TTS",
 };
 const VERBS = { asr: "hear", tts: "speak" };
+const NO_NETWORK = "the hub cannot be reached"; // in the server's words for why
 const COMING = ["starting", "downloading", "loading", "failed"];
 
 const element = (id) => document.getElementById(id);
@@ -27,8 +28,11 @@ export function showEngines(engines) {
   const coming = all.filter(([, { state }]) => COMING.includes(state));
   element("engines").hidden = !offered.length && !coming.length;
   element("engines-offer").hidden = !offered.length;
-  const could = offered.map(([kind, engine]) => `${VERBS[kind]} with ${described(engine)}`);
+  const bytes = offered.reduce((sum, [, engine]) => sum + (engine.bytes ?? 0), 0);
   element("engines-words").textContent =
+    `Better speech${bytes ? `, ${gigabytes(bytes)}` : ""}`;
+  const could = offered.map(([kind, engine]) => `${VERBS[kind]} with ${described(engine)}`);
+  element("engines-details").textContent =
     `This machine could ${could.join(" and ")}. Calls go on meanwhile, and new ones use what is ready.`;
   const list = element("engines-coming");
   while (list.children.length > coming.length) list.lastChild.remove();
@@ -65,9 +69,15 @@ function described({ engine, model, bytes, licence }) {
   return `${NAMES[engine] ?? engine} (${facts.filter(Boolean).join(", ")})`;
 }
 
-function progressOf(kind, { engine, state, fraction, bytes, retry_s: retry, fault }) {
-  const name = `${NAMES[engine] ?? engine}, to ${VERBS[kind]} with`;
-  if (state === "failed") return `${name}: it could not be had. ${fault} It is tried again in ${retry} s.`;
+/** How far an engine has come, in a sentence. */
+export function progressOf(kind, { engine, state, fraction, bytes, retry_s: retry, fault }) {
+  const own = NAMES[engine] ?? engine;
+  const name = `${own}, to ${VERBS[kind]} with`;
+  if (state === "failed") {
+    const again = `trying again in ${Math.ceil(retry)} s`;
+    if (fault.includes(NO_NETWORK)) return `Could not download ${own} (no network); ${again}.`;
+    return `${own} could not be loaded; ${again}. ${fault}`;
+  }
   if (state === "downloading") {
     const size = bytes ? ` ${gigabytes(bytes)}` : "";
     return `${name}: downloading${size}, ${Math.floor(100 * fraction)} % done`;

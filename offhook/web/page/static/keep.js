@@ -47,12 +47,22 @@ export class Recording {
   }
 }
 
-/** The words of a call as text, one paragraph a turn. */
+/** The words of a call as text, one paragraph a turn, with its time from the call's beginning. */
 export function asText(entries, heading) {
   return [heading, ...entries.map(paragraph), ""].join("\n\n");
 }
 
 function paragraph(entry) {
+  return `[${clock(entry.at)}] ${wordsOf(entry)}`;
+}
+
+/** "0:07" */
+export function clock(seconds) {
+  const whole = Math.floor(seconds);
+  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
+}
+
+function wordsOf(entry) {
   if (entry.kind === "note") return `(${entry.text})`;
   if (entry.kind === "caller") {
     const words = [entry.text, entry.partial].filter(Boolean).join(" ");

@@ -93,6 +93,14 @@ const WORDS = {
     title: "The connection was lost",
     help: ["The network went away and did not come back in time. Call again when it has."],
   },
+  gone: {
+    title: "The server went away",
+    help: ["Your network works, but the server does not answer any more. It may have stopped; call again when it is back."],
+  },
+  forgotten: {
+    title: "The server no longer knows this call",
+    help: ["It was probably restarted. Call again."],
+  },
   agent: {
     title: "The agent stopped",
     help: [],

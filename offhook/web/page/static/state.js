@@ -29,7 +29,7 @@ export function inCall(state) {
 }
 
 // For each part of the page: the first row whose condition holds says what is shown. The facts are
-// {state, why, you, agent, thinking, muted, quality: {word, bars} | null, trouble, microphone}.
+// {state, why, you, agent, thinking, muted, slow, quality: {word, bars} | null, trouble, microphone}.
 
 const ALWAYS = () => true;
 const is = (state) => (facts) => facts.state === state;
@@ -50,6 +50,7 @@ const PHASE = [
   [({ muted }) => muted, "You are muted"],
   [({ you }) => you, "You are speaking"],
   [({ agent }) => agent, "Agent is speaking"],
+  [({ thinking, slow }) => thinking && slow, "The server is slow"],
   [({ thinking }) => thinking, "Thinking"],
   [ALWAYS, "Listening"],
 ];
@@ -57,6 +58,7 @@ const PHASE = [
 const PILL = [
   [is("stalled"), { word: "No answer", bars: 0 }],
   [is("reconnecting"), { word: "Reconnecting", bars: 0 }],
+  [({ slow, quality }) => slow && !(quality?.bars < 3), { word: "Slow answers", bars: 2 }],
   [({ quality }) => quality, ({ quality }) => quality],
   [ALWAYS, { word: "Measuring", bars: 0 }],
 ];
@@ -71,6 +73,7 @@ const HINT = [
   [({ trouble }) => trouble === "unplugged", "The microphone went away. Choose another one."],
   [({ trouble }) => trouble === "silent",
     ({ microphone }) => `Nothing is heard from “${microphone}”. Is it switched off, or the wrong one?`],
+  [({ slow }) => slow, "The server is slow: answers take long. It is not your connection."],
   [ALWAYS, ""],
 ];
 

@@ -50,7 +50,7 @@ export class Transcript {
     }
     turn.update(entry);
     if (entry.latency?.total_ms > this.#scale) this.#rescale(entry.latency.total_ms);
-    this.#caption(turn, entry);
+    this.#caption();
     this.#follow();
   }
 
@@ -63,21 +63,36 @@ export class Transcript {
     if (this.#following) this.#view.scrollTop = this.#view.scrollHeight;
   }
 
-  // Words that still grow would be read out again and again: only whole utterances are captions.
-  #caption(turn, entry) {
-    const text = captionOf(entry);
-    if (!text || text === turn.caption) return;
-    turn.caption = text;
-    const line = document.createElement("p");
+  // Words that still grow would be read out again and again: only whole utterances are captions, each
+  // after those before it.
+  #caption() {
+    const turns = [...this.#turns];
+    for (const [at, [entry, turn]] of turns.entries()) {
+      const isLast = !turns.slice(at + 1).some(([later]) => later.kind === entry.kind);
+      if (!isWhole(entry) && isLast) return;
+      const text = captionOf(entry);
+      if (text === turn.caption) continue;
+      const goesOn = turn.caption && text.startsWith(turn.caption);
+      this.#read(goesOn ? text.slice(turn.caption.length).trim() : text);
+      turn.caption = text;
+    }
+  }
+
+  #read(text) {
+    const line = paragraph();
     line.textContent = text;
     this.#captions.append(line);
   }
 }
 
+/** Whether all of it has been said, or will be told as it is. */
+function isWhole(entry) {
+  return entry.kind === "note" || !(entry.kind === "caller" ? entry.partial : entry.speaking);
+}
+
 function captionOf(entry) {
   if (entry.kind === "note") return entry.text;
-  if (entry.kind === "caller") return entry.partial ? "" : `You: ${entry.text}`;
-  if (entry.speaking) return "";
+  if (entry.kind === "caller") return `You: ${[entry.text, entry.partial].filter(Boolean).join(" ")}`;
   return `Agent: ${entry.spoken}${entry.unheard ? " (interrupted)" : ""}`;
 }
 
@@ -88,7 +103,7 @@ class CallerTurn {
   constructor({ typed }) {
     this.element = turnElement("caller", typed ? "You typed" : "You");
     this.#partial.className = "partial";
-    const words = document.createElement("p");
+    const words = paragraph();
     words.append(this.#final, this.#partial);
     this.element.append(words);
   }
@@ -108,12 +123,13 @@ class AgentTurn {
 
   constructor() {
     this.element = turnElement("agent", "Agent");
-    const words = document.createElement("p");
+    const words = paragraph();
     words.append(this.#said);
     const line = document.createElement("summary");
     const name = document.createElement("span");
     name.className = "unseen";
     name.textContent = "Not heard: ";
+    line.dir = "auto";
     line.append(name, this.#unheard);
     this.#cut.className = "unheard";
     this.#cut.append(line);
@@ -149,6 +165,7 @@ class Note {
   constructor() {
     this.element = document.createElement("li");
     this.element.className = "note";
+    this.element.dir = "auto";
   }
 
   update({ text }) {
@@ -157,6 +174,13 @@ class Note {
 }
 
 const TURNS = { caller: CallerTurn, agent: AgentTurn, note: Note };
+
+/** For words of people, whatever way their script runs. */
+function paragraph() {
+  const p = document.createElement("p");
+  p.dir = "auto";
+  return p;
+}
 
 function turnElement(kind, who) {
   const element = document.createElement("li");

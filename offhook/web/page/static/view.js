@@ -1,5 +1,6 @@
 // Everything on the page around the words: buttons, clock, notices, the quality panel.
 
+import { clock } from "./keep.js";
 import { wordFor } from "./quality.js";
 import { wordsFor } from "./problems.js";
 import { inCall, onLine } from "./state.js";
@@ -62,17 +63,17 @@ export function showAnswers(answers) {
   put("answers", `${AGENTS[agent] ?? agent}.${engines}`);
 }
 
+/** The links that only the operator may follow. */
+export function showOperator(is) {
+  element("operator").hidden = !is;
+}
+
 export function suggestions() {
   return element("try").querySelectorAll("button");
 }
 
 export function showTimer(seconds) {
   put("timer", clock(seconds));
-}
-
-export function clock(seconds) {
-  const whole = Math.floor(seconds);
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
 }
 
 export function showMute(muted, possible) {
@@ -152,6 +153,11 @@ export function showDownlink({ loss, jitterMs, bufferMs, roundTripMs, path }) {
   put("q-buffer-down", ms(bufferMs));
   put("q-rtt", ms(roundTripMs));
   put("q-path", path);
+}
+
+/** How long the caller waited for the last answer. */
+export function showAnswerTime(milliseconds) {
+  put("q-answer", ms(milliseconds));
 }
 
 export function forgetQuality() {

@@ -1,12 +1,13 @@
 // Where the time between the caller's last sound and the agent's first one went.
 
-const NAMES = {
-  speech_end: "Silence noticed",
-  asr_final: "Final words",
-  turn_decided: "Turn decided",
-  llm_first_token: "Agent’s first word",
-  tts_first_audio: "First sound",
-  first_packet: "First packet",
+/** The name of each span, and what happened in it. */
+const SPANS = {
+  speech_end: ["Silence noticed", "From your last sound until the server noticed that you had stopped."],
+  asr_final: ["Final words", "Until the speech recognition had made your last words final."],
+  turn_decided: ["Turn decided", "Until the server was sure that you had finished, not only paused."],
+  llm_first_token: ["Agent’s first word", "Until the agent, often a language model, had its first word."],
+  tts_first_audio: ["First sound", "Until the voice had made the first sound of that."],
+  first_packet: ["First packet", "Until that sound was sent to you."],
 };
 
 /**
@@ -34,7 +35,7 @@ function table(spans) {
   const body = make("tbody");
   let start = 0;
   for (const span of spans) {
-    body.append(row(span, start));
+    body.append(row(span, start), explanation(span));
     start += span.ms;
   }
   const table = make("table");
@@ -45,7 +46,7 @@ function table(spans) {
 
 function row(span, start) {
   const row = make("tr");
-  const name = make("th", "", NAMES[span.name] ?? span.name.replaceAll("_", " "));
+  const name = make("th", "", titleOf(span));
   name.scope = "row";
   const track = make("td", "track");
   track.ariaHidden = "true";
@@ -56,8 +57,21 @@ function row(span, start) {
   return row;
 }
 
+function explanation({ name }) {
+  const row = make("tr", "why");
+  const cell = make("td", "", SPANS[name]?.[1] ?? "");
+  cell.colSpan = 3;
+  row.append(cell);
+  return row;
+}
+
+function titleOf({ name }) {
+  return SPANS[name]?.[0] ?? name.replaceAll("_", " ");
+}
+
 function piece(span) {
   const piece = make("i");
+  piece.title = `${titleOf(span)}, ${milliseconds(span.ms)}. ${SPANS[span.name]?.[1] ?? ""}`;
   piece.dataset.span = span.name;
   piece.style.setProperty("--ms", span.ms);
   return piece;
