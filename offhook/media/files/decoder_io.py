@@ -190,9 +190,6 @@ class FilePart(io.RawIOBase):
         self._at = max(base + offset, 0)
         return self._at
 
-    def tell(self) -> int:
-        return self._at
-
     def read(self, size: int = -1) -> bytes:
         left = max(self._size - self._at, 0)
         self._file.seek(self._start + self._at)
