@@ -415,7 +415,7 @@ class OffhookTTS(TTSService):
         if self._warns:
             self._warns = False
             name, shown = self._synthesizer.name, text[:SHOWN_CHARACTERS]
-            logger.warning("x the voice {} makes no sound of what it is to say: {!r}", name, shown)
+            logger.warning("the voice {} makes no sound of what it is to say: {}", name, shown)
         self._on_unspoken(text, reply.has_sound)
 
     async def _record_context_audio_outcome(self, context_id: str, received_audio: bool) -> None:
