@@ -486,7 +486,7 @@ class AgentModel(Section):
     max_tokens: int | None = Field(None, ge=1)
     """Maximum tokens of an answer, which ends with a sentence that says so. Sent as
     `max_completion_tokens` to models that want it."""
-    reasoning_effort: str = Field("", pattern="^[a-z_]*$", max_length=20)
+    reasoning_effort: str = Field("", pattern="^[a-z_]*$", max_length=20, examples=["low", "high"])
     """How much a reasoning model thinks before it answers, such as none, minimal or low."""
     extra_body: dict[str, Any] = {}
     """Further parameters of its server, such as

@@ -392,6 +392,14 @@ def test_no_wrong_value_of_any_key_is_described_by_pydantic():
                     assert len(line) < 500
 
 
+def test_a_key_with_a_pattern_has_an_example_to_show():
+    sections = [known.kind for known in _fields(Config).values()]
+    for section in filter(None, sections):
+        for name, known in _fields(section).items():
+            has_pattern = any(getattr(limit, "pattern", None) for limit in known.limits)
+            assert known.examples or not has_pattern, (section, name)
+
+
 @given(st.text(st.sampled_from("ab[]{}='\"\\#\n ,.1:xé"), max_size=40))
 def test_any_text_is_read_or_has_errors(text):
     read = read_toml(text)
