@@ -217,9 +217,8 @@ async def _until_quiet(leg: CallerLeg, since: float) -> float:
 
 async def over_realtime(client: AsyncOpenAI, turn: Turn) -> None:
     async with client.realtime.connect(model=turn.key) as connection:
-        await connection.send(
-            {"type": "session.update", "session": {"type": "realtime", "tools": [PRESS]}}
-        )
+        session: Any = {"type": "realtime", "tools": [PRESS]}
+        await connection.send({"type": "session.update", "session": session})
         part = {"type": "input_text", "text": QUESTION}
         item: Any = {"type": "message", "role": "user", "content": [part]}
         await connection.send({"type": "conversation.item.create", "item": item})
