@@ -90,6 +90,11 @@ await page.waitForFunction(
 await say(page, options.lines[2]);
 await page.waitForSelector(".turn.cut del:not(:empty)", { timeout: REPLY_MS });
 await answered(before + 2);
+await page.setViewportSize({ width: 390, height: 600 });
+await page.evaluate(() => (document.getElementById("talk").scrollTop = 0)); // a reader who has gone back
+await page.click("#latest");
+await page.waitForSelector("#latest", { state: "hidden" });
+await page.setViewportSize({ width: 1280, height: 800 });
 await page.keyboard.press("m");
 seen.muted = await page.locator("#phase").textContent();
 await page.keyboard.press("m");

@@ -107,7 +107,7 @@ class Running:
         allowed = startup.get("failureThreshold", 3) * startup.get("periodSeconds", 10)
         self.until(lambda: self.asked(startup), max(allowed, 60))
         if ready := self.container.spec.get("readinessProbe"):
-            self.until(lambda: self.asked(ready), 60)
+            self.until(lambda: self.asked(ready), 300)
         if alive := self.container.spec.get("livenessProbe"):
             assert self.asked(alive)
 
@@ -121,7 +121,7 @@ class Running:
     def drains(self) -> None:
         """It is told to end, and takes nothing new from then on, but is not gone."""
         self.process.terminate()
-        self.until(lambda: self.status("/readyz") == 503, 30)
+        self.until(lambda: self.status("/readyz") == 503, 300)
         assert self.status("/healthz") == 200
 
     def ends(self) -> None:

@@ -145,6 +145,6 @@ def test_docker_takes_it() -> None:
     command = ["docker", "compose", "--profile", "cpu", "--profile", "gpu", "config", "--quiet"]
     environment = {**os.environ, **SECRETS}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr

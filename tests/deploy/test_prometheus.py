@@ -21,7 +21,7 @@ def rules() -> list[dict[str, Any]]:
 
 def check(*arguments: str) -> None:
     done = subprocess.run(
-        ["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=60
+        ["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

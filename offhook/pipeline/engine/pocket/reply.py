@@ -44,6 +44,8 @@ class PocketReply(EngineReply[Clause, PocketEvent]):
         self._splitter = ClauseSplitter(LEAST_WORDS, FIRST_WORDS)
         self._read_words: deque[SpokenWord] = deque()
         """Words that are not in a clause yet, spoken with the white space after them."""
+        self._spaced = True
+        """Whether the last of them, or of those before, ended with white space."""
         self._unspoken: list[SpokenWord] = []
         """Words of clauses in which nothing is spoken; they go with the next clause."""
         self._clauses: deque[list[SpokenWord]] = deque()
@@ -65,7 +67,8 @@ class PocketReply(EngineReply[Clause, PocketEvent]):
 
     def _say(self, words: list[SpokenWord]) -> None:
         for word in words:
-            for part in _single_words(word):
+            for part in _single_words(word, self._spaced):
+                self._spaced = part.spoken[-1:].isspace()
                 self._read_words.append(part)
                 for clause in self._splitter.write(part.spoken):
                     self._add(clause)
@@ -128,12 +131,15 @@ class PocketReply(EngineReply[Clause, PocketEvent]):
             self.over = True
 
 
-def _single_words(word: SpokenWord) -> Iterator[SpokenWord]:
-    """Yields the words of a spoken form, each with the white space after it. The last one has the
-    text. Letters of other scripts than Latin, which no model knows, are not spoken."""
+def _single_words(word: SpokenWord, spaced: bool) -> Iterator[SpokenWord]:
+    """Yields the words of a spoken form, each with the white space after it, which the text has.
+    If it had none, so that the word before is not `spaced`, the first has it in front. The last one
+    has the text. Letters of other scripts than Latin, which no model knows, are not spoken."""
     space = word.text[len(word.text.rstrip()) :]
     after = "\n" if "\n" in space else " " if space else ""
     spoken = NOT_LATIN.sub("", word.spoken).split()
+    if spoken and word.spoken[0].isspace() and not spaced:
+        spoken[0] = f" {spoken[0]}"
     for one in spoken[:-1]:
         yield SpokenWord("", f"{one} ")
     yield SpokenWord(word.text, (spoken[-1] if spoken else "") + after)

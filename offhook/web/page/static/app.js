@@ -31,7 +31,7 @@ const { element } = view;
 const ofCall = { onState, onTrack, onMessage, onSent, onSound };
 let call = new Call(ofCall); // the one in progress, the last, or the first to come
 const line = new Line(element("line"), levels);
-const transcript = new Transcript(element("talk"), element("log"), element("captions"));
+const transcript = new Transcript(element("talk"), element("log"), element("captions"), element("latest"));
 const events = new Events(element("events"));
 const sound = new Sound(element("sound"), element("speaker"), {
   onMicrophone: changeMicrophone,

@@ -5,19 +5,29 @@ import { waterfall } from "./waterfall.js";
 const LEAST_SCALE_MS = 1000; // as wide as the bar of an answer's parts
 const NEAR_END_PX = 80; // closer than this, the view follows the words
 
-/** Shows the entries of a Conversation in `list`; whole utterances go to `captions` as well. */
+/**
+ * Shows the entries of a Conversation in `list`; whole utterances go to `captions` as well. `view` follows
+ * the words, unless its reader has gone back to earlier ones: `latest` then leads to the new ones.
+ */
 export class Transcript {
   #view;
   #list;
   #captions;
+  #latest;
   #turns = new Map();
   #following = true;
   #scale = LEAST_SCALE_MS;
 
-  constructor(view, list, captions) {
+  constructor(view, list, captions, latest) {
     this.#view = view;
     this.#list = list;
     this.#captions = captions;
+    this.#latest = latest;
+    latest.addEventListener("click", () => {
+      this.#following = true;
+      this.#follow();
+    });
+    view.addEventListener("scroll", () => (latest.hidden = this.#atEnd()));
     new ResizeObserver(() => this.#follow()).observe(view);
   }
 
@@ -61,6 +71,7 @@ export class Transcript {
 
   #follow() {
     if (this.#following) this.#view.scrollTop = this.#view.scrollHeight;
+    this.#latest.hidden = this.#atEnd();
   }
 
   // Words that still grow would be read out again and again: only whole utterances are captions, each

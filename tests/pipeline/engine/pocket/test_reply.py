@@ -127,6 +127,19 @@ def test_where_clauses_end(text: str, expected: list[str]) -> None:
     assert clauses_of(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Tea&nbsp;&amp;&nbsp;cake for two.", ["Tea and cake for two."]),
+        (r"The area is $\pi r^2$.", ["The area is pi r squared."]),
+    ],
+)
+def test_words_are_apart_although_the_text_has_no_space(text: str, expected: list[str]) -> None:
+    tokenizer = Letters()
+    written(reply(tokenizer), text, [])
+    assert [clause.strip() for clause in tokenizer.clauses.values()] == expected
+
+
 def test_a_clause_too_long_for_the_model_is_split_near_its_middle() -> None:
     words = "abcdefghijklabcdefghijkl " * 24
     parts = clauses_of(words)
