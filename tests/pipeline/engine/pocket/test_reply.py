@@ -1,5 +1,6 @@
 """A reply of Pocket TTS between its text and its sound."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from offhook.pipeline.engine.reply import VoiceProfile
 from offhook.pipeline.engine.tts.messages import Ended, Reason
 from offhook.pipeline.speech.synthesizer import Speech, VoiceOptions
 from offhook.pipeline.speech.text.spoken_text import TextReader
+from tests.pipeline.speech.text.test_sentences import SENTENCES
 
 MAX_TOKENS = 50
 TEXTS = (
@@ -127,17 +129,18 @@ def test_where_clauses_end(text: str, expected: list[str]) -> None:
     assert clauses_of(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Tea&nbsp;&amp;&nbsp;cake for two.", ["Tea and cake for two."]),
-        (r"The area is $\pi r^2$.", ["The area is pi r squared."]),
-    ],
-)
-def test_words_are_apart_although_the_text_has_no_space(text: str, expected: list[str]) -> None:
-    tokenizer = Letters()
-    written(reply(tokenizer), text, [])
-    assert [clause.strip() for clause in tokenizer.clauses.values()] == expected
+@pytest.mark.parametrize("language", ["en", "de", "fr", "es"])
+def test_sentences_are_read_word_by_word(language: str) -> None:
+    """Also where the text has no space between them, as in "Tea&nbsp;&amp;&nbsp;cake"."""
+    for known, text, spoken in SENTENCES:
+        if known == language:
+            tokenizer = Letters()
+            made = PocketReply(tokenizer, 1000, language, VoiceOptions(live=False), VoiceProfile())
+            queue = written(made, text, [])
+            while queue:
+                queue = made.parts()
+            clauses = " ".join(tokenizer.clauses.values())
+            assert re.findall(r"\w+", clauses) == re.findall(r"\w+", spoken)
 
 
 def test_a_clause_too_long_for_the_model_is_split_near_its_middle() -> None:

@@ -24,7 +24,7 @@ class Silent(EmbeddedSynthesizer):
     """Makes 0.1 s of sound of each word, and keeps the words."""
 
     name = "silent"
-    names = ("nobody",)
+    spoken = dict.fromkeys(("nobody",), ("en",))
 
     def __init__(self) -> None:
         super().__init__()
