@@ -208,7 +208,7 @@ async def test_refuses_an_unknown_voice_and_endless_text() -> None:
     synthesizer = FliteSynthesizer()
     with pytest.raises(UnknownVoice, match="flite has no voice 'nobody', only slt, rms, awb"):
         synthesizer.open(VoiceOptions("nobody"))
-    with pytest.raises(ValueError, match="flite speaks English only, not 'de'"):
+    with pytest.raises(ValueError, match="flite speaks en, not 'de'"):
         synthesizer.open(VoiceOptions(language="de"))
     with pytest.raises(TextTooLong):
         synthesizer.open().write("a " * MAX_WAITING_CHARS)
