@@ -246,7 +246,7 @@ class Edge:
         try:
             await port.open()
         except OSError as error:
-            raise ConfigError(f"webrtc.port: {settings.port}: {error.strerror}") from error
+            raise ConfigError(f"webrtc.port: {error.strerror}") from error
         self.metrics.add_ice_port(port)
         return port
 

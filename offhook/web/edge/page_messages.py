@@ -16,14 +16,12 @@ def for_the_page(event: Event, *, operator: bool = False) -> dict[str, Any] | No
     """Converts an event to the page's message; None if it has none. Only the operator is told why
     an agent failed: a server's words name hosts and models."""
     match event:
-        case AgentFailed(fault=fault, place=place, action=action, cause=cause) if operator:
-            known = {"fault": fault, "place": place, "action": action}
-            return {"type": "agent-failed", "reason": f"{fault}: {cause}", **known}
+        case AgentFailed(fault=fault, place=place, action=action, cause=cause):
+            why = {"reason": f"{fault}: {cause}"} if operator else {}
+            return {"type": "agent-failed", "fault": fault, "place": place, "action": action, **why}
         case TurnLatency(turn=turn, spans=spans, total_ms=total):
             listed = [{"name": name, "ms": ms} for name, ms in spans]
             return {"type": "turn-latency", "turn": turn, "spans": listed, "total_ms": total}
-        case AgentFailed(fault=fault, place=place, action=action):
-            return {"type": "agent-failed", "fault": fault, "place": place, "action": action}
         case PlayoutResumed(text=""):
             return {"type": "false-interruption"}
         case PlayoutResumed(text=text):

@@ -226,7 +226,7 @@ async def test_an_engine_that_does_not_load_is_given_up_and_says_why(
         await recognizer.close()
     logger.remove(sink)
     assert len(started) == 1
-    assert "given up for 60 s: PocketSphinx has the model en-us only, not xx" in "".join(said)
+    assert "given up for 60 s: pocketsphinx has the model en-us only, not xx" in "".join(said)
 
 
 async def test_a_request_that_comes_late_gets_the_reason_too(
