@@ -27,7 +27,10 @@ export class Transcript {
       this.#following = true;
       this.#follow();
     });
-    view.addEventListener("scroll", () => (latest.hidden = this.#atEnd()));
+    view.addEventListener("scroll", () => {
+      this.#following = this.#atEnd();
+      latest.hidden = this.#following;
+    });
     new ResizeObserver(() => this.#follow()).observe(view);
   }
 
