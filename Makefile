@@ -38,7 +38,7 @@ qwen-tts-official: .venv-qwen-tts/.made
 
 # In four parts at once, about as long each: one computes, the others and what is in none of them
 # mostly wait for calls that last as long as they last.
-COMPUTING := tests/pipeline tests/fuzz
+COMPUTING := tests/pipeline tests/fuzz tests/media tests/bench tests/benchmarks
 CALLING := tests/browser tests/web/realtime tests/web/speech_api
 SERVING := tests/web/edge tests/web/worker
 PARTS := COMPUTING CALLING SERVING
