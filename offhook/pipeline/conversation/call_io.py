@@ -293,6 +293,12 @@ class Call(TransportListener):
                 self._excuse(Occasion.BROKEN_OFF if begun else Occasion.TROUBLE)
 
     @property
+    def is_aloud(self) -> bool:
+        """Whether the agent's answer is spoken: what a program asks for may be text alone."""
+        direction = self._agent.direction
+        return direction is None or direction.request is None or direction.request.spoken
+
+    @property
     def is_directed(self) -> bool:
         """Whether a program directs the conversation."""
         return self._agent.direction is not None

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from loguru import logger
 
+from offhook.pipeline.conversation.agents.model_requests import ModelTraits
 from offhook.pipeline.speech.openai.answers import error_words, model_ids, plain, table
 from offhook.pipeline.speech.openai.client_io import OpenAiServer
 from offhook.pipeline.speech.recognizer import EngineError
@@ -26,8 +27,8 @@ TOLERATED = 1
 NO_LIST = (404, 405, 501)
 """Statuses of servers that respond but have no model list."""
 QUESTION = "Say yes."
-LIMITS: tuple[dict[str, int], ...] = ({"max_tokens": 1}, {"max_completion_tokens": 16})
-"""How a token is asked for: models that reason refuse the first, and less than some tokens."""
+ANSWER_TOKENS = 16
+"""Maximum tokens of the answer; models that reason refuse to be limited to fewer."""
 
 
 def server_of(name: str, agent: Agent) -> OpenAiServer:
@@ -57,16 +58,17 @@ async def ask_for_token(server: OpenAiServer, agent: Agent) -> None:
 
 async def _ask_for_token(server: OpenAiServer, agent: Agent) -> None:
     """Raises AttemptFailed."""
+    traits = ModelTraits(agent.model)
     messages = [{"role": "user", "content": QUESTION}]
-    for limit in LIMITS:
-        body = {"model": agent.model, "messages": messages, **limit}
+    params = {"model": agent.model, "messages": messages, "max_tokens": ANSWER_TOKENS}
+    while True:
+        body = traits.accepted(params)
+        body.pop("extra_body")
         try:
             async with server.ask("POST", "/chat/completions", ANSWER_S, json=body) as response:
                 return _check_answer(await server.body(response, ANSWER_S))
         except AttemptFailed as failed:
-            if limit is LIMITS[-1] or failed.status not in (400, 422):
-                raise
-            if "max_tokens" not in str(failed):
+            if traits.learn(failed.status or 0, str(failed), body) is None:
                 raise
 
 

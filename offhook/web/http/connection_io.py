@@ -26,6 +26,9 @@ MAX_HEADERS = 128
 MAX_LINE_BYTES = 1 << 16
 """Maximum request line, refused with 400 if it is longer; a stream's context is in its query, 4000
 characters of up to 12 bytes each."""
+MAX_TYPE_BYTES = 256
+"""Maximum Content-Type, refused with 400 if it is longer: the boundary of a form has 70 characters
+at most (RFC 2046 §5.1.1). Python's parser takes time by the square of its length, 2 s for 16 kB."""
 MAX_FIELD_BYTES = 16 << 10
 """Maximum header, refused with 400 if it is longer; a client secret with its session is in one."""
 FRAMING_SHARE = 2
@@ -211,8 +214,9 @@ class Request(web.Request):
 def refusing_unreadable(serve: Serve) -> Serve:
     """Wraps a server's handler: compressed bodies are refused with 415 and not read (RFC 9110
     §15.5.16), as a small one can be hundreds of megabytes; a head of more than MAX_HEAD_BYTES with
-    431; transfer codings but chunked with 501 (RFC 9112 §6.1); headers that are not UTF-8 with 400,
-    as aiohttp quotes them in texts that it cannot encode."""
+    431; a Content-Type of more than MAX_TYPE_BYTES with 400; transfer codings but chunked with 501
+    (RFC 9112 §6.1); headers that are not UTF-8 with 400, as aiohttp quotes them in texts that it
+    cannot encode."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         coding = request.headers.get(hdrs.CONTENT_ENCODING, "").strip().lower()
@@ -221,6 +225,9 @@ def refusing_unreadable(serve: Serve) -> Serve:
             return _refusal(request, 431, words, "head_too_large")
         if not all(map(_is_unicode, request.headers.values())):
             return _refusal(request, 400, "a header is not UTF-8", "invalid_header")
+        if len(request.headers.get(hdrs.CONTENT_TYPE, "")) > MAX_TYPE_BYTES:
+            words = f"the Content-Type has more than {MAX_TYPE_BYTES} bytes"
+            return _refusal(request, 400, words, "invalid_header")
         transfer = request.headers.get(hdrs.TRANSFER_ENCODING, "chunked").strip().lower()
         if transfer != "chunked":
             words = f"Transfer-Encoding {transfer[:40]!r} is not supported"

@@ -77,8 +77,6 @@ class Dialect:
     """A parameter that it refuses, with the status and body of the error."""
     ills: Ills | None = None
     """How it misbehaves."""
-    says_nothing: bool = False
-    """Whether there is nothing to say in the answer: the caller's silence is not counted."""
 
     def places(self) -> tuple[Place, ...]:
         """Where in a turn it can occur."""
@@ -128,7 +126,7 @@ def dialects() -> list[Dialect]:
         ),
         *(Dialect(f"fault: {name}", ills=ills) for name, ills in FAULTS.items()),
         Dialect("voice: Chinese", streamed(CHINESE)),
-        Dialect("voice: a face", streamed("🙂"), says_nothing=True),
+        Dialect("voice: a face", streamed("🙂")),
     ]
 
 
@@ -327,7 +325,7 @@ def main(words: list[str]) -> int:
             f"| {turn.dialect.name} | {turn.place} | {turn.door} | {turn.heard.strip()} "
             f"| {turn.silence_s:.1f} |"
         )
-    longest = max(turn.silence_s for turn in turns if not turn.dialect.says_nothing)
+    longest = max(turn.silence_s for turn in turns)
     print(
         f"\n{len(turns)} turns, {len({t.dialect.name for t in turns})} dialects, "
         f"longest silence {longest:.1f} s"

@@ -144,7 +144,7 @@ async def test_a_model_that_answers_is_well(answer: Answer) -> None:
         host = server.url.partition("//")[2].partition("/")[0]
         assert await describe_model("agent", agent) == f"tiny at {host}, answers"
     [asked] = server.asked
-    assert asked["max_tokens"] == 1
+    assert asked["max_tokens"] == agent_probe_io.ANSWER_TOKENS
 
 
 async def test_a_model_is_asked_as_calls_ask_it_and_its_headers_are_in_no_message() -> None:
@@ -169,7 +169,8 @@ async def test_a_model_is_asked_as_calls_ask_it_and_its_headers_are_in_no_messag
 async def test_a_model_that_wants_another_name_of_the_limit_is_asked_again() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         if "max_tokens" in await request.json():
-            return await refuses(400, "Unsupported parameter: 'max_tokens'")(request)
+            words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+            return await refuses(400, words)(request)
         return await says(YES)(request)
 
     async with model_server() as server:

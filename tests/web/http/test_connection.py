@@ -422,6 +422,25 @@ def test_a_listener_leaves_descriptors_for_calls():
     assert server_io.max_connections() > listening_io.ACCEPTED_AT_ONCE
 
 
+@pytest.mark.parametrize("parameters", [";" * 8000, "; b/f" * 1500, "; a*=utf-8''%41" * 500])
+async def test_a_long_content_type_is_refused_unread(
+    base: str, monkeypatch: pytest.MonkeyPatch, parameters: str
+):
+    """The parser would hold the loop for half a second."""
+    parsed: list[str] = []
+
+    def parse(value: str) -> tuple[str, dict[str, str]]:
+        parsed.append(value)
+        return "text/plain", {}
+
+    monkeypatch.setattr("aiohttp.helpers.parse_content_type", parse)
+    kind = f"Content-Type: multipart/form-data{parameters}"
+    head, body = await answered(base, attack.head(base, "POST", "/form", kind, "Content-Length: 0"))
+    assert head.startswith("HTTP/1.1 400 ")
+    assert json.loads(body)["error"] == "the Content-Type has more than 256 bytes"
+    assert parsed == []
+
+
 @pytest.mark.parametrize(
     "head",
     [

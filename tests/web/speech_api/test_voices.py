@@ -543,8 +543,9 @@ def part(name: str, data: bytes = b"x") -> bytes:
         (b"".join(part(f"f{n}") for n in range(200)), 400, "there is no field 'f0'"),
         (b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c--\r\n--b--", 400, "form"),
         (part("name", b"\xff\xfe") + b"--b--\r\n", 400, "name is not UTF-8"),
+        (part("name" + ";" * 2000), 400, "Content-Disposition of a part has more than 1024 bytes"),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 async def test_a_body_that_is_no_form_is_refused_in_words(
     cloning: CloningServer, body: bytes, status: int, says: str

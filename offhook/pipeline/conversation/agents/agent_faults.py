@@ -26,8 +26,8 @@ class Fault(StrEnum):
     BAD_ANSWER = "bad_answer"
     """Not an event stream, not JSON, or JSON of another shape."""
     EMPTY = "empty"
-    """The answer ends without text and without a tool call, or a tool call came of which none could
-    be made."""
+    """The answer ends without a letter or digit and without a tool call, or a tool call came of
+    which none could be made."""
     UNREACHABLE = "unreachable"
     """TCP or TLS is refused, or the connection breaks."""
     NO_NAME = "no_name"

@@ -23,6 +23,11 @@ _INCOMPLETE: dict[str, Incomplete] = {
 }
 
 
+def is_speakable(text: str) -> bool:
+    """Returns whether a voice makes a sound of a text: faces and dashes have none."""
+    return any(map(str.isalnum, text))
+
+
 class Completion:
     """One answer."""
 
@@ -33,9 +38,12 @@ class Completion:
         *,
         thinks_first: bool = False,
         first_token_by: float = 0.0,
+        aloud: bool = True,
     ) -> None:
         """`limit`: maximum characters of its text and tool arguments together. `functions`: the
-        names of those it may call. `thinks_first`: its content begins inside the reasoning."""
+        names of those it may call. `thinks_first`: its content begins inside the reasoning.
+        `aloud`: a voice speaks it, so that it begins with its first letter or digit, and is empty
+        without one."""
         self.first_token_by = first_token_by
         """Deadline for its first token."""
         self.text = ""
@@ -52,6 +60,9 @@ class Completion:
         self.thoughts: dict[str, str] = {}
         """Reasoning that came beside the content, by the name of its field."""
         self._limit = limit
+        self._aloud = aloud
+        self._held = ""
+        """Its beginning, in which nothing is to be heard."""
         self._characters = 0
         """Characters of its content and reasoning."""
         self._choice: int | None = None
@@ -163,8 +174,13 @@ class Completion:
 
     def _speak(self, spoken: Spoken) -> Spoken:
         if spoken.anew:
-            self.text = ""
-        text = spoken.text[: max(0, self._limit + CUT_CHARACTERS - len(self.text))]
+            self.text = self._held = ""
+        room = self._limit + CUT_CHARACTERS - len(self.text) - len(self._held)
+        text = self._held + spoken.text[: max(0, room)]
+        if self._aloud and not self.text and not is_speakable(text):
+            self._held = text
+            return Spoken("", spoken.anew)
+        self._held = ""
         self.text += text
         return Spoken(text, spoken.anew)
 

@@ -134,7 +134,7 @@ class _OpenAI(OpenAILLMService):
         if settings.fallback is not None:
             key, url = settings.fallback.api_key or _NO_KEY, settings.fallback.base_url
             self._fallback_client = self.create_client(api_key=key, base_url=url)
-        self._answer = self._new_answer(0.0)
+        self._answer = Completion(settings.limits.answer_characters)
         self._reasoning: list[str] = []
         """Reasoning of which the caller may have heard a part."""
         self._call_details = CallDetails()
@@ -257,6 +257,7 @@ class _OpenAI(OpenAILLMService):
             functions,
             thinks_first=self._queried.traits.thinks_first,
             first_token_by=first_token_by,
+            aloud=self._call.is_aloud,
         )
 
     @property

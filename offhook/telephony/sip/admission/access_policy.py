@@ -28,7 +28,7 @@ from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk, by_username,
 HeaderLines = Iterable[tuple[str, str]]
 LIMITED_RETRY_AFTER_S = 5
 TRUNK_INVITES_PER_SECOND = 50.0
-TRUNK_INVITES_BURST = 100.0
+TRUNK_INVITES_BURST = 25.0
 """Maximum calls that a trunk may attempt per second, and at once after a pause: more than a process
 answers. The others are refused with 503, without state, so that a trunk in a loop, or whoever
 forges its address, does not hold up the packets of calls in progress."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from aiohttp import BodyPartReader, web
+from aiohttp import BodyPartReader, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from offhook.web.http.connection_io import allow_body
@@ -13,6 +13,9 @@ MALFORMED = (ValueError, RuntimeError, AssertionError, LookupError, HttpProcessi
 """Exceptions of aiohttp's reader for an invalid form."""
 MAX_PARTS = 32
 """Maximum parts of a form; more are refused with 400."""
+MAX_NAME_BYTES = 1024
+"""Maximum Content-Disposition of a part, refused with 400 if it is longer: to read its parameters
+takes time by the square of its length."""
 FORM_S = 60.0
 """Time limit in s for a whole form; a slower one is refused with 408."""
 READ_BYTES = 1 << 16
@@ -45,13 +48,21 @@ async def _read_parts(request: web.Request, most_of_part: Callable[[str], int]) 
     reader = await request.multipart()
     parts: dict[str, bytes] = {}
     while (part := await reader.next()) is not None:
-        name = part.name if isinstance(part, BodyPartReader) else None
+        name = name_of(part) if isinstance(part, BodyPartReader) else ""
         if not isinstance(part, BodyPartReader) or not name or len(parts) >= MAX_PARTS:
             raise ApiError(400, f"the body is no form of up to {MAX_PARTS} fields with names")
         if name in parts:
             raise ApiError(400, f"{name[:80]} comes twice", name[:80])
         parts[name] = await _read(part, name, most_of_part(name))
     return parts
+
+
+def name_of(part: BodyPartReader) -> str:
+    """Returns the name of a form's field; empty if it has none. Raises ApiError 400."""
+    if len(part.headers.get(hdrs.CONTENT_DISPOSITION, "")) > MAX_NAME_BYTES:
+        words = f"the Content-Disposition of a part has more than {MAX_NAME_BYTES} bytes"
+        raise ApiError(400, words)
+    return part.name or ""
 
 
 async def _read(part: BodyPartReader, name: str, most_bytes: int) -> bytes:

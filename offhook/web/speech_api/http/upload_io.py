@@ -17,7 +17,7 @@ from offhook.web.http.connection_io import allow_body
 from offhook.web.speech_api.admission import ByteBudget
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.file_transcription_io import RawPcm
-from offhook.web.speech_api.http.form_io import MALFORMED
+from offhook.web.speech_api.http.form_io import MALFORMED, name_of
 from offhook.web.speech_api.http.transcription_request import FIELDS
 
 BLOCK_BYTES = 1 << 16
@@ -102,8 +102,8 @@ class _Form:
         try:
             reader = await self._request.multipart()
             while (part := await self._next(reader)) is not None:
-                if part.name != "file":
-                    await self._read_field(part)
+                if (name := name_of(part)) != "file":
+                    await self._read_field(part, name)
                 elif upload is not None:
                     raise ApiError(400, "more than one file: send one", "file")
                 else:
@@ -141,8 +141,7 @@ class _Form:
         except TimeoutError as error:
             raise ApiError(408, f"nothing of the upload came for {STALL_S:g} s") from error
 
-    async def _read_field(self, part: BodyPartReader) -> None:
-        name = part.name or ""
+    async def _read_field(self, part: BodyPartReader, name: str) -> None:
         if not name:
             raise ValueError("a part has no name")
         if name == "file[]" or (part.filename is not None and name not in FIELDS):

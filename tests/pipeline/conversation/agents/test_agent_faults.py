@@ -669,18 +669,35 @@ async def test_a_sentence_that_the_voice_cannot_say_is_said_in_its_language() ->
     assert [event.fault for event in phone.of(AgentFailed)] == [Fault.NO_MODEL]
 
 
-async def test_an_answer_with_nothing_to_say_is_no_fault_and_no_turn() -> None:
+@pytest.mark.parametrize("nothing", ["🙂 !", "—", "**", "… \n"])
+async def test_an_answer_without_anything_to_say_is_an_empty_one(nothing: str) -> None:
+    """It is asked for again, and then the caller hears that it did not work."""
     async with (
-        model([says("hello")], [says("🙂 !")]) as endpoint,
+        model([says("hello")], [says(nothing)], [says("Again.")]) as endpoint,
         talking(endpoint, voice=EnglishOnly()) as phone,
     ):
         await phone.until(lambda: phone.of(AgentTurn))
         await phone.press("1#")
-        await phone.until(lambda: len(endpoint.requests) == 2)
-        await phone.pass_ms(2000)
+        await phone.until(lambda: phone.of(AgentTurn)[-1].text == "Again.")
+        endpoint.ill = sends(chunk(says(nothing)) + DONE, Fault.EMPTY).silent
         await phone.press("2#")
-        await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
-    assert [event.text for event in phone.of(AgentTurn)] == ["hello", "And now?"]
+        await heard(phone, Occasion.TROUBLE)
+    assert len(endpoint.requests) == 5
+    failed = [(event.fault, event.place, event.action) for event in phone.of(AgentFailed)]
+    assert failed == [
+        (Fault.EMPTY, Place.START, action) for action in (Action.RETRY, Action.RETRY, Action.SAY)
+    ]
+
+
+async def test_a_face_before_a_tool_call_is_no_fault() -> None:
+    face = {"content": "🙂", **calls("send_dtmf", digits="1")}
+    async with (
+        model([says("hello")], [face], [says("Done.")]) as endpoint,
+        talking(endpoint, voice=EnglishOnly()) as phone,
+    ):
+        await phone.until(lambda: phone.of(AgentTurn))
+        await phone.press("1#")
+        await phone.until(lambda: phone.of(AgentTurn)[-1].text == "Done.")
     assert phone.of(AgentFailed) == []
 
 

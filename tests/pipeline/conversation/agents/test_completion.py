@@ -115,6 +115,26 @@ def test_reasoning_of_its_own_field_is_thinking_and_limited(field: str) -> None:
     assert failed.value.fault is Fault.TOO_LONG
 
 
+@pytest.mark.parametrize(
+    ("pieces", "spoken"),
+    [
+        (("🙂", " ", "Hi", " 🙂"), ["", "", "🙂 Hi", " 🙂"]),
+        (("— ", "..."), ["", ""]),
+        (("🙂 5",), ["🙂 5"]),
+        (("🙂",) * 30 + ("a",), [""] * 30 + ["🙂" * 30 + "a"]),
+    ],
+)
+def test_an_answer_begins_with_what_can_be_heard(
+    pieces: tuple[str, ...], spoken: list[str]
+) -> None:
+    answer = Completion(100)
+    got = [answer.add(delta(content=piece)).text for piece in pieces]
+    assert "".join(got) + answer.end().text == "".join(spoken) == answer.text
+    assert answer.has_begun == bool(answer.text)
+    written = Completion(100, aloud=False)
+    assert "".join([written.add(delta(content=p)).text for p in pieces]) == "".join(pieces)
+
+
 def test_a_role_alone_is_no_thinking() -> None:
     answer = Completion(100)
     answer.add(delta(role="assistant", content=""))
