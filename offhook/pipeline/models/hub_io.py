@@ -40,10 +40,31 @@ def find(
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder
+    name, revision = _on_hub(model)
+    if hub == MODELSCOPE:
+        return modelscope_io.find(name, revision, progress, files)
+    return hugging_face_io.find(name, revision or _usual(name), progress, hub, files)
+
+
+def check(model: str, hub: str = "") -> None:
+    """Raises EngineError if `find` would fail at once: there is no such folder, or nothing of the
+    model is cached and the Hugging Face hub does not have it or cannot be reached. It saves the
+    seconds that it takes to import torch."""
+    if Path(model).expanduser().is_dir():
+        return
+    name, revision = _on_hub(model)
+    if hub != MODELSCOPE:
+        hugging_face_io.check(name, revision or _usual(name), hub)
+
+
+def _on_hub(model: str) -> tuple[str, str]:
+    """Returns name and revision of a repository. Raises EngineError if it cannot be one."""
     name, revision = repository(model)
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise EngineError(f"there is no folder {model}")
-    if hub == MODELSCOPE:
-        return modelscope_io.find(name, revision, progress, files)
-    revision = revision or PINNED.get(name, "main")
-    return hugging_face_io.find(name, revision, progress, hub, files)
+    return name, revision
+
+
+def _usual(name: str) -> str:
+    """Returns the revision of a name without one."""
+    return PINNED.get(name, "main")

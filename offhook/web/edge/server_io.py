@@ -3,10 +3,11 @@ phone calls."""
 
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from socket import SOCK_DGRAM, SOCK_STREAM, SocketKind
 from typing import Any
 
 from aiohttp import web
@@ -25,6 +26,7 @@ from offhook.signaling.smallwebrtc import (
 from offhook.signaling.whip.fragment import FragmentError
 from offhook.signaling.whip.offer import OfferRefusal
 from offhook.telephony.call_progress_io import DialError
+from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.web.config.config import Config, ConfigError, Server
 from offhook.web.edge import calls_io, whip_io
 from offhook.web.edge.carriers import routes_io as carrier_routes
@@ -242,17 +244,31 @@ def check(config: Config) -> None:
 async def kept_addresses(config: Config) -> AsyncIterator[int]:
     """Yields the port of HTTP, and keeps it bound meanwhile; the other addresses are free. All that
     before engines load for nothing. Raises OSError, which names the key and the remedy."""
-    server, speech = config.server, config.speech
-    others = []
-    if server.admin_listen and not (operator := Address.parse(server.admin_listen)).path:
-        others.append(("server.admin_listen", operator.host, operator.port))
-    if speech.enabled and speech.wyoming:
-        others.append(("speech.wyoming", *speech.wyoming_address))
-    for key, host, port in others:
-        async with kept_port(host, port, key, key):
+    server = config.server
+    for key, host, port, kind in _other_addresses(config):
+        async with kept_port(host, port, key, key, kind):
             pass
     async with kept_port(server.host, server.port, "server.host", "server.port") as port:
         yield port
+
+
+def _other_addresses(config: Config) -> Iterator[tuple[str, str, int, SocketKind]]:
+    """Yields the addresses beside that of HTTP: the configuration's key, host, port and kind."""
+    server, speech, sip = config.server, config.speech, config.sip
+    if server.admin_listen and not (operator := Address.parse(server.admin_listen)).path:
+        yield "server.admin_listen", operator.host, operator.port, SOCK_STREAM
+    if speech.enabled and speech.wyoming:
+        yield "speech.wyoming", *speech.wyoming_address, SOCK_STREAM
+    for carrier in config.carriers:
+        if carrier.provider == "audiosocket":
+            yield f"carriers.{carrier.name}.port", server.host, carrier.port, SOCK_STREAM
+    if sip is None:
+        return
+    ports = {"udp": sip.udp, "tcp": sip.tcp, "tls": sip.tls, "ws": sip.ws, "wss": sip.wss}
+    for name, port in ports.items():
+        if port is not None:
+            for host in listening_hosts(sip.host):
+                yield f"sip.{name}", host, port, SOCK_DGRAM if name == "udp" else SOCK_STREAM
 
 
 def say_where(config: Config, port: int) -> None:

@@ -11,6 +11,8 @@ from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.models import hub_io
+from offhook.pipeline.models.hub.catalogue import POCKET
 from offhook.pipeline.speech.embedded.espeak_io import HOW_TO_GET, EspeakSynthesizer, is_installed
 from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
@@ -132,12 +134,12 @@ def open_recognizer(
 
 def _recognizer(engine: AsrEngine, models: AsrModels, progress: Progress) -> Recognizer:
     if engine == "qwen3-asr":
-        _import_torch(progress)
+        _import_torch(progress, models.hub, models.model, models.final_model, models.aligner)
         from offhook.pipeline.engine.asr.recognizer_io import Qwen3Recognizer
 
         return Qwen3Recognizer(models, progress)
     if engine == "nemotron":
-        _import_torch(progress)
+        _import_torch(progress, models.hub, models.model)
         from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
 
         return NemotronRecognizer(models, progress)
@@ -166,12 +168,12 @@ def open_synthesizer(
     check_engine(engine)
     check_model(engine, models.model)
     if engine == "qwen3-tts":
-        _import_torch(progress)
+        _import_torch(progress, models.hub, with_usual_model(engine, models).model)
         from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Synthesizer
 
         return Qwen3Synthesizer(with_usual_model(engine, models), progress)
     if engine == "pocket":
-        _import_torch(progress)
+        _import_torch(progress, models.hub, _pocket(with_usual_model(engine, models).model))
         from offhook.pipeline.engine.pocket.synthesizer_io import PocketSynthesizer
 
         return PocketSynthesizer(with_usual_model(engine, models), progress)
@@ -203,7 +205,17 @@ def at_hand(engine: TtsEngine, language: str = "") -> TtsEngine:
     return "flite"
 
 
-def _import_torch(progress: Progress) -> None:
+def _pocket(model: str) -> str:
+    """Returns where Pocket TTS finds a model: in this folder or repository."""
+    _, at, revision = model.partition("@")
+    return model if Path(model).expanduser().is_dir() else f"{POCKET}{at}{revision}"
+
+
+def _import_torch(progress: Progress, hub: str, *models: str) -> None:
+    """Raises EngineError if one of the models cannot be had."""
+    progress(0.0, "looking for the model")
+    for model in filter(None, models):
+        hub_io.check(model, hub)
     progress(0.0, "importing torch")
     from offhook.pipeline.engine.affinity_io import cap_threads
 

@@ -187,21 +187,26 @@ REMEDIES = {
 
 
 @asynccontextmanager
-async def kept_port(host: str, port: int, host_key: str, port_key: str) -> AsyncIterator[int]:
+async def kept_port(
+    host: str,
+    port: int,
+    host_key: str,
+    port_key: str,
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+) -> AsyncIterator[int]:
     """Yields the port, a free one for 0, and keeps it bound meanwhile: whoever shares it with
     SO_REUSEPORT can listen there, and nobody else is given it. Raises OSError, which names the
     configuration's key and the remedy."""
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = await loop.getaddrinfo(host or None, port, type=kind, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
         raise OSError(f"{host_key}: {host!r} has no address: {error.strerror}") from error
     with ExitStack() as bound:
-        for family, kind, protocol, _, address in found:
+        for family, _, protocol, _, address in found:
             one = bound.enter_context(socket.socket(family, kind, protocol))
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if kind is socket.SOCK_STREAM:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family is socket.AF_INET6:
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:

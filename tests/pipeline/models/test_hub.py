@@ -18,7 +18,7 @@ pytest.importorskip("huggingface_hub", minversion="1.0")  # older ones resume at
 constants = pytest.importorskip("huggingface_hub.constants")
 
 from offhook.pipeline.models.hub import download_io, modelscope_io  # noqa: E402
-from offhook.pipeline.models.hub_io import MODELSCOPE, PINNED, find  # noqa: E402
+from offhook.pipeline.models.hub_io import MODELSCOPE, PINNED, check, find  # noqa: E402
 from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
 from offhook.web.engines.engines_io import MODELS  # noqa: E402
 from tests.attack.hub import LIES, TOKEN, lying_mirror  # noqa: E402
@@ -531,3 +531,21 @@ def test_a_folder_is_found_as_it_is(tmp_path: Path) -> None:
 def test_what_modelscope_lists_badly_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Hub, "modelscope_listing", lambda self: json.loads('{"Code": 200}'))
     assert "no list of files" in refusal("org/model", MODELSCOPE)
+
+
+def test_a_model_that_cannot_be_had_is_named_before_torch_is_imported(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    for model, at, why in (
+        ("org/model", nowhere, "cannot be reached"),
+        ("org/none", hub.url, "the hub has no model org/none"),
+        (str(tmp_path / "none"), hub.url, "there is no folder"),
+    ):
+        with pytest.raises(EngineError, match=why):
+            check(model, at)
+    check(str(tmp_path), nowhere)
+    check("org/model", hub.url)
+    find("org/model", hub=hub.url)
+    check("org/model", nowhere)  # it is cached

@@ -1,5 +1,6 @@
 """What a server cannot listen at is said before its engines load, with the key and the remedy."""
 
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
             "server.admin_listen: 127.0.0.1:TAKEN is in use",
         ),
         (
-            {"server": {"port": 0}, "speech": {"wyoming": "TAKEN"}},
+            {"server": {"port": 0}, "speech": {"wyoming": "127.0.0.1:TAKEN"}},
             "speech.wyoming: 127.0.0.1:TAKEN is in use",
         ),
         (
@@ -48,19 +49,36 @@ def no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
             {"server": {"host": "192.0.2.1", "port": 0, "admin_key": "k"}},
             "server.host: 192.0.2.1:0 is not an address of this machine",
         ),
+        (
+            {"server": {"port": 0}, "sip": {"udp": False, "tcp": "TAKEN"}},
+            "sip.tcp: 127.0.0.1:TAKEN is in use: end what listens",
+        ),
+        (
+            {"server": {"port": 0}, "sip": {"udp": "TAKEN", "tcp": False}},
+            "sip.udp: 127.0.0.1:TAKEN is in use",
+        ),
+        (
+            {"server": {"port": 0}, "sip": {"host": "192.0.2.1"}},
+            "sip.udp: 192.0.2.1:5060 is not an address of this machine",
+        ),
+        (
+            {"server": {"port": 0}, "carriers": [{"provider": "audiosocket", "port": "TAKEN"}]},
+            "carriers.audiosocket.port: 127.0.0.1:TAKEN is in use",
+        ),
     ],
 )
 async def test_an_address_that_cannot_be_had_is_named_before_the_engines_load(
     table: dict[str, Any], words: str, serve: Any
 ) -> None:
-    with socket.create_server((HOST, 0)) as other:
+    with (
+        socket.create_server((HOST, 0)) as other,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+    ):
         port = str(other.getsockname()[1])
-        text = {
-            section: {key: str(value).replace("TAKEN", port) for key, value in keys.items()}
-            for section, keys in table.items()
-        }
+        datagrams.bind((HOST, int(port)))
+        given = json.loads(json.dumps(table).replace('"TAKEN"', port).replace("TAKEN", port))
         with pytest.raises(OSError, match=words.replace("TAKEN", port)) as refused:
-            await serve(Config.model_validate(text))
+            await serve(Config.model_validate(given))
     assert str(refused.value).startswith(words.partition(":")[0])
 
 

@@ -99,6 +99,22 @@ def find(name: str, revision: str, progress: Progress, hub: str, patterns: Seque
     return store.folder
 
 
+def check(name: str, revision: str, hub: str) -> None:
+    """Raises EngineError if nothing of a model is cached, and the hub does not have it or cannot be
+    reached."""
+    try:
+        site = site_of(hub)
+    except ImportError:  # which `find` reports
+        return
+    store = known_store(name, revision)
+    if store is not None and store.folder.exists():
+        return
+    try:
+        _listing(name, revision, site, ())
+    except _Refused as error:
+        raise _in_words(error.why, name, revision, site) from error.why
+
+
 class _Refused(Exception):
     """Raised when the hub refuses a request, cannot be reached or cannot be trusted; `why` is a
     _Status, an error of the library, or an EngineError."""
