@@ -27,6 +27,7 @@ NAMES = {
     "soak": "calls.soak",
     "stream_lines": "carriers.stream_lines",
     "tts": "voices.tts",
+    "turn_taking": "turn_taking.turn_taking",
     "turns": "calls.turns",
     "understood": "calls.understood",
     "vad": "media.vad",

@@ -42,6 +42,10 @@ _FADE_IN = (0.5 - 0.5 * np.cos(np.pi * (np.arange(FADE_SAMPLES) + 0.5) / FADE_SA
 )
 
 
+AUDIBLE = 100
+"""Samples beyond this are heard (-50 dB of full scale)."""
+
+
 class PlayoutFull(BufferError):
     """A write would exceed the queue limit; nothing of it was queued."""
 
@@ -126,6 +130,21 @@ class Playout:
     def speaking(self) -> bool:
         """Whether playback has started and not stopped; true while paused within it."""
         return self._started
+
+    @property
+    def audible_left_ms(self) -> int | None:
+        """Time in ms up to the last audible sample that is queued; None while the utterance is
+        open, so that more may come. It takes a look at all that is queued."""
+        if self._more:
+            return None
+        left = self.queued
+        for chunk in reversed(self._chunks):
+            loud = np.flatnonzero(np.abs(chunk) > AUDIBLE)
+            if len(loud):
+                left -= len(chunk) - int(loud[-1]) - 1
+                return max(0, left) * 1000 // RATE_OUT
+            left -= len(chunk)
+        return 0
 
     @property
     def _more(self) -> bool:

@@ -16,6 +16,8 @@ class Reply:
         self.interrupted: tuple[str, str] | None = None
         """What was said and what was not of a reply that was interrupted, until the transport has
         reported it."""
+        self.last = ""
+        """What was said of the last reply."""
         self._said: list[str] = []
         self._waiting: list[str] = []
 
@@ -33,6 +35,7 @@ class Reply:
 
     def finish(self) -> None:
         """Marks the reply as completely sent; queued words belong to the next reply."""
+        self.last = self.spoken or self.last
         self._said, self.busy = [], bool(self._waiting)
 
     @property
@@ -44,6 +47,7 @@ class Reply:
         """Ends an interrupted reply, whose queued words were dropped; returns what was said of it,
         and what was not."""
         said, unsaid = self.spoken, " ".join(self._waiting)
+        self.last = said or self.last
         self._said, self._waiting, self.busy = [], [], False
         if said or unsaid:
             self.interrupted = said, unsaid

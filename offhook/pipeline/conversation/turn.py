@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from offhook.pipeline.conversation.patience import Doubt, doubt
 from offhook.pipeline.conversation.words import (
-    breaks_off,
     decisive,
     is_backchannel,
     only_echo,
@@ -82,8 +82,15 @@ class TurnSettings:
     """Silence that ends a turn the model considers complete."""
     end_silence_unsure: int = 520
     """Silence that ends a turn that only the model, not the transcript, considers incomplete."""
+    end_silence_listing: int = 1000
+    """Silence that ends a turn in which several things are named, and not yet the last."""
+    end_silence_dictating: int = 1300
+    """Silence that ends a turn in which a number, a name or an address is dictated and not known to
+    be complete."""
     end_silence_dangling: int = 1300
-    """Silence that ends a turn that breaks off ("I would like to") by both model and transcript."""
+    """Silence that ends a turn that breaks off ("I would like to"), whatever the model says."""
+    end_silence_searching: int = 2500
+    """Silence that ends a turn whose caller thinks or looks something up ("let me see")."""
     finish_unsure_after: int = 380
     """Silence after which the final transcript is requested even if the model expects more
     speech."""
@@ -102,6 +109,9 @@ class TurnSettings:
     caller's."""
     judging: int = 700
     """Timeout for the final transcript of a short sound over the agent."""
+    answer_rest: int = 700
+    """Audio of the agent left to be heard up to which any words of the caller are the answer, even
+    those that would be a backchannel before: "yes" at the end of a question."""
     floor_silence: int = 1500
     """A reply silent for this long, before its first audio or within it, does not hold the floor:
     any words of the caller then are a turn."""
@@ -140,6 +150,12 @@ class Facts:
     """ms since the last agent audio, or since the agent was given the turn."""
     first: bool = False
     """The caller's sound began before the agent's, which nobody had asked for."""
+    before: str = ""
+    """What the agent was already given of this turn, and has not been heard to answer."""
+    asked: str = ""
+    """What the agent said last, before the caller's turn."""
+    language: str = "en"
+    """ISO 639 code of the caller's words."""
     agent_said: str = ""
     """The last words of the agent that were played; the same words recognized from the caller are
     echo."""
@@ -152,6 +168,9 @@ class Facts:
     excused: bool = False
     """The transcript is late or lost and an apology is being spoken: the agent's audio is no
     reply."""
+    agent_left_ms: Callable[[], int | None] = field(default=lambda: None)
+    """Returns the ms up to the last audible sound of the agent that is still to be played; None if
+    more of the reply is to come."""
     echo: Callable[[], bool] = field(default=lambda: False)
     """Returns whether the incoming audio is echo of the agent. Costs a correlation, so it is called
     only when needed."""
@@ -205,7 +224,7 @@ def _barges_in(turn: "Turn", facts: Facts) -> bool:
 def _end_check_is_due(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
     if not turn.asked:
-        due = s.ask_end_after + (s.ask_end_again if facts.text and breaks_off(facts.text) else 0)
+        due = s.ask_end_after + (s.ask_end_again if _doubt(facts) is not Doubt.NONE else 0)
     elif facts.end_probability is None or _end_likely(turn, facts):
         return False
     else:
@@ -229,13 +248,24 @@ def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
 
 def end_silence(settings: TurnSettings, facts: Facts) -> int:
     """Return the silence in ms that ends the turn, given the model's result and the transcript."""
-    words = facts.text or facts.turn_text
+    s = settings
+    match _doubt(facts):
+        case Doubt.SEARCHING:
+            return s.end_silence_searching
+        case Doubt.BREAKS_OFF:
+            return s.end_silence_dangling
+        case Doubt.DICTATING:
+            return s.end_silence_dictating
+        case Doubt.LISTING:
+            return s.end_silence_listing
     if facts.end_probability is None:
-        dangling = words and breaks_off(words)
-        return settings.end_silence_dangling if dangling else settings.end_answer
-    if facts.end_probability >= settings.end_likely:
-        return settings.end_silence
-    return settings.end_silence_dangling if breaks_off(words) else settings.end_silence_unsure
+        return s.end_answer
+    return s.end_silence if facts.end_probability >= s.end_likely else s.end_silence_unsure
+
+
+def _doubt(facts: Facts) -> Doubt:
+    text = f"{facts.before} {facts.turn_text} {facts.text}".strip()
+    return doubt(text, facts.asked, facts.language) if text else Doubt.NONE
 
 
 def _turn_over(turn: "Turn", facts: Facts) -> bool:
@@ -286,9 +316,15 @@ def _final_is_nothing(turn: "Turn", facts: Facts) -> bool:
     return facts.final and not _final_means_to_interrupt(turn, facts)
 
 
+def _final_answers(turn: "Turn", facts: Facts) -> bool:
+    said = facts.final and turn.may_answer and bool(words(facts.text))
+    return said and not only_echo(facts.text, facts.agent_said)
+
+
 def _late_words_mean_a_turn(turn: "Turn", facts: Facts) -> bool:
     return (
         _final_means_to_interrupt(turn, facts)
+        or _final_answers(turn, facts)
         or _spoke_into_silence(turn, facts)
         or _final_belongs_to_a_turn(turn, facts)
     )
@@ -315,6 +351,7 @@ def _was_nothing(turn: "Turn", facts: Facts) -> bool:
 def _cough(turn: "Turn", facts: Facts) -> bool:
     return (
         not facts.voice
+        and not turn.may_answer
         and turn.speech_in_state > 0
         and facts.speech_ms < turn.settings.cough
         and not weighty_words(facts.text)
@@ -422,6 +459,7 @@ TABLE: tuple[Transition, ...] = (
     Transition(
         S.JUDGING, _final_belongs_to_a_turn, S.ENDING, (A.INTERRUPT,), "the caller has the floor"
     ),
+    Transition(S.JUDGING, _final_answers, S.ENDING, (A.INTERRUPT,), "a short 'yes' at its end"),
     Transition(S.JUDGING, _no_turn_after_all, None, (A.RESUME, A.DISCARD), "noise before it"),
     Transition(S.JUDGING, _spoke_into_silence, S.ENDING, (A.INTERRUPT,), "'are you there?'"),
     Transition(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
@@ -452,6 +490,8 @@ class Turn:
         self.floor = True
         """Whether the reply held the floor when the caller began to speak: it was audible or about
         to be."""
+        self.may_answer = False
+        """Whether the agent was about to end when the caller began to speak: any words answer."""
         self.had_floor = False
         """Whether the suspected or judged sound began before the agent's: as a turn, which is never
         dropped as a backchannel or as echo, however short."""
@@ -472,6 +512,9 @@ class Turn:
         then = row.then or (TurnState.SPEAKING if facts.agent_speaking else TurnState.REPLYING)
         if then is TurnState.SUSPECTED and self.state is not TurnState.JUDGING:
             self.floor = facts.agent_silent_ms < self.settings.floor_silence
+            over = 0 if not facts.agent_busy else None
+            left_ms = facts.agent_left_ms() if facts.agent_speaking else over
+            self.may_answer = left_ms is not None and left_ms <= self.settings.answer_rest
             awaited = self.had_floor and facts.words_due
             self.had_floor = facts.first or awaited or self.state is TurnState.HEARING
         elif then is TurnState.KEYING:

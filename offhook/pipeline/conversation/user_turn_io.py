@@ -38,7 +38,7 @@ from offhook.pipeline.conversation.events import (
 )
 from offhook.pipeline.conversation.latency import TurnStopwatch
 from offhook.pipeline.conversation.reply import Reply
-from offhook.pipeline.conversation.sentences import Occasion
+from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion
 from offhook.pipeline.conversation.turn import (
     Action,
     Facts,
@@ -86,6 +86,9 @@ FEED_MS = 100
 GAIN_LATE_MS = 1000
 """Audio in ms that waits while the gain for a quiet caller is being found, 0.3 s of voice: the
 recognizer would take a rise of 20 dB within the first word for another sound."""
+TAKEN_BACK_MS = 3000
+"""ms after a turn's end within which a caller who goes on before the answer is heard continues that
+turn."""
 WORDS_LATE_MS = 4000
 """Wait in ms after which a final transcript counts as late, for example when a recognizer hangs or
 loads; the caller then hears an apology."""
@@ -204,7 +207,7 @@ class UserTurnController:
         self._recognizer = recognizer
         self._turn_detection = turn_detection
         self._turn = Turn(self._settings)
-        self._facts = Facts(echo=self._is_echo)
+        self._facts = Facts(echo=self._is_echo, agent_left_ms=self._agent_left_ms)
         self._detector = SpeechDetector()
         self._echo = EchoDetector()
         self._enhancer = Enhancer(turn_detection.enhancement)
@@ -251,6 +254,8 @@ class UserTurnController:
         """ms for which the agent has spoken in this call while nothing was received."""
         self._committed_at = 0
         """Sample position at which the last turn was committed."""
+        self._committed = ""
+        """Text of the last turn, with what was taken back before."""
         self._end_question: asyncio.Task[None] | None = None
         self._turns = 0
         self._vad = turn_detection.vad.open(self._voice_window)
@@ -410,6 +415,7 @@ class UserTurnController:
             callers = voiced_until - max(self._echo_until, self._echo_gone)
             facts.speech_ms = min(detector.speech_ms, max(0, self._ms(callers)))
         facts.silence_ms = detector.silence_ms
+        facts.asked, facts.language = self.reply.last, self.language or USUAL_LANGUAGE
         facts.keying, facts.keyed = self.digits.collecting, bool(self._keyed)
         facts.words_due = self._finals_due > 0
         facts.agent_speaking = self.interruptible and self._agent_is_speaking()
@@ -421,6 +427,9 @@ class UserTurnController:
         if facts.voice and self._turn.state in (TurnState.LISTENING, TurnState.HEARING):
             facts.end_probability = None
             self._withdraw_question()
+
+    def _agent_left_ms(self) -> int | None:
+        return self._leg.playout.audible_left_ms
 
     def _agent_is_speaking(self) -> bool:
         return self._leg.playout.speaking
@@ -650,6 +659,8 @@ class UserTurnController:
             self._leg.playout.pause()
         said, unsaid = self.reply.end()
         self.reply.cut = True
+        if not said and self._memory.end - self._committed_at < TAKEN_BACK_MS * MS:
+            self._facts.before = self._committed
         if said or unsaid:
             self._emit(Interrupted(self._ms(self._memory.end), said, unsaid))
         self.listener.on_interrupt()
@@ -698,6 +709,7 @@ class UserTurnController:
         self.watch.stamp("turn_decided", now)
         text = _join(_join(facts.turn_text, facts.text), self._keyed)
         self._keyed = ""
+        self._committed = _join(facts.before, text)
         self.audio_listener.on_commit(text)
         self._reset_turn()
         self.reply.busy = True
@@ -722,7 +734,7 @@ class UserTurnController:
 
     def _reset_turn(self) -> None:
         self._committing = False
-        self._facts.turn_text = ""
+        self._facts.turn_text = self._facts.before = ""
         self._cancel_utterance()
         self._facts.excused = False
         self._facts.end_probability = None

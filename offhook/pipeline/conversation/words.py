@@ -20,13 +20,6 @@ WEIGHTLESS = _set("a an the and in it of to is on at he her had his as or but th
 DECISIVE = _set("stop wait no hold hello excuse sorry pardon quiet enough cancel")
 """A single one of these is an interruption."""
 
-DANGLING = _set(
-    "a an the my your his her our their this and or but so because if when that which who to of "
-    "in on at for from with about is are was were am be like want need would could can will i we "
-    "um uh er"
-)
-"""Words that rarely end a sentence: the speaker will continue."""
-
 ECHO_WINDOW_WORDS = 14
 ECHO_WINDOW_ONE_WORD = 3
 
@@ -48,12 +41,6 @@ def is_backchannel(text: str) -> bool:
 
 def decisive(text: str) -> bool:
     return any(w in DECISIVE for w in words(text))
-
-
-def breaks_off(text: str) -> bool:
-    """Returns whether the sentence is incomplete."""
-    said = words(text)
-    return not said or said[-1] in DANGLING
 
 
 def only_echo(text: str, agent_said: str) -> bool:

@@ -8,11 +8,24 @@ from offhook.web.realtime.protocol.conversation_session import (
 )
 
 EAGERNESS = {
-    "high": TurnSettings(end_silence=200, end_silence_unsure=400, end_silence_dangling=800),
+    "high": TurnSettings(
+        end_silence=200,
+        end_silence_unsure=400,
+        end_silence_listing=500,
+        end_silence_dictating=700,
+        end_silence_dangling=800,
+        end_silence_searching=1500,
+    ),
     "auto": TurnSettings(),
     "medium": TurnSettings(),
     "low": TurnSettings(
-        ask_end_times=2, end_silence=500, end_silence_unsure=1500, end_silence_dangling=4000
+        ask_end_times=2,
+        end_silence=500,
+        end_silence_unsure=1500,
+        end_silence_listing=2000,
+        end_silence_dictating=3000,
+        end_silence_dangling=4000,
+        end_silence_searching=4000,
     ),
 }
 """The silences that end a turn by `eagerness`: the words and the end-of-turn model decide which."""
@@ -32,7 +45,10 @@ def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnS
                 end_answer=silence,
                 end_silence=silence,
                 end_silence_unsure=silence,
+                end_silence_listing=silence,
+                end_silence_dictating=silence,
                 end_silence_dangling=silence,
+                end_silence_searching=silence,
                 finish_unsure_after=min(TurnSettings.finish_unsure_after, silence),
             )
     return usual

@@ -1,12 +1,21 @@
 """The floor, row by row."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.pipeline.conversation.turn import TABLE, Action, Facts, Turn, TurnSettings, TurnState
+from offhook.pipeline.conversation.turn import (
+    TABLE,
+    Action,
+    Facts,
+    Turn,
+    TurnSettings,
+    TurnState,
+    end_silence,
+)
 
 S = TurnState
 
@@ -36,6 +45,57 @@ KEYS = Facts(keying=True)
 TWICE = TurnSettings(ask_end_times=2)
 CALLER = Facts(voice=True, speech_ms=300)
 BOTH = replace(SPEAKING, voice=True, speech_ms=100)
+
+
+@pytest.mark.parametrize(
+    ("text", "about", "wanted_ms"),
+    [
+        ("on sunday", {}, 260),
+        ("I would like to", {}, 1300),
+        ("four one five", {"asked": "Your phone number?"}, 1300),
+        ("one two three", {"before": "my number is four five six seven eight nine oh"}, 260),
+        ("a hammer", {"asked": "What do you need?"}, 1000),
+        ("let me see", {}, 2500),
+        ("ich möchte gern", {"language": "de"}, 1300),
+    ],
+)
+def test_the_words_say_how_long_a_pause_is_waited_through(
+    text: str, about: dict[str, Any], wanted_ms: int
+) -> None:
+    """Whatever the model says."""
+    for first, second in (("", text), (text, "")):
+        facts = Facts(turn_text=first, text=second, end_probability=0.99, **about)
+        assert end_silence(TurnSettings(), facts) == wanted_ms
+
+
+def test_words_that_begin_as_the_agent_ends_are_the_answer() -> None:
+    """Also those that would be a backchannel before."""
+    for left_ms, then, actions in (
+        (600, S.ENDING, (Action.INTERRUPT,)),
+        (0, S.ENDING, (Action.INTERRUPT,)),
+        (800, S.SPEAKING, (Action.RESUME, Action.CANCEL)),
+        (None, S.SPEAKING, (Action.RESUME, Action.CANCEL)),
+    ):
+        turn = turn_in(S.SPEAKING)
+        turn.step(replace(BOTH, agent_left_ms=lambda left_ms=left_ms: left_ms))
+        assert turn.state is S.SUSPECTED
+        while turn.state is S.SUSPECTED and turn.state_ms < 1000:
+            turn.step(replace(BOTH, voice=turn.state_ms < 200, speech_ms=280, text="Yes."))
+        assert turn.state is S.JUDGING
+        row = turn.step(replace(SPEAKING, speech_ms=280, text="Yes.", final=True))
+        assert row is not None
+        assert (turn.state, row.actions) == (then, actions)
+
+
+def test_a_short_sound_as_the_agent_ends_is_no_cough_until_its_words_are_known() -> None:
+    turn = turn_in(S.SPEAKING)
+    turn.step(replace(BOTH, agent_left_ms=lambda: 300))
+    turn.step(replace(BOTH, speech_ms=120))
+    turn.step(replace(SPEAKING, speech_ms=120))
+    assert turn.state is S.JUDGING
+    row = turn.step(replace(SPEAKING, speech_ms=120, final=True))
+    assert row is not None
+    assert row.actions == (Action.RESUME, Action.CANCEL)
 
 
 @pytest.mark.parametrize(

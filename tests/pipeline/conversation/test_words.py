@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 from offhook.pipeline.conversation.reply import Reply
 from offhook.pipeline.conversation.words import (
     BACKCHANNELS,
-    DANGLING,
     DECISIVE,
     ECHO_WINDOW_WORDS,
     WEIGHTLESS,
-    breaks_off,
     decisive,
     is_backchannel,
     only_echo,
@@ -50,7 +48,6 @@ def test_nothing_said_is_nothing(text):
     assert not is_backchannel(text)
     assert not decisive(text)
     assert not only_echo(text, "we are open")
-    assert breaks_off(text)
 
 
 @pytest.mark.parametrize(
@@ -81,19 +78,9 @@ def test_an_echo_is_of_the_last_words_only():
     assert only_echo("opening hours", " ".join(said.split()[:ECHO_WINDOW_WORDS]))
 
 
-@pytest.mark.parametrize("text", ["I would like to", "my number is", "and, um", "is it open on"])
-def test_a_sentence_that_dangles_breaks_off(text):
-    assert breaks_off(text)
-
-
-@pytest.mark.parametrize("text", ["what are your opening hours", "thank you", "on Sunday", "no"])
-def test_a_whole_sentence_does_not(text):
-    assert not breaks_off(text)
-
-
 def test_the_lists_do_not_contradict_each_other():
-    assert not DECISIVE & (BACKCHANNELS | WEIGHTLESS | DANGLING)
-    for listed in (BACKCHANNELS, WEIGHTLESS, DECISIVE, DANGLING):
+    assert not DECISIVE & (BACKCHANNELS | WEIGHTLESS)
+    for listed in (BACKCHANNELS, WEIGHTLESS, DECISIVE):
         assert all(words(word) == [word] for word in listed)
 
 

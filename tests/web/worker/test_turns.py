@@ -16,6 +16,7 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.conversation import turn as turn_taking
 from offhook.pipeline.conversation import user_turn_io
 from offhook.pipeline.conversation.events import CallerTurn
+from offhook.pipeline.conversation.patience import Doubt
 from offhook.pipeline.conversation.turn import TurnSettings
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
@@ -149,7 +150,7 @@ async def test_a_turn_ends_by_what_the_worker_says(
     """The worker has the real models: recognition, and the end of turns on a CPU. Its random words
     come sooner or later, so they do not say when it is asked."""
     monkeypatch.setattr(user_turn_io, "ASK_ENGINE_MS", 1000 * SOON)
-    monkeypatch.setattr(turn_taking, "breaks_off", lambda text: False)
+    monkeypatch.setattr(turn_taking, "doubt", lambda *about: Doubt.NONE)
     model = str(tiny_nemotron.write(tmp_path))
     engine = NemotronRecognizer(AsrModels(model, "cpu"))
     engine.turns = TurnJudge(torch.device("cpu"))

@@ -1,0 +1,1 @@
+"""Turn-taking in virtual time: who is cut off, who waits, and whose answer is lost."""

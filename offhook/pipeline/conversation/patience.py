@@ -1,0 +1,214 @@
+"""What a caller's words say about the end of the turn: one pure function of what the caller has
+said and what the agent has asked.
+
+The model hears how a sentence is spoken and is often wrong: it takes "my phone number is four one
+five" for a whole one. So the words come first: a sentence that breaks off, a number or a name that
+is being dictated, and a caller who looks something up are waited for, whatever the model says.
+"""
+
+import re
+from enum import Enum, auto
+from functools import lru_cache
+from itertools import pairwise
+
+from offhook.pipeline.conversation.unfinished_words import ENGLISH, LANGUAGES, Words
+
+PHONE_DIGITS = 10
+"""A phone number of so many digits is complete; longer ones are followed by a pause as well."""
+SHORT_ANSWER_WORDS = 4
+"""Longest answer in which a verb behind a pronoun ends the sentence: "yes, I can"."""
+MANY_DIGITS = 16
+"""A number of unknown length with so many digits is complete."""
+FEW_DIGITS = 3
+"""So many digits at the end are a number that is dictated, whatever the agent has asked."""
+REFUSALS = frozenset(("no", "nope", "nein", "nee", "non"))
+REFUSAL_WORDS = 3
+"""A refusal of so many words dictates nothing."""
+CORRECTION_WORDS = 1
+"""A word of correction alone, such as "sorry?", is a question."""
+
+
+class Doubt(Enum):
+    """What the words say about the end of a turn."""
+
+    NONE = auto()
+    """They may be all."""
+    LISTING = auto()
+    """The agent has asked for several things, and the last is not known to be named."""
+    DICTATING = auto()
+    """A number, a name, an address or an e-mail address is not known to be complete."""
+    BREAKS_OFF = auto()
+    """The sentence is incomplete."""
+    SEARCHING = auto()
+    """The caller thinks, or looks something up."""
+
+
+class _Dictated(Enum):
+    NOTHING = auto()
+    NUMBER = auto()
+    LETTERS = auto()
+    EMAIL = auto()
+    ADDRESS = auto()
+
+
+def words_of(text: str) -> list[str]:
+    """Returns the words in lower case, without punctuation but apostrophes and hyphens in them."""
+    plain = text.lower().replace("\u2019", "'")
+    return [word.strip("'-") for word in re.findall(r"[\w'@.+-]*[\w@]", plain)]
+
+
+@lru_cache(512)
+def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
+    """Returns what the words of a turn so far say about its end. `asked` is what the agent said
+    last, `language` an ISO 639 code."""
+    known = LANGUAGES.get(language[:2], ENGLISH)
+    said = words_of(text)
+    if not said:
+        return Doubt.BREAKS_OFF
+    tail = " ".join(said)
+    if said[-1] in known.fillers or _ends_with(tail, known.holding):
+        return Doubt.SEARCHING
+    if len(said) > CORRECTION_WORDS and _ends_with(tail, known.correcting):
+        return Doubt.BREAKS_OFF
+    if _is_email(said, known):
+        return Doubt.NONE
+    about = _about(asked, known)
+    if tail in known.opening and not _is_answer(said, asked, known):
+        return Doubt.BREAKS_OFF
+    counted = about is _Dictated.NUMBER and said[-1] in known.digits
+    if about is not _Dictated.LETTERS and not counted and _dangles(said, known):
+        return Doubt.BREAKS_OFF
+    if _is_dictating(said, asked, about, known):
+        return Doubt.DICTATING
+    return Doubt.LISTING if _is_listing(said, asked, known) else Doubt.NONE
+
+
+def question_of(said: str) -> str:
+    """Returns the last question of what the agent said, else its last sentence, in lower case."""
+    sentences = re.findall(r"[^.!?;\n]+[.!?;]*", said.lower())
+    asked = [sentence for sentence in sentences if "?" in sentence]
+    last: str = (asked or sentences or [""])[-1]
+    return last.strip(" ¿¡")
+
+
+def _ends_with(tail: str, phrases: tuple[str, ...]) -> bool:
+    return any(tail == phrase or tail.endswith(f" {phrase}") for phrase in phrases)
+
+
+def _is_answer(said: list[str], asked: str, known: Words) -> bool:
+    """Whether a pronoun and a verb answer a question that begins with such a verb."""
+    first = words_of(question_of(asked))[:1]
+    return bool(first) and first[0] in known.auxiliary
+
+
+def _dangles(said: list[str], known: Words) -> bool:
+    last = said[-1]
+    if last in known.auxiliary and known.subordinators:
+        return known.subordinators.isdisjoint(said)
+    if last in known.auxiliary and len(said) > 1:
+        if said[-2] in known.auxiliary:  # "what I can do", but "it could be"
+            return last not in known.main_verbs
+        if said[-2] in known.pronouns and not known.asking.isdisjoint(said[:-2]):
+            return False  # "when you are"
+        subordinate = len(said) > 2 and said[-3] in known.dangling
+        is_short = len(said) <= SHORT_ANSWER_WORDS and not subordinate
+        return not (said[-2] in known.pronouns and is_short)
+    before = " ".join(said[:-1])
+    if last in known.asking:
+        return bool(before) and not _ends_with(before, known.unknown)
+    if known.between in said[-4:] and known.last_joint not in said[-4:]:
+        return True
+    if said[0] in known.since and known.until.isdisjoint(said):
+        return True
+    return last in known.dangling and not _ends_with(f"{before} {last}", known.complete)
+
+
+def _about(asked: str, known: Words) -> _Dictated:
+    question = question_of(asked)
+    if re.search(known.asks_whether, question):
+        return _Dictated.NOTHING
+    for kind, words in (
+        (_Dictated.LETTERS, known.asks_letters),
+        (_Dictated.EMAIL, known.asks_email),
+        (_Dictated.ADDRESS, known.asks_address),
+        (_Dictated.NUMBER, known.asks_number),
+    ):
+        if any(word in question for word in words):
+            if kind is _Dictated.NUMBER and any(word in question for word in known.asks_count):
+                continue
+            return kind
+    return _Dictated.NOTHING
+
+
+def _is_dictating(said: list[str], asked: str, about: _Dictated, known: Words) -> bool:
+    if said[-1] in known.joints:
+        return True
+    if said[0] in REFUSALS and len(said) <= REFUSAL_WORDS:
+        return False
+    if about is _Dictated.EMAIL or (
+        any(word in known.at for word in said) and _spells(said, known)
+    ):
+        return True
+    if about is _Dictated.LETTERS or _spells(said, known):
+        return True
+    if about is _Dictated.ADDRESS:
+        return True
+    digits = digits_at_end(said, known)
+    if about is _Dictated.NUMBER:
+        return 0 < digits < _expected(asked, known) or len(said[-1]) == 1
+    return FEW_DIGITS <= digits < PHONE_DIGITS
+
+
+def _is_listing(said: list[str], asked: str, known: Words) -> bool:
+    """Whether things are named, and not yet the last, which stands behind "and"."""
+    question = question_of(asked)
+    return known.last_joint not in said and any(re.search(p, question) for p in known.asks_list)
+
+
+def _spells(said: list[str], known: Words) -> bool:
+    """Whether it ends with two letters by themselves."""
+    last = said[-2:]
+    return len(last) == 2 and all(len(word) == 1 and word.isalpha() for word in last)
+
+
+def _is_email(said: list[str], known: Words) -> bool:
+    """Whether there is a domain with an ending behind the sign."""
+    text = " ".join(said)
+    if re.search(r"@[\w-]+\.[\w.-]*\w$", text):
+        return True
+    behind = [index for index, word in enumerate(said) if word in known.at]
+    if not behind:
+        return False
+    domain = said[behind[-1] + 1 :]
+    if len(domain) == 1:
+        return "." in domain[0]
+    return len(domain) >= 3 and domain[-2] in known.dot and domain[-1] not in known.dot
+
+
+def _expected(asked: str, known: Words) -> int:
+    """Returns how many digits the agent has asked for, as in "the last four digits"."""
+    question = question_of(asked)
+    words = words_of(question)
+    for word, following in pairwise(words):
+        if following.startswith(known.digit):
+            if word.isdecimal() and len(word) < 3:
+                return int(word)
+            if word in known.numerals:
+                return known.numerals.index(word)
+    return PHONE_DIGITS if any(word in question for word in known.asks_phone) else MANY_DIGITS
+
+
+def digits_at_end(said: list[str], known: Words = ENGLISH) -> int:
+    """Returns how many digits of a dictated number the words end with."""
+    digits, after = 0, ""
+    for word in reversed(said):
+        if word.isdecimal():
+            digits += len(word)
+        elif word in known.digits:
+            digits += 1
+        elif word in known.tens:
+            digits += 1 if after in known.digits else 2
+        elif not (word in known.joints or len(word) == 1):
+            break
+        after = word
+    return digits

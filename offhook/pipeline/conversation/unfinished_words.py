@@ -1,0 +1,308 @@
+"""Words by which a sentence, a number or a name is known to go on, by language.
+
+The lists were chosen on one half of the texts of `benchmarks/turn_taking`, and its figures are
+those of the other half.
+"""
+
+from dataclasses import dataclass
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def _phrases(text: str) -> tuple[str, ...]:
+    return tuple(text.split(", "))
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of one language, in lower case and without punctuation."""
+
+    dangling: frozenset[str]
+    """Articles, prepositions, conjunctions and the like, which do not end a sentence."""
+    auxiliary: frozenset[str]
+    """Verbs that end a sentence only behind a pronoun, as in "yes, I can"."""
+    main_verbs: frozenset[str]
+    """Those of them that end a sentence behind another one, as in "what I can do"."""
+    pronouns: frozenset[str]
+    fillers: frozenset[str]
+    """Said while thinking."""
+    holding: tuple[str, ...]
+    """Said before something is looked up."""
+    correcting: tuple[str, ...]
+    """Said before something is said again; nothing by themselves."""
+    opening: tuple[str, ...]
+    """All that is said of a sentence that has only begun."""
+    digits: frozenset[str]
+    """What a dictated number consists of."""
+    tens: frozenset[str]
+    """Numbers of two digits and more."""
+    joints: frozenset[str]
+    """Said between the digits of a number."""
+    at: frozenset[str]
+    """The sign in an e-mail address."""
+    dot: frozenset[str]
+    asks_number: tuple[str, ...]
+    """Beginnings of words in a question for a number that is dictated."""
+    asks_letters: tuple[str, ...]
+    asks_email: tuple[str, ...]
+    asks_address: tuple[str, ...]
+    asks_phone: tuple[str, ...]
+    """Those that ask for the number of a phone."""
+    asks_count: tuple[str, ...]
+    """Questions for a quantity, whose answer is one number."""
+    asks_whether: str
+    """Pattern of questions that are answered by yes or no."""
+    between: str
+    """Stands before the first of two ends."""
+    since: frozenset[str]
+    """An answer that begins with one of these names a beginning..."""
+    until: frozenset[str]
+    """...and one of these stands before the end."""
+    subordinators: frozenset[str]
+    """Words behind which a verb stands at the end of the sentence, if it does in this language."""
+    complete: tuple[str, ...]
+    """Ends of whole sentences, though their last word is one of `dangling`."""
+    asks_list: tuple[str, ...]
+    """Patterns of questions for several things."""
+    last_joint: str
+    """Stands before the last of several things."""
+    asking: frozenset[str]
+    """Words behind which a question within the sentence follows."""
+    unknown: tuple[str, ...]
+    """What stands before such a word at the end of a whole sentence: "I don't know why"."""
+    digit: str
+    """Beginning of the word for a digit."""
+    numerals: tuple[str, ...]
+    """From zero."""
+
+
+ENGLISH = Words(
+    dangling=_set(
+        "a an the my your his our their these those and or but so because if whether when while "
+        "which whose who to of in on at for from with without about into onto between until till "
+        "since than as by near like per via plus want need really very just i we they he she "
+        "it's its i'm that's there's we're they're he's she's i'd i'll we'd we'll you'll what's "
+        "called named exit number apartment dot underscore that said says shows"
+    ),
+    auxiliary=_set(
+        "is are was were am be been would could can will should may might must do does did has "
+        "have had"
+    ),
+    main_verbs=_set("do have"),
+    pronouns=_set("i you he she it we they that this there"),
+    fillers=_set("um umm uh uhm er erm hmm hm mm eh"),
+    holding=_phrases(
+        "let me look, let me see, let me check, let me think, let me count, let me find it, "
+        "let me get it, let me turn it around, let me have a look, let me look it up, "
+        "one moment, just a moment, a moment, one second, just a second, a second, a sec, "
+        "hold on, hang on, wait, a minute, i have to check, i have to look, i need to check, "
+        "i'll check, i'll look, have to check that, need to look that up, i'm looking, "
+        "i'm looking at it, i'm checking, it here somewhere, i need my glasses, "
+        "i'm getting my wallet, bear with me, here it is, there it is, i'm opening it"
+    ),
+    correcting=_phrases(
+        "sorry, no wait, i mean, or no, actually, make that, or rather, or maybe, correction"
+    ),
+    opening=_phrases(
+        "can you, could you, would you, will you, can i, could i, may i, do you, did you, are you, "
+        "have you, is it, is there, are there, we have, we had, i have, i had, there is, "
+        "there are, it was, well, so, okay so"
+    ),
+    digits=_set("zero oh o one two three four five six seven eight nine double triple"),
+    tens=_set(
+        "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty "
+        "thirty forty fifty sixty seventy eighty ninety hundred thousand"
+    ),
+    joints=_set("dash slash minus hyphen star pound hash"),
+    at=_set("at"),
+    dot=_set("dot"),
+    asks_number=(
+        *("number", "phone", "mobile", "telephone", "code", "pin", "account", "serial", "zip"),
+        *("digits", "meter", "invoice", "policy", "iban", "reference", "expiry", "reach you"),
+    ),
+    asks_letters=("spell", "letters", "write it"),
+    asks_email=("e-mail", "email", "send the receipt", "write to you"),
+    asks_address=("address", "street", "where should we send", "where do you live", "where can we"),
+    asks_phone=("phone", "mobile", "reach", "call", "number for you"),
+    asks_count=_phrases("how many, how much, how long, how old"),
+    asks_whether=r"^(?:is|are|was|were|does|do|did|have|has) |\b(?:correct|right)\?",
+    between="between",
+    since=_set("from"),
+    until=_set("to until till through on onwards now"),
+    subordinators=frozenset(),
+    complete=_phrases(
+        "think so, hope so, guess so, believe so, say so, told me so, or so, turn it on, it on, "
+        "log in, come in, check in, moved in, go on, come on, what for, i know that, like that, "
+        "about that, of that, say that, do that, want that, not really, said that, who to, "
+        "looking for, asking for, waiting for, calling from, worried about, asking about, "
+        "thank you so"
+    ),
+    asks_list=(
+        r"\bwhich \w+[^s\W]s\b",
+        r"\bwhat (?:\w+ )?(?:symptoms|items|things|colors|days)\b",
+        r"\bwhat would you like to order|\bwhat do you need\b|\bwho is coming\b",
+        r"\bput on the list\b|\bhave with you\b|\bwhat is broken\b",
+    ),
+    last_joint="and",
+    asking=_set("how why where what when who which than"),
+    unknown=_phrases("don't know, do not know, no idea, not sure, not know"),
+    digit="digit",
+    numerals=("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+)
+GERMAN = Words(
+    dangling=_set(
+        "der die den dem des ein eine einen einem einer mein meine meinen meinem ihre unser "
+        "unsere und oder aber denn weil wenn ob dass als während damit sondern zum zur von vom "
+        "in im ins am ans für ohne zwischen bis seit gegen durch wegen gern ich wir er "
+        "sehr nur punkt minus unterstrich heißt lautet nummer hausnummer"
+    ),
+    auxiliary=_set(
+        "möchte möchten will wollte brauche habe haben hätte bin sind war wäre ist kann könnte "
+        "muss soll würde"
+    ),
+    main_verbs=frozenset(),
+    pronouns=frozenset(),
+    fillers=_set("äh ähm hm hmm ehm öh"),
+    holding=_phrases(
+        "moment, einen moment, augenblick, einen augenblick, sekunde, warten sie, "
+        "warten sie kurz, ich schaue nach, ich sehe nach, ich schau mal, mal sehen, "
+        "lassen sie mich nachsehen, ich muss nachsehen, ich suche sie, ich habe sie gleich, "
+        "ich brauche meine brille, hier ist sie"
+    ),
+    correcting=_phrases(
+        "entschuldigung, nein entschuldigung, oder nein, nein warten sie, "
+        "ich meine, beziehungsweise, besser gesagt"
+    ),
+    opening=_phrases(
+        "können sie, könnten sie, haben sie, gibt es, da steht, wir haben, also, "
+        "ich möchte gerne, ich würde gerne, ich hätte gerne"
+    ),
+    digits=_set("null eins ein zwei zwo drei vier fünf sechs sieben acht neun doppel"),
+    tens=_set(
+        "zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig "
+        "dreißig vierzig fünfzig sechzig siebzig achtzig neunzig hundert tausend"
+    ),
+    joints=_set("strich bindestrich schrägstrich minus"),
+    at=_set("at ät klammeraffe"),
+    dot=_set("punkt"),
+    asks_number=(
+        *("nummer", "telefon", "handy", "code", "pin", "zähler", "postleitzahl", "iban"),
+        *("kundennummer", "bestellnummer", "rechnungsnummer", "buchungsnummer"),
+    ),
+    asks_letters=("buchstabier", "schreibt man"),
+    asks_email=("e-mail", "email", "mail", "rechnung schicken"),
+    asks_address=("adresse", "anschrift", "wohin sollen", "wo wohnen", "straße"),
+    asks_phone=("telefon", "handy", "erreichen"),
+    asks_count=_phrases("wie viele, wie viel, wie lange, wie alt"),
+    asks_whether=r"^(?:ist|sind|stimmt|war|haben) |\brichtig\?",
+    between="zwischen",
+    since=_set("von"),
+    until=_set("bis ab an"),
+    subordinators=_set("ob dass weil wenn als wie was warum wo damit während wer wann"),
+    complete=_phrases("ja aber, oder, was denn, das war es, mehr als das, ich auch noch"),
+    asks_list=(
+        r"\bwelche \w+n\b",
+        r"\bwas möchten sie bestellen\b|\bwas brauchen sie\b",
+        r"\bwer kommt mit\b|\bwas ist kaputt\b",
+    ),
+    last_joint="und",
+    asking=_set("wie warum wo was"),
+    unknown=("weiß nicht", "weiß ich nicht", "keine ahnung"),
+    digit="ziffer",
+    numerals=("null", "eine", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"),
+)
+SPANISH = Words(
+    dangling=_set(
+        "el la los las lo un una unos unas mi mis su sus nuestro nuestra y e o u pero porque si "
+        "cuando mientras que quien a al de del en con sin por para sobre entre hasta desde como "
+        "según quiero quisiera necesito gustaría es son era está estoy tengo hay muy más también "
+        "además punto guion arroba número calle llamo prefiero pues"
+    ),
+    auxiliary=frozenset(),
+    main_verbs=frozenset(),
+    pronouns=frozenset(),
+    fillers=_set("eh em este mmm hm"),
+    holding=_phrases(
+        "un momento, un segundo, espere, un minuto, voy a mirar, déjeme ver, déjeme mirar, "
+        "a ver, voy a ver, lo estoy buscando, necesito mis gafas, aquí está"
+    ),
+    correcting=_phrases("perdón, no perdón, o no, digo, mejor dicho, quiero decir"),
+    opening=_phrases("puede, podría, tiene, hay, tenemos, pues"),
+    digits=_set("cero uno dos tres cuatro cinco seis siete ocho nueve doble"),
+    tens=_set(
+        "diez once doce trece catorce quince dieciséis diecisiete dieciocho diecinueve veinte "
+        "treinta cuarenta cincuenta sesenta setenta ochenta noventa cien ciento mil"
+    ),
+    joints=_set("guion barra"),
+    at=_set("arroba"),
+    dot=_set("punto"),
+    asks_number=("número", "teléfono", "móvil", "código", "pin", "contador", "postal", "iban"),
+    asks_letters=("deletre", "escribe"),
+    asks_email=("correo", "e-mail", "email", "envío el recibo"),
+    asks_address=("dirección", "adónde", "dónde vive", "calle"),
+    asks_phone=("teléfono", "móvil", "llamar"),
+    asks_count=_phrases("cuántos, cuántas, cuánto, cuánta"),
+    asks_whether=r"^¿?(?:es|está|son|tiene|hay)\b|\bcorrect",
+    between="entre",
+    since=_set("desde del"),
+    until=_set("hasta al a"),
+    subordinators=frozenset(),
+    complete=_phrases(
+        "así es, no es, sí está, ya está, yo también, no hay, eso es, no más, a mí sí"
+    ),
+    asks_list=(r"\bqué (?:desea|quiere) pedir\b|\bqué necesita\b", r"\bqué está roto\b"),
+    last_joint="y",
+    asking=_set("cómo qué dónde"),
+    unknown=("no sé",),
+    digit="cifra",
+    numerals=("cero", "una", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve"),
+)
+FRENCH = Words(
+    dangling=_set(
+        "le la les l un une des du de d mon ma mes votre vos notre nos son sa ses et ou mais "
+        "parce que qu si quand lorsque car donc alors qui dont à au aux en dans sur sous avec "
+        "sans pour par entre jusqu depuis chez vers comme voudrais veux aimerais ai est suis "
+        "était c'est j'ai je nous il elle on très plus aussi point tiret arobase numéro rue "
+        "avenue préfère "
+    ),
+    auxiliary=frozenset(),
+    main_verbs=frozenset(),
+    pronouns=frozenset(),
+    fillers=_set("euh heu hum hm ben"),
+    holding=_phrases(
+        "un instant, un moment, une seconde, une minute, attendez, je regarde, je vérifie, "
+        "voyons, laissez-moi voir, laissez-moi regarder, je cherche, il me faut mes lunettes, "
+        "le voilà"
+    ),
+    correcting=_phrases("pardon, non pardon, ou non, je veux dire, enfin, plutôt"),
+    opening=_phrases("pouvez-vous, pourriez-vous, avez-vous, est-ce que, nous avons, alors"),
+    digits=_set("zéro un deux trois quatre cinq six sept huit neuf double"),
+    tens=_set(
+        "dix onze douze treize quatorze quinze seize vingt trente quarante cinquante soixante "
+        "cent mille dix-sept dix-huit dix-neuf quarante-cinq trente-trois quatre-vingt"
+    ),
+    joints=_set("tiret slash"),
+    at=_set("arobase"),
+    dot=_set("point"),
+    asks_number=("numéro", "téléphone", "portable", "code", "pin", "compteur", "postal", "iban"),
+    asks_letters=("épel", "écrit"),
+    asks_email=("mail", "e-mail", "courriel", "envoyer le reçu"),
+    asks_address=("adresse", "livrer", "où habitez", "rue"),
+    asks_phone=("téléphone", "portable", "joindre"),
+    asks_count=_phrases("combien"),
+    asks_whether=r"est-elle|est-il|^c'est|\bcorrect",
+    between="entre",
+    since=_set("du de"),
+    until=_set("au à jusqu jusqu'au jusqu'à"),
+    subordinators=frozenset(),
+    complete=_phrases("moi aussi, lui aussi, je suis, pas très, c'est tout, non plus, et vous"),
+    asks_list=(r"\bque désirez-vous\b|\bbesoin\b", r"\bqui est cassé\b"),
+    last_joint="et",
+    asking=_set("comment pourquoi où"),
+    unknown=("sais pas",),
+    digit="chiffre",
+    numerals=("zéro", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf"),
+)
+LANGUAGES = {"en": ENGLISH, "de": GERMAN, "es": SPANISH, "fr": FRENCH}

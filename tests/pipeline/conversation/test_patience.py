@@ -1,0 +1,135 @@
+"""What a caller's words say about the end of the turn."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offhook.pipeline.conversation.patience import Doubt, digits_at_end, doubt, words_of
+from offhook.pipeline.conversation.unfinished_words import LANGUAGES
+
+NUMBER, PHONE = "What is your ticket number?", "What is your phone number?"
+MAIL, NAME = "And your e-mail address?", "Could you spell your name?"
+STREET, HELP = "What is your address, please?", "How may I help?"
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "about"),
+    [
+        (HELP, "I would like to", Doubt.BREAKS_OFF),
+        (HELP, "is it open on", Doubt.BREAKS_OFF),
+        (HELP, "my number is", Doubt.BREAKS_OFF),
+        (HELP, "could you", Doubt.BREAKS_OFF),
+        (HELP, "I'm calling because the", Doubt.BREAKS_OFF),
+        (HELP, "do you know whether", Doubt.BREAKS_OFF),
+        (HELP, "somewhere between two", Doubt.BREAKS_OFF),
+        ("Which day?", "on Sunday, sorry", Doubt.BREAKS_OFF),
+        (HELP, "if you would", Doubt.BREAKS_OFF),
+        (HELP, "I think it could be", Doubt.BREAKS_OFF),
+        (HELP, "and, um", Doubt.SEARCHING),
+        (NUMBER, "Let me see.", Doubt.SEARCHING),
+        (NUMBER, "yes, hold on", Doubt.SEARCHING),
+        (NUMBER, "seven seven", Doubt.DICTATING),
+        (NUMBER, "it's 77", Doubt.DICTATING),
+        (NUMBER, "B", Doubt.DICTATING),
+        (PHONE, "five five five oh one", Doubt.DICTATING),
+        (HELP, "my phone number is four one five", Doubt.DICTATING),
+        ("The last four digits, please?", "nine nine one", Doubt.DICTATING),
+        (NAME, "P A", Doubt.DICTATING),
+        (NAME, "P as in papa", Doubt.DICTATING),
+        (MAIL, "it's lee at", Doubt.BREAKS_OFF),
+        (MAIL, "lee at example", Doubt.DICTATING),
+        (STREET, "nine Elm Road", Doubt.DICTATING),
+        ("What do you need?", "a hammer", Doubt.LISTING),
+    ],
+)
+def test_a_turn_that_goes_on(asked: str, text: str, about: Doubt) -> None:
+    assert doubt(text, asked) is about
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (HELP, "what are your opening hours"),
+        (HELP, "I want to cancel my order"),
+        (HELP, "thank you"),
+        ("Can you come?", "yes, I can"),
+        ("Have you been there?", "I have"),
+        ("Is it working?", "it is"),
+        ("Why?", "I don't know why"),
+        ("Is he in?", "I think so"),
+        ("When?", "on Sunday"),
+        ("Sure?", "no"),
+        ("How many guests?", "seven"),
+        ("Is the address correct?", "the name is wrong"),
+        ("We deliver to your address. Anything else?", "that was all"),
+        ("Your e-mail address?", "no, thanks"),
+        ("The last four digits, please?", "nine nine one two"),
+        (PHONE, "five five five oh one two three four five six"),
+        (MAIL, "lee at example dot com"),
+        (MAIL, "it's lee@example.com"),
+        ("What do you need?", "a hammer and nails"),
+        (HELP, "sorry?"),
+        (HELP, "tell me what you can do"),
+        (HELP, "I'll come when you are"),
+        (HELP, "do you know where it is"),
+        (HELP, "turn it on"),
+    ],
+)
+def test_a_turn_that_may_be_over(asked: str, text: str) -> None:
+    assert doubt(text, asked) is Doubt.NONE
+
+
+@pytest.mark.parametrize(
+    ("language", "asked", "goes_on", "over"),
+    [
+        ("de", "Worum geht es?", "ich möchte gern einen", "ich möchte einen Termin"),
+        ("de", "Was möchten Sie wissen?", "sagen Sie mir ob", "wissen Sie ob das fertig ist"),
+        (
+            "de",
+            "Wie ist Ihre Telefonnummer?",
+            "null eins sieben",
+            "die habe ich nicht dabei, leider",
+        ),
+        ("de", "Wann?", "zwischen zwei", "zwischen zwei und drei"),
+        ("es", "¿De qué se trata?", "es sobre la", "es sobre mi factura"),
+        ("es", "¿Cuál es su correo?", "ana arroba correo", "ana arroba correo punto es"),
+        ("fr", "De quoi s'agit-il ?", "je voudrais", "je voudrais un rendez-vous"),
+        ("fr", "Votre téléphone ?", "zéro six douze", "je n'ai pas de téléphone"),
+    ],
+)
+def test_in_other_languages(language: str, asked: str, goes_on: str, over: str) -> None:
+    assert doubt(goes_on, asked, language) is not Doubt.NONE
+    assert doubt(over, asked, language) is Doubt.NONE
+    assert doubt(over, asked, f"{language}-XX") is Doubt.NONE
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("it is four one", 2),
+        ("twenty one", 2),
+        ("4 15", 3),
+        ("A 4 B", 1),
+        ("two dash two", 2),
+        ("seven o'clock", 0),
+        ("", 0),
+        ("forty two seven", 3),
+    ],
+)
+def test_digits_at_the_end_are_counted(text: str, digits: int) -> None:
+    assert digits_at_end(words_of(text)) == digits
+
+
+def test_all_words_are_as_they_are_compared() -> None:
+    for words in LANGUAGES.values():
+        sets = (words.dangling, words.auxiliary, words.fillers, words.digits, words.tens)
+        for word in (word for listed in sets for word in listed):
+            assert words_of(word) == [word]
+        for phrase in (*words.holding, *words.correcting, *words.opening, *words.complete):
+            assert words_of(phrase) == phrase.split()
+
+
+@given(st.text(max_size=80), st.text(max_size=80), st.sampled_from([*LANGUAGES, "ja", "", "und"]))
+def test_any_text_is_judged(text: str, asked: str, language: str) -> None:
+    assert doubt(text, asked, language) in Doubt
+    assert doubt(f"{text} um", asked, "en") is Doubt.SEARCHING
