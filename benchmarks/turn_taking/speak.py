@@ -25,7 +25,7 @@ KEPT_S = 0.02
 TOKENS = 510
 """Most tokens of a piece for Kokoro."""
 SPEEDS = (0.95, 1.0, 1.08)
-ESPEAK_NAMES = {"en": "en-us", "de": "de", "es": "es", "fr": "fr-fr"}
+ESPEAK_NAMES = {"en": "en-us", "de": "de", "es": "es", "fr": "fr"}
 
 Voice = Callable[[str], tuple[np.ndarray, int]]
 

@@ -83,11 +83,18 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
     return Doubt.LISTING if _is_listing(said, asked, known) else Doubt.NONE
 
 
+_REQUEST = re.compile(
+    r"\?|\b(?:please|tell me|give me|enter|say|bitte|nennen|sagen|geben|por favor|diga|dígame|"
+    r"s'il (?:vous|te) plaît|dites|donnez)\b"
+)
+
+
 def question_of(said: str) -> str:
-    """Returns the last question of what the agent said, else its last sentence, in lower case."""
+    """Returns the last question or request of what the agent said, in lower case; empty if there is
+    none."""
     sentences = re.findall(r"[^.!?;\n]+[.!?;]*", said.lower())
-    asked = [sentence for sentence in sentences if "?" in sentence]
-    last: str = (asked or sentences or [""])[-1]
+    asked = [sentence for sentence in sentences if _REQUEST.search(sentence)]
+    last: str = asked[-1] if asked else ""
     return last.strip(" ¿¡")
 
 

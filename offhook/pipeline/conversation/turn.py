@@ -224,7 +224,7 @@ def _barges_in(turn: "Turn", facts: Facts) -> bool:
 def _end_check_is_due(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
     if not turn.asked:
-        due = s.ask_end_after + (s.ask_end_again if _doubt(facts) is not Doubt.NONE else 0)
+        due = s.ask_end_after
     elif facts.end_probability is None or _end_likely(turn, facts):
         return False
     else:

@@ -39,6 +39,7 @@ STREET, HELP = "What is your address, please?", "How may I help?"
         (MAIL, "it's lee at", Doubt.BREAKS_OFF),
         (MAIL, "lee at example", Doubt.DICTATING),
         (STREET, "nine Elm Road", Doubt.DICTATING),
+        ("Tell me your address. I am listening.", "nine Elm Road", Doubt.DICTATING),
         ("What do you need?", "a hammer", Doubt.LISTING),
     ],
 )
@@ -62,6 +63,7 @@ def test_a_turn_that_goes_on(asked: str, text: str, about: Doubt) -> None:
         ("How many guests?", "seven"),
         ("Is the address correct?", "the name is wrong"),
         ("We deliver to your address. Anything else?", "that was all"),
+        ("I know our hours and our address.", "what time is it"),
         ("Your e-mail address?", "no, thanks"),
         ("The last four digits, please?", "nine nine one two"),
         (PHONE, "five five five oh one two three four five six"),

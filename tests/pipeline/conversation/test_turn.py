@@ -155,7 +155,12 @@ def test_a_short_sound_as_the_agent_ends_is_no_cough_until_its_words_are_known()
             S.ENDING,
             (),
         ),
-        (turn_in(S.ENDING), Facts(silence_ms=300, text="I would like"), S.ENDING, ()),
+        (
+            turn_in(S.ENDING),
+            Facts(silence_ms=160, text="I would like"),
+            S.ENDING,
+            (Action.ASK_END,),
+        ),
         (
             turn_in(S.ENDING, finished=True),
             Facts(silence_ms=410, text="I would like"),

@@ -279,3 +279,28 @@ def test_words_before_the_agents_sound_are_never_lost(
         if isinstance(event, SpeechStarted | CallerTurn | TurnDiscarded)
     ]
     assert ends[-1] is not SpeechStarted
+
+
+async def test_words_whose_answer_was_not_heard_count_for_the_next_pause() -> None:
+    turn_detection = TurnDetection(VadBatch(), SmartTurn())
+    hearing = UserTurnController(
+        SilentLeg("call"), turn_detection, await ScriptedRecognizer().open(), print, print
+    )
+    try:
+        for text, heard, before in (
+            ("it is four one five", False, "it is four one five"),
+            ("five five five", False, "it is four one five five five five"),
+            ("oh one", True, ""),
+            ("nine", False, "nine"),
+        ):
+            hearing._facts.text, hearing._facts.final = text, True
+            hearing._commit(0.0)
+            if heard:
+                hearing.reply.queue("Thanks")
+                hearing.reply.say()
+            hearing.interrupt()
+            assert hearing._facts.before == before
+    finally:
+        await hearing.close()
+        await turn_detection.smart_turn.close()
+        turn_detection.vad.close()
