@@ -43,6 +43,12 @@ class Reply:
         """What was sent of the reply in progress."""
         return " ".join(self._said)
 
+    @property
+    def asks(self) -> bool:
+        """Whether what is queued of the reply, or else what was said last, ends with a question."""
+        words = self._waiting or self._said or self.last.split()
+        return bool(words) and words[-1].rstrip("\"')»”").endswith(("?", "？"))
+
     def end(self) -> tuple[str, str]:
         """Ends an interrupted reply, whose queued words were dropped; returns what was said of it,
         and what was not."""

@@ -12,6 +12,7 @@ from enum import Enum, auto
 
 from offhook.pipeline.conversation.patience import Doubt, doubt
 from offhook.pipeline.conversation.words import (
+    answers,
     decisive,
     is_backchannel,
     only_echo,
@@ -159,6 +160,8 @@ class Facts:
     agent_said: str = ""
     """The last words of the agent that were played; the same words recognized from the caller are
     echo."""
+    agent_asks: bool = False
+    """What the agent is saying ends with a question."""
     keying: bool = False
     """A key entry has started and is not complete."""
     keyed: bool = False
@@ -317,8 +320,9 @@ def _final_is_nothing(turn: "Turn", facts: Facts) -> bool:
 
 
 def _final_answers(turn: "Turn", facts: Facts) -> bool:
-    said = facts.final and turn.may_answer and bool(words(facts.text))
-    return said and not only_echo(facts.text, facts.agent_said)
+    if not (facts.final and turn.may_answer) or only_echo(facts.text, facts.agent_said):
+        return False
+    return answers(facts.text, facts.agent_asks)
 
 
 def _late_words_mean_a_turn(turn: "Turn", facts: Facts) -> bool:

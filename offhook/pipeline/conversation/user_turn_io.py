@@ -424,6 +424,7 @@ class UserTurnController:
         facts.agent_silent_ms = (self._memory.end - since) // MS
         if self._finals_due or self._turn.state is TurnState.SUSPECTED:
             facts.agent_said = self.reply.recent()
+            facts.agent_asks = self.reply.asks
         if facts.voice and self._turn.state in (TurnState.LISTENING, TurnState.HEARING):
             facts.end_probability = None
             self._withdraw_question()

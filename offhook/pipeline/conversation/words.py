@@ -14,6 +14,9 @@ BACKCHANNELS = _set(
 )
 """Said while listening; none of them interrupts."""
 
+HUMS = _set("uh huh uhhuh ah aha um umm hm hmm mm mmm mhm mmhm mhmm")
+"""Those of them that answer a question only."""
+
 WEIGHTLESS = _set("a an the and in it of to is on at he her had his as or but that")
 """What a recognizer makes of a breath, a click or a cough."""
 
@@ -37,6 +40,13 @@ def is_backchannel(text: str) -> bool:
     """Returns whether the text consists of backchannels only ("uh-huh", "okay")."""
     said = words(text)
     return bool(said) and not weighty_words(text)
+
+
+def answers(text: str, asked: bool) -> bool:
+    """Returns whether a text that was said as the agent ended is an answer: hums are only if it has
+    asked something, and what a recognizer makes of a breath is not."""
+    said = [word for word in words(text) if word not in WEIGHTLESS]
+    return any(asked or word not in HUMS for word in said)
 
 
 def decisive(text: str) -> bool:

@@ -70,19 +70,26 @@ def test_the_words_say_how_long_a_pause_is_waited_through(
 
 def test_words_that_begin_as_the_agent_ends_are_the_answer() -> None:
     """Also those that would be a backchannel before."""
-    for left_ms, then, actions in (
-        (600, S.ENDING, (Action.INTERRUPT,)),
-        (0, S.ENDING, (Action.INTERRUPT,)),
-        (800, S.SPEAKING, (Action.RESUME, Action.CANCEL)),
-        (None, S.SPEAKING, (Action.RESUME, Action.CANCEL)),
+    answered, went_on = (
+        (S.ENDING, (Action.INTERRUPT,)),
+        (S.SPEAKING, (Action.RESUME, Action.CANCEL)),
+    )
+    for text, asks, left_ms, (then, actions) in (
+        ("Yes.", False, 600, answered),
+        ("Yes.", True, 0, answered),
+        ("Yes.", True, 800, went_on),
+        ("Yes.", True, None, went_on),
+        ("Mm-hmm.", True, 600, answered),
+        ("Mm-hmm.", False, 600, went_on),
     ):
         turn = turn_in(S.SPEAKING)
         turn.step(replace(BOTH, agent_left_ms=lambda left_ms=left_ms: left_ms))
         assert turn.state is S.SUSPECTED
         while turn.state is S.SUSPECTED and turn.state_ms < 1000:
-            turn.step(replace(BOTH, voice=turn.state_ms < 200, speech_ms=280, text="Yes."))
+            turn.step(replace(BOTH, voice=turn.state_ms < 200, speech_ms=280, text=text))
         assert turn.state is S.JUDGING
-        row = turn.step(replace(SPEAKING, speech_ms=280, text="Yes.", final=True))
+        over = replace(SPEAKING, speech_ms=280, text=text, final=True, agent_asks=asks)
+        row = turn.step(over)
         assert row is not None
         assert (turn.state, row.actions) == (then, actions)
 

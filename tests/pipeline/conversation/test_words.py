@@ -9,7 +9,9 @@ from offhook.pipeline.conversation.words import (
     BACKCHANNELS,
     DECISIVE,
     ECHO_WINDOW_WORDS,
+    HUMS,
     WEIGHTLESS,
+    answers,
     decisive,
     is_backchannel,
     only_echo,
@@ -76,6 +78,18 @@ def test_an_echo_is_of_the_last_words_only():
     said = " ".join(["opening", "hours", *(["word"] * ECHO_WINDOW_WORDS)])
     assert not only_echo("opening hours", said)
     assert only_echo("opening hours", " ".join(said.split()[:ECHO_WINDOW_WORDS]))
+
+
+def test_hums_answer_a_question_only() -> None:
+    assert HUMS < BACKCHANNELS
+    for text, alone, asked in (
+        ("yes", True, True),
+        ("uh-huh", False, True),
+        ("mm-hmm, okay", True, True),
+        ("the", False, False),
+        ("", False, False),
+    ):
+        assert (answers(text, False), answers(text, True)) == (alone, asked)
 
 
 def test_the_lists_do_not_contradict_each_other():
