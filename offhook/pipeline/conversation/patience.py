@@ -20,7 +20,10 @@ SHORT_ANSWER_WORDS = 4
 MANY_DIGITS = 16
 """A number of unknown length with so many digits is complete."""
 FEW_DIGITS = 3
-"""So many digits at the end are a number that is dictated, whatever the agent has asked."""
+"""So many digits at the end, one by one, are dictated, whatever the agent has asked; a year or an
+amount has fewer words."""
+UNKNOWN = ("", "und")
+"""Codes of a language that nobody has determined."""
 REFUSALS = frozenset(("no", "nope", "nein", "nee", "non"))
 REFUSAL_WORDS = 3
 """A refusal of so many words dictates nothing."""
@@ -60,8 +63,10 @@ def words_of(text: str) -> list[str]:
 @lru_cache(512)
 def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
     """Returns what the words of a turn so far say about its end. `asked` is what the agent said
-    last, `language` an ISO 639 code."""
-    known = LANGUAGES.get(language[:2], ENGLISH)
+    last, `language` an ISO 639 code; the words of languages without lists say nothing."""
+    known = LANGUAGES.get(language[:2]) if language not in UNKNOWN else ENGLISH
+    if known is None:
+        return Doubt.NONE
     said = words_of(text)
     if not said:
         return Doubt.BREAKS_OFF
@@ -163,7 +168,8 @@ def _is_dictating(said: list[str], asked: str, about: _Dictated, known: Words) -
     digits = digits_at_end(said, known)
     if about is _Dictated.NUMBER:
         return 0 < digits < _expected(asked, known) or len(said[-1]) == 1
-    return FEW_DIGITS <= digits < PHONE_DIGITS
+    one_by_one = all(len(word) == 1 or word in known.digits for word in said[-FEW_DIGITS:])
+    return one_by_one and FEW_DIGITS <= digits < PHONE_DIGITS
 
 
 def _is_listing(said: list[str], asked: str, known: Words) -> bool:
@@ -205,12 +211,15 @@ def _expected(asked: str, known: Words) -> int:
     return PHONE_DIGITS if any(word in question for word in known.asks_phone) else MANY_DIGITS
 
 
+_NUMERAL = re.compile(r"\+?\d[\d.+-]*")
+
+
 def digits_at_end(said: list[str], known: Words = ENGLISH) -> int:
     """Returns how many digits of a dictated number the words end with."""
     digits, after = 0, ""
     for word in reversed(said):
-        if word.isdecimal():
-            digits += len(word)
+        if _NUMERAL.fullmatch(word):
+            digits += sum(map(str.isdecimal, word))
         elif word in known.digits:
             digits += 1
         elif word in known.tens:

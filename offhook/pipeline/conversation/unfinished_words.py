@@ -142,8 +142,7 @@ ENGLISH = Words(
     asks_list=(
         r"\bwhich \w+[^s\W]s\b",
         r"\bwhat (?:\w+ )?(?:symptoms|items|things|colors|days)\b",
-        r"\bwhat would you like to order|\bwhat do you need\b|\bwho is coming\b",
-        r"\bput on the list\b|\bhave with you\b|\bwhat is broken\b",
+        r"\bwhat would you like to order|\bwho is coming\b|\bput on the list\b",
     ),
     last_joint="and",
     asking=_set("how why where what when who which than"),
@@ -204,8 +203,7 @@ GERMAN = Words(
     complete=_phrases("ja aber, oder, was denn, das war es, mehr als das, ich auch noch"),
     asks_list=(
         r"\bwelche \w+n\b",
-        r"\bwas möchten sie bestellen\b|\bwas brauchen sie\b",
-        r"\bwer kommt mit\b|\bwas ist kaputt\b",
+        r"\bwas möchten sie bestellen\b|\bwer kommt mit\b",
     ),
     last_joint="und",
     asking=_set("wie warum wo was"),
@@ -252,7 +250,7 @@ SPANISH = Words(
     complete=_phrases(
         "así es, no es, sí está, ya está, yo también, no hay, eso es, no más, a mí sí"
     ),
-    asks_list=(r"\bqué (?:desea|quiere) pedir\b|\bqué necesita\b", r"\bqué está roto\b"),
+    asks_list=(r"\bqué (?:desea|quiere) pedir\b",),
     last_joint="y",
     asking=_set("cómo qué dónde"),
     unknown=("no sé",),
@@ -298,7 +296,7 @@ FRENCH = Words(
     until=_set("au à jusqu jusqu'au jusqu'à"),
     subordinators=frozenset(),
     complete=_phrases("moi aussi, lui aussi, je suis, pas très, c'est tout, non plus, et vous"),
-    asks_list=(r"\bque désirez-vous\b|\bbesoin\b", r"\bqui est cassé\b"),
+    asks_list=(r"\bque désirez-vous\b",),
     last_joint="et",
     asking=_set("comment pourquoi où"),
     unknown=("sais pas",),

@@ -32,6 +32,7 @@ STREET, HELP = "What is your address, please?", "How may I help?"
         (NUMBER, "it's 77", Doubt.DICTATING),
         (NUMBER, "B", Doubt.DICTATING),
         (PHONE, "five five five oh one", Doubt.DICTATING),
+        (PHONE, "415-555", Doubt.DICTATING),
         (HELP, "my phone number is four one five", Doubt.DICTATING),
         ("The last four digits, please?", "nine nine one", Doubt.DICTATING),
         (NAME, "P A", Doubt.DICTATING),
@@ -40,7 +41,7 @@ STREET, HELP = "What is your address, please?", "How may I help?"
         (MAIL, "lee at example", Doubt.DICTATING),
         (STREET, "nine Elm Road", Doubt.DICTATING),
         ("Tell me your address. I am listening.", "nine Elm Road", Doubt.DICTATING),
-        ("What do you need?", "a hammer", Doubt.LISTING),
+        ("Which extras would you like?", "a hammer", Doubt.LISTING),
     ],
 )
 def test_a_turn_that_goes_on(asked: str, text: str, about: Doubt) -> None:
@@ -69,7 +70,12 @@ def test_a_turn_that_goes_on(asked: str, text: str, about: Doubt) -> None:
         (PHONE, "five five five oh one two three four five six"),
         (MAIL, "lee at example dot com"),
         (MAIL, "it's lee@example.com"),
-        ("What do you need?", "a hammer and nails"),
+        ("Which extras would you like?", "a hammer and nails"),
+        ("What do you need?", "a hammer"),
+        (HELP, "I was born in 1986"),
+        (HELP, "it was 1,200 dollars, or 1200"),
+        (PHONE, "(415) 555-0172"),
+        (PHONE, "+1 415-555-0172"),
         (HELP, "sorry?"),
         (HELP, "tell me what you can do"),
         (HELP, "I'll come when you are"),
@@ -120,6 +126,12 @@ def test_in_other_languages(language: str, asked: str, goes_on: str, over: str) 
 )
 def test_digits_at_the_end_are_counted(text: str, digits: int) -> None:
     assert digits_at_end(words_of(text)) == digits
+
+
+def test_a_language_without_lists_is_left_to_the_model() -> None:
+    for text in ("vorrei parlare con il", "ik weet niet wat het is", "um"):
+        assert doubt(text, "", "it") is Doubt.NONE
+    assert doubt("um", "", "und") is Doubt.SEARCHING
 
 
 def test_all_words_are_as_they_are_compared() -> None:

@@ -54,7 +54,7 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
         ("I would like to", {}, 1300),
         ("four one five", {"asked": "Your phone number?"}, 1300),
         ("one two three", {"before": "my number is four five six seven eight nine oh"}, 260),
-        ("a hammer", {"asked": "What do you need?"}, 1000),
+        ("a hammer", {"asked": "Which extras would you like?"}, 1000),
         ("let me see", {}, 2500),
         ("ich möchte gern", {"language": "de"}, 1300),
     ],
