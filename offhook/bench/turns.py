@@ -154,7 +154,13 @@ class Trials(ScriptedCall):
             return
         trial.decision_ms = (event["time"] - onset) * 1000
         await asyncio.sleep(0.3)
-        last = self.leg.last_sound_before(event["time"] + 0.3)
+        # A decision after the caller's last word is followed by the answer, which is no rest.
+        answers = [
+            other["time"]
+            for other in self.report.events[seen:]
+            if other["type"] == "bot-started-speaking" and other["time"] >= event["time"]
+        ]
+        last = self.leg.last_sound_before(min([event["time"] + 0.3, *answers]))
         trial.stop_ms = (last - onset) * 1000
         trial.after_decision_ms = (last - event["time"]) * 1000
         trial.heard, trial.unheard = event["heard"], event["unheard"]
