@@ -73,7 +73,7 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
     tail = " ".join(said)
     if said[-1] in known.fillers or _ends_with(tail, known.holding):
         return Doubt.SEARCHING
-    if len(said) > CORRECTION_WORDS and _ends_with(tail, known.correcting):
+    if len(said) > CORRECTION_WORDS and _ends_with(tail, known.correcting + known.tails):
         return Doubt.BREAKS_OFF
     if _is_email(said, known):
         return Doubt.NONE
@@ -132,21 +132,24 @@ def _dangles(said: list[str], known: Words) -> bool:
         return True
     if said[0] in known.since and known.until.isdisjoint(said):
         return True
+    asks = not known.asking.isdisjoint(said[:2])
+    if asks and last in known.prepositions:
+        return False  # "who is it for"
     return last in known.dangling and not _ends_with(f"{before} {last}", known.complete)
 
 
 def _about(asked: str, known: Words) -> _Dictated:
     question = question_of(asked)
-    if re.search(known.asks_whether, question):
+    if re.search(known.questions.whether, question):
         return _Dictated.NOTHING
     for kind, words in (
-        (_Dictated.LETTERS, known.asks_letters),
-        (_Dictated.EMAIL, known.asks_email),
-        (_Dictated.ADDRESS, known.asks_address),
-        (_Dictated.NUMBER, known.asks_number),
+        (_Dictated.LETTERS, known.questions.letters),
+        (_Dictated.EMAIL, known.questions.email),
+        (_Dictated.ADDRESS, known.questions.address),
+        (_Dictated.NUMBER, known.questions.number),
     ):
         if any(word in question for word in words):
-            if kind is _Dictated.NUMBER and any(word in question for word in known.asks_count):
+            if kind is _Dictated.NUMBER and any(word in question for word in known.questions.count):
                 continue
             return kind
     return _Dictated.NOTHING
@@ -175,7 +178,9 @@ def _is_dictating(said: list[str], asked: str, about: _Dictated, known: Words) -
 def _is_listing(said: list[str], asked: str, known: Words) -> bool:
     """Whether things are named, and not yet the last, which stands behind "and"."""
     question = question_of(asked)
-    return known.last_joint not in said and any(re.search(p, question) for p in known.asks_list)
+    return known.last_joint not in said and any(
+        re.search(p, question) for p in known.questions.several
+    )
 
 
 def _spells(said: list[str], known: Words) -> bool:
@@ -203,12 +208,12 @@ def _expected(asked: str, known: Words) -> int:
     question = question_of(asked)
     words = words_of(question)
     for word, following in pairwise(words):
-        if following.startswith(known.digit):
+        if following.startswith(known.questions.digit):
             if word.isdecimal() and len(word) < 3:
                 return int(word)
-            if word in known.numerals:
-                return known.numerals.index(word)
-    return PHONE_DIGITS if any(word in question for word in known.asks_phone) else MANY_DIGITS
+            if word in known.questions.numerals:
+                return known.questions.numerals.index(word)
+    return PHONE_DIGITS if any(word in question for word in known.questions.phone) else MANY_DIGITS
 
 
 _NUMERAL = re.compile(r"\+?\d[\d.+-]*")

@@ -16,6 +16,29 @@ def _phrases(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class Questions:
+    """How the agent asks, in lower case."""
+
+    number: tuple[str, ...]
+    """Beginnings of words that ask for a number that is dictated."""
+    letters: tuple[str, ...]
+    email: tuple[str, ...]
+    address: tuple[str, ...]
+    phone: tuple[str, ...]
+    """Those that ask for the number of a phone."""
+    count: tuple[str, ...]
+    """Questions for a quantity, whose answer is one number."""
+    whether: str
+    """Pattern of questions that are answered by yes or no."""
+    several: tuple[str, ...]
+    """Patterns of questions for several things."""
+    digit: str
+    """Beginning of the word for a digit."""
+    numerals: tuple[str, ...]
+    """From zero."""
+
+
+@dataclass(frozen=True)
 class Words:
     """The words of one language, in lower case and without punctuation."""
 
@@ -32,6 +55,10 @@ class Words:
     """Said before something is looked up."""
     correcting: tuple[str, ...]
     """Said before something is said again; nothing by themselves."""
+    tails: tuple[str, ...]
+    """Ends of sentences that go on, of words that may also end one."""
+    prepositions: frozenset[str]
+    """Those of `dangling` that end a question that begins with one of `asking`."""
     opening: tuple[str, ...]
     """All that is said of a sentence that has only begun."""
     digits: frozenset[str]
@@ -43,17 +70,6 @@ class Words:
     at: frozenset[str]
     """The sign in an e-mail address."""
     dot: frozenset[str]
-    asks_number: tuple[str, ...]
-    """Beginnings of words in a question for a number that is dictated."""
-    asks_letters: tuple[str, ...]
-    asks_email: tuple[str, ...]
-    asks_address: tuple[str, ...]
-    asks_phone: tuple[str, ...]
-    """Those that ask for the number of a phone."""
-    asks_count: tuple[str, ...]
-    """Questions for a quantity, whose answer is one number."""
-    asks_whether: str
-    """Pattern of questions that are answered by yes or no."""
     between: str
     """Stands before the first of two ends."""
     since: frozenset[str]
@@ -64,18 +80,13 @@ class Words:
     """Words behind which a verb stands at the end of the sentence, if it does in this language."""
     complete: tuple[str, ...]
     """Ends of whole sentences, though their last word is one of `dangling`."""
-    asks_list: tuple[str, ...]
-    """Patterns of questions for several things."""
     last_joint: str
     """Stands before the last of several things."""
     asking: frozenset[str]
     """Words behind which a question within the sentence follows."""
     unknown: tuple[str, ...]
     """What stands before such a word at the end of a whole sentence: "I don't know why"."""
-    digit: str
-    """Beginning of the word for a digit."""
-    numerals: tuple[str, ...]
-    """From zero."""
+    questions: Questions
 
 
 ENGLISH = Words(
@@ -84,7 +95,7 @@ ENGLISH = Words(
         "which whose who to of in on at for from with without about into onto between until till "
         "since than as by near like per via plus want need really very just i we they he she "
         "it's its i'm that's there's we're they're he's she's i'd i'll we'd we'll you'll what's "
-        "called named exit number apartment dot underscore that said says shows"
+        "dot underscore"
     ),
     auxiliary=_set(
         "is are was were am be been would could can will should may might must do does did has "
@@ -105,6 +116,13 @@ ENGLISH = Words(
     correcting=_phrases(
         "sorry, no wait, i mean, or no, actually, make that, or rather, or maybe, correction"
     ),
+    tails=_phrases(
+        "me that, him that, her that, us that, them that, think that, hope that, so that, is that, "
+        "sure that, such that, told me that, it says, it shows, that says, which says, he said, "
+        "she said, they said, is called, it's called, is named, number is, just before, "
+        "just after, right before, right after"
+    ),
+    prepositions=_set("to of in on at for from with about by near like without into since until"),
     opening=_phrases(
         "can you, could you, would you, will you, can i, could i, may i, do you, did you, are you, "
         "have you, is it, is there, are there, we have, we had, i have, i had, there is, "
@@ -118,37 +136,43 @@ ENGLISH = Words(
     joints=_set("dash slash minus hyphen star pound hash"),
     at=_set("at"),
     dot=_set("dot"),
-    asks_number=(
-        *("number", "phone", "mobile", "telephone", "code", "pin", "account", "serial", "zip"),
-        *("digits", "meter", "invoice", "policy", "iban", "reference", "expiry", "reach you"),
-    ),
-    asks_letters=("spell", "letters", "write it"),
-    asks_email=("e-mail", "email", "send the receipt", "write to you"),
-    asks_address=("address", "street", "where should we send", "where do you live", "where can we"),
-    asks_phone=("phone", "mobile", "reach", "call", "number for you"),
-    asks_count=_phrases("how many, how much, how long, how old"),
-    asks_whether=r"^(?:is|are|was|were|does|do|did|have|has) |\b(?:correct|right)\?",
     between="between",
     since=_set("from"),
     until=_set("to until till through on onwards now"),
     subordinators=frozenset(),
     complete=_phrases(
+        "if you want to, if i have to, don't want to, come in, came in, get in, got in, sign in, "
+        "let me in, put it on, try it on, switch it on, is on, was on, go on, hop on, paid for, "
+        "pay for, ask for, asked for, looked for, think about, talk about, talked about, "
+        "heard of, deal with, start with, come from, comes from, came from, "
         "think so, hope so, guess so, believe so, say so, told me so, or so, turn it on, it on, "
         "log in, come in, check in, moved in, go on, come on, what for, i know that, like that, "
         "about that, of that, say that, do that, want that, not really, said that, who to, "
         "looking for, asking for, waiting for, calling from, worried about, asking about, "
         "thank you so"
     ),
-    asks_list=(
-        r"\bwhich \w+[^s\W]s\b",
-        r"\bwhat (?:\w+ )?(?:symptoms|items|things|colors|days)\b",
-        r"\bwhat would you like to order|\bwho is coming\b|\bput on the list\b",
-    ),
     last_joint="and",
     asking=_set("how why where what when who which than"),
     unknown=_phrases("don't know, do not know, no idea, not sure, not know"),
-    digit="digit",
-    numerals=("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+    questions=Questions(
+        number=(
+            *("number", "phone", "mobile", "telephone", "code", "pin", "account", "serial", "zip"),
+            *("digits", "meter", "invoice", "policy", "iban", "reference", "expiry", "reach you"),
+        ),
+        letters=("spell", "letters", "write it"),
+        email=("e-mail", "email", "send the receipt", "write to you"),
+        address=("address", "street", "where should we send", "where do you live", "where can we"),
+        phone=("phone", "mobile", "reach", "call", "number for you"),
+        count=_phrases("how many, how much, how long, how old"),
+        whether=r"^(?:is|are|was|were|does|do|did|have|has) |\b(?:correct|right)\?",
+        several=(
+            r"\bwhich \w+[^s\W]s\b",
+            r"\bwhat (?:\w+ )?(?:symptoms|items|things|colors|days)\b",
+            r"\bwhat would you like to order|\bwho is coming\b|\bput on the list\b",
+        ),
+        digit="digit",
+        numerals=("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+    ),
 )
 GERMAN = Words(
     dangling=_set(
@@ -170,6 +194,8 @@ GERMAN = Words(
         "lassen sie mich nachsehen, ich muss nachsehen, ich suche sie, ich habe sie gleich, "
         "ich brauche meine brille, hier ist sie"
     ),
+    tails=(),
+    prepositions=frozenset(),
     correcting=_phrases(
         "entschuldigung, nein entschuldigung, oder nein, nein warten sie, "
         "ich meine, beziehungsweise, besser gesagt"
@@ -186,30 +212,43 @@ GERMAN = Words(
     joints=_set("strich bindestrich schrägstrich minus"),
     at=_set("at ät klammeraffe"),
     dot=_set("punkt"),
-    asks_number=(
-        *("nummer", "telefon", "handy", "code", "pin", "zähler", "postleitzahl", "iban"),
-        *("kundennummer", "bestellnummer", "rechnungsnummer", "buchungsnummer"),
-    ),
-    asks_letters=("buchstabier", "schreibt man"),
-    asks_email=("e-mail", "email", "mail", "rechnung schicken"),
-    asks_address=("adresse", "anschrift", "wohin sollen", "wo wohnen", "straße"),
-    asks_phone=("telefon", "handy", "erreichen"),
-    asks_count=_phrases("wie viele, wie viel, wie lange, wie alt"),
-    asks_whether=r"^(?:ist|sind|stimmt|war|haben) |\brichtig\?",
     between="zwischen",
     since=_set("von"),
     until=_set("bis ab an"),
     subordinators=_set("ob dass weil wenn als wie was warum wo damit während wer wann"),
     complete=_phrases("ja aber, oder, was denn, das war es, mehr als das, ich auch noch"),
-    asks_list=(
-        r"\bwelche \w+n\b",
-        r"\bwas möchten sie bestellen\b|\bwer kommt mit\b",
-    ),
     last_joint="und",
     asking=_set("wie warum wo was"),
     unknown=("weiß nicht", "weiß ich nicht", "keine ahnung"),
-    digit="ziffer",
-    numerals=("null", "eine", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"),
+    questions=Questions(
+        number=(
+            *("nummer", "telefon", "handy", "code", "pin", "zähler", "postleitzahl", "iban"),
+            *("kundennummer", "bestellnummer", "rechnungsnummer", "buchungsnummer"),
+        ),
+        letters=("buchstabier", "schreibt man"),
+        email=("e-mail", "email", "mail", "rechnung schicken"),
+        address=("adresse", "anschrift", "wohin sollen", "wo wohnen", "straße"),
+        phone=("telefon", "handy", "erreichen"),
+        count=_phrases("wie viele, wie viel, wie lange, wie alt"),
+        whether=r"^(?:ist|sind|stimmt|war|haben) |\brichtig\?",
+        several=(
+            r"\bwelche \w+n\b",
+            r"\bwas möchten sie bestellen\b|\bwer kommt mit\b",
+        ),
+        digit="ziffer",
+        numerals=(
+            "null",
+            "eine",
+            "zwei",
+            "drei",
+            "vier",
+            "fünf",
+            "sechs",
+            "sieben",
+            "acht",
+            "neun",
+        ),
+    ),
 )
 SPANISH = Words(
     dangling=_set(
@@ -226,6 +265,8 @@ SPANISH = Words(
         "un momento, un segundo, espere, un minuto, voy a mirar, déjeme ver, déjeme mirar, "
         "a ver, voy a ver, lo estoy buscando, necesito mis gafas, aquí está"
     ),
+    tails=(),
+    prepositions=frozenset(),
     correcting=_phrases("perdón, no perdón, o no, digo, mejor dicho, quiero decir"),
     opening=_phrases("puede, podría, tiene, hay, tenemos, pues"),
     digits=_set("cero uno dos tres cuatro cinco seis siete ocho nueve doble"),
@@ -236,13 +277,6 @@ SPANISH = Words(
     joints=_set("guion barra"),
     at=_set("arroba"),
     dot=_set("punto"),
-    asks_number=("número", "teléfono", "móvil", "código", "pin", "contador", "postal", "iban"),
-    asks_letters=("deletre", "escribe"),
-    asks_email=("correo", "e-mail", "email", "envío el recibo"),
-    asks_address=("dirección", "adónde", "dónde vive", "calle"),
-    asks_phone=("teléfono", "móvil", "llamar"),
-    asks_count=_phrases("cuántos, cuántas, cuánto, cuánta"),
-    asks_whether=r"^¿?(?:es|está|son|tiene|hay)\b|\bcorrect",
     between="entre",
     since=_set("desde del"),
     until=_set("hasta al a"),
@@ -250,12 +284,32 @@ SPANISH = Words(
     complete=_phrases(
         "así es, no es, sí está, ya está, yo también, no hay, eso es, no más, a mí sí"
     ),
-    asks_list=(r"\bqué (?:desea|quiere) pedir\b",),
     last_joint="y",
     asking=_set("cómo qué dónde"),
     unknown=("no sé",),
-    digit="cifra",
-    numerals=("cero", "una", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve"),
+    questions=Questions(
+        number=("número", "teléfono", "móvil", "código", "pin", "contador", "postal", "iban"),
+        letters=("deletre", "escribe"),
+        email=("correo", "e-mail", "email", "envío el recibo"),
+        address=("dirección", "adónde", "dónde vive", "calle"),
+        phone=("teléfono", "móvil", "llamar"),
+        count=_phrases("cuántos, cuántas, cuánto, cuánta"),
+        whether=r"^¿?(?:es|está|son|tiene|hay)\b|\bcorrect",
+        several=(r"\bqué (?:desea|quiere) pedir\b",),
+        digit="cifra",
+        numerals=(
+            "cero",
+            "una",
+            "dos",
+            "tres",
+            "cuatro",
+            "cinco",
+            "seis",
+            "siete",
+            "ocho",
+            "nueve",
+        ),
+    ),
 )
 FRENCH = Words(
     dangling=_set(
@@ -274,6 +328,8 @@ FRENCH = Words(
         "voyons, laissez-moi voir, laissez-moi regarder, je cherche, il me faut mes lunettes, "
         "le voilà"
     ),
+    tails=(),
+    prepositions=frozenset(),
     correcting=_phrases("pardon, non pardon, ou non, je veux dire, enfin, plutôt"),
     opening=_phrases("pouvez-vous, pourriez-vous, avez-vous, est-ce que, nous avons, alors"),
     digits=_set("zéro un deux trois quatre cinq six sept huit neuf double"),
@@ -284,23 +340,25 @@ FRENCH = Words(
     joints=_set("tiret slash"),
     at=_set("arobase"),
     dot=_set("point"),
-    asks_number=("numéro", "téléphone", "portable", "code", "pin", "compteur", "postal", "iban"),
-    asks_letters=("épel", "écrit"),
-    asks_email=("mail", "e-mail", "courriel", "envoyer le reçu"),
-    asks_address=("adresse", "livrer", "où habitez", "rue"),
-    asks_phone=("téléphone", "portable", "joindre"),
-    asks_count=_phrases("combien"),
-    asks_whether=r"est-elle|est-il|^c'est|\bcorrect",
     between="entre",
     since=_set("du de"),
     until=_set("au à jusqu jusqu'au jusqu'à"),
     subordinators=frozenset(),
     complete=_phrases("moi aussi, lui aussi, je suis, pas très, c'est tout, non plus, et vous"),
-    asks_list=(r"\bque désirez-vous\b",),
     last_joint="et",
     asking=_set("comment pourquoi où"),
     unknown=("sais pas",),
-    digit="chiffre",
-    numerals=("zéro", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf"),
+    questions=Questions(
+        number=("numéro", "téléphone", "portable", "code", "pin", "compteur", "postal", "iban"),
+        letters=("épel", "écrit"),
+        email=("mail", "e-mail", "courriel", "envoyer le reçu"),
+        address=("adresse", "livrer", "où habitez", "rue"),
+        phone=("téléphone", "portable", "joindre"),
+        count=_phrases("combien"),
+        whether=r"est-elle|est-il|^c'est|\bcorrect",
+        several=(r"\bque désirez-vous\b",),
+        digit="chiffre",
+        numerals=("zéro", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf"),
+    ),
 )
 LANGUAGES = {"en": ENGLISH, "de": GERMAN, "es": SPANISH, "fr": FRENCH}

@@ -54,6 +54,8 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
         ("I would like to", {}, 1300),
         ("four one five", {"asked": "Your phone number?"}, 1300),
         ("one two three", {"before": "my number is four five six seven eight nine oh"}, 260),
+        ("on sunday", {"before": "I can come"}, 260),
+        ("a", {"before": "I can come on"}, 1300),
         ("a hammer", {"asked": "Which extras would you like?"}, 1000),
         ("let me see", {}, 2500),
         ("ich möchte gern", {"language": "de"}, 1300),
