@@ -9,7 +9,7 @@ import sys
 import time
 from collections import namedtuple
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -313,8 +313,9 @@ def wait_for_part(cache: Path, size: int) -> Path:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         for part in cache.rglob("*.incomplete"):
-            if part.stat().st_size >= size:
-                return part
+            with suppress(FileNotFoundError):  # a short file, which is complete by now
+                if part.stat().st_size >= size:
+                    return part
         time.sleep(0.02)
     pytest.fail("nothing came")
 

@@ -425,4 +425,4 @@ def test_what_keeps_processes_from_starting_is_told_in_a_line(tmp_path: Path) ->
         )
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
-    assert "ddress already in use" in ended.stderr.splitlines()[-1]
+    assert " is in use: " in ended.stderr.splitlines()[-1]
