@@ -223,7 +223,6 @@ class _Call(UserTurnListener):
         self, clock: Clock, detection: TurnDetection, utterance: Utterance, options: "Options"
     ) -> None:
         self.heard = Heard(utterance)
-        self._question = utterance.question
         self._clock, self._reply_ms = clock, options.reply_ms
         silence = np.zeros(AFTER_MS * MS, np.int16)
         self.line = Line(utterance.name, np.concatenate([utterance.sound, silence]))
@@ -239,12 +238,12 @@ class _Call(UserTurnListener):
         for word in utterance.asked.split():
             reply.queue(word)
             reply.say()
-        if self._question is None:
+        if utterance.question is None:
             reply.finish()
         else:
             self.line.playout.listener = _Asking(self)
             self.line.playout.begin()
-            self.line.playout.write(self._question)
+            self.line.playout.write(utterance.question)
             self.line.playout.end()
 
     @property

@@ -9,7 +9,6 @@ its styles and vocabulary.
 
 import argparse
 import json
-import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,15 +113,6 @@ def main() -> None:
     file = options.folder / f"{options.language}_{name}.npz"
     np.savez(file, rate=np.int64(rate), **pieces)  # type: ignore[arg-type]
     print(f"{file}: {len(pieces)} pieces, {sum(map(len, pieces.values())) / rate:.0f} s")
-
-
-def write_wav(path: Path, sound: np.ndarray, rate: int) -> None:
-    """Writes a piece to be listened to."""
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(sound.astype(np.int16).tobytes())
 
 
 if __name__ == "__main__":

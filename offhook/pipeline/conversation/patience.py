@@ -78,7 +78,7 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
     if _is_email(said, known):
         return Doubt.NONE
     about = _about(asked, known)
-    if tail in known.opening and not _is_answer(said, asked, known):
+    if tail in known.opening and not _is_answer(asked, known):
         return Doubt.BREAKS_OFF
     counted = about is _Dictated.NUMBER and said[-1] in known.digits
     if about is not _Dictated.LETTERS and not counted and _dangles(said, known):
@@ -107,7 +107,7 @@ def _ends_with(tail: str, phrases: tuple[str, ...]) -> bool:
     return any(tail == phrase or tail.endswith(f" {phrase}") for phrase in phrases)
 
 
-def _is_answer(said: list[str], asked: str, known: Words) -> bool:
+def _is_answer(asked: str, known: Words) -> bool:
     """Whether a pronoun and a verb answer a question that begins with such a verb."""
     first = words_of(question_of(asked))[:1]
     return bool(first) and first[0] in known.auxiliary
@@ -160,13 +160,7 @@ def _is_dictating(said: list[str], asked: str, about: _Dictated, known: Words) -
         return True
     if said[0] in REFUSALS and len(said) <= REFUSAL_WORDS:
         return False
-    if about is _Dictated.EMAIL or (
-        any(word in known.at for word in said) and _spells(said, known)
-    ):
-        return True
-    if about is _Dictated.LETTERS or _spells(said, known):
-        return True
-    if about is _Dictated.ADDRESS:
+    if about in (_Dictated.EMAIL, _Dictated.LETTERS, _Dictated.ADDRESS) or _spells(said):
         return True
     digits = digits_at_end(said, known)
     if about is _Dictated.NUMBER:
@@ -183,7 +177,7 @@ def _is_listing(said: list[str], asked: str, known: Words) -> bool:
     )
 
 
-def _spells(said: list[str], known: Words) -> bool:
+def _spells(said: list[str]) -> bool:
     """Whether it ends with two letters by themselves."""
     last = said[-2:]
     return len(last) == 2 and all(len(word) == 1 and word.isalpha() for word in last)
@@ -206,8 +200,7 @@ def _is_email(said: list[str], known: Words) -> bool:
 def _expected(asked: str, known: Words) -> int:
     """Returns how many digits the agent has asked for, as in "the last four digits"."""
     question = question_of(asked)
-    words = words_of(question)
-    for word, following in pairwise(words):
+    for word, following in pairwise(words_of(question)):
         if following.startswith(known.questions.digit):
             if word.isdecimal() and len(word) < 3:
                 return int(word)
