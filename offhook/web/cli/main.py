@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels, Device
-from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
+from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.web.cli.parser import parser
 from offhook.web.process.loop_io import raise_descriptor_limit, run
 
@@ -504,7 +504,7 @@ def _work(
             a.idle_seconds,
             api_key=a.api_key,
             local=address.local,
-            audio_cache=NO_CACHE if getattr(a, "audio_cache", "") == NO_CACHE else "",
+            audio_cache=getattr(a, "audio_cache", ""),
             metrics=a.metrics,
         )
         await serve(Worker(settings, make, metrics), listener(address), stop)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.tts.voices import READ_S, Voice, VoiceStore
+from offhook.pipeline.engine.tts.replies_io import voice_store
+from offhook.pipeline.engine.tts.voices import READ_S, Voice
 from offhook.pipeline.engine.tts.voices_io import Cloning, load_encoders, voice_folder
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models.pocket.config import config_named
@@ -51,13 +52,7 @@ async def add(
 
     folder = await asyncio.to_thread(hub_io.find, models.model, found, models.hub)
     config = tts_checkpoint.read_config(folder)
-    store = VoiceStore(
-        models.model,
-        config.kind,
-        config.talker.hidden_size,
-        config.speakers,
-        voice_folder(models),
-    )
+    store = voice_store(models, config)
     store.check_clone(name, language, consent, replace=False)
     progress(0.5, "loading the encoders")
     encode = await asyncio.to_thread(load_encoders, folder, "cpu")

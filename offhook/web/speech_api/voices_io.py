@@ -27,7 +27,7 @@ from offhook.pipeline.speech.voice_cloning import (
 from offhook.web.speech_api.errors import ApiError, unknown_field
 from offhook.web.speech_api.http import speech_request
 from offhook.web.speech_api.http.form_io import read_form
-from offhook.web.speech_api.http.speech_io import Reply, respond
+from offhook.web.speech_api.http.speech_io import Reply, not_possible, respond
 from offhook.web.speech_api.http.speech_request import MAX_INPUT_CHARS
 from offhook.web.speech_api.http.synthesis_io import spoken
 from offhook.web.speech_api.server_io import CONTEXT, RETRY_AFTER_S, SPEECH
@@ -126,6 +126,8 @@ def refusing() -> Iterator[None]:
             if isinstance(error, kind):
                 wait = RETRY_AFTER_S if status == 503 else None
                 raise ApiError(status, str(error), _PARAMS.get(code), code, wait) from error
+        if isinstance(error, ValueError):
+            raise not_possible(error) from error
         raise
 
 

@@ -66,7 +66,8 @@ class WorkerSettings:
     local: bool = True
     """Whether only this machine can connect."""
     audio_cache: str = ""
-    """URL of a Redis cache; "off": replies are not cached."""
+    """URL of a Redis cache of the replies that are sent over HTTP; empty: they are cached in
+    memory; "off": they are not."""
     metrics: Literal["open", "key"] = "open"
     """Who may read /metrics, as in [server]."""
     fronts: int | None = None

@@ -63,7 +63,9 @@ class Cloner(ScriptedSynthesizer):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.store = VoiceStore(MODEL, "base", HIDDEN, ["tone"], VoiceFolder(folder, MODEL))
+        self.store = VoiceStore(
+            *(MODEL, "base", HIDDEN, ["tone"], VoiceFolder(folder, MODEL)), languages=("en", "de")
+        )
         self.cloning = Cloning(self.store, self._compute)
         self.made = 0
         """References that were computed."""
@@ -106,6 +108,7 @@ class Cloner(ScriptedSynthesizer):
         self.store.remove(name)
 
     async def open_clone(self, sample: Sample, options: VoiceOptions) -> ScriptedSpeaking:
+        self.store.check_language(options.language)
         return self._speak(await self.cloning.nameless(sample), options)
 
 
@@ -317,6 +320,7 @@ async def test_nobody_is_cloned_without_consent(
         ({"name": "TONE"}, 409, "voice_exists", "of the model itself"),
         ({"name": "Taken"}, 409, "voice_exists", "there is a voice Taken already"),
         ({"language": "English"}, 400, "invalid_voice", "language is 'English'"),
+        ({"language": "sv"}, 400, "invalid_voice", "does not speak 'sv'; it speaks en, de"),
         ({"type": "prompt"}, 400, None, "only voices of an audio_sample"),
         ({"text": "x" * 2000}, 400, "invalid_voice", "over 1000 characters"),
         ({"colour": "red"}, 400, "unknown_parameter", "there is no field 'colour'"),
@@ -440,6 +444,7 @@ async def test_a_clone_answers_in_the_formats_of_speech(
         ({"stream": "perhaps"}, 400, 'stream is "perhaps"'),
         ({"voice": "tone"}, 400, "there is no field 'voice'"),
         ({"model": "whisper-1"}, 404, "no model"),
+        ({"language": "sv"}, 400, "does not speak 'sv'; it speaks en, de"),
     ],
 )
 async def test_what_cannot_be_said_with_a_clone(
@@ -709,6 +714,10 @@ async def test_qwen3_tts_clones_behind_a_gateway(tmp_path: Path) -> None:
                 assert without != with_words
                 assert not voices.exists()
                 assert (await add(gateway, "anna", text=WORDS, language="en"))["status"] == 200
+                status, refused = await clone(gateway, "one", language="sv", text=WORDS)
+                assert (status, b"does not speak 'sv'" in refused) == (400, True)
+                added = await add(gateway, "sven", text=WORDS, language="sv")
+                assert "does not speak 'sv'" in added["error"]["message"]
                 assert await names(gateway) == ["anna"]
                 body = {"input": "the cat sat on the mat", "voice": "anna", "seed": 3}
                 body |= {"language": "en", "response_format": "pcm"}

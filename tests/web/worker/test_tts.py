@@ -36,6 +36,7 @@ from offhook.web.worker.local_worker_io import on_demand
 from offhook.web.worker.worker_child_io import ChildSettings
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
+from tests.pipeline.speech.voice.test_audio_cache import redis_server
 from tests.web.worker.workers import (
     SOON,
     Client,
@@ -178,6 +179,22 @@ async def test_the_command_serves_and_ends_when_told(tmp_path: Path) -> None:
         assert await asyncio.wait_for(process.wait(), SOON) == 0
         await synthesizer.close()
     assert TEXT[:12] not in (tmp_path / "log").read_text()
+
+
+async def test_workers_share_what_they_said_whatever_their_engine(tmp_path: Path) -> None:
+    pytest.importorskip("redis")
+    engine, said = at_hand("embedded"), {"input": "Welcome.", "response_format": "wav"}
+    found = []
+    with redis_server(tmp_path) as cache:
+        for _ in range(2):
+            worker = command(tmp_path, "tts", engine, "127.0.0.1:0", "--audio-cache", cache)
+            async with worker as (url, _process), aiohttp.ClientSession(url) as client:
+                for _ in range(2):
+                    async with client.post("/v1/audio/speech", json=said) as answer:
+                        assert answer.status == 200
+                        found.append(answer.headers["X-Cache"])
+                        await answer.read()
+    assert found == ["miss", "hit", "hit", "hit"]
 
 
 def talking(client: Client, **query: str) -> AbstractAsyncContextManager[Socket]:

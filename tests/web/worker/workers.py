@@ -60,7 +60,7 @@ def children(pid: int) -> list[int]:
 
 @asynccontextmanager
 async def command(
-    folder: Path, kind: str, engine: str, listen: str
+    folder: Path, kind: str, engine: str, listen: str, *more: str
 ) -> AsyncIterator[tuple[str, Process]]:
     """`offhook worker KIND`, and its address."""
     log = folder / "log"
@@ -68,7 +68,12 @@ async def command(
     options = ("--engine", engine, "--listen", listen)
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *line, *options, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=folder, stderr=output
+            *line,
+            *options,
+            *more,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=folder,
+            stderr=output,
         )
     try:
         await until(lambda: f"{engine} at " in log.read_text() or process.returncode)

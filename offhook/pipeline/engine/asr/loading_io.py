@@ -73,7 +73,7 @@ class Loading:
         self.word_times: WordTimes | None = None
         """The caller closes it."""
         self.streams: int | None = None
-        """Streams that this GPU follows when all are in use, once measured."""
+        """Streams that the device follows when all are in use, once that is known."""
         self.open_streams: int | None = None
         """Streams that may be open, in use or not, once that is known."""
         self._dtype = dtype_of(self.device, models.precision)
@@ -149,6 +149,8 @@ class Loading:
         if alone and self.device.type == "cuda":
             self.streams = min(streams, measured_streams(runner))
             self.open_streams = streams = open_streams(self.streams, streams)
+        elif alone:
+            self.streams = self.open_streams = streams
         logger.info(
             "{}: {} streams, {} of them in use at once, of {} that fit in memory, {} pages, "
             "{:.1f} ms a batch",

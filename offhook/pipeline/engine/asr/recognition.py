@@ -216,7 +216,9 @@ class Recognition:
             heard = said.heard
             of = stream.unheard[0] if stream.unheard else stream.current
             timing = self._timing(stream, of, said)
-            stream.partial = of, Partial(heard.text, heard.stable_chars, heard.audio_ms, timing)
+            # The second engine may write anything: nothing of the first is sure to stay.
+            stable = heard.stable_chars if self._second is None else 0
+            stream.partial = of, Partial(heard.text, stable, heard.audio_ms, timing)
             self._emit_partial(stream)
             return
         utterance = stream.unheard.popleft()

@@ -26,12 +26,12 @@ class Qwen3Recognizer(EngineRecognizer):
 
     @property
     def max_streams(self) -> int | None:
-        """Live streams that the GPU follows in real time; None: it is not known."""
+        """Live streams that may be in use at once; None until it is loaded."""
         return self._loading.streams
 
     @property
     def max_open_streams(self) -> int | None:
-        """Live streams that may be open; None: it is not known."""
+        """Live streams that may be open; None until it is loaded."""
         return self._loading.open_streams
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from loguru import logger
 
 from offhook.pipeline.engine.asr_models import Precision
 from offhook.pipeline.engine.device_io import claim_thread
-from offhook.pipeline.engine.pocket.engine import PocketEngine
+from offhook.pipeline.engine.pocket.engine import STREAMS_PER_ROW, PocketEngine
 from offhook.pipeline.engine.pocket.messages import PocketEvent
 from offhook.pipeline.engine.pocket.runner import PocketRunner
 from offhook.pipeline.engine.progress import Bar
@@ -51,6 +51,8 @@ class PocketLoading:
         if models.precision not in PRECISIONS:
             known = ", ".join(PRECISIONS)
             raise EngineError(f"Pocket TTS has the precisions {known}, not {models.precision}")
+        self.streams: int | None = None
+        """Replies that may be open, once that is known."""
         self._models = models
         self._bar = Bar(progress, 1)
 
@@ -67,6 +69,7 @@ class PocketLoading:
         measured = measured_steps(probe, model)
         del probe
         live = affordable_rows(measured)
+        self.streams = STREAMS_PER_ROW * live
         rows = live + FILE_ROWS
         by = f" in int8 by {int8.value}" if int8 else ""
         logger.info(

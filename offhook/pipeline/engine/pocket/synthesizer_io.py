@@ -61,6 +61,11 @@ class PocketSynthesizer(EngineSynthesizer[Clause, PocketEvent]):
         """ISO 639 code of the language that the model speaks."""
         return self._loading.model.config.language
 
+    @property
+    def max_streams(self) -> int | None:
+        """Replies that may be spoken at once; None until it is loaded."""
+        return self._loading.streams
+
     def voices(self) -> list[str]:
         return list(self._voices)
 

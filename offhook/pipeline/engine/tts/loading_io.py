@@ -88,7 +88,7 @@ class TtsLoading:
         self._codec_dtype = codec_dtype or self._dtype
         self._bar = Bar(progress, 2)
         self.streams: int | None = None
-        """Streams that this GPU follows, once measured."""
+        """Streams that may speak at once, once that is known."""
 
     def load(self, tell: Callable[[EngineEvent], None]) -> TtsEngine:
         """Loads and warms up the model. All memory is allocated before the first
@@ -107,7 +107,8 @@ class TtsLoading:
         cost = measured_cost(runner)
         streams = plan.streams
         if self.device.type == "cuda":
-            self.streams = streams = min(streams, voices_followed(cost))
+            streams = min(streams, voices_followed(cost))
+        self.streams = streams
         logger.info(
             "{}: {} streams of {} that fit in memory, {} pages, {:.1f} ms a frame of one, {:.1f} "
             "ms of {}, codec {:.1f} ms",

@@ -181,13 +181,18 @@ def with_whole_text(config: "TtsConfig", prompt: VoicePrompt) -> VoicePrompt:
     return replace(prompt, beside_text=config.codec_pad)
 
 
+def languages_of(config: "TtsConfig") -> tuple[str, ...]:
+    """Returns the ISO 639 codes of the languages that the model speaks."""
+    return tuple(code for code, name in LANGUAGES.items() if name in config.languages)
+
+
 def _language(config: "TtsConfig", code: str) -> str:
-    """Returns the language's name in the model's configuration; empty: to be detected."""
-    name = LANGUAGES.get(code, "")
-    if code and name not in config.languages:
-        known = ", ".join(code for code, name in LANGUAGES.items() if name in config.languages)
-        raise ValueError(f"the model does not speak {code!r}; it speaks {known}")
-    return name
+    """Returns the language's name in the model's configuration; empty: to be detected. Raises
+    ValueError."""
+    known = languages_of(config)
+    if code and code not in known:
+        raise ValueError(f"the model does not speak {code!r}; it speaks {', '.join(known)}")
+    return LANGUAGES.get(code, "")
 
 
 def _instructions(tokenizer: Tokenizer, told: str) -> list[PromptPosition]:

@@ -34,7 +34,8 @@ def name_of(models: TtsModels) -> str:
 def voice_store(models: TtsModels, config: TtsConfig) -> VoiceStore:
     speakers = sorted(config.speakers, key=lambda name: name != USUAL_SPEAKER)
     return VoiceStore(
-        models.model, config.kind, config.talker.hidden_size, speakers, voice_folder(models)
+        *(models.model, config.kind, config.talker.hidden_size, speakers, voice_folder(models)),
+        prompts.languages_of(config),
     )
 
 

@@ -69,7 +69,7 @@ class Qwen3Synthesizer(Qwen3Replies):
 
     @property
     def max_streams(self) -> int | None:
-        """Voices that the GPU follows in real time; None: it is not known."""
+        """Replies that may be spoken at once; None until it is loaded."""
         return self._loading.streams
 
     # --- voices; see VoiceCloner ---
@@ -88,7 +88,10 @@ class Qwen3Synthesizer(Qwen3Replies):
         self.store.remove(name)
 
     async def open_clone(self, sample: Sample, options: VoiceOptions) -> Qwen3Speech:
-        voice = await self._started_cloning().nameless(sample)
+        cloning = self._started_cloning()
+        assert self.store is not None
+        self.store.check_language(options.language)
+        voice = await cloning.nameless(sample)
         return self.open_with(replace(options, cache=False), voice)
 
     def _started_cloning(self) -> Cloning:

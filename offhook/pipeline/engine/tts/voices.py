@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Literal, Protocol
 
@@ -326,15 +326,18 @@ class VoiceStore:
         hidden: int,
         speakers: Iterable[str],
         storage: VoiceStorage,
+        languages: Sequence[str],
         clones: CloneCache | None = None,
     ) -> None:
         """`model` is the folder or hub repository it was loaded from, `hidden` the width of its
-        talker, and `speakers` its own speakers, the default first."""
+        talker, `speakers` its own speakers, the default first, and `languages` the ISO 639 codes
+        of those that it speaks."""
         self.model = model
         self.storage = storage
         self.clones = clones or CloneCache()
         self._kind = kind
         self._hidden = hidden
+        self._languages = languages
         self._speakers = {
             name.lower(): Voice(name, "speaker", _digest("speaker", model, name))
             for name in speakers
@@ -413,6 +416,13 @@ class VoiceStore:
                 "Qwen/Qwen3-TTS-12Hz-1.7B-Base"
             )
 
+    def check_language(self, language: str) -> None:
+        """Checks that the model speaks a language, by its ISO 639 code; empty: it is detected.
+        Raises VoiceError if not."""
+        if language and language not in self._languages:
+            known = ", ".join(self._languages)
+            raise VoiceError(f"the model does not speak {language!r}; it speaks {known}")
+
     def known(self, digest: str) -> Clone | None:
         """Returns the clone made earlier from the same recording, by its digest."""
         clone = self.clones.get(digest)
@@ -427,6 +437,7 @@ class VoiceStore:
             raise VoiceError(f"{name[:80]!r} is no name: {NAME_RULE}")
         if not LANGUAGE.fullmatch(language):
             raise VoiceError(f"language is {language[:80]!r}, not a code such as 'en'")
+        self.check_language(language)
         if name.lower() in self._speakers:
             raise VoiceExists(f"{name} is a voice of the model itself: take another name")
         if not replace and self.storage.voice(name.lower()) is not None:

@@ -104,7 +104,7 @@ async def _speak(
         try:
             stream = synthesizer.open(server.prioritized(options))
         except ValueError as error:
-            raise _not_possible(error) from error
+            raise not_possible(error) from error
         return await respond(request, wanted, Reply(spoken(stream, wanted.input), stream, keep))
 
 
@@ -167,7 +167,8 @@ async def _loaded(server: SpeechServer, context: RequestContext) -> Synthesizer:
     return synthesizer
 
 
-def _not_possible(error: ValueError) -> ApiError:
+def not_possible(error: ValueError) -> ApiError:
+    """Returns what a client is told of options that the engine cannot follow."""
     param = "voice" if isinstance(error, UnknownVoice) else None
     code = "not_possible" if isinstance(error, UnsupportedRequest) else None
     return ApiError(400, str(error), param, code)
@@ -205,7 +206,7 @@ async def _measured(
                 made.append(piece)
             yield piece
     except ValueError as error:
-        raise _not_possible(error) from error
+        raise not_possible(error) from error
     context.stages.mark("inferred")
     if reply.keep is not None and any(len(piece.pcm) for piece in made):
         reply.keep(made)

@@ -87,6 +87,7 @@ async def test_it_hears_and_closes(checkpoint: Path) -> None:
 async def test_more_streams_than_there_is_room_for_are_refused(checkpoint: Path) -> None:
     recognizer = Qwen3Recognizer(AsrModels(str(checkpoint), "cpu"))
     await recognizer.start()
+    assert recognizer.max_streams == recognizer.max_open_streams == CPU_STREAMS
     streams = [await recognizer.open() for _ in range(CPU_STREAMS)]
     with pytest.raises(EngineOverloaded, match="open"):
         await recognizer.open()
@@ -172,6 +173,21 @@ async def test_weights_in_8_bits(checkpoint: Path, precision: Precision) -> None
     stream.finish()
     assert (await asyncio.wait_for(until_final(stream), 300))[-1].audio_ms == 1000
     await recognizer.close()
+
+
+async def test_no_partial_text_is_promised_where_another_model_writes_the_final_one(
+    others: AsrModels,
+) -> None:
+    both = Qwen3Recognizer(replace(others, aligner=""))
+    await both.start()
+    stream = await both.open(StreamOptions(language="en", update_ms=80))
+    stream.feed(sound(8))
+    stream.finish()
+    *partials, _ = await asyncio.wait_for(until_final(stream), 300)
+    assert partials
+    assert {partial.stable_chars for partial in partials} == {0}
+    await stream.close()
+    await both.close()
 
 
 async def test_models_that_do_not_go_together_are_refused(others: AsrModels) -> None:

@@ -18,7 +18,7 @@ from offhook.pipeline.engine.pocket.synthesizer_io import (  # noqa: E402
     PocketSynthesizer,
 )
 from offhook.pipeline.engine.tts_models import TtsModels  # noqa: E402
-from offhook.pipeline.speech.recognizer import EngineError, EngineFailed  # noqa: E402
+from offhook.pipeline.speech.recognizer import EngineError, EngineFailed, EngineOverloaded  # noqa: E402
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions  # noqa: E402
 from tests.support import pocket_checkpoint  # noqa: E402
 
@@ -56,6 +56,16 @@ async def say(
     stream.write(text)
     stream.end()
     return await spoken(stream)
+
+
+async def test_it_says_how_many_replies_it_takes(synthesizer: PocketSynthesizer) -> None:
+    assert synthesizer.max_streams
+    replies = [synthesizer.open() for _ in range(synthesizer.max_streams + 1)]
+    replies[-1].write("one too many")
+    with pytest.raises(EngineOverloaded, match=f": {len(replies) - 1} streams"):
+        await spoken(replies[-1])
+    for reply in replies:
+        reply.cancel()
 
 
 async def test_it_speaks_what_is_written(checkpoint: Path) -> None:

@@ -280,6 +280,7 @@ async def test_cancelled_it_is_silent_and_its_place_is_free(synthesizer: Qwen3Sy
 
 
 async def test_more_than_there_is_room_for_are_refused(synthesizer: Qwen3Synthesizer) -> None:
+    assert synthesizer.max_streams == 4
     streams = [synthesizer.open() for _ in range(5)]
     streams[4].write("one too many")
     with pytest.raises(EngineOverloaded, match="4 streams"):

@@ -66,7 +66,7 @@ def folder(tmp_path: Path) -> VoiceFolder:
 
 @pytest.fixture
 def store(folder: VoiceFolder) -> VoiceStore:
-    return VoiceStore(MODEL, "base", HIDDEN, (), folder)
+    return VoiceStore(MODEL, "base", HIDDEN, (), folder, ("en", "de"))
 
 
 @pytest.fixture
@@ -89,7 +89,9 @@ def warnings() -> Iterator[list[str]]:
 
 def again(folder: VoiceFolder) -> VoiceStore:
     """Another process, or this one after a restart."""
-    return VoiceStore(MODEL, "base", HIDDEN, (), VoiceFolder(folder.path.parent, MODEL))
+    return VoiceStore(
+        MODEL, "base", HIDDEN, (), VoiceFolder(folder.path.parent, MODEL), ("en", "de")
+    )
 
 
 def files(folder: VoiceFolder) -> set[str]:
@@ -222,7 +224,9 @@ async def test_what_fails_leaves_no_voice(
 
 
 async def test_the_voices_of_the_model(folder: VoiceFolder, encoder: Encoder) -> None:
-    store = VoiceStore("a model", "custom_voice", HIDDEN, ("serena", "Uncle Fu"), folder)
+    store = VoiceStore(
+        "a model", "custom_voice", HIDDEN, ("serena", "Uncle Fu"), folder, ("en", "de")
+    )
     assert [v.name for v in store.voices()] == ["serena", "Uncle Fu"]
     assert store.voice("Serena").kind == store.voice("uncle fu").kind == "speaker"
     assert store.voice("serena").digest != store.voice("Uncle Fu").digest
@@ -232,13 +236,13 @@ async def test_the_voices_of_the_model(folder: VoiceFolder, encoder: Encoder) ->
         await Cloning(store, encoder).clone("anna", speech(3), RATE_OUT, consent=True)
     with pytest.raises(VoiceError, match=r"VoiceDesign"):
         store.design("anna", "an old woman", created="")
-    both = VoiceStore(MODEL, "base", HIDDEN, ("serena",), folder)
+    both = VoiceStore(MODEL, "base", HIDDEN, ("serena",), folder, ("en", "de"))
     with pytest.raises(VoiceError, match="Serena is a voice of the model"):
         await Cloning(both, encoder).clone("Serena", speech(3), RATE_OUT, consent=True)
 
 
 def test_voices_in_words(folder: VoiceFolder) -> None:
-    store = VoiceStore("a model", "voice_design", HIDDEN, (), folder)
+    store = VoiceStore("a model", "voice_design", HIDDEN, (), folder, ("en", "de"))
     voice = store.design("narrator", " An old woman, calm. ", language="en", created="2026-11-21")
     assert (voice.kind, voice.text, voice.language) == ("design", "An old woman, calm.", "en")
     assert again(folder).voice("narrator") == voice
@@ -451,7 +455,7 @@ async def test_small_encoders_make_a_clone(folder: VoiceFolder, tmp_path: Path) 
     test_speech_encoder.write(test_speaker_encoder.write(checkpoint))
     encode = load_encoders(checkpoint, "cpu")
     width = golden.SPEAKER["enc_dim"]
-    store = VoiceStore(MODEL, "base", width, (), folder)
+    store = VoiceStore(MODEL, "base", width, (), folder, ("en", "de"))
     cloning = Cloning(store, lambda reference: asyncio.to_thread(encode, reference))
     pcm = speech(3, 16_000)
     voice = await cloning.clone("anna", pcm, 16_000, consent=True, text=WORDS)
