@@ -19,6 +19,13 @@ def trim_heap() -> None:
             trim(0)
 
 
+def give_back_memory() -> None:
+    """Returns to the system what a process no longer uses: freed heap memory, and the code of the
+    libraries, most of which is used only at start and by requests."""
+    trim_heap()
+    release_code_pages()
+
+
 def resident_bytes() -> int:
     """Returns the resident memory of this process; 0 where the system does not report it."""
     try:

@@ -70,7 +70,8 @@ def test_the_lock_has_what_is_declared(part: str) -> None:
         entry = entries[canonicalize_name(requirement.name)]
         versions = re.findall(r"^[\w.-]+==([^ ;]+)", entry, re.MULTILINE)
         assert versions
-        assert all(requirement.specifier.contains(version) for version in versions)
+        enough = all if requirement.marker is None else any
+        assert enough(map(requirement.specifier.contains, versions))
 
 
 @pytest.mark.parametrize("extra", ["base", *TESTED])

@@ -21,7 +21,7 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import FAILURES, End, EndReason
 from offhook.media.leg import Claim, Leg, LegError, NoPorts
-from offhook.media.memory_io import release_code_pages, trim_heap
+from offhook.media.memory_io import give_back_memory
 from offhook.media.pcm import Pcm
 from offhook.media.recording_io import RecordingWriter, check_writable
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
@@ -214,8 +214,7 @@ class Edge:
         if config.carriers:
             self.carriers = await self._open_carriers(config.carriers)
         freeze_loaded_objects()
-        trim_heap()
-        release_code_pages()
+        give_back_memory()
         self._quality = asyncio.create_task(self._send_quality(), name="quality")
         self._measuring = asyncio.create_task(
             self._room.measure(lambda: len(self.legs), self._call_in_progress), name="load"

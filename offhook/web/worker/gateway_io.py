@@ -5,6 +5,7 @@ started by the first request, stop when unused for a while, and are restarted wh
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,7 +14,8 @@ from typing import Any
 from loguru import logger
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from offhook.media.memory_io import release_code_pages, trim_heap
+from offhook.media.memory_io import give_back_memory
+from offhook.media.tasks_io import end_all
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.engines.abilities_io import check_engines
 from offhook.web.engines.engines_io import MODELS
@@ -31,6 +33,8 @@ from offhook.web.wyoming.door_io import wyoming_clients
 
 LISTEN = "127.0.0.1:7862"
 """Default address."""
+REST_S = 60.0
+"""Time in s without a request or stream after which the memory that they took is given back."""
 
 
 class Gateway(SpeechServer):
@@ -46,6 +50,7 @@ class Gateway(SpeechServer):
         ]
         """Engines that must have loaded before the gateway is ready."""
         self._loading: asyncio.Task[Any] | None = None
+        self._resting: asyncio.Task[None] | None = None
         self.ready = not self._awaited
         self.access = AccessPolicy()
         self.listening: list[str] = []
@@ -72,8 +77,18 @@ class Gateway(SpeechServer):
         return {**super().health(), **({"workers": workers} if workers else {})}
 
     def start(self) -> None:
+        self._resting = asyncio.create_task(self._rest_after_use(), name="rest")
         if self._awaited:
             self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
+
+    async def _rest_after_use(self) -> None:
+        rested = time.monotonic()
+        while True:
+            await asyncio.sleep(REST_S)
+            now = time.monotonic()
+            if not self.is_used and rested < self.admission.idle_since < now - REST_S:
+                give_back_memory()
+                rested = now
 
     async def _wait_for_workers(self) -> None:
         await asyncio.gather(*(until_loaded(engine.get) for engine in self._awaited))
@@ -95,9 +110,7 @@ class Gateway(SpeechServer):
         logger.info("the keys were read again")
 
     async def close(self) -> None:
-        if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.gather(self._loading, return_exceptions=True)
+        await end_all(lambda: filter(None, (self._loading, self._resting)))
         await super().close()
         for engine in (self._hears, self._speaks):
             await engine.close()
@@ -137,6 +150,5 @@ async def serve(
         if read is not None:
             stop.reload = partial(gateway.reload, read)
         freeze_loaded_objects()
-        trim_heap()
-        release_code_pages()
+        give_back_memory()
         await stop.until_drained(partial(gateway.drain, config.server.drain_seconds))

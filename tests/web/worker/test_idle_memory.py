@@ -1,17 +1,19 @@
 """What a server holds while it waits for its first call, and that giving the rest back is safe."""
 
+import json
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
 from offhook.media.memory_io import _as_in_files
+from offhook.web.engines.engines_io import at_hand
 from tests.support.environment import environment
 
 MOST_MB = 120
@@ -25,13 +27,21 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@contextmanager
-def running(folder: Path, says: str, *command: str, **settings: str) -> Iterator[tuple[int, str]]:
+def running(
+    folder: Path, says: str, *command: str, **settings: str
+) -> AbstractContextManager[tuple[int, str]]:
     """The process and the address of an `offhook`, once it `says` where it is."""
+    return running_python(folder, says, "-m", "offhook", *command, **settings)
+
+
+@contextmanager
+def running_python(
+    folder: Path, says: str, *words: str, **settings: str
+) -> Iterator[tuple[int, str]]:
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "offhook", *command],
+            [sys.executable, *words],
             cwd=folder,
             env=environment(**settings),
             stderr=output,
@@ -75,6 +85,31 @@ def test_a_server_that_waits_for_its_first_call_is_small(server: tuple[int, str]
         with urlopen(f"{address}{path}", timeout=300) as answer:
             assert answer.read()
     assert resident_mb(pid) < MOST_MB
+
+
+RESTS_AFTER_A_SECOND = """
+from offhook.web.worker import gateway_io
+from offhook.web.cli.main import main
+gateway_io.REST_S = 1.0
+main(["speech", "--listen", "127.0.0.1:0"])
+"""
+
+
+def test_a_gateway_that_was_used_is_small_again(tmp_path: Path) -> None:
+    settings = {"OFFHOOK_ASR_ENGINE": "pocketsphinx", "OFFHOOK_TTS_ENGINE": at_hand("embedded")}
+    body = json.dumps({"input": "Hello.", "response_format": "mp3"}).encode()
+    program = "-c", RESTS_AFTER_A_SECOND
+    with running_python(tmp_path, "programs at", *program, **settings) as (pid, address):
+        time.sleep(1.0)
+        before = resident_mb(pid)
+        said = Request(f"{address}/v1/audio/speech", body, {"Content-Type": "application/json"})
+        with urlopen(said, timeout=START_S) as answer:
+            assert answer.read()
+        assert resident_mb(pid) > before + 10
+        deadline = time.monotonic() + START_S
+        while resident_mb(pid) > before + 10:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
 
 
 def wakes(pid: int) -> int:
