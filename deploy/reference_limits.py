@@ -77,7 +77,7 @@ ELSEWHERE: Mapping[str, str] = {
     "web/speech_api/http/transcript.py": "lines of captions",
     "web/process/loop_io.py": "garbage collection",
     "pipeline/engine/progress.py": "the progress of loading",
-    "pipeline/conversation/echo.py": "signal processing",
+    "pipeline/conversation/turns/echo.py": "signal processing",
     "media/codecs": "signal processing",
     "media/rtp/stretch.py": "signal processing",
     "media/rtp/quality.py": "signal processing",

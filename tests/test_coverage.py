@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TESTED = {
-    "offhook/pipeline/conversation/turn.py": "tests/pipeline/conversation/test_turn.py",
+    "offhook/pipeline/conversation/turns/turn.py": "tests/pipeline/conversation/turns/test_turn.py",
     "offhook/telephony/sip/sessions/session_table.py": (
         "tests/telephony/sip/sessions/test_session.py"
     ),

@@ -36,7 +36,7 @@ from benchmarks.recognition.asr_passes import MODELS
 from offhook.bench.process import Child, LoopLag, child, say, thread_cpu_s
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
-from offhook.pipeline.conversation.user_turn_io import (
+from offhook.pipeline.conversation.turns.user_turn_io import (
     PRE_ROLL_MS,
     TurnDetection,
     UserTurnController,

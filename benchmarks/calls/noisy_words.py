@@ -24,7 +24,7 @@ from offhook.pipeline.conversation.events import (
     NoiseSuppressed,
     SpeechStarted,
 )
-from offhook.pipeline.conversation.user_turn_io import TurnDetection, UserTurnController
+from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection, UserTurnController
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
 from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream

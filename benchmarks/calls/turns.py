@@ -23,10 +23,10 @@ from benchmarks.calls.noisy_words import RecordedLeg, _asks, last_loud
 from benchmarks.calls.words import SPEECH, read_16k, references
 from offhook.bench.scripted import ScriptedRecognizer
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
-from offhook.pipeline.conversation import user_turn_io
 from offhook.pipeline.conversation.events import CallerTurn, Event
-from offhook.pipeline.conversation.turn import TurnSettings
-from offhook.pipeline.conversation.user_turn_io import (
+from offhook.pipeline.conversation.turns import user_turn_io
+from offhook.pipeline.conversation.turns.turn import TurnSettings
+from offhook.pipeline.conversation.turns.user_turn_io import (
     FEED_MS,
     TurnDetection,
     UserTurnController,

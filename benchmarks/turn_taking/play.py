@@ -22,8 +22,8 @@ from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.media.playout import PlayoutListener
 from offhook.pipeline.conversation.events import CallerTurn, Event
-from offhook.pipeline.conversation.turn import TurnSettings
-from offhook.pipeline.conversation.user_turn_io import (
+from offhook.pipeline.conversation.turns.turn import TurnSettings
+from offhook.pipeline.conversation.turns.user_turn_io import (
     TurnDetection,
     UserTurnController,
     UserTurnListener,

@@ -23,9 +23,9 @@ from offhook.media.pcm import Pcm
 from offhook.media.tasks_io import end_all
 from offhook.pipeline.conversation import rtvi_io
 from offhook.pipeline.conversation.call_info import as_dict
-from offhook.pipeline.conversation.echo import EchoDetector
 from offhook.pipeline.conversation.transport_io import LegTransport
-from offhook.pipeline.conversation.turn import TurnSettings
+from offhook.pipeline.conversation.turns.echo import EchoDetector
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.speech.vad.vad import SpeechDetector
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 

@@ -56,7 +56,7 @@ from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, excuses, sentence
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.transport_io import HeardFrame, LegTransport, TransportListener
-from offhook.pipeline.conversation.user_turn_io import (
+from offhook.pipeline.conversation.turns.user_turn_io import (
     TurnDetection,
     UserAudioListener,
     UserTurnController,

@@ -173,6 +173,22 @@ class JudgesTurns(Protocol):
         cannot say. It may take as long as the engine is busy: limit the time and cancel it."""
 
 
+@runtime_checkable
+class WholeTurns(Protocol):
+    """A `RecognizerStream` that recognizes an utterance at its end, from all of its audio. A turn
+    with pauses is understood better as one utterance than in parts."""
+
+    @property
+    def whole_turns(self) -> bool:
+        """Whether it does so now."""
+
+    def feed(self, pcm: Pcm) -> None: ...
+
+    def drop_finished(self) -> int:
+        """Drops the utterances that have ended and whose finals have not been told; returns how
+        many there were."""
+
+
 class Recognizer(Protocol):
     """A speech recognition engine, shared by all calls of the process."""
 

@@ -28,7 +28,7 @@ from offhook.pipeline.conversation.agents.agent_faults import Limits
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO, Business
 from offhook.pipeline.conversation.agents.model_options import ModelOptions
 from offhook.pipeline.conversation.sentences import Occasion
-from offhook.pipeline.conversation.turn import TurnSettings
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings, SuppressionMode
@@ -369,6 +369,13 @@ class Asr(SpeechEngine):
     update_ms: int = Field(UPDATE_MS, ge=UPDATE_MS_MIN, le=UPDATE_MS_MAX)
     """Audio between two partial transcripts, in ms; smaller values reduce the number of calls that
     an engine can handle."""
+    partials: bool = True
+    """Whether an OpenAI-compatible server without streams is asked for words while the caller
+    speaks, with a request every `update_ms`. Without, only how long callers speak tells whether
+    they interrupt the agent."""
+    whole_turns: bool = True
+    """Whether an OpenAI-compatible server without streams is sent the whole turn again when the
+    caller goes on after a pause; else it recognizes the parts one by one."""
     context: str = ""
     """Names and words to expect."""
     language: str = ""
@@ -386,6 +393,8 @@ class Asr(SpeechEngine):
         "aligner": ("qwen3-asr", "qwen3-asr-official"),
         "precision": ("qwen3-asr", "nemotron"),
         "max_batch_latency_ms": ("nemotron",),
+        "partials": (OPENAI,),
+        "whole_turns": (OPENAI,),
     }
 
     def models(self, hub: str) -> AsrModels:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from loguru import logger
 
 from offhook.pipeline.conversation.call_io import Engines
-from offhook.pipeline.conversation.user_turn_io import TurnDetection
+from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.recognizer import Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer

@@ -20,7 +20,11 @@ def recognizer_of(asr: Asr) -> RemoteRecognizer | OpenAiRecognizer:
     """Returns the client for `url` of [asr], not yet started."""
     if asr.engine == OPENAI:
         assert isinstance(asr.url, str)
-        return OpenAiRecognizer(asr.url, asr.api_key, asr.model, asr.max_requests)
+        return OpenAiRecognizer(
+            *(asr.url, asr.api_key, asr.model, asr.max_requests),
+            partials=asr.partials,
+            whole_turns=asr.whole_turns,
+        )
     return RemoteRecognizer(asr.url, asr.api_key, "" if asr.engine in EMBEDDED else asr.engine)
 
 

@@ -1,6 +1,6 @@
 """Turn detection of a Realtime session as the settings of our own turn detection."""
 
-from offhook.pipeline.conversation.turn import TurnSettings
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.web.realtime.protocol.conversation_session import (
     ConversationSemanticVad,
     ConversationVad,

@@ -32,7 +32,7 @@ from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.pcm import SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.events import Event
-from offhook.pipeline.conversation.user_turn_io import TurnDetection
+from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Recognizer, StreamOptions
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn

@@ -20,7 +20,7 @@ from offhook.pipeline.conversation.directed_io import (
     function_tool,
 )
 from offhook.pipeline.conversation.events import CallerTurn, Interrupted
-from offhook.pipeline.conversation.turn import TurnSettings
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 from tests.pipeline.conversation.phone import (
     Answerer,
     Words,

@@ -10,7 +10,7 @@ from benchmarks.calls.noisy_words import LEAD_S, CallResult, call, last_loud, li
 from benchmarks.calls.words import SPEECH, read_16k
 from offhook.bench.transcript import words
 from offhook.media.pcm import RATE_IN, Pcm, dbfs
-from offhook.pipeline.conversation.user_turn_io import TurnDetection
+from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch

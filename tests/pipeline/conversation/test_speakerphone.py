@@ -3,8 +3,8 @@ caller over it."""
 
 import pytest
 
-from offhook.pipeline.conversation.echo import EchoDetector
 from offhook.pipeline.conversation.events import CallerTurn, Interrupted, PlayoutPaused
+from offhook.pipeline.conversation.turns.echo import EchoDetector
 from tests.pipeline.conversation.phone import Answerer, Phone, phone_call
 from tests.pipeline.conversation.speakerphone import Ear, Speakerphone, Voice
 

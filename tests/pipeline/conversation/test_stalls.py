@@ -17,7 +17,7 @@ from offhook.media.pcm import PACKET_MS, Pcm
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.pipeline.conversation.events import CallerTurn, Event
-from offhook.pipeline.conversation.user_turn_io import TurnDetection, UserTurnController
+from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection, UserTurnController
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch

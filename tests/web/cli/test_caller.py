@@ -16,9 +16,9 @@ from aiohttp.test_utils import TestServer
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT
-from offhook.pipeline.conversation import user_turn_io
 from offhook.pipeline.conversation.events import CallerTurn, Interrupted
 from offhook.pipeline.conversation.latency import STAMPS
+from offhook.pipeline.conversation.turns import user_turn_io
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.smallwebrtc import Offer
 from offhook.telephony.sip.trunks.trunks import SipSettings

@@ -15,9 +15,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.pipeline.conversation import user_turn_io as hearing_io
 from offhook.pipeline.conversation.rtvi_io import FAULT
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
+from offhook.pipeline.conversation.turns import user_turn_io as hearing_io
 from offhook.pipeline.speech.embedded import pocketsphinx_io
 from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer

@@ -22,7 +22,7 @@ from openai import AsyncOpenAI
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
-from offhook.pipeline.conversation import user_turn_io
+from offhook.pipeline.conversation.turns import user_turn_io
 from offhook.web.cli.caller_io import spoken, trimmed
 from offhook.web.cli.caller_leg import AUDIBLE_DBFS
 from offhook.web.cli.caller_sip_io import SipCaller

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from websockets.exceptions import ConnectionClosedOK
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
-from offhook.pipeline.conversation import user_turn_io
+from offhook.pipeline.conversation.turns import user_turn_io
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
 from offhook.web.cli.caller_leg import AUDIBLE_DBFS

@@ -3,7 +3,7 @@
 import pytest
 from aiohttp.test_utils import TestServer
 
-from offhook.pipeline.conversation import user_turn_io
+from offhook.pipeline.conversation.turns import user_turn_io
 from offhook.web.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
 from offhook.web.config.config import Asr, Config, Server, Tts, WebRtc
 from offhook.web.edge.edge_io import Edge

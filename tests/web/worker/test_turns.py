@@ -13,11 +13,11 @@ import pytest
 
 from offhook.bench.scripted import ScriptedRecognizer
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.conversation import turn as turn_taking
-from offhook.pipeline.conversation import user_turn_io
 from offhook.pipeline.conversation.events import CallerTurn
-from offhook.pipeline.conversation.patience import Doubt
-from offhook.pipeline.conversation.turn import TurnSettings
+from offhook.pipeline.conversation.turns import turn as turn_taking
+from offhook.pipeline.conversation.turns import user_turn_io
+from offhook.pipeline.conversation.turns.patience import Doubt
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
 from offhook.pipeline.engine.turns_io import TurnJudge

@@ -65,8 +65,8 @@ from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.call_tools_io import ANYWHERE, call_tools
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.conversation.services_io import SpokenResponseStartFrame
-from offhook.pipeline.conversation.user_turn_io import UserAudioListener
-from offhook.pipeline.conversation.words import words
+from offhook.pipeline.conversation.turns.user_turn_io import UserAudioListener
+from offhook.pipeline.conversation.turns.words import words
 from offhook.pipeline.speech.voice.word_marks import Pace
 
 RENEW_S = 50 * 60.0

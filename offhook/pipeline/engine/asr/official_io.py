@@ -96,6 +96,10 @@ class OfficialRecognizer:
             )
         return UtteranceStream(self, options)
 
+    @property
+    def whole_turns(self) -> bool:
+        return not self._streams
+
     async def close(self) -> None:
         """Closes the engine; the utterance being recognized runs to its end."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -65,8 +65,19 @@ class OpenAiRecognizer:
     """
 
     def __init__(
-        self, url: str, api_key: str = "", model: str = "", max_requests: int = MAX_REQUESTS
+        self,
+        url: str,
+        api_key: str = "",
+        model: str = "",
+        max_requests: int = MAX_REQUESTS,
+        *,
+        partials: bool = True,
+        whole_turns: bool = True,
     ) -> None:
+        """Without `partials` nothing is requested before the end of an utterance; `whole_turns`:
+        see `whole_turns`. Both are for servers without /realtime."""
+        self._partials_wanted = partials
+        self._whole_turns = whole_turns
         self._server = OpenAiServer("asr", url, api_key, model, max_requests)
         self.name = self._server.name
         self._realtime: bool | None = None
@@ -92,6 +103,11 @@ class OpenAiRecognizer:
     async def close(self) -> None:
         await self._server.close()
 
+    @property
+    def whole_turns(self) -> bool:
+        """Whether a turn with pauses is to be recognized again as a whole."""
+        return self._whole_turns and not self._realtime
+
     # --- for its streams ---
 
     async def recognize(
@@ -111,7 +127,7 @@ class OpenAiRecognizer:
                 self._realtime = None  # another server has taken its place
                 raise
         partials: asyncio.Task[None] | None = None
-        if options.live and not utterance.is_finished:
+        if self._partials_wanted and options.live and not utterance.is_finished:
             partials = asyncio.create_task(self._partials(utterance, options, tell))
         try:
             await utterance.until_finished()

@@ -69,6 +69,10 @@ class UtteranceRecognizer(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def whole_turns(self) -> bool:
+        """Whether speakers' turns are to be recognized as wholes."""
+
     async def recognize(
         self, utterance: WholeUtterance, options: StreamOptions, tell: Tell
     ) -> Final:
@@ -105,6 +109,17 @@ class UtteranceStream(QueuedStream[WholeUtterance]):
     def withdraw(self, utterance: WholeUtterance) -> None:
         if utterance.hearing is not None:
             utterance.hearing.cancel()
+
+    @property
+    def whole_turns(self) -> bool:
+        return self._recognizer.whole_turns
+
+    def drop_finished(self) -> int:
+        withdrawn = 0
+        while self.queue.waiting and self.queue.open is None:
+            self.cancel()
+            withdrawn += 1
+        return withdrawn
 
     async def _recognize_all(self) -> None:
         while not self.is_over:

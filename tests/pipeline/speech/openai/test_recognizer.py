@@ -183,6 +183,39 @@ async def test_what_is_cancelled_has_no_final_and_its_request_ends() -> None:
         assert (await final_of(stream)).text == "2"
 
 
+@pytest.mark.parametrize("told", [False, True])
+async def test_what_is_taken_back_is_heard_with_what_follows(told: bool) -> None:
+    async with openai_stub() as stub, hearing(stub) as stream:
+        assert stream.whole_turns
+        if not told:
+            stub.faults.append(stands_still())
+        stream.feed(saying(1))
+        stream.finish()
+        if told:
+            assert (await final_of(stream)).text == "1"
+        else:
+            await until(lambda: stub.now)
+        assert stream.drop_finished() == (0 if told else 1)
+        await until(lambda: not stub.now)
+        stream.feed(saying(1))
+        stream.feed(saying(2))
+        stream.finish()
+        assert (await final_of(stream)).text == "1 2"
+
+
+async def test_a_server_is_asked_for_no_partials_if_none_are_wanted() -> None:
+    options = StreamOptions(update_ms=80)
+    async with openai_stub() as stub, hearing(stub, options, partials=False) as stream:
+        stream._recognizer._realtime = False
+        for number in range(1, 9):
+            stream.feed(saying(number))
+            await asyncio.sleep(0.02)
+        stream.finish()
+        told: list[Partial] = []
+        assert (await final_of(stream, told)).text == "1 2 3 4 5 6 7 8"
+        assert (told, len(stub.of("hear"))) == ([], 1)
+
+
 async def test_closing_ends_the_iteration_and_the_request() -> None:
     async with openai_stub() as stub:
         stub.faults.append(stands_still())

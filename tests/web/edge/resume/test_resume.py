@@ -17,7 +17,7 @@ from offhook.media.end_reason import End
 from offhook.pipeline.conversation.call_io import Call, Engines, Message
 from offhook.pipeline.conversation.events import AgentTurn, CallEnded, Event
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
-from offhook.pipeline.conversation.user_turn_io import TurnDetection
+from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg

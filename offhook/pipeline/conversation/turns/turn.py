@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from offhook.pipeline.conversation.patience import Doubt, doubt
-from offhook.pipeline.conversation.words import (
+from offhook.pipeline.conversation.turns.patience import Doubt, doubt
+from offhook.pipeline.conversation.turns.words import (
     answers,
     decisive,
     is_backchannel,

@@ -22,7 +22,6 @@ from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.media.tasks_io import TaskSet, end_all
 from offhook.pipeline.conversation.digits import Digits, as_text
-from offhook.pipeline.conversation.echo import MAX_DELAY_MS, EchoDetector
 from offhook.pipeline.conversation.events import (
     CallerAmplified,
     CallerPartial,
@@ -39,7 +38,8 @@ from offhook.pipeline.conversation.events import (
 from offhook.pipeline.conversation.latency import TurnStopwatch
 from offhook.pipeline.conversation.reply import Reply
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion
-from offhook.pipeline.conversation.turn import (
+from offhook.pipeline.conversation.turns.echo import MAX_DELAY_MS, EchoDetector
+from offhook.pipeline.conversation.turns.turn import (
     Action,
     Facts,
     Transition,
@@ -48,6 +48,7 @@ from offhook.pipeline.conversation.turn import (
     TurnState,
     end_silence,
 )
+from offhook.pipeline.conversation.turns.turn_audio import TurnAudio
 from offhook.pipeline.speech.enhancement.enhancer import (
     CallerQuiet,
     EnhancementSettings,
@@ -215,6 +216,7 @@ class UserTurnController:
         self._fed_gain: float | None = None
         """Gain in dB at the end of the utterance's audio so far; None before any."""
         self._memory = RecentAudio()
+        self._turn_audio = TurnAudio(recognizer)
         self._suspected = False
         self._onset = 0
         self._fed_until: int | None = None
@@ -502,6 +504,7 @@ class UserTurnController:
                 self._echo_sure_until - PRE_ROLL_ECHO_MS * MS,
             )
             self._fed_gain = None
+            self._turn_audio.clear()
             if self._turn.had_floor or self._turn.state is not TurnState.SUSPECTED:
                 self._keep_final()
             self._facts.text, self._facts.final = "", False
@@ -526,6 +529,7 @@ class UserTurnController:
             pcm = self._enhancer.amplify(pcm, gain if self._fed_gain is None else self._fed_gain)
             self._fed_gain = gain
             self._recognizer.feed(pcm)
+            self._turn_audio.add(pcm)
             self.audio_listener.on_audio(pcm)
             self._fed_until = self._memory.end
 
@@ -556,6 +560,7 @@ class UserTurnController:
             self._recognizer.cancel()
         self._stale_finals += self._finals_due
         self._finals_due = 0
+        self._turn_audio.clear()
         if not self._facts.turn_text:  # else the words before are part of the turn
             self.audio_listener.on_discard()
         self._fed_until = None
@@ -583,9 +588,10 @@ class UserTurnController:
                 case Final() if self._finals_due:
                     self._finals_due = 0
                     self._final_at = monotonic()
-                    self._facts.text, self._facts.final = event.text, True
-                    if event.text:
-                        self._emit_words(event.text)
+                    text = self._turn_audio.text if event.lost else event.text
+                    self._facts.text, self._facts.final = text, True
+                    if text:
+                        self._emit_words(text)
                     elif event.lost and not self._facts.turn_text and self._expects_words():
                         self._facts.excused = True
                         self._excuse(Occasion.NOT_HEARD)
@@ -639,8 +645,15 @@ class UserTurnController:
 
     def _go_on(self) -> None:
         """Continue the turn: the caller kept speaking."""
-        self._keep_final()
         facts = self._facts
+        # Of what was heard before its last utterance, the final would be taken back as well.
+        ended = self._fed_until is None and self._finals_due <= 1
+        if ended and (withdrawn := self._turn_audio.feed_again(facts.text)) is not None:
+            self._stale_finals += self._finals_due - withdrawn
+            self._finals_due = 0
+            self._fed_until, facts.final = self._fed_end, False
+        else:
+            self._keep_final()
         facts.excused = False
         facts.end_probability = None
         self._withdraw_question()

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.pipeline.conversation.patience import Doubt, digits_at_end, doubt, words_of
-from offhook.pipeline.conversation.unfinished_words import LANGUAGES
+from offhook.pipeline.conversation.turns.patience import Doubt, digits_at_end, doubt, words_of
+from offhook.pipeline.conversation.turns.unfinished_words import LANGUAGES
 
 NUMBER, PHONE = "What is your ticket number?", "What is your phone number?"
 MAIL, NAME = "And your e-mail address?", "Could you spell your name?"

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from itertools import pairwise
 
-from offhook.pipeline.conversation.unfinished_words import ENGLISH, LANGUAGES, Words
+from offhook.pipeline.conversation.turns.unfinished_words import ENGLISH, LANGUAGES, Words
 
 PHONE_DIGITS = 10
 """A phone number of so many digits is complete; longer ones are followed by a pause as well."""

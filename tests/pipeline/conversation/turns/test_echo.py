@@ -11,7 +11,7 @@ import pytest
 
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.pcm import RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
-from offhook.pipeline.conversation.echo import ECHO, EchoDetector
+from offhook.pipeline.conversation.turns.echo import ECHO, EchoDetector
 from tests.pipeline.conversation.speakerphone import Speakerphone, spoken
 
 Sound = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.pipeline.conversation.turn import (
+from offhook.pipeline.conversation.turns.turn import (
     TABLE,
     Action,
     Facts,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.pipeline.conversation.reply import Reply
-from offhook.pipeline.conversation.words import (
+from offhook.pipeline.conversation.turns.words import (
     BACKCHANNELS,
     DECISIVE,
     ECHO_WINDOW_WORDS,

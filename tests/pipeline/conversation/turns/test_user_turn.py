@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,8 +22,9 @@ from offhook.pipeline.conversation.events import (
     SpeechStarted,
     TurnDiscarded,
 )
-from offhook.pipeline.conversation.turn import TurnState
-from offhook.pipeline.conversation.user_turn_io import (
+from offhook.pipeline.conversation.turns.turn import TurnState
+from offhook.pipeline.conversation.turns.turn_audio import WHOLE_S, TurnAudio
+from offhook.pipeline.conversation.turns.user_turn_io import (
     TurnDetection,
     UserTurnController,
     UserTurnListener,
@@ -119,6 +121,7 @@ class WordRecognizer:
 
     partial_ms: int
     final_ms: int
+    whole_turns: bool = False
     now_ms: int = 0
     _sound: list[Pcm] = field(default_factory=list)
     _heard: str = ""
@@ -137,6 +140,11 @@ class WordRecognizer:
 
     def cancel(self) -> None:
         self._sound, self._heard = [], ""
+
+    def drop_finished(self) -> int:
+        due = len(self._due)
+        self._due = deque(each for each in self._due if isinstance(each[1], Partial))
+        return due - len(self._due)
 
     def _text(self) -> str:
         levels = abs(np.concatenate(self._sound)) - LOUD if self._sound else np.zeros(0)
@@ -185,12 +193,16 @@ class Conversation:
     partial_ms: int
     final_ms: int
     answer: float
+    whole_turns: bool = False
+    recognizer: WordRecognizer | None = None
     events: list[Event] = field(default_factory=list)
 
     async def run(self, sentences: list[Said]) -> list[set[str]]:
         """Returns which words of each sentence began before the agent's sound."""
         self._leg = Line()
-        self._recognizer = WordRecognizer(self.partial_ms, self.final_ms)
+        self._recognizer = self.recognizer or WordRecognizer(
+            self.partial_ms, self.final_ms, self.whole_turns
+        )
         detection: Any = TurnDetection(
             Loudness(),  # type: ignore[arg-type]
             Judge(self.answer),  # type: ignore[arg-type]
@@ -264,21 +276,88 @@ SENTENCES = st.lists(
 )
 
 
-@given(SENTENCES, st.sampled_from([0, 200, 700]), st.sampled_from([40, 400, 1500]), st.booleans())
+@given(
+    SENTENCES,
+    st.sampled_from([0, 200, 700]),
+    st.sampled_from([40, 400, 1500]),
+    st.booleans(),
+    st.booleans(),
+)
 def test_words_before_the_agents_sound_are_never_lost(
-    sentences: list[Said], partial_ms: int, final_ms: int, sure: bool
+    sentences: list[Said], partial_ms: int, final_ms: int, sure: bool, wholes: bool
 ) -> None:
-    conversation = Conversation(partial_ms, final_ms, 0.9 if sure else 0.1)
+    conversation = Conversation(partial_ms, final_ms, 0.9 if sure else 0.1, wholes)
     expected = asyncio.run(conversation.run(sentences))
     turns = [event.text for event in conversation.events if isinstance(event, CallerTurn)]
     lost = set().union(*expected) - set(" ".join(turns).split())
     assert not lost, (turns, conversation.events)
+    assert not wholes or all(len(set(turn.split())) == len(turn.split()) for turn in turns), turns
     ends = [
         type(event)
         for event in conversation.events
         if isinstance(event, SpeechStarted | CallerTurn | TurnDiscarded)
     ]
     assert ends[-1] is not SpeechStarted
+
+
+@dataclass
+class OneByOne(WordRecognizer):
+    """Notes what it hears at each end of an utterance."""
+
+    heard: list[str] = field(default_factory=list)
+    fails_at: tuple[int, ...] = ()
+    """Ends at which it fails, from 1."""
+
+    def finish(self) -> None:
+        self.heard.append(self._text())
+        if len(self.heard) in self.fails_at:
+            self._due.append((self.now_ms + self.final_ms, Final("", 0, lost=True)))
+            self.cancel()
+        else:
+            super().finish()
+
+
+PAUSES = Said(((15, 25), (15, 25), (15, 0)), 0.99, 0)
+"""Three words, and half a second between them."""
+
+
+@pytest.mark.parametrize("final_ms", [40, 400, 1500])
+@pytest.mark.parametrize("wholes", [False, True])
+async def test_a_turn_with_pauses_is_heard_as_one(wholes: bool, final_ms: int) -> None:
+    recognizer = OneByOne(200, final_ms, wholes)
+    conversation = Conversation(200, final_ms, 0.1, recognizer=recognizer)
+    await conversation.run([PAUSES])
+    (turn,) = [event.text for event in conversation.events if isinstance(event, CallerTurn)]
+    assert turn == "a b c"
+    assert recognizer.heard == (["a", "a b", "a b c"] if wholes else ["a", "b", "c"])
+
+
+async def test_what_was_heard_counts_if_the_whole_cannot_be_heard() -> None:
+    recognizer = OneByOne(0, 40, whole_turns=True)
+    recognizer.fails_at = (3,)
+    conversation = Conversation(0, 0, 0.1, recognizer=recognizer)
+    await conversation.run([PAUSES])
+    (turn,) = [event.text for event in conversation.events if isinstance(event, CallerTurn)]
+    assert turn == "a b"
+
+
+def test_a_long_turn_is_heard_in_parts() -> None:
+    recognizer = WordRecognizer(0, 0, whole_turns=True)
+    audio = TurnAudio(recognizer)
+    second = np.full(RATE_IN, LOUD, np.int16)
+    for _ in range(WHOLE_S):
+        audio.add(second)
+    assert audio.feed_again("as far as it was heard") == 0
+    assert audio.text == "as far as it was heard"
+    assert sum(map(len, recognizer._sound)) == WHOLE_S * RATE_IN
+    audio.add(second)
+    assert audio.feed_again("too long") is None
+    audio.clear()
+    assert audio.feed_again("nothing") is None
+    audio.add(second)
+    recognizer._sound.clear()
+    assert audio.feed_again("the next part") == 0
+    assert sum(map(len, recognizer._sound)) == RATE_IN
 
 
 async def test_words_whose_answer_was_not_heard_count_for_the_next_pause() -> None:

@@ -1,0 +1,1 @@
+"""Turn-taking: when the caller is done, and when the caller interrupts the agent."""
