@@ -436,10 +436,15 @@ class Tts(SpeechEngine):
     speed: float = Field(1.0, ge=MIN_SPEED, le=MAX_SPEED)
     precision: Literal["auto", "fp32", "int8"] = "auto"
     """Number format of Pocket TTS; auto: int8."""
+    normalise: bool = False
+    """Whether an OpenAI-compatible server is sent numbers, dates and signs as words, as
+    `language` reads them (empty: as in English), and no markup. The other engines always read
+    so."""
 
     OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **SpeechEngine.OF_ENGINES,
         "precision": ("pocket",),
+        "normalise": (OPENAI,),
     }
 
     @field_validator("audio_cache")

@@ -32,7 +32,9 @@ def synthesizer_of(tts: Tts) -> RemoteSynthesizer | OpenAiSynthesizer:
     """Returns the client for `url` of [tts], not yet started."""
     if tts.engine == OPENAI:
         assert isinstance(tts.url, str)
-        return OpenAiSynthesizer(tts.url, tts.api_key, tts.model, tts.max_requests)
+        return OpenAiSynthesizer(
+            *(tts.url, tts.api_key, tts.model, tts.max_requests), normalise=tts.normalise
+        )
     return RemoteSynthesizer(tts.url, tts.api_key, "" if tts.engine in EMBEDDED else tts.engine)
 
 

@@ -24,8 +24,7 @@ import numpy as np
 
 from offhook.pipeline.speech.embedded.embedded_speech_io import EmbeddedSynthesizer, Sound
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.pipeline.speech.streams.languages import UNKNOWN
-from offhook.pipeline.speech.text.spoken_text import TextReader
+from offhook.pipeline.speech.text.spoken_text import TextReader, with_rules
 
 USUAL_VOICE = "en-us"
 USUAL_RANK = 5
@@ -34,8 +33,6 @@ LANGUAGE = re.compile(r"^language[ \t]+(\S+)[ \t]*(\d*)", re.MULTILINE)
 """Matches a line of a voice's file: a tag, and the voice's priority among those for it."""
 DICTIONARY = re.compile(r"^dictionary[ \t]+(\S+)", re.MULTILINE)
 """Matches the line with the dictionary of a voice, where it is not that of its first tag."""
-RULES = ("babel", "budoux", "num2words")
-"""Packages with which numbers, dates and units of other languages than English are read."""
 USUAL_RATE_WPM = 175
 """eSpeak NG's usual rate in words per minute."""
 ANSWER_S = 20.0
@@ -182,8 +179,7 @@ class EspeakSynthesizer(EmbeddedSynthesizer):
 
     def _reader(self, language: str, normalise: bool = True) -> TextReader:
         """Without the packages of our rules eSpeak reads numbers by its own."""
-        has_rules = language == "en" or all(map(find_spec, RULES))
-        return TextReader(language if has_rules else UNKNOWN, normalise)
+        return TextReader(with_rules(language), normalise)
 
     async def close(self) -> None:
         await super().close()

@@ -15,7 +15,8 @@ failed may start twice.
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,10 @@ from offhook.pipeline.speech.synthesizer import (
     UnknownVoice,
     VoiceOptions,
 )
-from offhook.pipeline.speech.voice.clauses import ClauseQueue
+from offhook.pipeline.speech.text.spoken_text import SpokenWord, TextReader, with_rules
+from offhook.pipeline.speech.voice.clauses import pause_after_ms
+from offhook.pipeline.speech.voice.spoken_clauses import SpokenClauses
+from offhook.pipeline.speech.voice.voice_sound import SilenceTrimmer
 
 PATH = "/audio/speech"
 USUAL_VOICE = "alloy"
@@ -62,6 +66,8 @@ GIVE_UP_S = 15.0
 """Time in s after the first failure of a clause at which a live reply gives up."""
 FILE_GIVE_UP_S = 120.0
 WARM_UP = "Hello."
+USUAL_LANGUAGE = "en"
+"""Language by whose rules a text is read if none is set."""
 USUAL_LETTERS_PER_S = 13.0
 """Assumed pace of a new voice."""
 LEARN = 0.3
@@ -74,8 +80,16 @@ class OpenAiSynthesizer:
     one."""
 
     def __init__(
-        self, url: str, api_key: str = "", model: str = "", max_requests: int = MAX_REQUESTS
+        self,
+        url: str,
+        api_key: str = "",
+        model: str = "",
+        max_requests: int = MAX_REQUESTS,
+        *,
+        normalise: bool = False,
     ) -> None:
+        """With `normalise`, numbers, dates and signs are sent as words, and no markup."""
+        self._normalise = normalise
         self._server = OpenAiServer("tts", url, api_key, model, max_requests)
         self.name = self._server.name
         self._voices: list[str] = []
@@ -98,7 +112,8 @@ class OpenAiSynthesizer:
             except AttemptFailed as failed:
                 if failed.status not in (400, 404, 405, 501):
                     raise
-            await self.speak(Clause(WARM_UP, asyncio.Event()), options)
+            of_file = replace(options, live=False)  # the server may load its model first
+            await self.speak(Clause(as_written(WARM_UP), asyncio.Event()), of_file)
         except AttemptFailed as failed:
             raise failed.as_error(self._server.explain(failed), options.demands()) from failed
         self.name = self._server.name
@@ -121,6 +136,12 @@ class OpenAiSynthesizer:
         await self._server.close()
 
     # --- for its streams ---
+
+    def clauses(self, options: VoiceOptions) -> SpokenClauses:
+        """Returns the clauses of a reply."""
+        if not (self._normalise and options.normalise):
+            return SpokenClauses()
+        return SpokenClauses(TextReader(with_rules(options.language or USUAL_LANGUAGE)))
 
     def forget(self, stream: "OpenAiSpeech") -> None:
         self._streams.discard(stream)
@@ -160,15 +181,23 @@ class OpenAiSynthesizer:
         within_s = SOUND_TIMEOUT_S if options.live else FILE_SOUND_TIMEOUT_S
         async with self._server.ask("POST", PATH, within_s, json=body) as response:
             kind = response.headers.get("Content-Type", "")
-            sound = RawSound(sound_rate(kind, RATE_OUT))
+            sound, trimmer = RawSound(sound_rate(kind, RATE_OUT)), SilenceTrimmer()
             piece = await self._server.piece(response, within_s)
             if fault := sound_fault(kind, piece):
                 raise AttemptFailed(fault, hopeless=True)
+            came = 0
             while piece:
-                await clause.receive_audio(sound.pcm(piece))
+                came += len(pcm := sound.pcm(piece))
+                if came > MAX_CLAUSE_S * RATE_OUT:
+                    words = f"its audio is too long ({MAX_CLAUSE_S} s for {clause.letters} letters)"
+                    raise AttemptFailed(words, hopeless=True)
+                await clause.receive_audio(trimmer.push(pcm))
                 piece = await self._server.piece(response, BODY_TIMEOUT_S)
-        if not clause.samples:
+            await clause.receive_audio(trimmer.finish())
+        if not came:
             raise AttemptFailed("it sent no audio")
+        if not clause.samples:
+            return  # it was silent
         pace = clause.letters / (clause.samples / RATE_OUT) / options.speed
         self.letters_per_s += LEARN * (pace - self.letters_per_s)
 
@@ -185,8 +214,18 @@ def _more(options: VoiceOptions) -> dict[str, Any]:
     return more
 
 
-def _letters(word: str) -> int:
-    return len(word.strip())
+def _letters(word: SpokenWord) -> int:
+    return len(word.spoken.strip())
+
+
+def _words(part: SpokenWord) -> list[SpokenWord]:
+    """Returns the words of a part that is spoken as written."""
+    return as_written(part.text) if part.spoken == part.text else [part]
+
+
+def as_written(text: str) -> list[SpokenWord]:
+    """Returns the words of a text that are spoken as written."""
+    return [SpokenWord(word, word) for word in re.findall(r"\s*\S+\s*", text) or [text]]
 
 
 class RawSound:
@@ -210,9 +249,11 @@ class RawSound:
 class Clause:
     """One clause from its request to its last piece; `news` is set when it has more audio."""
 
-    def __init__(self, text: str, news: asyncio.Event) -> None:
-        self.words = deque(re.findall(r"\s*\S+\s*", text) or [text])
+    def __init__(self, words: Sequence[SpokenWord], news: asyncio.Event) -> None:
+        self.words = deque(words)
         """Words without a mark."""
+        self.text = "".join(word.text for word in words)
+        """All of it, as written."""
         self.letters = self._letters_left
         self.samples = 0
         """Samples received for these letters since the clause was started or restarted."""
@@ -229,11 +270,17 @@ class Clause:
 
     @property
     def left(self) -> str:
-        return "".join(self.words)
+        """Returns what has not been spoken of it, as the server is to say it."""
+        return "".join(word.spoken for word in self.words)
 
     @property
     def _letters_left(self) -> int:
         return sum(map(_letters, self.words))
+
+    @property
+    def has_sound(self) -> bool:
+        """Whether audio has arrived that has not been read."""
+        return self._unread_samples > 0
 
     @property
     def unread_s(self) -> float:
@@ -249,13 +296,10 @@ class Clause:
         return self.over.is_set() and not self.words
 
     async def receive_audio(self, pcm: Pcm) -> None:
-        """Adds audio, waiting for room. Raises AttemptFailed."""
+        """Adds audio, waiting for room."""
         if not len(pcm):
             return
         self.samples += len(pcm)
-        if self.samples > MAX_CLAUSE_S * RATE_OUT:
-            words = f"its audio is too long ({MAX_CLAUSE_S} s for {self.letters} letters)"
-            raise AttemptFailed(words, hopeless=True)
         self._pcm.append(pcm)
         self._unread_samples += len(pcm)
         self.begun.set()
@@ -282,7 +326,7 @@ class Clause:
         if not self._unread_samples:
             if not over or not self.words:
                 return None
-            text = self.left
+            text = "".join(word.text for word in self.words)
             self.words.clear()
             return Speech(NO_SOUND, text)
         is_last = len(self.words) == 1
@@ -297,7 +341,7 @@ class Clause:
             self._taken += self._unread_samples
             return Speech(self._cut(self._unread_samples), "")
         self._taken = 0
-        return Speech(self._cut(size), self.words.popleft())
+        return Speech(self._cut(size), self.words.popleft().text)
 
     def _cut(self, size: int) -> Pcm:
         """Removes and returns the first `size` samples."""
@@ -316,8 +360,10 @@ class OpenAiSpeech:
     def __init__(self, synthesizer: OpenAiSynthesizer, options: VoiceOptions) -> None:
         self._synthesizer = synthesizer
         self._options = options
-        self._texts = ClauseQueue()
+        self._texts = synthesizer.clauses(options)
         """Clauses not yet requested."""
+        self._pause_ms = 0
+        """Pause due before the next clause sounds."""
         self._all_asked = False
         """Whether the whole text was requested."""
         self._waiting_chars = 0
@@ -375,12 +421,15 @@ class OpenAiSpeech:
 
     def _next_piece(self) -> Speech | None:
         while self._clauses:
+            if self._pause_ms and self._clauses[0].has_sound:
+                pause, self._pause_ms = np.zeros(self._pause_ms * RATE_OUT // 1000, np.int16), 0
+                return Speech(pause, "")
             pace = self._synthesizer.letters_per_s * self._options.speed
             if (piece := self._clauses[0].next_piece(pace)) is not None:
                 return piece
             if not self._clauses[0].is_done:
                 return None
-            self._clauses.popleft()
+            self._pause_ms = pause_after_ms(self._clauses.popleft().text)
         return None
 
     # --- requests ---
@@ -388,14 +437,14 @@ class OpenAiSpeech:
     async def _ask_for_all(self) -> None:
         before: Clause | None = None
         while True:
-            while (text := self._texts.pop()) is None:
+            while (words := self._texts.pop()) is None:
                 if self._complete:
                     self._all_asked = True
                     self._sound_news.set()
                     return
                 self._text_news.clear()
                 await self._text_news.wait()
-            clause = Clause(text, self._sound_news)
+            clause = Clause([word for part in words for word in _words(part)], self._sound_news)
             self._clauses.append(clause)
             if clause.says_nothing:
                 clause.end()

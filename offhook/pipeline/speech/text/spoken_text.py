@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 
+from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.text.language_tables import LANGUAGES
 from offhook.pipeline.speech.text.reading import NeedsMoreText, Reading
 from offhook.pipeline.speech.text.spoken_english import read_english
@@ -28,6 +30,16 @@ class SpokenWord:
     """The exact slice of the text written, with the following white space."""
     spoken: str
     """Spoken form with a leading space where there is one; empty if nothing is spoken."""
+
+
+RULES = ("babel", "budoux", "num2words")
+"""Packages of the rules for other languages than English."""
+
+
+def with_rules(language: str) -> str:
+    """Returns the language, by its ISO 639-1 code, if it can be read by rules here, or the one that
+    has none."""
+    return language if language == "en" or all(map(find_spec, RULES)) else UNKNOWN
 
 
 class TextReader:

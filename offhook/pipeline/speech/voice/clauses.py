@@ -11,8 +11,6 @@ Each position is judged by the preceding text only (after an abbreviation that m
 chunked. Concatenated, they are the text.
 """
 
-from collections import deque
-
 FIRST_COMMA_WORDS = 2
 FIRST_MAX_WORDS = 8
 COMMA_WORDS = 8
@@ -188,36 +186,3 @@ class ClauseSplitter:
             return self._words >= (FIRST_COMMA_WORDS if self._first else COMMA_WORDS)
         # "1." that starts a list item is not a sentence.
         return space == "\n" or (ends_sentence(word) and not word[:-1].isdigit())
-
-
-class ClauseQueue:
-    """The clauses of a text that is still being written, split as they are popped."""
-
-    def __init__(self) -> None:
-        self._splitter = ClauseSplitter()
-        self._unread: deque[str] = deque()
-        self._clauses: deque[str] = deque()
-        self._ended = False
-
-    def write(self, text: str) -> None:
-        self._unread.extend(text[at : at + READ_CHARS] for at in range(0, len(text), READ_CHARS))
-
-    def end(self) -> None:
-        self._ended = True
-
-    def clear(self) -> None:
-        """Drops what was not popped."""
-        self._unread.clear()
-        self._clauses.clear()
-        self._splitter.end()
-
-    def pop(self) -> str | None:
-        """Returns the next clause; None if there is none yet, or no more."""
-        while not self._clauses:
-            if self._unread:
-                self._clauses += self._splitter.write(self._unread.popleft())
-            elif rest := self._splitter.end() if self._ended else ():
-                self._clauses += rest
-            else:
-                return None
-        return self._clauses.popleft()

@@ -63,8 +63,7 @@ class VoiceSound:
 
     def _begin(self) -> None:
         self._rest = _NOTHING
-        self._leading = True
-        self._lead = _NOTHING
+        self._lead = _Lead()
         self._tempo = Tempo(self._speed) if self._speed != 1 else None
         self._outlet = _Outlet()
 
@@ -94,9 +93,7 @@ class VoiceSound:
     def _process(self, pcm: Pcm) -> Pcm:
         if not len(pcm):
             return _NOTHING
-        sound = self._levelled(pcm.astype(np.float32))
-        if self._leading:
-            sound = self._without_lead(sound)
+        sound = self._lead.push(self._levelled(pcm.astype(np.float32)))
         return self._tempo.push(sound) if self._tempo else sound
 
     def _levelled(self, sound: Float) -> Pcm:
@@ -127,19 +124,20 @@ class VoiceSound:
         self.gain = min(max(wanted, LEAST_GAIN), MOST_GAIN)
         return self.gain
 
-    def _without_lead(self, sound: Pcm) -> Pcm:
-        """Drops leading silence except for a short faded-in lead."""
-        sound = np.concatenate([self._lead, sound])
-        heard = np.flatnonzero(_powers(sound) > SILENCE_RMS**2)
-        if not len(heard):
-            self._lead = sound[-LEAD:]
-            return _NOTHING
-        self._leading = False
-        start = int(heard[0]) * FRAME
-        sound = sound[max(0, start - LEAD) :].copy()
-        fade = min(FADE, start)
-        sound[:fade] = sound[:fade] * np.linspace(0, 1, fade)
-        return sound
+
+class SilenceTrimmer:
+    """Drops the silence before and after what is said, except LEAD and TAIL."""
+
+    def __init__(self) -> None:
+        self._lead, self._outlet = _Lead(), _Outlet()
+
+    def push(self, pcm: Pcm) -> Pcm:
+        """Adds 24 kHz samples and returns those that are certainly not at the end."""
+        return self._outlet.push(self._lead.push(pcm))
+
+    def finish(self) -> Pcm:
+        """Returns the last samples; nothing may be pushed afterwards."""
+        return self._outlet.finish()
 
 
 def _powers(sound: Pcm) -> Float:
@@ -162,6 +160,29 @@ def _bent(sound: Float) -> Pcm:
         sound[over] = np.sign(loud) * (KNEE + room * np.tanh((np.abs(loud) - KNEE) / room))
     np.rint(sound, out=sound)
     return sound.astype(np.int16)
+
+
+class _Lead:
+    """Drops leading silence except for a short faded-in lead."""
+
+    def __init__(self) -> None:
+        self._over = False
+        self._held = _NOTHING
+
+    def push(self, sound: Pcm) -> Pcm:
+        if self._over:
+            return sound
+        sound = np.concatenate([self._held, sound])
+        heard = np.flatnonzero(_powers(sound) > SILENCE_RMS**2)
+        if not len(heard):
+            self._held = sound[-LEAD:]
+            return _NOTHING
+        self._over = True
+        start = int(heard[0]) * FRAME
+        sound = sound[max(0, start - LEAD) :].copy()
+        fade = min(FADE, start)
+        sound[:fade] = sound[:fade] * np.linspace(0, 1, fade)
+        return sound
 
 
 class Tempo:

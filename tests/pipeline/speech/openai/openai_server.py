@@ -64,6 +64,8 @@ class OpenAiStub:
     slow_s: float = 0.0
     word_s: float = 0.0
     """Before each word of speech."""
+    silence_s: float = 0.0
+    """Around what it speaks."""
     has_words: bool = True
     own_fields_only: bool = False
     rate: int = RATE_OUT
@@ -143,12 +145,15 @@ class OpenAiStub:
         assert fields["response_format"] == "pcm"
         response = web.StreamResponse(headers={"Content-Type": f"audio/pcm; rate={self.rate}"})
         await response.prepare(request)
+        silence = bytes(2 * int(self.silence_s * self.rate))
+        await response.write(silence)
         for word in fields["input"].split():
             await asyncio.sleep(self.word_s)
             # In pieces that do not end where samples do.
             data = tones(word)[:: RATE_OUT // self.rate].astype("<i2").tobytes()
             await response.write(data[:777])
             await response.write(data[777:])
+        await response.write(silence)
         asked.done = True
         return response
 

@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offhook.pipeline.speech.text.spoken_text import SpokenWord
 from offhook.pipeline.speech.voice.clauses import (
     DIGIT_CHARS,
     MAX_CHARS,
     MAX_WORD_CHARS,
-    ClauseQueue,
     ClauseSplitter,
 )
+from offhook.pipeline.speech.voice.spoken_clauses import SpokenClauses
 
 
 def clauses(*chunks: str) -> list[str]:
@@ -167,12 +168,13 @@ def test_text_without_spaces_ends_its_clauses_at_ideographic_full_stops() -> Non
 def test_a_queue_has_the_same_clauses_whenever_they_are_popped(
     chunks: list[str], popped: int
 ) -> None:
-    queue, found = ClauseQueue(), []
+    queue = SpokenClauses()
+    found: list[SpokenWord] = []
     for chunk in chunks:
         queue.write(chunk)
-        found += [clause for _ in range(popped) if (clause := queue.pop()) is not None]
+        found += [word for _ in range(popped) for word in queue.pop() or ()]
     queue.end()
-    while (clause := queue.pop()) is not None:
-        found.append(clause)
-    assert found == clauses(*chunks)
+    while (words := queue.pop()) is not None:
+        found += words
+    assert [word.text for word in found] == clauses(*chunks)
     assert queue.pop() is None
