@@ -35,6 +35,7 @@ from offhook.signaling.peer_io import PeerLeg
 from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
+from offhook.web.http import shares
 from offhook.web.http.access import ROUTES, Role
 from offhook.web.http.listening_io import Runner
 from offhook.web.http.shares import WAITING_SHARE, few_of
@@ -488,6 +489,7 @@ async def test_callers_who_never_connect_take_few_lines_and_no_agent(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_io, "CONNECT_TIMEOUT_S", 3600.0)  # however long the offers need here
+    monkeypatch.setattr(shares, "PATIENCE_S", 3600.0)
     leg = PeerLeg("nobody")
     offer = {"sdp": await leg.offer(), "type": "offer"}
     before = len(target.edge.legs)
