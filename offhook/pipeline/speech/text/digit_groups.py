@@ -32,7 +32,10 @@ CALL_WORDS = words(
     "phone telephone tel number code isbn ref card account call dial fax mobile cell whatsapp "
     "hotline line ring telefon telefonnummer rufnummer nummer handy mobil mobilnummer ruf anrufen "
     "konto karte téléphone tél numéro appelez appeler portable composez compte carte cuenta "
-    "tarjeta teléfono número móvil llame llamar llámenos marque fijo"
+    "tarjeta teléfono número móvil llame llamar llámenos marque fijo otp passcode password tan "
+    "rufen wählen wählt appelle chiami chiama chiamare componga telefono cellulare numero conto "
+    "ligue ligar liguem telefone celular telemóvel conta cartão bel bellen belt telefoonnummer "
+    "mobiel rekening kaart"
 )
 """Words before a telephone number."""
 

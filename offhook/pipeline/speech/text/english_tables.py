@@ -156,6 +156,16 @@ MONTH_NAMES = {
     **{month[:3].lower(): month for month in MONTHS},
     "sept": "September",
 }
+DAY_NAMES = table(
+    "mon = Monday | tue = Tuesday | tues = Tuesday | wed = Wednesday | thu = Thursday | "
+    "thur = Thursday | thurs = Thursday | fri = Friday | sat = Saturday | sun = Sunday"
+)
+STREETS = words(
+    "street st avenue ave road rd boulevard blvd lane ln drive dr court ct way place pl square sq "
+    "terrace parkway pkwy highway hwy crescent close circle trail row mews"
+)
+STREET_WORDS = 4
+"""Words behind a house's number among which one of STREETS is looked for."""
 YEAR_WORDS = words(
     "in since by from until till of circa around before after during late early mid year class "
     "summer spring winter autumn fall on to and through"

@@ -1,4 +1,4 @@
-"""Numbers as written in nine languages, in words that agree with the noun counted."""
+"""Numbers as written in ten languages, in words that agree with the noun counted."""
 
 import re
 from functools import lru_cache

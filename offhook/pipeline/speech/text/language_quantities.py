@@ -1,4 +1,4 @@
-"""Percentages, money, measures, ordinals and plain numbers of nine languages in words.
+"""Percentages, money, measures, ordinals and plain numbers of ten languages in words.
 
 Names of units and rarer currencies come from Babel. Each rule handles one shape of a written word,
 as in english_quantities.py.
@@ -235,6 +235,13 @@ def rank(language: Language, reading: Reading) -> str | None:
     return spoken.removesuffix("o") if end == "er" and language.code == "es" else spoken
 
 
+_ENDS_WITH = (
+    ("end", "termin", "finis", "eindig"),
+    ("auf", "mit", "par", "en", "con", "in", "em", "op"),
+)
+"""Beginnings of a verb, and words between it and the last digits of a number."""
+
+
 def number(language: Language, reading: Reading) -> str | None:
     match = shapes(language.decimal)["number"].fullmatch(reading.core)
     if not match:
@@ -242,7 +249,7 @@ def number(language: Language, reading: Reading) -> str | None:
     number = match["number"]
     if match["until"] or match["sign"]:
         return joined(language, sign_of(language, match), both_ends(language, match))
-    if len(number) > 3 and number.isdecimal() and _is_code(language, reading):
+    if len(number) > 3 and number.isdecimal() and is_code(language, reading):
         return ", ".join(digits(language.code, group) for group in split(number))
     if re.fullmatch(r"1[1-9]\d\d|20\d\d", number):
         return _perhaps_year(language, reading, number)
@@ -254,10 +261,12 @@ def number(language: Language, reading: Reading) -> str | None:
     return number_words(language, number, agreeing_gender(language, number, reading.after().core))
 
 
-def _is_code(language: Language, reading: Reading) -> bool:
+def is_code(language: Language, reading: Reading) -> bool:
     """Returns whether a number after these words is written down digit by digit."""
     before = [word.lower().strip("\"'“”„()[].,:#") for word in reading.before]
-    linked = before[-1] in ("ist", "lautet", "est", "es")
+    if before[-1] in _ENDS_WITH[1] and before[-2].startswith(_ENDS_WITH[0]):
+        return True  # a card ending in 4242
+    linked = before[-1] in ("ist", "lautet", "est", "es", "è", "é", "is", "de")
     near = before[-3:] if linked else before[-1:]
     return any(word.endswith(tuple(language.code_words)) for word in near if word)
 

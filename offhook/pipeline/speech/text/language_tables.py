@@ -149,7 +149,9 @@ GERMAN = Language(
         "5 = ein Fünftel/Fünftel | 6 = ein Sechstel/Sechstel | 8 = ein Achtel/Achtel | "
         "10 = ein Zehntel/Zehntel"
     ),
-    code_words=words("nummer konto code pin tan plz postleitzahl passwort kennwort nr iban"),
+    code_words=words(
+        "nummer konto code pin tan plz postleitzahl passwort kennwort nr iban ziffern"
+    ),
 )
 SPANISH = Language(
     *("es", ",", "coma", "menos", "a", "número"),
@@ -189,7 +191,7 @@ SPANISH = Language(
         "10 = un décimo/décimos"
     ),
     code_words=words(
-        "número cuenta tarjeta código pin contraseña referencia pedido reserva postal iban"
+        "número cuenta tarjeta código pin contraseña referencia pedido reserva postal iban n.º nº"
     ),
 )
 FRENCH = Language(
@@ -233,7 +235,7 @@ FRENCH = Language(
         "10 = un dixième/dixièmes"
     ),
     code_words=words(
-        "numéro compte carte code pin référence commande dossier réservation postal iban"
+        "numéro compte carte code pin référence commande dossier réservation postal iban n°"
     ),
 )
 ITALIAN = Language(
@@ -251,8 +253,14 @@ ITALIAN = Language(
         "sig = signor | sig.ra = signora | dott = dottor | dott.ssa = dottoressa | "
         "dr = dottor | ecc = eccetera | p.es = per esempio | p. es = per esempio | "
         "es = esempio | tel = telefono | pag = pagina | ing = ingegner | avv = avvocato | "
-        "prof = professor | ca = circa | n° = numero"
+        "prof = professor | ca = circa | n° = numero | n = numero"
     ),
+    code_words=words(
+        "numero conto carta codice pin password riferimento ordine prenotazione postale cap iban n "
+        "n°"
+    ),
+    more_signs={"~": "circa"},
+    keys=("asterisco", "cancelletto"),
     scales=frozenset(("mila", "milione", "milioni", "miliardo", "miliardi")),
 )
 PORTUGUESE = Language(
@@ -272,7 +280,33 @@ PORTUGUESE = Language(
         "tel = telefone | av = avenida | aprox = aproximadamente | pág = página | "
         "prof = professor | profa = professora"
     ),
+    code_words=words(
+        "número conta cartão código pin senha referência pedido reserva postal cep iban n nº n.º"
+    ),
+    more_signs={"~": "cerca de"},
+    keys=("asterisco", "cardinal"),
     scales=frozenset(("mil", "milhão", "milhões", "bilhão", "bilhões")),
+)
+DUTCH = Language(
+    *("nl", ",", "komma", "min", "tot", "nummer"),
+    _signs("en plus is procent punt schuine_streep streepje liggend_streepje apenstaartje poort"),
+    money=_money("USD = dollar | EUR = euro | GBP = pond | JPY = yen | CHF = frank | CNY = yuan"),
+    cents=" ",
+    hour="{hour} uur",
+    minute="{hour} uur {minute}",
+    date="{day} {month} {year}",
+    abbreviations=table(
+        "dhr = de heer | mevr = mevrouw | dr = dokter | prof = professor | nr = nummer | "
+        "tel = telefoon | bijv = bijvoorbeeld | bv = bijvoorbeeld | d.w.z = dat wil zeggen | "
+        "enz = enzovoort | ca = circa | incl = inclusief | excl = exclusief | str = straat | "
+        "st = Sint | blz = bladzijde | o.a = onder andere | t/m = tot en met"
+    ),
+    scales=frozenset(("duizend", "miljoen", "miljard")),
+    more_signs=table("~ = ongeveer | ≈ = ongeveer | × = keer | ± = plus min | − = min"),
+    keys=("sterretje", "hekje"),
+    code_words=words(
+        "nummer rekening code pin wachtwoord kaart postcode referentie bestelling nr iban cijfers"
+    ),
 )
 RUSSIAN = Language(
     *("ru", ",", "", "минус", "—", "номер"),
@@ -343,6 +377,7 @@ LANGUAGES = {
         FRENCH,
         ITALIAN,
         PORTUGUESE,
+        DUTCH,
         RUSSIAN,
         KOREAN,
         JAPANESE,

@@ -23,6 +23,7 @@ from offhook.pipeline.speech.text.english_tables import (
     AFTER_NAME,
     BEFORE_NUMBER,
     CAPITAL_ONLY,
+    DAY_NAMES,
     KEYS,
     MONTH_NAMES,
     NEVER_APART,
@@ -32,6 +33,8 @@ from offhook.pipeline.speech.text.english_tables import (
     RULERS,
     SIGNS,
     STARTERS,
+    STREET_WORDS,
+    STREETS,
     TITLES,
     UNITS,
     WITHOUT_DOT,
@@ -41,6 +44,12 @@ from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.spoken_addresses import spoken_address
 from offhook.pipeline.speech.text.transliteration import GREEK, greek_name
 from offhook.pipeline.speech.text.word_lists import table
+from offhook.pipeline.speech.text.written_codes import (
+    code_parts,
+    is_emergency,
+    spelled,
+    weekdays,
+)
 
 ADDRESS_SIGNS = table(
     ". = dot | / = slash | - = dash | _ = underscore | + = plus | @ = at | : = port"
@@ -113,6 +122,63 @@ def _phone_keys(reading: Reading) -> str | None:
     if not match:
         return None
     return f"{KEYS['*']} {_by_each(match[1])}" + f" {KEYS['#']}" * bool(match[2])
+
+
+def _spelled(reading: Reading) -> str | None:
+    return spelled(reading)
+
+
+def _written_code(reading: Reading) -> str | None:
+    """A7-55X/19, invoice 2024-00187."""
+    known = is_code(reading) or before(reading) in ("no", "nos", "nr")
+    found = code_parts(reading, known=known)
+    if found is None:
+        return None
+    marked, parts = found
+    spoken = (code(part) if part.isdecimal() else _by_each(part) for part in parts)
+    return f"{'number ' if marked else ''}{', '.join(spoken)}"
+
+
+def _weekdays(reading: Reading) -> str | None:
+    days = weekdays(reading, DAY_NAMES)
+    if days is None:
+        return None
+    if reading.trail.startswith(".") and not ends_sentence(reading):
+        reading.drop_dot()
+    return " to ".join(days)
+
+
+def _about(reading: Reading) -> None:
+    """~8:00 is about eight, as ~5 km is about five kilometers."""
+    if re.fullmatch(r"~\d\d?:\d\d\w*", reading.core):
+        reading.core = reading.core[1:]
+        reading.surround(f"{reading.lead}about ", reading.trail)
+
+
+def _house(reading: Reading) -> str | None:
+    """1420 Elm Street: the number of a house is read in two parts."""
+    if not re.fullmatch(r"[1-9]\d{2,4}", reading.core) or reading.trail:
+        return None
+    for number in range(STREET_WORDS):
+        word = reading.after(number).core
+        if number and word.lower() in STREETS:
+            return name(reading.core)
+        if not word[:1].isupper():
+            return None
+    return None
+
+
+def _plate(reading: Reading) -> str | None:
+    """Licence plate ABC 1234, flight LH 455."""
+    if not reading.core.isdecimal() or not re.fullmatch("[A-Z]{2,3}", reading.before[-1]):
+        return None
+    if before(reading, 2) in ("plate", "plates", "registration"):
+        return digits(reading.core)
+    return name(reading.core) if before(reading, 2) == "flight" else None
+
+
+def _emergency(reading: Reading) -> str | None:
+    return digits(reading.core) if is_emergency(reading) else None
 
 
 def _greek(reading: Reading) -> str | None:
@@ -368,6 +434,13 @@ RULES = (
         _address,
         _dash,
         _phone_keys,
+        _spelled,
+        _written_code,
+        _weekdays,
+        _about,
+        _house,
+        _plate,
+        _emergency,
         _decimal_comma,
         *QUANTITIES,
         _ends,

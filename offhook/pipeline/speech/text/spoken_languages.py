@@ -1,4 +1,4 @@
-"""Nine spoken languages: dates, times, quantities, links and abbreviations in words.
+"""Ten spoken languages: dates, times, quantities, links and abbreviations in words.
 
 All share the same rules with the tables of language_tables.py; month names come from Babel.
 Language-specific rules are marked by the language's code.
@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from babel.dates import get_month_names
+from babel.dates import get_day_names, get_month_names
 
+from offhook.pipeline.speech.text.digit_groups import split
 from offhook.pipeline.speech.text.language_numbers import (
     GERMAN_ARTICLES,
     GERMAN_DATIVE,
@@ -18,7 +19,14 @@ from offhook.pipeline.speech.text.language_numbers import (
     number_words,
     year_words,
 )
-from offhook.pipeline.speech.text.language_quantities import measure, money, number, percent, rank
+from offhook.pipeline.speech.text.language_quantities import (
+    is_code,
+    measure,
+    money,
+    number,
+    percent,
+    rank,
+)
 from offhook.pipeline.speech.text.language_signs import (
     dash,
     part,
@@ -37,6 +45,12 @@ from offhook.pipeline.speech.text.spoken_numbers import (
     korean_count,
     ordinal,
     russian_ordinal,
+)
+from offhook.pipeline.speech.text.written_codes import (
+    code_parts,
+    is_emergency,
+    spelled,
+    weekdays,
 )
 
 Rule = Callable[[Language, Reading], str | None]
@@ -160,7 +174,7 @@ def _time(language: Language, reading: Reading) -> str | None:
         match = _DOTTED_TIME.fullmatch(reading.core)
     if not match:
         return None
-    if reading.after().core in ("Uhr", "heures", "horas", "часов", "h", "hs"):
+    if reading.after().core in ("Uhr", "heures", "horas", "uur", "часов", "h", "hs"):
         reading.consume()
     groups = match.groupdict()
     start = _clock(language, int(groups["hour"]), int(groups["minute"] or 0))
@@ -216,6 +230,50 @@ def _fraction(language: Language, reading: Reading) -> str | None:
     if language.code in between:
         return f"{lower}{between[language.code]}{upper}"
     return f"{upper} {language.signs['/']} {lower}"
+
+
+# --- codes and days
+
+
+def _written_code(language: Language, reading: Reading) -> str | None:
+    """K-O-W-A-L-S-K-I, A7-55X/19, Nr. 73-9428."""
+    if not language.code_words:
+        return None
+    if letters := spelled(reading):
+        return letters
+    if is_emergency(reading) and language.code != "fr":  # le cent douze
+        return digits(language.code, reading.core)
+    known = is_code(language, reading)
+    found = code_parts(reading, known=known)
+    if found is None:
+        one = known and re.fullmatch(r"(?=.*\d)(?=.*[A-Z])[A-Z0-9]{5,}", reading.core)
+        return _by_each(language, reading.core) if one else None
+    marked, parts = found
+    spoken = ", ".join(_by_each(language, part) for part in parts)
+    return joined(language, language.number, spoken) if marked else spoken
+
+
+def _by_each(language: Language, text: str) -> str:
+    """Returns each character of a part of a code, and digits in groups."""
+    if text.isdecimal():
+        return ", ".join(digits(language.code, group) for group in split(text))
+    return " ".join(digits(language.code, char) if char.isdecimal() else char for char in text)
+
+
+@lru_cache
+def _days(code: str) -> dict[str, str]:
+    short, wide = (get_day_names(width, "format", code) for width in ("abbreviated", "wide"))
+    return {name.lower().strip("."): wide[day] for day, name in short.items()}
+
+
+def _weekdays(language: Language, reading: Reading) -> str | None:
+    """Mo–Fr, lun.-ven."""
+    days = weekdays(reading, _days(language.code))
+    if days is None:
+        return None
+    if reading.next_char():
+        reading.drop_dot()
+    return joined(language, days[0], language.to, days[1])
 
 
 # --- words
@@ -279,7 +337,20 @@ def _mixed(language: Language, reading: Reading) -> str | None:
 
 _QUANTITIES: tuple[Rule, ...] = (_date, _time, percent, money, measure, number)
 RULES: tuple[Rule, ...] = (
-    *(_address, _keys, _date, _day_and_month, written_down, thousands, part, _time, percent, money),
+    *(
+        _address,
+        _keys,
+        _written_code,
+        _weekdays,
+        _date,
+        _day_and_month,
+        written_down,
+        thousands,
+        part,
+        _time,
+        percent,
+        money,
+    ),
     *(measure, rank, number, _korean, _fraction, power, dash, _sign_word, _abbreviation, _mixed),
     *(times, signs),
 )

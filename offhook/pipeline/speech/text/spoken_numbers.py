@@ -1,4 +1,4 @@
-"""Numbers in words in nine languages, spelled by num2words with its gaps filled.
+"""Numbers in words in ten languages, spelled by num2words with its gaps filled.
 
 Text is as written in the language, with its decimal mark and without grouping. Gender is that of
 the noun counted, "m", "f" or "n"; empty for a number alone.
@@ -22,6 +22,7 @@ _ONES = {
     "es": (("veintiuno", {"m": "veintiún", "f": "veintiuna"}), ("uno", {"m": "un", "f": "una"})),
     "fr": (("un", {"m": "un", "f": "une"}),),
     "it": (("uno", {"m": "un", "f": "una"}),),
+    "nl": (("een", {"m": "een"}),),
     "pt": (("um", {"m": "um", "f": "uma"}), ("dois", {"m": "dois", "f": "duas"})),
 }
 """Endings of numbers that agree with the noun counted."""
