@@ -193,6 +193,7 @@ def unit_pattern(language: Language, unit: str, value: float) -> str:
 # --- plain numbers
 
 _RANKS = {
+    "nl": re.compile(r"(?P<number>\d{1,4})(?P<end>ste|de|e)"),
     "es": re.compile(r"(?P<number>\d+)\.?(?P<end>º|ª|er|o|a)"),
     "pt": re.compile(r"(?P<number>\d+)\.?(?P<end>º|ª|o|a)"),
     "it": re.compile(r"(?P<number>\d+)(?P<end>º|ª)"),
@@ -268,7 +269,7 @@ def is_code(language: Language, reading: Reading) -> bool:
         return True  # a card ending in 4242
     linked = before[-1] in ("ist", "lautet", "est", "es", "è", "é", "is", "de")
     near = before[-3:] if linked else before[-1:]
-    return any(word.endswith(tuple(language.code_words)) for word in near if word)
+    return any(word == "n" or word.endswith(tuple(language.code_words)) for word in near if word)
 
 
 def _perhaps_year(language: Language, reading: Reading, text: str) -> str:

@@ -139,6 +139,12 @@ def _in_words(language: Language, whole: int, fraction: Fraction, noun: str) -> 
         if not whole:
             return spoken, False
         return cardinal("de", whole, "m") + spoken.replace(" ", "").lower(), False
+    if language.code == "nl":
+        if half and whole == 1:
+            return ("anderhalve" if noun else "anderhalf"), False
+        if whole:
+            return f"{cardinal('nl', whole)} en {spoken}", False
+        return ("een halve" if half and noun else spoken), False
     gender = gender_of(language, noun.removesuffix("s")) if noun else "m"
     number = cardinal(language.code, whole, gender if noun else "") if whole else ""
     if not half or (language.code == "es" and not noun and not whole):

@@ -256,8 +256,7 @@ ITALIAN = Language(
         "prof = professor | ca = circa | n° = numero | n = numero"
     ),
     code_words=words(
-        "numero conto carta codice pin password riferimento ordine prenotazione postale cap iban n "
-        "n°"
+        "numero conto carta codice pin password riferimento ordine prenotazione postale cap iban n°"
     ),
     more_signs={"~": "circa"},
     keys=("asterisco", "cancelletto"),
@@ -281,7 +280,7 @@ PORTUGUESE = Language(
         "prof = professor | profa = professora"
     ),
     code_words=words(
-        "número conta cartão código pin senha referência pedido reserva postal cep iban n nº n.º"
+        "número conta cartão código pin senha referência pedido reserva postal cep iban nº n.º"
     ),
     more_signs={"~": "cerca de"},
     keys=("asterisco", "cardinal"),
@@ -303,6 +302,7 @@ DUTCH = Language(
     ),
     scales=frozenset(("duizend", "miljoen", "miljard")),
     more_signs=table("~ = ongeveer | ≈ = ongeveer | × = keer | ± = plus min | − = min"),
+    parts=_parts("2 = een half/halve | 3 = een derde/derde | 4 = een kwart/kwart"),
     keys=("sterretje", "hekje"),
     code_words=words(
         "nummer rekening code pin wachtwoord kaart postcode referentie bestelling nr iban cijfers"
