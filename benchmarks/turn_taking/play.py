@@ -29,7 +29,7 @@ from offhook.pipeline.conversation.turns.user_turn_io import (
     UserTurnListener,
 )
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
-from offhook.pipeline.speech.recognizer import Final, Partial
+from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
@@ -150,6 +150,55 @@ class Oracle:
         return " ".join(plain(word.text) for word, middle in middles if start <= middle < end)
 
 
+Transcribe = Callable[[Pcm], str]
+
+
+@dataclass
+class WholeUtterances:
+    """A recognizer of one call that hears each utterance at its end, as servers without streams do:
+    a `RecognizerStream`, and one of `WholeTurns`."""
+
+    clock: Clock
+    transcribe: Transcribe
+    latency_ms: int
+    whole_turns: bool
+    language: str
+    _sound: list[Pcm] = field(default_factory=list)
+    _due: list[asyncio.Task[None]] = field(default_factory=list)
+    _events: asyncio.Queue[Partial | Final | None] = field(default_factory=asyncio.Queue)
+
+    def feed(self, pcm: Pcm) -> None:
+        self._sound.append(pcm)
+
+    def finish(self) -> None:
+        sound = np.concatenate([np.zeros(0, np.int16), *self._sound])
+        self._sound.clear()
+        final = Final(self.transcribe(sound), len(sound) // MS, language=self.language)
+        self._due.append(asyncio.ensure_future(self._say(final)))
+
+    def cancel(self) -> None:
+        self._sound.clear()
+
+    def drop_finished(self) -> int:
+        dropped = [task for task in self._due if not task.done()]
+        for task in dropped:
+            task.cancel()
+        self._due.clear()
+        return len(dropped)
+
+    async def events(self) -> AsyncIterator[Partial | Final]:
+        while (event := await self._events.get()) is not None:
+            yield event
+
+    async def close(self) -> None:
+        self.drop_finished()
+        self._events.put_nowait(None)
+
+    async def _say(self, final: Final) -> None:
+        await self.clock.sleep(self.latency_ms)
+        self._events.put_nowait(final)
+
+
 def plain(word: str) -> str:
     """As recognizers without punctuation write it."""
     return word.strip(".,?!;:¿¡").lower()
@@ -226,10 +275,9 @@ class _Call(UserTurnListener):
         self._clock, self._reply_ms = clock, options.reply_ms
         silence = np.zeros(AFTER_MS * MS, np.int16)
         self.line = Line(utterance.name, np.concatenate([utterance.sound, silence]))
-        about = options.latency_ms, utterance.language
-        oracle = Oracle(clock, utterance.words, lambda: self.line.at, *about)
         nobody: Any = lambda occasion: None  # noqa: E731
-        self.hearing = UserTurnController(self.line, detection, oracle, self._note, nobody)
+        stream = self._recognizer(clock, utterance, options)
+        self.hearing = UserTurnController(self.line, detection, stream, self._note, nobody)
         self.hearing.listener = self
         self.hearing.language = utterance.language
         self._answering: asyncio.Task[None] | None = None
@@ -245,6 +293,16 @@ class _Call(UserTurnListener):
             self.line.playout.begin()
             self.line.playout.write(utterance.question)
             self.line.playout.end()
+
+    def _recognizer(
+        self, clock: Clock, utterance: Utterance, options: "Options"
+    ) -> RecognizerStream:
+        about = options.latency_ms, utterance.language
+        if options.transcribe is None:
+            return Oracle(clock, utterance.words, lambda: self.line.at, *about)
+        latency_ms, language = about
+        whole = options.whole_turns
+        return WholeUtterances(clock, options.transcribe, latency_ms, whole, language)
 
     @property
     def over(self) -> bool:
@@ -291,6 +349,10 @@ class Options:
     reply_ms: int = 400
     """From a turn's end to the agent's first sound."""
     settings: TurnSettings = field(default_factory=TurnSettings)
+    transcribe: Transcribe | None = None
+    """Recognizes the audio of an utterance; None: the words are known."""
+    whole_turns: bool = True
+    """As `[asr] whole_turns`."""
 
 
 async def play(said: Sequence[Utterance], options: Options, judged: Path) -> list[Heard]:

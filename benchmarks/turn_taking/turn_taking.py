@@ -8,19 +8,29 @@ with odd ones, `--half held-out`, is what counts.
 
 import argparse
 import asyncio
+import hashlib
+import io
 import json
+import re
+import wave
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openai
 
 from benchmarks.turn_taking.play import Heard, Options, play
 from benchmarks.turn_taking.script import answers, is_held_out, utterances
+from offhook.bench.transcript import prefix_distances
+from offhook.media.pcm import RATE_IN, Pcm
 
 HALVES = ("held-out", "tuned", "all")
 LATENCIES_MS = (100, 500, 1000)
+DICTATED = ("email", "number", "phone", "spell")
+"""Kinds of turns of which every letter counts."""
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def row(name: str, heard: Sequence[Heard]) -> dict[str, Any]:
@@ -67,22 +77,93 @@ def short_answers(options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
+def understood(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What a server that hears utterances as wholes understands of turns with pauses: of each turn
+    as a whole, and in its parts."""
+    said = [one for one in utterances(options.sounds, options.language) if one.kind in DICTATED]
+    asked = Transcripts(options.url, options.model, options.language)
+    rows = []
+    for whole in (False, True):
+        how = Options(options.latency, options.reply, transcribe=asked, whole_turns=whole)
+        heard = asyncio.run(play(said[:: options.every], how, options.sounds / "judged.npz"))
+        kinds = defaultdict(list)
+        for one in heard:
+            kinds[one.utterance.kind].append(one)
+        rows += [
+            {
+                "turns": "as wholes" if whole else "in parts",
+                "kind": kind,
+                "number": len(of_kind),
+                "right": sum(not errors(one) for one in of_kind),
+                "letters off %": round(100 * _share_off(of_kind), 1),
+            }
+            for kind, of_kind in [*sorted(kinds.items()), ("all", heard)]
+        ]
+    return rows
+
+
+def _share_off(heard: Sequence[Heard]) -> float:
+    return sum(map(errors, heard)) / sum(len(letters(one.utterance.text)) for one in heard)
+
+
+def letters(text: str) -> str:
+    """Returns the letters of a text, with digits as words: recognizers write numbers and spelled
+    names in many ways."""
+    spoken = re.sub(r"\d", lambda digit: DIGITS[int(digit[0])], text.lower())
+    return re.sub(r"[^a-z]", "", spoken)
+
+
+def errors(heard: Heard) -> int:
+    """Returns the letters by which the turns differ from what was said."""
+    turns = " ".join(text for _, text in heard.commits)
+    return prefix_distances(letters(turns), letters(heard.utterance.text))[-1]
+
+
+class Transcripts:
+    """Those of a server with OpenAI's API, which is asked once for each sound."""
+
+    def __init__(self, url: str, model: str, language: str) -> None:
+        self._client = openai.OpenAI(base_url=url, api_key="none")
+        self._model, self._language = model, language
+        self._known: dict[bytes, str] = {}
+
+    def __call__(self, pcm: Pcm) -> str:
+        key = hashlib.sha1(pcm.tobytes()).digest()
+        if key not in self._known:
+            sound = io.BytesIO()
+            with wave.open(sound, "wb") as file:
+                file.setnchannels(1)
+                file.setsampwidth(2)
+                file.setframerate(RATE_IN)
+                file.writeframes(pcm.tobytes())
+            answer = self._client.audio.transcriptions.create(
+                file=("speech.wav", sound.getvalue()), model=self._model, language=self._language
+            )
+            self._known[key] = answer.text
+        return self._known[key]
+
+
+SETS = {"ends": ends, "answers": short_answers, "dictated": understood}
+
+
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks turn_taking",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("set", choices=("ends", "answers"))
+    parser.add_argument("set", choices=SETS)
     parser.add_argument("sounds", type=Path, help="the folder that speak.py has written")
     parser.add_argument("--language", default="en")
     parser.add_argument("--half", choices=HALVES, default=HALVES[0])
     parser.add_argument("--latency", type=int, default=100, help="of the recognizer, in ms")
     parser.add_argument("--reply", type=int, default=400, help="until the agent is heard, in ms")
-    parser.add_argument("--every", type=int, default=1, help="every so manyth of the answers")
+    parser.add_argument("--every", type=int, default=1, help="every so manyth of the turns")
+    parser.add_argument("--url", default="", help="of a server that transcribes, for dictated")
+    parser.add_argument("--model", default="whisper-1", help="of that server")
     parser.add_argument("--json", action="store_true", help="a line of JSON a row")
     options = parser.parse_args(words)
-    rows = ends(options) if options.set == "ends" else short_answers(options)
+    rows = SETS[options.set](options)
     if options.json:
         for one in rows:
             print(json.dumps(one))

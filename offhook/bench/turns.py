@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from offhook.bench.own_server import free_port, is_ready, started
+from offhook.bench.process import child
 from offhook.bench.process import run as run_loop
 from offhook.bench.transcript import WordEnd, mark_errors, recognise, words, words_beyond
 from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm, dbfs
@@ -39,6 +40,8 @@ CONVERSATION = (
     "What can you do?",
     "What time is it?",
 )
+CONVERSATIONS = 4
+"""With a language model."""
 INTERRUPTIONS = 20
 COUGHS = 5
 BACKCHANNELS = 5
@@ -228,14 +231,41 @@ class Trials(ScriptedCall):
             event["time"] = asyncio.get_running_loop().time()
 
 
-async def measure(interruptions: int) -> Result:
-    use_addresses(["127.0.0.1"])
-    result = Result()
+async def spoken_lines(*said: str) -> dict[str, Pcm]:
+    """Returns the texts as a caller says them."""
     synthesizer = open_synthesizer()
     await synthesizer.start()
     voice = VoiceOptions("rms" if synthesizer.name == "flite" else "")  # not the agent's own voice
-    said = (ASK, "Uh-huh.", *CONVERSATION)
-    lines = {t: trimmed(await spoken(synthesizer, t, voice)) for t in said}
+    try:
+        return {text: trimmed(await spoken(synthesizer, text, voice)) for text in said}
+    finally:
+        await synthesizer.close()
+
+
+async def responses_of_a_model(first_token_s: float) -> dict[bool, list[dict[str, Any]]]:
+    """Returns the turns of conversations with a language model, by `think_ahead`."""
+    use_addresses(["127.0.0.1"])
+    lines = await spoken_lines(*CONVERSATION)
+    script = [ScriptLine(text, lines[text]) for text in CONVERSATION]
+    turns: dict[bool, list[dict[str, Any]]] = {}
+    async with child("offhook.bench.callers.model", f"--first-token={first_token_s}") as model:
+        for ahead in (False, True):
+            agent = {
+                "OFFHOOK_AGENT_KIND": "openai",
+                "OFFHOOK_AGENT_MODEL": "bench",
+                "OFFHOOK_AGENT_BASE_URL": f"http://127.0.0.1:{model.hello['port']}/v1",
+                "OFFHOOK_AGENT_THINK_AHEAD": json.dumps(ahead),
+            }
+            async with server(None, **agent) as url:
+                reports = [await ScriptedCall(url, script).run() for _ in range(CONVERSATIONS)]
+            turns[ahead] = [asdict(turn) for report in reports for turn in report.turns]
+    return turns
+
+
+async def measure(interruptions: int) -> Result:
+    use_addresses(["127.0.0.1"])
+    result = Result()
+    lines = await spoken_lines(ASK, "Uh-huh.", *CONVERSATION)
     lines["uh-huh"], lines["cough"] = lines["Uh-huh."], cough(1)
     recognizer = PocketSphinxRecognizer(1)
     await recognizer.start()
@@ -250,7 +280,6 @@ async def measure(interruptions: int) -> Result:
             result.trials = trials.trials
     finally:
         await recognizer.close()
-        await synthesizer.close()
     return result
 
 
@@ -290,6 +319,18 @@ def _print(result: Result) -> None:
         )
 
 
+def run_with_model(first_token_s: float, as_json: bool) -> int:
+    turns = run_loop(responses_of_a_model(first_token_s))
+    if as_json:
+        print(json.dumps([{"think_ahead": ahead, "turns": of} for ahead, of in turns.items()]))
+        return 0
+    for ahead, of in turns.items():
+        totals = [turn["response_ms"] for turn in of if turn["response_ms"]]
+        p50, p95 = np.percentile(totals, (50, 95))
+        print(f"think_ahead = {json.dumps(ahead)}: p50 {p50:.0f}  p95 {p95:.0f} ms")
+    return 0
+
+
 def run(interruptions: int, as_json: bool) -> int:
     result = run_loop(measure(interruptions))
     if as_json:
@@ -302,6 +343,15 @@ def run(interruptions: int, as_json: bool) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="offhook bench turns")
     parser.add_argument("--interruptions", type=int, default=INTERRUPTIONS)
+    parser.add_argument(
+        "--first-token",
+        type=float,
+        metavar="S",
+        help="instead: how soon a language model answers whose first token takes so long, with "
+        "and without think_ahead",
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
+    if arguments.first_token is not None:
+        return run_with_model(arguments.first_token, arguments.json)
     return run(arguments.interruptions, arguments.json)

@@ -1,7 +1,8 @@
 """A language model as a child of a benchmark: OpenAI's chat API on loopback, which repeats what the
 caller said in words of its own that sound the same (`number_words.letters`), and greets first.
 
-One word a token, TOKEN_S apart, after FIRST_TOKEN_S, as a small model on a GPU does. GET /heard
+One word a token, TOKEN_S apart, after FIRST_TOKEN_S unless `--first-token` says otherwise, as a
+small model on a GPU does. GET /heard
 returns what callers with a telephone number have said in their calls, as the agent knows it.
 """
 
@@ -23,6 +24,8 @@ from offhook.web.process.loop_io import run
 FIRST_TOKEN_S = 0.030
 TOKEN_S = 0.010
 GREETING = " ".join(LETTERS)
+FIRST_TOKEN: web.AppKey[float] = web.AppKey("first token", float)
+"""Time in s to the first token of an answer."""
 HEARD: web.AppKey[dict[str, str]] = web.AppKey("heard", dict)
 """What was said in each call, by the caller's number."""
 _NUMBER = re.compile(r'"caller": "([^"]+)"')
@@ -76,7 +79,7 @@ async def complete(request: web.Request) -> web.StreamResponse:
         chunk = {**head, "object": "chat.completion.chunk", "choices": [choice]}
         await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
-    await asyncio.sleep(FIRST_TOKEN_S)
+    await asyncio.sleep(request.app[FIRST_TOKEN])
     for word in text.split():
         await send({"role": "assistant", "content": f"{word} "})
         await asyncio.sleep(TOKEN_S)
@@ -90,9 +93,12 @@ async def heard(request: web.Request) -> web.Response:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first-token", type=float, default=FIRST_TOKEN_S, metavar="S")
+    options = parser.parse_args()
     set_up(Log(level="WARNING"))
     app = web.Application(client_max_size=1 << 24)
+    app[FIRST_TOKEN] = options.first_token
     app[HEARD] = {}
     app.router.add_get("/heard", heard)
     app.router.add_post("/v1/chat/completions", complete)

@@ -41,6 +41,7 @@ from offhook.pipeline.conversation.directed_io import Direction, Infer, Response
 from offhook.pipeline.conversation.events import (
     AgentFailed,
     AgentTurn,
+    AnswerDropped,
     CallEnded,
     CallerTurn,
     CallHeld,
@@ -98,6 +99,9 @@ class Agent:
     hears an apology."""
     on_idle: Callable[[], Awaitable[None]] | None = None
     """Called when nobody has spoken for IDLE_S."""
+    think_ahead: Callable[[str], None] = lambda text: None
+    """Called in a pause with the caller's words so far, which may be the turn, and with none when
+    the caller goes on."""
     standby: FrameProcessor | None = None
     """Fallback that answers the LLMContextFrames that `processor` passes on unanswered."""
     direction: Direction | None = None
@@ -216,6 +220,10 @@ class Call(TransportListener):
 
     def agent_failed(self, fault: Fault, place: Place, action: Action, cause: str = "") -> None:
         self.emit(AgentFailed(self.leg.heard_ms, fault, place, action, cause))
+
+    def answer_dropped(self) -> None:
+        """An answer that was begun in a pause of the caller is none."""
+        self.emit(AnswerDropped(self.leg.heard_ms))
 
     @property
     def away(self) -> bool:
@@ -497,7 +505,7 @@ class Call(TransportListener):
         transport = LegTransport(leg, TransportParams(audio_out_enabled=True))
         self._transport, transport.listener = transport, self
         transport.output().reply = hearing.reply
-        self._stt = OffhookSTT(hearing, self._agent.direction)
+        self._stt = OffhookSTT(hearing, self._agent.direction, self._agent.think_ahead)
         self.voice = OffhookTTS(
             engines.synthesizer, hearing, engines.speaking, self._reply_unspoken
         )

@@ -104,6 +104,14 @@ class AgentFailed:
 
 
 @dataclass(frozen=True)
+class AnswerDropped:
+    """An answer that the agent had begun in a pause is none: the caller went on, or the final
+    transcript differs. A request to the language model was made for nothing."""
+
+    at_ms: int
+
+
+@dataclass(frozen=True)
 class TurnLatency:
     """The latency between the caller's last word and the agent's first packet.
 
@@ -193,6 +201,7 @@ Event = (
     | Interrupted
     | AgentTurn
     | AgentFailed
+    | AnswerDropped
     | TurnLatency
     | Dtmf
     | NoiseSuppressed

@@ -79,13 +79,18 @@ class OffhookSTT(STTService, UserTurnListener):
     pass through Pipecat: the controller reads the leg directly."""
 
     def __init__(
-        self, hearing: UserTurnController, direction: Direction | None, **kwargs: Any
+        self,
+        hearing: UserTurnController,
+        direction: Direction | None,
+        think_ahead: Callable[[str], None] = lambda text: None,
+        **kwargs: Any,
     ) -> None:
-        """`direction`: is told of interruptions."""
+        """`direction` is told of interruptions, `think_ahead` as `Agent.think_ahead`."""
         settings = STTSettings(model="offhook", language=None)
         super().__init__(ttfs_p99_latency=0.35, settings=settings, **kwargs)
         self._hearing = hearing
         self._direction = direction
+        self._think_ahead = think_ahead
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue(FRAME_QUEUE)
         self._task: asyncio.Task[None] | None = None
         self._turn_open = False
@@ -135,6 +140,12 @@ class OffhookSTT(STTService, UserTurnListener):
         self.on_keys()
         if self._frames.qsize() < FRAME_QUEUE // 2:
             self.queue(InterimTranscriptionFrame(text, "caller", time_now_iso8601()))
+
+    def on_pause(self, text: str) -> None:
+        self._think_ahead(text)
+
+    def on_resume(self) -> None:
+        self._think_ahead("")
 
     def on_commit(self, text: str) -> None:
         self.on_keys()

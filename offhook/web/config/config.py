@@ -607,6 +607,11 @@ class Agent(AgentModel):
     and hangs up."""
     sentences: dict[Occasion, str] = {}
     """What is said when the model fails, replacing the default sentences."""
+    think_ahead: bool = True
+    """Whether the language model begins its answer in pauses of the caller that may be the end of
+    the turn; if the caller goes on, it is dropped. That costs some requests more, see the metric
+    `offhook_agent_answers_dropped_total`, and saves a part of the model's time to its first
+    token."""
     ready_probe: bool = False
     """Whether /readyz fails while the model does not answer, which is asked for a token once a
     minute; a speech-to-speech model's server, for its list of models."""

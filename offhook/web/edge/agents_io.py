@@ -98,6 +98,7 @@ class CallAgents:
             limits=a.limits,
             fallback=fallback,
             gives_up_to=a.gives_up_to,
+            think_ahead=a.think_ahead,
         )
         return openai_agent(settings, call, self._models, standby)
 

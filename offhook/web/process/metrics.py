@@ -14,6 +14,7 @@ from offhook.media.tasks_io import unended
 from offhook.pipeline.conversation.agents.agent_faults import FAULT_ACTIONS
 from offhook.pipeline.conversation.events import (
     AgentFailed,
+    AnswerDropped,
     CallEnded,
     CallerAmplified,
     CallerTurn,
@@ -245,6 +246,11 @@ class Metrics:
             "Times that a quiet caller was amplified",
             registry=registry,
         )
+        self.answers_dropped = Counter(
+            "offhook_agent_answers_dropped_total",
+            "Answers that a language model began in a pause of the caller for nothing",
+            registry=registry,
+        )
         self.agent_errors = Counter(
             "offhook_agent_errors_total",
             "Failures of agents' language models and tools, by what was done about them",
@@ -402,6 +408,8 @@ class Metrics:
                 self.quiet_callers.inc()
             case AgentFailed(fault=fault, action=action):
                 self.agent_errors.labels(fault, action).inc()
+            case AnswerDropped():
+                self.answers_dropped.inc()
             case PlayoutResumed():
                 self.false_interruptions.inc()
             case TurnLatency(spans=spans, total_ms=total):

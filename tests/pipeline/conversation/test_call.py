@@ -1,9 +1,6 @@
 """A call on the telephone: keys, hold and transfer, as the caller and the agent live them."""
 
 import asyncio
-import shutil
-import subprocess
-import wave
 
 import numpy as np
 import pytest
@@ -42,18 +39,6 @@ from tests.pipeline.conversation.phone import COUNT, Answerer, Phone, PhoneLeg, 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 LONG = "one two three four five six seven eight nine ten"
 WORD_PACKETS = 15
-
-
-@pytest.fixture(scope="session")
-def voice(tmp_path_factory: pytest.TempPathFactory) -> Pcm:
-    """Somebody speaks, for two or three seconds."""
-    if shutil.which("flite") is None:
-        pytest.skip("needs the flite command")
-    path = tmp_path_factory.mktemp("voice") / "said.wav"
-    text = "I would like to know when you are open tomorrow please"
-    subprocess.run(["flite", "-voice", "slt", "-t", text, "-o", str(path)], check=True)
-    with wave.open(str(path)) as said:
-        return np.frombuffer(said.readframes(said.getnframes()), np.int16)
 
 
 # --- keys ---

@@ -52,6 +52,7 @@ from offhook.pipeline.conversation.agents.agent_faults import (
 )
 from offhook.pipeline.conversation.agents.completion import MAX_CONTENT_CHARACTERS, Completion
 from offhook.pipeline.conversation.agents.completion_events import CompletionEvents
+from offhook.pipeline.conversation.agents.early_answer_io import EarlyAnswer
 from offhook.pipeline.conversation.agents.model_requests import CallDetails
 from offhook.pipeline.conversation.agents.openai_model_io import OpenAIModel, fault_of
 from offhook.pipeline.conversation.agents.prompt import in_turn
@@ -97,6 +98,8 @@ class OpenAIAgentSettings(OpenAIModel):
     """Queried when the model fails."""
     gives_up_to: str = ""
     """Target to which the caller is transferred when the agent gives up; empty: the call ends."""
+    think_ahead: bool = False
+    """Whether the answer is begun in pauses of the caller that may be the end of the turn."""
 
 
 class _OpenAI(OpenAILLMService):
@@ -138,6 +141,8 @@ class _OpenAI(OpenAILLMService):
         self._reasoning: list[str] = []
         """Reasoning of which the caller may have heard a part."""
         self._call_details = CallDetails()
+        self._early: EarlyAnswer | None = None
+        self._thinking_ahead: asyncio.Task[None] | None = None
         self._making_up: asyncio.Task[None] | None = None
         """The task that has something said in place of an answer that the voice cannot say."""
 
@@ -156,6 +161,9 @@ class _OpenAI(OpenAILLMService):
     async def cleanup(self) -> None:
         if self._making_up is not None:
             await self.cancel_task(self._making_up)
+        if self._thinking_ahead is not None:
+            await self.cancel_task(self._thinking_ahead)
+        await self._drop_early()
         await self._supervision.close()
         await super().cleanup()
 
@@ -178,6 +186,43 @@ class _OpenAI(OpenAILLMService):
         text = answer.add(json.loads(response.content)).text + answer.end().text
         calls = tuple((call.id, call.name, call.arguments or "{}") for call in answer.calls())
         return Inference(text, calls, self._usage_of(answer), answer.incomplete)
+
+    # --- before the turn is over ---
+
+    def think_ahead(self, text: str) -> None:
+        """Begins the answer to words that may be the caller's turn; without any, drops it."""
+        ready = not (self._faults.fell_back or self._supervision.gave_up or self._call.is_directed)
+        if self._about.think_ahead and ready:
+            if self._thinking_ahead is not None:
+                self._thinking_ahead.cancel()
+            self._thinking_ahead = self.create_task(self._think_ahead(text), "think ahead")
+
+    async def _think_ahead(self, text: str) -> None:
+        await self._drop_early()
+        if not text:
+            return
+        known = self._call.context
+        said: Any = {"role": "user", "content": text}
+        context = LLMContext([*known.messages, said], known.tools, known.tool_choice)
+        given: Any = self._settings
+        params = await self._params(context, assert_given(given.system_instruction))
+        create = self._own_client.chat.completions.create
+        self._early = EarlyAnswer(params, lambda params: self._create(create, self._about, params))
+
+    async def _drop_early(self) -> None:
+        if self._early is not None:
+            early, self._early = self._early, None
+            self._call.answer_dropped()
+            await early.close()
+
+    async def _claimed(self, params: dict[str, Any]) -> EarlyAnswer | None:
+        """Returns the answer that was begun with these parameters; another one is dropped."""
+        early = self._early
+        if early is not None and self._client is self._own_client and early.claim(params):
+            self._early = None
+            return early
+        await self._drop_early()
+        return None
 
     async def _params(self, context: LLMContext, instructions: str | None) -> dict[str, Any]:
         """Returns the parameters of a request."""
@@ -322,17 +367,14 @@ class _OpenAI(OpenAILLMService):
         """Makes a request and speaks the answer while it is timely and valid."""
         answer = self._answer
         await self.start_ttfb_metrics()
+        early = await self._claimed(params)
+        if early is not None:
+            chunks, close = early.body(), early.close
+        else:
+            stream = await self._begun(params)
+            chunks, close = stream.response.aiter_bytes(), stream.close
         try:
-            async with asyncio.timeout_at(answer.first_token_by):
-                create = self._client.chat.completions.create
-                stream = await self._create(create, self._queried, params)
-        except TimeoutError as error:
-            raise AgentFailure(Fault.FIRST_TOKEN_LATE, "no answer") from error
-        try:
-            async with (
-                aclosing(stream.response.aiter_bytes()) as body,
-                aclosing(self._events(body)) as events,
-            ):
+            async with aclosing(chunks) as body, aclosing(self._events(body)) as events:
                 async for event in events:
                     await self._add(event)
                     # A server may send thousands at once: let the packets of all calls out.
@@ -344,11 +386,21 @@ class _OpenAI(OpenAILLMService):
                         self._call.has_unspoken = True
                         raise AgentFailure(Fault.UNSPEAKABLE, "no sound of the answer")
         finally:
-            await stream.close()
+            await close()
             if (usage := self._usage_of(answer)) is not None:
                 await self.start_llm_usage_metrics(usage)
         await self._speak(answer.end())
         self._remember(answer)
+
+    async def _begun(self, params: dict[str, Any]) -> Any:
+        """Makes a request and returns the client's stream. Raises the client's exceptions, and
+        AgentFailure."""
+        try:
+            async with asyncio.timeout_at(self._answer.first_token_by):
+                create = self._client.chat.completions.create
+                return await self._create(create, self._queried, params)
+        except TimeoutError as error:
+            raise AgentFailure(Fault.FIRST_TOKEN_LATE, "no answer") from error
 
     async def _events(self, body: AsyncIterator[bytes]) -> AsyncGenerator[Any, None]:
         """Yields the events of an answer. Raises AgentFailure."""
@@ -539,11 +591,12 @@ def openai_agent(
     instructions = model_instructions(settings.instructions, call.leg.info)
     llm = _OpenAI(settings, instructions, call, standby is not None, connections)
     tools = call_tools(call, settings.transfers, settings.limits.tool_seconds)
-    if standby is None:
-        return Agent("openai", llm, tools, infer=llm.infer, on_unspoken=llm.unspoken)
-    return Agent(
-        *("openai", llm, tools, standby.on_cut),
-        standby=standby.processor,
+    agent = Agent(
+        *("openai", llm, tools),
         infer=llm.infer,
         on_unspoken=llm.unspoken,
+        think_ahead=llm.think_ahead,
     )
+    if standby is not None:
+        agent.on_cut, agent.standby = standby.on_cut, standby.processor
+    return agent

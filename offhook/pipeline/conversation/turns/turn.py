@@ -54,6 +54,8 @@ class Action(Enum):
     """Ask the recognizer for the final transcript of the utterance."""
     CANCEL = auto()
     """Cancel the utterance and ignore its transcript."""
+    THINK = auto()
+    """Let the agent begin its answer to the words so far, unheard."""
     COMMIT = auto()
     """Pass the turn to the agent."""
     DISCARD = auto()
@@ -77,6 +79,10 @@ class TurnSettings:
     ask_end_takes: int = 110
     """Expected latency of the end-of-turn model. It is not run when silence alone would decide
     first."""
+    think_after: int = 150
+    """Silence after which the agent may begin its answer, if the words may be the whole turn."""
+    think_times: int = 2
+    """Maximum answers begun per pause: one to a partial transcript, one to the final."""
     end_likely: float = 0.5
     """Probability from which the model's result counts as the end of the turn."""
     end_silence: int = 260
@@ -178,6 +184,11 @@ class Facts:
     """Returns whether the incoming audio is echo of the agent. Costs a correlation, so it is called
     only when needed."""
 
+    @property
+    def words(self) -> str:
+        """Transcript of the turn so far."""
+        return f"{self.turn_text} {self.text}".strip()
+
 
 Condition = Callable[["Turn", Facts], bool]
 
@@ -269,6 +280,13 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
 def _doubt(facts: Facts) -> Doubt:
     text = f"{facts.before} {facts.turn_text} {facts.text}".strip()
     return doubt(text, facts.asked, facts.language) if text else Doubt.NONE
+
+
+def _may_be_over(turn: "Turn", facts: Facts) -> bool:
+    s, text = turn.settings, facts.words
+    if facts.silence_ms < s.think_after or text == turn.thought_of or not text:
+        return False
+    return turn.thoughts < s.think_times and _doubt(facts) is Doubt.NONE
 
 
 def _turn_over(turn: "Turn", facts: Facts) -> bool:
@@ -426,6 +444,7 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.ENDING, _end_check_is_due, S.ENDING, (A.ASK_END,), "ask early, decide later"),
     Transition(S.ENDING, _time_to_finish, S.ENDING, (A.FINISH,), "the words are needed by then"),
     Transition(S.ENDING, _turn_over_with_words, S.REPLYING, (A.COMMIT,), "the caller is done"),
+    Transition(S.ENDING, _may_be_over, S.ENDING, (A.THINK,), "the answer may begin meanwhile"),
     Transition(S.ENDING, _turn_over, S.LISTENING, (A.DISCARD,), "noise, or nothing understood"),
     Transition(S.REPLYING, _presses, S.KEYING, (A.INTERRUPT,), "the caller has more to say"),
     Transition(S.REPLYING, _late_words_mean_a_turn, S.ENDING, (A.INTERRUPT,), "a late 'stop'"),
@@ -491,6 +510,10 @@ class Turn:
         self.asked_at = 0
         """ms of silence at the last run of the end-of-turn model."""
         self.finished = False
+        self.thought_of = ""
+        """The words to which the agent last began its answer in this pause."""
+        self.thoughts = 0
+        """Answers begun in this pause."""
         self.floor = True
         """Whether the reply held the floor when the caller began to speak: it was audible or about
         to be."""
@@ -506,6 +529,7 @@ class Turn:
         if facts.voice:
             self.speech_in_state += elapsed_ms
             self.asked, self.finished = 0, False
+            self.thoughts, self.thought_of = 0, ""
         for row in _ROWS[self.state]:
             if row.when(self, facts):
                 self._apply(row, facts)
@@ -530,4 +554,6 @@ class Turn:
         if Action.ASK_END in row.actions:
             self.asked += 1
             self.asked_at = facts.silence_ms
+        if Action.THINK in row.actions:
+            self.thoughts, self.thought_of = self.thoughts + 1, facts.words
         self.finished |= Action.FINISH in row.actions

@@ -150,6 +150,12 @@ class UserTurnListener:
     def on_keys(self) -> None:
         """The first key of a turn was pressed."""
 
+    def on_pause(self, text: str) -> None:
+        """The turn may be over; `text` is its transcript so far."""
+
+    def on_resume(self) -> None:
+        """The turn is not over, after a pause, or is no turn."""
+
     def on_commit(self, text: str) -> None:
         """The turn is over; `text` is its transcript, for the agent to answer."""
 
@@ -633,10 +639,13 @@ class UserTurnController:
                     self._finish_utterance()
                 case Action.CANCEL:
                     self._cancel_utterance()
+                case Action.THINK:
+                    self.listener.on_pause(self._facts.words)
                 case Action.COMMIT:
                     self._commit(now)
                 case Action.DISCARD:
                     self._reset_turn()
+                    self.listener.on_resume()
                     self._emit(TurnDiscarded(self._ms(self._memory.end)))
         if row.state is TurnState.ENDING and row.then is TurnState.HEARING:
             self._go_on()
@@ -657,6 +666,7 @@ class UserTurnController:
         facts.excused = False
         facts.end_probability = None
         self._withdraw_question()
+        self.listener.on_resume()
 
     def _keep_final(self) -> None:
         """Add the final transcript of an utterance to the turn."""

@@ -7,6 +7,12 @@ the next; a word without a rule is spoken as written. American English where var
 import re
 
 from offhook.pipeline.speech.text.characters import SUPERSCRIPTS
+from offhook.pipeline.speech.text.digit_groups import (
+    code_parts,
+    is_emergency,
+    spelled,
+    weekdays,
+)
 from offhook.pipeline.speech.text.english_numbers import (
     NUMBER,
     cardinal,
@@ -44,12 +50,6 @@ from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.spoken_addresses import spoken_address
 from offhook.pipeline.speech.text.transliteration import GREEK, greek_name
 from offhook.pipeline.speech.text.word_lists import table
-from offhook.pipeline.speech.text.written_codes import (
-    code_parts,
-    is_emergency,
-    spelled,
-    weekdays,
-)
 
 ADDRESS_SIGNS = table(
     ". = dot | / = slash | - = dash | _ = underscore | + = plus | @ = at | : = port"

@@ -10,7 +10,13 @@ from functools import lru_cache
 
 from babel.dates import get_day_names, get_month_names
 
-from offhook.pipeline.speech.text.digit_groups import split
+from offhook.pipeline.speech.text.digit_groups import (
+    code_parts,
+    is_emergency,
+    spelled,
+    split,
+    weekdays,
+)
 from offhook.pipeline.speech.text.language_numbers import (
     GERMAN_ARTICLES,
     GERMAN_DATIVE,
@@ -45,12 +51,6 @@ from offhook.pipeline.speech.text.spoken_numbers import (
     korean_count,
     ordinal,
     russian_ordinal,
-)
-from offhook.pipeline.speech.text.written_codes import (
-    code_parts,
-    is_emergency,
-    spelled,
-    weekdays,
 )
 
 Rule = Callable[[Language, Reading], str | None]

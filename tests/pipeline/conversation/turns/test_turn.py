@@ -33,8 +33,10 @@ def test_a_reply_that_is_silent_holds_no_floor(
 
 
 def turn_in(state: TurnState, **attributes: object) -> Turn:
+    """In which the agent has begun its answer already, unless `thoughts` says otherwise."""
     turn = Turn()
     turn.state = state
+    turn.thoughts = turn.settings.think_times
     for name, value in attributes.items():
         setattr(turn, name, value)
     return turn
@@ -43,6 +45,7 @@ def turn_in(state: TurnState, **attributes: object) -> Turn:
 SPEAKING = Facts(agent_speaking=True, agent_busy=True)
 KEYS = Facts(keying=True)
 TWICE = TurnSettings(ask_end_times=2)
+PAUSE = Facts(silence_ms=180, text="on Sunday")
 CALLER = Facts(voice=True, speech_ms=300)
 BOTH = replace(SPEAKING, voice=True, speech_ms=100)
 
@@ -122,6 +125,27 @@ def test_a_short_sound_as_the_agent_ends_is_no_cough_until_its_words_are_known()
         (turn_in(S.ENDING), SPEAKING, S.ENDING, (Action.INTERRUPT,)),
         (turn_in(S.ENDING), Facts(silence_ms=100), S.ENDING, ()),
         (turn_in(S.ENDING), Facts(silence_ms=160), S.ENDING, (Action.ASK_END,)),
+        (turn_in(S.ENDING, asked=1, thoughts=0), PAUSE, S.ENDING, (Action.THINK,)),
+        (
+            turn_in(S.ENDING, asked=1, thoughts=0),
+            replace(PAUSE, text="I would like to"),
+            S.ENDING,
+            (),
+        ),
+        (turn_in(S.ENDING, asked=1, thoughts=0), replace(PAUSE, silence_ms=140), S.ENDING, ()),
+        (turn_in(S.ENDING, asked=1, thoughts=0), replace(PAUSE, text=""), S.ENDING, ()),
+        (
+            turn_in(S.ENDING, asked=1, thoughts=1, thought_of=PAUSE.text),
+            PAUSE,
+            S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, finished=True, thoughts=1, thought_of="on Saturday"),
+            replace(PAUSE, final=True),
+            S.ENDING,
+            (Action.THINK,),
+        ),
         (
             turn_in(S.ENDING, asked=1),
             Facts(silence_ms=200, end_probability=0.9),

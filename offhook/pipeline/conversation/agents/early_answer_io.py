@@ -1,0 +1,75 @@
+"""An answer that a language model begins before it is certain that the caller's turn is over.
+
+While the caller pauses, the model is asked with the words so far. If these turn out to be the turn,
+its answer has begun already; otherwise it is dropped. Nothing of it is spoken or done before: tools
+run once the turn is over.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+EARLY_S = 20.0
+"""Time in s after which an answer is dropped that nobody has claimed: longer than any pause."""
+EARLY_CHUNKS = 64
+"""Chunks of a body that are read ahead; further ones wait until the turn is over."""
+
+
+class EarlyAnswer:
+    """A request with its `params`, made at once, and the body of its response."""
+
+    def __init__(
+        self, params: dict[str, Any], create: Callable[[dict[str, Any]], Awaitable[Any]]
+    ) -> None:
+        """`create` makes the request and returns the client's stream."""
+        self._params = params
+        self._chunks: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(EARLY_CHUNKS)
+        self._failed = False
+        self._claimed = asyncio.Event()
+        self._reading = asyncio.create_task(self._read(create), name="early answer")
+        self._expiring = asyncio.create_task(self._expire(), name="early answer expires")
+
+    def claim(self, params: dict[str, Any]) -> bool:
+        """Returns whether it is the answer to a request with these parameters; then `body` yields
+        it. One that has failed is none, and the request is to be made again."""
+        if params != self._params or self._failed:
+            return False
+        self._claimed.set()
+        return True
+
+    async def body(self) -> AsyncGenerator[bytes, None]:
+        """Yields the body of the response. Raises the client's exceptions."""
+        while (chunk := await self._chunks.get()) is not None:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+    async def close(self) -> None:
+        """Ends the request, unless it has ended."""
+        for task in (self._reading, self._expiring):
+            task.cancel()
+        await asyncio.gather(self._reading, self._expiring, return_exceptions=True)
+
+    async def _read(self, create: Callable[[dict[str, Any]], Awaitable[Any]]) -> None:
+        try:
+            stream = await create(self._params)
+            try:
+                async with aclosing(stream.response.aiter_bytes()) as body:
+                    async for chunk in body:
+                        await self._chunks.put(chunk)
+            finally:
+                await stream.close()
+        except Exception as error:  # handled by whoever claims it
+            self._failed = True
+            await self._chunks.put(error)
+        else:
+            await self._chunks.put(None)
+
+    async def _expire(self) -> None:
+        try:
+            async with asyncio.timeout(EARLY_S):
+                await self._claimed.wait()
+        except TimeoutError:
+            self._failed = True
+            self._reading.cancel()
