@@ -106,7 +106,11 @@ async def test_a_button_on_a_page_calls_the_agent(
     async with model(*answers) as there:
         origins: set[str] = set()
         config = Config(
-            agents={"sales": Agent(kind="openai", base_url=there.url, model="scripted")},
+            agents={
+                "sales": Agent(
+                    kind="openai", base_url=there.url, model="scripted", think_ahead=False
+                )
+            },
             server=Server(port=0, api_key=KEY, origins=["http://localhost:1"]),
             webrtc=WebRtc(addresses=["127.0.0.1"], ice_servers=[IceServer(urls=STUN)]),
         )

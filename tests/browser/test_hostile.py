@@ -18,7 +18,7 @@ LABEL = "<svg/onload=ran('label')>\"'>"
 
 async def test_no_words_run_on_a_page(drive: Callable[..., Any]) -> None:
     async with model(*([says(SAID)] for _ in range(60))) as there:
-        agent = Agent(kind="openai", base_url=there.url, model="scripted")
+        agent = Agent(kind="openai", base_url=there.url, model="scripted", think_ahead=False)
         async with sites(label=LABEL, agent=agent) as (own, button):
             seen = await drive("hostile.mjs", own=own, button=button)
     assert (seen["ran"], seen["loaded"], seen["made"], seen["troubles"]) == ([], [], [], [])

@@ -285,6 +285,7 @@ async def play(words: list[str]) -> list[Turn]:
         agents = {
             turn.key: Agent(
                 kind="openai",
+                think_ahead=False,
                 base_url=f"{url}/{turn.key}",
                 model="scripted",
                 **OPTIONS.parameters() | {"extra_body": dict(OPTIONS.extra_body)},

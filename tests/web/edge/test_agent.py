@@ -347,7 +347,8 @@ async def test_a_caller_whose_recogniser_hangs_is_asked_to_wait_and_then_answere
     question = await asyncio.to_thread(said_by_flite, "When are you open?")
     wait = SENTENCES["en"][Occasion.WAIT]
     async with model([says("Hello.")], [says("At nine.")]) as endpoint:
-        agent = Agent(kind="openai", base_url=endpoint.url, model="scripted")
+        how = {"base_url": endpoint.url, "model": "scripted", "think_ahead": False}
+        agent = Agent(kind="openai", **how)
         async with called(edge, {"well": agent}) as page:
             await until(lambda: page.words() == "Hello." and not page.playout.speaking)
             page.feed(question)

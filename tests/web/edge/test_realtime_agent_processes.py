@@ -47,6 +47,7 @@ async def elsewhere(there: Model) -> AsyncIterator[tuple[str, asyncio.subprocess
         **os.environ,
         "OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]',
         "OFFHOOK_AGENT_KIND": "openai",
+        "OFFHOOK_AGENT_THINK_AHEAD": "false",
         "OFFHOOK_AGENT_BASE_URL": there.url,
         "OFFHOOK_AGENT_MODEL": "scripted",
     }

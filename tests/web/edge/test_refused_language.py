@@ -40,7 +40,7 @@ async def test_the_caller_hears_that_nothing_was_heard_and_the_log_says_why(
             return
         question = said_by_flite(QUESTION)
         async with model([says("Hello.")]) as endpoint:
-            agent = Agent(kind="openai", base_url=endpoint.url, model="scripted")
+            agent = Agent(kind="openai", base_url=endpoint.url, model="scripted", think_ahead=False)
             async with called(edge, {"well": agent}) as page:
                 await until(lambda: page.words() == "Hello." and not page.playout.speaking)
                 page.feed(question)

@@ -50,7 +50,9 @@ def agents_of(hook: str, there: Model) -> dict[str, Any]:
     """Calls are those of the program at `hook`, which may have the model answer."""
     return {
         "agent": Agent(kind="webhook", url=hook, secrets=[SECRET]),
-        "agents": {"model": Agent(kind="openai", base_url=there.url, model="scripted")},
+        "agents": {
+            "model": Agent(kind="openai", base_url=there.url, model="scripted", think_ahead=False)
+        },
     }
 
 
