@@ -163,7 +163,8 @@ class _OpenAI(OpenAILLMService):
             await self.cancel_task(self._making_up)
         if self._thinking_ahead is not None:
             await self.cancel_task(self._thinking_ahead)
-        await self._drop_early()
+        if self._early is not None:
+            await self._early.close()
         await self._supervision.close()
         await super().cleanup()
 

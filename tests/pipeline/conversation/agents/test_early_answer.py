@@ -22,6 +22,7 @@ from offhook.pipeline.conversation.events import (
     AgentFailed,
     AgentTurn,
     AnswerDropped,
+    CallEnded,
     CallerTurn,
 )
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Partial, StreamOptions
@@ -108,6 +109,15 @@ async def test_tools_run_once_the_turn_is_over(voice: Pcm) -> None:
         assert phone.leg.pressed == []
         await heard(phone, "Pressed.")
         assert "".join(phone.leg.pressed) == "42"
+
+
+async def test_one_that_is_under_way_ends_with_the_call(voice: Pcm) -> None:
+    script = [says("Hello.")], [says("Too early.")]
+    async with model(*script) as endpoint, talking(endpoint) as phone:
+        await pauses(phone, voice, endpoint)
+        phone.leg.close("the caller hung up")
+        await phone.while_doing(phone.running)
+        assert isinstance(phone.events[-1], CallEnded)
 
 
 async def test_one_that_fails_is_asked_for_again(voice: Pcm) -> None:
