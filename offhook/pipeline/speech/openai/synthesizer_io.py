@@ -43,8 +43,8 @@ from offhook.pipeline.speech.synthesizer import (
 )
 from offhook.pipeline.speech.text.spoken_text import SpokenWord, TextReader, with_rules
 from offhook.pipeline.speech.voice.clauses import pause_after_ms
+from offhook.pipeline.speech.voice.silence import SilenceTrimmer
 from offhook.pipeline.speech.voice.spoken_clauses import SpokenClauses
-from offhook.pipeline.speech.voice.voice_sound import SilenceTrimmer
 
 PATH = "/audio/speech"
 USUAL_VOICE = "alloy"

@@ -16,7 +16,7 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.streams import retry
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, UnknownVoice, VoiceOptions
 from offhook.pipeline.speech.voice.clauses import SENTENCE_PAUSE_MS, WORD_PAUSE_MS
-from offhook.pipeline.speech.voice.voice_sound import LEAD, TAIL
+from offhook.pipeline.speech.voice.silence import LEAD, TAIL
 from tests.pipeline.speech.openai.openai_server import (
     WORD,
     OpenAiStub,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from offhook.media.pcm import RATE_OUT, Pcm, dbfs
 from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech.synthesizer import Speech, VoiceOptions
-from offhook.pipeline.speech.voice.voice_sound import HELD_SILENCE, MOST_HELD, TAIL, VoiceSound
+from offhook.pipeline.speech.voice.silence import HELD_SILENCE, MOST_HELD, TAIL
+from offhook.pipeline.speech.voice.voice_sound import VoiceSound
 
 PIECE = 1920
 TEXT = "Good morning, this is the front desk. How can I help you? Please turn left at the lights."
