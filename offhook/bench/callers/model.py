@@ -2,8 +2,8 @@
 caller said in words of its own that sound the same (`number_words.letters`), and greets first.
 
 One word a token, TOKEN_S apart, after FIRST_TOKEN_S unless `--first-token` says otherwise, as a
-small model on a GPU does. GET /heard
-returns what callers with a telephone number have said in their calls, as the agent knows it.
+small model on a GPU does. GET /heard returns what callers with a telephone number have said in
+their calls, as the agent knows it.
 """
 
 import argparse

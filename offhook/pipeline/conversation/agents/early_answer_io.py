@@ -26,16 +26,15 @@ class EarlyAnswer:
         self._params = params
         self._chunks: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(EARLY_CHUNKS)
         self._failed = False
-        self._claimed = asyncio.Event()
         self._reading = asyncio.create_task(self._read(create), name="early answer")
-        self._expiring = asyncio.create_task(self._expire(), name="early answer expires")
+        self._expiry = asyncio.get_running_loop().call_later(EARLY_S, self._expire)
 
     def claim(self, params: dict[str, Any]) -> bool:
         """Returns whether it is the answer to a request with these parameters; then `body` yields
         it. One that has failed is none, and the request is to be made again."""
         if params != self._params or self._failed:
             return False
-        self._claimed.set()
+        self._expiry.cancel()
         return True
 
     async def body(self) -> AsyncGenerator[bytes, None]:
@@ -47,9 +46,9 @@ class EarlyAnswer:
 
     async def close(self) -> None:
         """Ends the request, unless it has ended."""
-        for task in (self._reading, self._expiring):
-            task.cancel()
-        await asyncio.gather(self._reading, self._expiring, return_exceptions=True)
+        self._expiry.cancel()
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _read(self, create: Callable[[dict[str, Any]], Awaitable[Any]]) -> None:
         try:
@@ -66,10 +65,6 @@ class EarlyAnswer:
         else:
             await self._chunks.put(None)
 
-    async def _expire(self) -> None:
-        try:
-            async with asyncio.timeout(EARLY_S):
-                await self._claimed.wait()
-        except TimeoutError:
-            self._failed = True
-            self._reading.cancel()
+    def _expire(self) -> None:
+        self._failed = True
+        self._reading.cancel()

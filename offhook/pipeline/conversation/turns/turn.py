@@ -278,7 +278,7 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
 
 
 def _doubt(facts: Facts) -> Doubt:
-    text = f"{facts.before} {facts.turn_text} {facts.text}".strip()
+    text = f"{facts.before} {facts.words}".strip()
     return doubt(text, facts.asked, facts.language) if text else Doubt.NONE
 
 
@@ -294,7 +294,7 @@ def _turn_over(turn: "Turn", facts: Facts) -> bool:
 
 
 def _turn_over_with_words(turn: "Turn", facts: Facts) -> bool:
-    return _turn_over(turn, facts) and bool(facts.turn_text or facts.text)
+    return _turn_over(turn, facts) and bool(facts.words)
 
 
 def _means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
@@ -398,7 +398,7 @@ def _presses_within_a_turn(turn: "Turn", facts: Facts) -> bool:
 
 
 def _turn_goes_on(turn: "Turn", facts: Facts) -> bool:
-    return turn.had_floor and bool(words(f"{facts.turn_text} {facts.text}"))
+    return turn.had_floor and bool(words(facts.words))
 
 
 def _turn_pauses(turn: "Turn", facts: Facts) -> bool:

@@ -74,8 +74,9 @@ class OpenAiRecognizer:
         partials: bool = True,
         whole_turns: bool = True,
     ) -> None:
-        """Without `partials` nothing is requested before the end of an utterance; `whole_turns`:
-        see `whole_turns`. Both are for servers without /realtime."""
+        """Without `partials` nothing is requested before the end of an utterance; with
+        `whole_turns` a turn with pauses is recognized again as a whole. Both are for servers
+        without /realtime."""
         self._partials_wanted = partials
         self._whole_turns = whole_turns
         self._server = OpenAiServer("asr", url, api_key, model, max_requests)

@@ -124,10 +124,6 @@ def _phone_keys(reading: Reading) -> str | None:
     return f"{KEYS['*']} {_by_each(match[1])}" + f" {KEYS['#']}" * bool(match[2])
 
 
-def _spelled(reading: Reading) -> str | None:
-    return spelled(reading)
-
-
 def _written_code(reading: Reading) -> str | None:
     """A7-55X/19, invoice 2024-00187."""
     known = is_code(reading) or before(reading) in ("no", "nos", "nr")
@@ -434,7 +430,7 @@ RULES = (
         _address,
         _dash,
         _phone_keys,
-        _spelled,
+        spelled,
         _written_code,
         _weekdays,
         _about,
