@@ -25,6 +25,8 @@ _STRETCH = b"duration_stretch"
 """Factor on every segment's duration, 1 by default. Flite keeps the pointer to this name, so it
 must not be freed."""
 _LAST_SEGMENT_END = b"R:SylStructure.daughtern.daughtern.R:Segment.end"
+ONSET_SECONDS = 0.02
+"""Sound before the end of the first pause that belongs to the first phone."""
 _LOCK = threading.Lock()
 
 
@@ -123,6 +125,8 @@ class FliteSynthesizer(EmbeddedSynthesizer):
                 wave = lib.utt_wave(utterance).contents
                 samples, rate = wave.num_samples, int(wave.sample_rate)
                 pcm = np.ctypeslib.as_array(wave.samples, (samples,)).copy()
+                # Its filters start on whatever the memory held, in some processes audibly.
+                pcm[: int(_silent_seconds(lib, utterance) * rate)] = 0
                 token_ends = list(_token_ends(lib, utterance))
             finally:
                 lib.delete_utterance(utterance)
@@ -133,6 +137,13 @@ def _items(lib: ctypes.CDLL, item: int | None) -> Iterator[int]:
     while item:
         yield item
         item = lib.item_next(item)
+
+
+def _silent_seconds(lib: ctypes.CDLL, utterance: int) -> float:
+    """Returns how much of the pause before the first phone is silent; 0.0 without phones."""
+    pauses = _items(lib, lib.relation_head(lib.utt_relation(utterance, b"Segment")))
+    ends = (float(lib.flite_ffeature_float(pause, b"end")) for pause in pauses)
+    return max(0.0, next(ends, 0.0) - ONSET_SECONDS)
 
 
 def _token_ends(lib: ctypes.CDLL, utterance: int) -> Iterator[float]:

@@ -106,6 +106,17 @@ async def test_speed_stretches_words_and_pauses_and_lasts_one_reply(speed: float
     assert len(sound(await say(REPLY))) == pytest.approx(len(sound(usual)), rel=0.01)
 
 
+@pytest.mark.parametrize("voice", ["slt", "rms", "awb"])
+@pytest.mark.parametrize("text", ["Yes.", "Okay.", "Five.", "See you.", "Hello.", "Three."])
+@pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
+def test_all_is_silent_before_the_first_phone(voice: str, text: str, speed: float) -> None:
+    made = FliteSynthesizer().sound(text.split(), voice, speed)
+    heard = np.flatnonzero(made.pcm)[0]
+    loud = np.flatnonzero(np.abs(made.pcm) > np.abs(made.pcm).max() / 10)[0]
+    assert heard > 0.03 * made.rate / speed
+    assert 0 < loud - heard < 0.25 * made.rate / speed + 0.03 * made.rate
+
+
 async def test_another_voice_is_another_sound() -> None:
     by_rms = await say("Good morning.", options=VoiceOptions("rms"))
     assert len(sound(by_rms)) != len(sound(await say("Good morning.")))
