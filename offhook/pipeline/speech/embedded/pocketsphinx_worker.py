@@ -49,8 +49,6 @@ PRIMING_SEARCH = "priming"
 PRIMING_GRAMMAR = "#JSGF V1.0; grammar priming; public <word> = a;"
 """The smallest possible search, since the passes only compute features."""
 READ_BYTES = 1 << 16
-NICENESS = 5
-"""The server's packet clock has priority over recognition."""
 
 SETTINGS: dict[str, Any] = {
     "samprate": 16000,
@@ -322,7 +320,9 @@ def main() -> None:
     # Ctrl-C reaches the whole process group; the server stops this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    os.nice(NICENESS)
+    # At the server's own priority. Niceness 5 made the packet clock no more punctual (99 % of wakes
+    # within 2 ms with 24 streams either way), and beside four busy processes on two cores it made
+    # finals 53 s late instead of 7 s.
     standard_input, standard_output = 0, os.fdopen(1, "wb", buffering=0)
     reader, listener = FrameReader(), Listener()
     standard_output.write(bytes(Frame(0, Kind.READY)))
