@@ -28,7 +28,7 @@ FROM base AS locks
 COPY pyproject.toml requirements.lock /tmp/locks/
 COPY deploy/locked.py deploy/cpu_torch.py /tmp/locks/deploy/
 RUN python3 /tmp/locks/deploy/locked.py base mcp redis wyoming > /tmp/cpu.lock \
-    && python3 /tmp/locks/deploy/locked.py --without-torch base mcp redis wyoming qwen sherpa \
+    && python3 /tmp/locks/deploy/locked.py --without-torch base mcp redis wyoming qwen \
         > /tmp/cpu-engines.lock \
     && python3 /tmp/locks/deploy/locked.py base mcp redis wyoming qwen > /tmp/cuda.lock \
     && sed -n 's/ \\$//p' /tmp/locks/requirements.lock > /tmp/versions.txt

@@ -9,7 +9,7 @@ ARGS ?=
 # Servers and tests start processes by the hundred: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cpu qwen sherpa espeak ray qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
+.PHONY: run cpu qwen espeak ray qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
 
 run: $(VENV)/.runtime
 	$(BIN)/offhook serve $(ARGS)
@@ -21,9 +21,6 @@ cpu: $(VENV)/.cpu
 
 # What the Qwen3 engines need: torch, which is large.
 qwen: $(VENV)/.qwen
-
-# sherpa-onnx: streaming speech recognition on a CPU, without torch.
-sherpa: $(VENV)/.sherpa
 
 # eSpeak NG (GPL): a voice for some hundred languages, in a process of its own.
 espeak: $(VENV)/.espeak
@@ -95,11 +92,7 @@ $(VENV)/.qwen: $(VENV)/.runtime
 
 $(VENV)/.cpu: $(VENV)/.runtime deploy/cpu_torch.py
 	TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python deploy/cpu_torch.py
-	$(call install,$(VENV),base qwen sherpa)
-	touch $@
-
-$(VENV)/.sherpa: $(VENV)/.runtime
-	$(call install,$(VENV),base sherpa)
+	$(call install,$(VENV),base qwen)
 	touch $@
 
 $(VENV)/.espeak: $(VENV)/.runtime
@@ -122,7 +115,7 @@ $(VENV)/.espeak: $(VENV)/.runtime
 
 # Oracles: where they cannot be had, the tests that ask them are skipped.
 $(VENV)/.test: $(VENV)/.qwen debian-packages-test.txt
-	$(call install,$(VENV),base espeak mcp qwen redis sherpa tracing wyoming lint test)
+	$(call install,$(VENV),base espeak mcp qwen redis tracing wyoming lint test)
 	$(call install,$(VENV),oracles) || echo "without some oracles of the tests"
 	sh deploy/install-packages.sh debian-packages-test.txt
 	touch $@
@@ -134,7 +127,7 @@ UV_LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links pyproject.toml
 lock:
 	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite \
-		--extra espeak --extra mcp --extra qwen --extra redis --extra sherpa --extra tracing --extra wyoming \
+		--extra espeak --extra mcp --extra qwen --extra redis --extra tracing --extra wyoming \
 		--group audit --group docs --group lint --group oracles --group test -o requirements.lock
 	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite --extra ray -o requirements-ray.lock
 	for extra in qwen-asr-official qwen-tts-official; do \
@@ -161,7 +154,7 @@ docs: .venv-docs/.made
 # Licences nobody has looked at, and known vulnerabilities where a database of them can be reached.
 audit: $(VENV)/.test .venv-audit/.made
 	$(BIN)/python -m deploy.licences --check
-	$(BIN)/python deploy/locked.py base mcp qwen redis sherpa tracing wyoming >$(VENV)/shipped.txt
+	$(BIN)/python deploy/locked.py base mcp qwen redis tracing wyoming >$(VENV)/shipped.txt
 	test ! -e .venv-audit/.made || .venv-audit/bin/python deploy/audit.py $(VENV)/shipped.txt
 
 .venv-audit/.made: $(LOCK)

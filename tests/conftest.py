@@ -13,7 +13,7 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.signaling.peer_io import use_addresses
-from tests.support.environment import TAKES_CALLS
+from tests.support.environment import OF_TESTS
 from tests.support.ports import free_port
 
 EXAMPLES = 30
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if examples is None:
         # Of the modules that happen to be loaded: any change would draw other examples everywhere.
         providers._get_local_constants = providers.Constants
-    os.environ.update(TAKES_CALLS)
+    os.environ.update(OF_TESTS)
     aioice.ice.CONSENT_FAILURES = 1000  # a call is not lost because this machine is busy
 
 

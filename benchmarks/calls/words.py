@@ -25,12 +25,15 @@ from benchmarks.media.noises import SPEECH_DBFS
 from offhook.bench.speech.recordings import encode
 from offhook.bench.transcript import prefix_distances, recognise, words
 from offhook.bench.turns import server
+from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
 
 SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
+PACKET_MS = 20
+PHONE_HZ, PHONE_GAIN = (150, 300, 3400, 3800), (0, 1, 1, 0)
 TRANSCRIPT_S = 20
 """The longest wait for the words of a recording after its end."""
 SETTLED_S = 3
@@ -138,6 +141,44 @@ def run_impaired(as_json: bool) -> int:
     return 0
 
 
+def by_phone(pcm: Pcm) -> Pcm:
+    """What a telephone line leaves of 16 kHz: 300 to 3,400 Hz (ITU-T G.712) in G.711."""
+    encoder, decoder = PcmuEncoder(), PcmuDecoder()
+    spectrum = np.fft.rfft(pcm)
+    hz = np.fft.rfftfreq(len(pcm), 1 / RATE_IN)
+    spectrum *= np.interp(hz, PHONE_HZ, PHONE_GAIN)
+    line = np.fft.irfft(spectrum, len(pcm))
+    played = soxr.resample(line, RATE_IN, RATE_OUT).clip(-32768, 32767).astype(np.int16)
+    size = RATE_OUT * PACKET_MS // 1000
+    blocks = np.pad(played, (0, -len(played) % size)).reshape(-1, size)
+    return np.concatenate([decoder.decode(encoder.encode(block)) for block in blocks])
+
+
+async def measure_by_phone(folder: Path) -> dict[str, int]:
+    """Wrong words of the recordings as they are, and as a telephone line leaves them."""
+    recognizer = PocketSphinxRecognizer(1)
+    await recognizer.start()
+    wrong = {"wideband": 0, "telephone": 0}
+    for file, reference in references(folder).items():
+        pcm = read_16k(file)
+        for name, sound in (("wideband", pcm), ("telephone", by_phone(pcm))):
+            heard = (await recognise(recognizer, sound)).text
+            wrong[name] += word_errors(heard, reference)
+    await recognizer.close()
+    return wrong
+
+
+def run_by_phone(as_json: bool) -> int:
+    wrong = asyncio.run(measure_by_phone(SPEECH))
+    total = sum(len(text.split()) for text in references(SPEECH).values())
+    if as_json:
+        print(json.dumps({"words": total, "wrong": wrong}))
+        return 0
+    for name, errors in wrong.items():
+        print(f"{name:12} words wrong: {100 * errors / total:5.1f} % of {total}")
+    return 0
+
+
 def run(as_json: bool) -> int:
     rows = asyncio.run(measure(SPEECH))
     total = sum(len(r.reference.split()) for r in rows)
@@ -159,6 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks words")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--impaired", action="store_true", help="simulated loss and jitter instead")
+    parser.add_argument("--phone", action="store_true", help="on a telephone line instead")
     parser.add_argument("--noise", nargs="?", const=",".join(KINDS), help=",".join(KINDS))
     parser.add_argument("--snr", default="20,10,5", help="of the noise, dB")
     parser.add_argument("--level", type=float, default=SPEECH_DBFS, help="of the caller, dBFS")
@@ -172,4 +214,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         ratios, ways = [float(n) for n in arguments.snr.split(",")], arguments.ways.split(",")
         kinds, level, seeds = arguments.noise.split(","), arguments.level, arguments.seeds
         return run_noisy(recordings, kinds, ratios, level, ways, seeds, arguments.json)
+    if arguments.phone:
+        return run_by_phone(arguments.json)
     return (run_impaired if arguments.impaired else run)(arguments.json)

@@ -124,7 +124,7 @@ def test_the_image_for_gpus_has_what_make_qwen_installs() -> None:
 def test_the_image_with_engines_for_a_cpu_has_what_make_cpu_installs() -> None:
     """Its torch is one for CPUs, in the locked version, and all else is as locked."""
     there = parts("cpu-engines")
-    assert locked("base", "qwen", "sherpa", torch=False).items() <= there.items()
+    assert locked("base", "qwen", torch=False).items() <= there.items()
     assert parts("cpu").items() <= there.items()
     assert {"sherpa-onnx", "sentencepiece", "tokenizers", "safetensors"} <= there.keys()
     assert not {"torch", "triton", "nvidia-cublas", "espeakng-loader"} & there.keys()

@@ -44,7 +44,12 @@ def repositories(folder: Path) -> dict[str, dict[str, bytes]]:
 
 def environment(hub: Hub, cache: Path) -> dict[str, str]:
     """What makes every process take `hub` for the hub, with a cache of its own."""
-    return {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "0"}
+    return {
+        "HF_ENDPOINT": hub.url,
+        "HF_HUB_CACHE": str(cache),
+        "HF_HUB_OFFLINE": "0",
+        "OFFHOOK_ENGINES_OFFLINE": "false",
+    }
 
 
 @asynccontextmanager

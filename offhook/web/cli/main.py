@@ -57,14 +57,18 @@ def _bounded(models: M, arguments: Namespace) -> M:
 
 def _serve(arguments: Namespace) -> int:
     from offhook.web.config import config as configuration
+    from offhook.web.engines.machine_io import keep_offline
     from offhook.web.process.logs_io import set_up
 
     given = {"HOST": arguments.host, "PORT": arguments.port}
     options = {f"OFFHOOK_SERVER_{k}": str(v) for k, v in given.items() if v is not None}
     if arguments.engines:
         options |= {f"OFFHOOK_{k}_ENGINE": arguments.engines for k in ("ASR", "TTS")}
+    if arguments.offline:
+        options["OFFHOOK_ENGINES_OFFLINE"] = "true"
     read = partial(configuration.load, arguments.config, {**os.environ, **options})
     config = read()
+    keep_offline(config)
     set_up(config.log)
     if config.server.processes > 1:
         from offhook.web.edge.processes_io import serve_all as serve
@@ -76,6 +80,7 @@ def _serve(arguments: Namespace) -> int:
 
 def _speech(arguments: Namespace) -> int:
     from offhook.web.config import config as configuration
+    from offhook.web.engines.machine_io import keep_offline
     from offhook.web.process.logs_io import set_up
     from offhook.web.worker.gateway_io import serve
 
@@ -86,6 +91,7 @@ def _speech(arguments: Namespace) -> int:
         options["OFFHOOK_SPEECH_WYOMING_NETWORKS"] = json.dumps(arguments.wyoming_network)
     read = partial(configuration.load, arguments.config, {**os.environ, **options})
     config = read()
+    keep_offline(config)
     set_up(config.log)
     run(serve(config, arguments.listen, read))
     return 0
@@ -332,12 +338,15 @@ def _voice(arguments: Namespace) -> int:
 def _models(arguments: Namespace) -> int:
     from offhook.web.cli.models_io import Models, table
     from offhook.web.config import config as configuration
+    from offhook.web.engines.machine_io import keep_offline
     from offhook.web.process.logs import Log
     from offhook.web.process.logs_io import set_up
 
     set_up(Log(level="WARNING"))
     a = arguments
-    models = Models(configuration.load(a.config), a.hub)
+    config = configuration.load(a.config)
+    keep_offline(config)
+    models = Models(config, a.hub)
     if a.action == "pull":
         return _pull_models(models, a)
     if a.action == "rm":

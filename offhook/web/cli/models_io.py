@@ -18,7 +18,7 @@ from offhook.pipeline.models.hub.catalogue import (
 )
 from offhook.pipeline.models.hub.download_io import in_words
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.web.config.config import AUTO, Config
+from offhook.web.config.config import AUTOMATIC, Config
 from offhook.web.engines import machine_io
 from offhook.web.engines.choice import KINDS, Choice, Kind, choice_for
 from offhook.web.engines.engines_io import EMBEDDED, MODELS
@@ -102,12 +102,12 @@ class Models:
         named += [] if asr.url else [("asr", "final_model", asr.final_model)]
         named += [] if asr.url else [("asr", "aligner", asr.aligner)]
         named += [] if tts.url else [("tts", "model", tts.model or MODELS.get(tts.engine, ""))]
-        sections = {"asr": asr.engine, "tts": tts.engine}
-        if AUTO in sections.values():
+        automatic = {"asr": asr.automatic, "tts": tts.automatic}
+        if any(automatic.values()):
             named += [
                 (kind, "engine", choice.model)
                 for kind, choice in self._choices()
-                if sections[kind] == AUTO
+                if automatic[kind]
             ]
         used: dict[str, list[str]] = {}
         for section, key, name in named:
@@ -145,8 +145,8 @@ class Models:
         name = name.strip().rstrip("/")
         if target := _target(name):
             return target
-        if name == AUTO:
-            raise EngineError("auto is no model, it chooses some: see offhook models list")
+        if name in AUTOMATIC:
+            raise EngineError(f"{name} is no model, it chooses some: see offhook models list")
         if name in EMBEDDED:
             raise EngineError(f"{name} comes with its package: there is nothing to download")
         repository, _, revision = name.partition("@")
@@ -157,23 +157,25 @@ class Models:
         raise EngineError(f"there is no model {name!r}{near(name)}: see offhook models list")
 
     def targets(self, name: str) -> Sequence[Target]:
-        """Returns the models to download for a name, which may be "auto". Raises EngineError."""
-        return self._chosen() if name.strip() == AUTO else (self.target(name),)
+        """Returns the models to download for a name, which may be "auto" or "small". Raises
+        EngineError."""
+        name = name.strip()
+        return self._chosen(name) if name in AUTOMATIC else (self.target(name),)
 
-    def _chosen(self) -> Sequence[Target]:
-        """Returns the models that `engine = "auto"` means on this machine. Raises EngineError if it
-        means none."""
-        choices = [choice for _, choice in self._choices()]
+    def _chosen(self, engine: str) -> Sequence[Target]:
+        """Returns the models that `engine = "auto"` or "small" means on this machine. Raises
+        EngineError if it means none."""
+        choices = [choice for _, choice in self._choices(engine)]
         if all(choice.embedded for choice in choices):
             raise EngineError(
-                "auto means the embedded engines here, which need no download: "
+                f"{engine} means the embedded engines here, which need no download: "
                 + "; ".join(choice.why for choice in choices)
             )
         return tuple(self.target(choice.model) for choice in choices if not choice.embedded)
 
-    def _choices(self) -> Sequence[tuple[Kind, Choice]]:
+    def _choices(self, engine: str = "") -> Sequence[tuple[Kind, Choice]]:
         machine = machine_io.look()
-        return [(kind, choice_for(self._config, kind, machine)) for kind in KINDS]
+        return [(kind, choice_for(self._config, kind, machine, engine)) for kind in KINDS]
 
     def pull(self, target: Target, progress: Callable[[int, int], None]) -> Path:
         """Downloads a model. Raises EngineError."""

@@ -86,6 +86,11 @@ def _serve_parser(serve: argparse.ArgumentParser) -> None:
         help="hear and speak with the best engines that this machine can run, instead of those of "
         "the configuration: they are downloaded while calls go on with the embedded ones",
     )
+    serve.add_argument(
+        "--offline",
+        action="store_true",
+        help="download nothing: use only the models that are on this machine",
+    )
     serve.add_argument("--bot", type=Path, metavar="FILE", help="run this Pipecat bot file")
 
 

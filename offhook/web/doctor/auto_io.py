@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from offhook.pipeline.models.hub.download_io import in_words
 from offhook.pipeline.models.instructions import Instructions
-from offhook.web.config.config import AUTO, Config
+from offhook.web.config.config import Config
 from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.doctor.server_io import ask_server
-from offhook.web.engines.abilities_io import faults_of
+from offhook.web.engines.abilities_io import fault_on_phones, faults_of
 from offhook.web.engines.choice import EMBEDDED_OF, KINDS, Choice, Kind, Machine, choice_for
 from offhook.web.engines.machine_io import free_bytes, is_cached, look
 
@@ -28,8 +28,8 @@ def examine_choices(config: Config) -> Iterator[Finding]:
     running = asyncio.run(_engines_of_server(config))
     for kind in KINDS:
         section = config.asr if kind == "asr" else config.tts
-        if not section.url and section.engine in (AUTO, EMBEDDED_OF[kind]):
-            yield _choice(config, kind, machine, section.engine == AUTO)
+        if not section.url and (section.automatic or section.engine == EMBEDDED_OF[kind]):
+            yield _choice(config, kind, machine, section.automatic)
         if kind in running:
             yield _running(f"{SUBJECTS[kind]}, now", running[kind])
 
@@ -39,6 +39,8 @@ def _choice(config: Config, kind: Kind, machine: Machine, wanted: bool) -> Findi
     would = "" if wanted else "would choose "
     if wanted and (faults := faults_of(config, kind, choice.engine, choice.model)):
         return Finding(SUBJECTS[kind], "fails", f"{choice.engine}: {'; '.join(faults)}")
+    if wanted and (fault := fault_on_phones(config, choice.engine)):
+        return Finding(SUBJECTS[kind], "note", f"{choice.engine}: {choice.why}. {fault}")
     if choice.embedded:
         verdict: Outcome = "note" if wanted else "ok"
         return Finding(SUBJECTS[kind], verdict, f"{would}{choice.engine}: {choice.why}")

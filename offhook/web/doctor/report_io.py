@@ -34,7 +34,6 @@ from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.ice.port_io import RECEIVE_BUFFER_BYTES
 from offhook.web.config.config import (
-    AUTO,
     Agent,
     Asr,
     AsrEngine,
@@ -53,9 +52,10 @@ from offhook.web.doctor.server_io import examine_calls
 from offhook.web.doctor.sip_io import examine_phones
 from offhook.web.edge.agent_probe_io import describe_model
 from offhook.web.edge.phones import fault_of_doors, operator_access
-from offhook.web.engines.abilities_io import faults_of
+from offhook.web.engines.abilities_io import fault_on_phones, faults_of
 from offhook.web.engines.choice import KINDS
 from offhook.web.engines.engines_io import MODELS, check_engine, official_python
+from offhook.web.engines.machine_io import keep_offline
 from offhook.web.engines.remote_engines_io import (
     Client,
     recognizer_of,
@@ -131,7 +131,7 @@ def _sherpa(model: str) -> str:
 def _recognizer_line(config: Config) -> str:
     asr = config.asr
     if not asr.url:
-        if asr.engine in ("pocketsphinx", AUTO):
+        if asr.automatic or asr.engine == "pocketsphinx":
             return _pocketsphinx()
         line = _in_worker(asr.engine, asr.python, "call")
         return f"{line}: {_sherpa(asr.model)}" if asr.engine == "sherpa" else line
@@ -140,11 +140,12 @@ def _recognizer_line(config: Config) -> str:
 
 def _speaking(config: Config) -> Iterator[Finding]:
     tts = config.tts
+    embedded = tts.automatic or tts.engine == "embedded"
     if tts.url:
         yield _attempt("speaking", lambda: asyncio.run(_ask(synthesizer_of(tts), tts)))
-    elif tts.engine in ("embedded", AUTO) and tts.language not in ("", "en") and is_installed():
+    elif embedded and tts.language not in ("", "en") and is_installed():
         yield _attempt("speaking", _espeak)
-    elif tts.engine in ("embedded", AUTO):
+    elif embedded:
         flite = _attempt("speaking", _flite, "eSpeak NG speaks instead")
         yield flite
         if flite.verdict != "ok" or is_installed():
@@ -165,6 +166,8 @@ def _beyond_the_engines(config: Config) -> Iterator[Finding]:
     for kind in KINDS:
         for fault in faults_of(config, kind):
             yield Finding(f"{'hearing' if kind == 'asr' else 'speaking'}, settings", "fails", fault)
+    if not config.asr.automatic and (fault := fault_on_phones(config, config.asr.engine)):
+        yield Finding("hearing, on phones", "note", fault)
 
 
 def _in_worker(engine: AsrEngine | TtsEngine, python: str, first: str) -> str:
@@ -380,6 +383,7 @@ def examine(path: Path | None) -> list[Finding]:
     except ConfigError as error:
         config = Config()
         findings.append(Finding("configuration", "fails", str(error)))
+    keep_offline(config)
     fault = fault_of_doors(config)
     findings += [
         Finding("operator", "fails" if fault else "ok", fault or operator_access(config)),

@@ -11,7 +11,7 @@ import aiohttp
 from offhook.pipeline.speech.remote.pool import WorkerAddress
 from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.remote.worker_list_io import WorkerList
-from offhook.web.config.config import AUTO, OPENAI, Asr, Config, Tts, load
+from offhook.web.config.config import OPENAI, Asr, Config, Tts, load
 from offhook.web.doctor.call_cost_io import measure
 from offhook.web.doctor.sizing import (
     Assumptions,
@@ -25,7 +25,7 @@ from offhook.web.doctor.sizing import (
 )
 from offhook.web.engines.choice import KINDS, Machine, choice_for
 from offhook.web.engines.engines_io import MODELS
-from offhook.web.engines.machine_io import look
+from offhook.web.engines.machine_io import keep_offline, look
 
 GPU_QUERY_TIMEOUT_S = 5
 ANSWER_S = 5.0
@@ -34,7 +34,9 @@ ANSWER_S = 5.0
 
 def report(calls: int, path: Path | None, as_json: bool) -> str:
     """Measures for three seconds. Raises ConfigError, OSError."""
-    config, machine = load(path), look()
+    config = load(path)
+    keep_offline(config)
+    machine = look()
     host = Host(machine.cores, machine.memory_bytes, machine.instructions, _gpus())
     engines = {kind: _engine(config, kind, machine, host) for kind in KINDS}
     parts, assumptions = measure(), Assumptions()
@@ -65,7 +67,7 @@ def _engine(config: Config, kind: Kind, machine: Machine, host: Host) -> Engine:
     if section.url:
         return asyncio.run(_workers(kind, section))
     engine, model = str(section.engine), section.model
-    if engine == AUTO:
+    if section.automatic:
         choice = choice_for(config, kind, machine)
         engine, model = str(choice.engine), choice.model
     name = model or str(MODELS.get(engine, ""))  # type: ignore[call-overload]

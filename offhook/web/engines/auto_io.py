@@ -1,4 +1,4 @@
-"""Brings in the engines of `auto` while calls go on with the embedded ones.
+"""Brings in the engines of `auto` and `small` while calls go on with the embedded ones.
 
 Each edge process watches the worker, which all of them share, by its /healthz; looking at a worker
 that does not run is what starts it. A call keeps the engines that it began with.
@@ -46,11 +46,15 @@ E = TypeVar("E", Recognizer, Synthesizer)
 
 class AutoEngine(Generic[E]):
     """An engine that takes the new calls once its worker is ready. `start` opens and closes a first
-    stream with the options of calls; it raises EngineError. `stand_in` is the name of the embedded
-    engine."""
+    stream with the options of calls; it raises EngineError. `in_use` returns the name of the engine
+    of new calls."""
 
     def __init__(
-        self, worker: AutoWorker, engine: E, start: Callable[[], Awaitable[None]], stand_in: str
+        self,
+        worker: AutoWorker,
+        engine: E,
+        start: Callable[[], Awaitable[None]],
+        in_use: Callable[[], str],
     ) -> None:
         self.worker = worker
         self.state = LoadState.OFFERED
@@ -58,12 +62,14 @@ class AutoEngine(Generic[E]):
         """What was seen last."""
         self._engine: E = engine
         self._start = start
-        self._stand_in = stand_in
+        self._in_use = in_use
         self._client = WorkerClient(worker.kind, worker.url, "")
         self._languages: tuple[str, ...] = ()
         """Those that the worker recognizes."""
         self._refused = RetryPolicy(first_s=REFUSED_S, max_s=REFUSED_MAX_S)
         self._watching: asyncio.Task[None] | None = None
+        self._offline_told = False
+        """Whether the log says that there is no network; further attempts without are not told."""
 
     @property
     def engine(self) -> E | None:
@@ -104,7 +110,7 @@ class AutoEngine(Generic[E]):
         choice = self.worker.choice
         return {
             "state": self.state,
-            "uses": choice.engine if self.state is LoadState.READY else self._stand_in,
+            "uses": self._in_use(),
             "engine": choice.engine,
             "model": choice.model,
             "fraction": round(self.look.fraction, 3),
@@ -119,6 +125,7 @@ class AutoEngine(Generic[E]):
             **self.health(),
             "why": choice.why,
             "fault": self.look.fault,
+            "offline": self.look.offline,
             "bytes": published.bytes if published is not None else None,
             "licence": published.licence if published is not None else "",
         }
@@ -170,6 +177,10 @@ class AutoEngine(Generic[E]):
 
     def _log(self, news: News) -> None:
         kind, choice, look = self.worker.kind, self.worker.choice, self.look
+        if self._offline_told and (look.offline or news is News.BEGUN):
+            return
+        if news in (News.MOVED, News.FAILED):
+            self._offline_told = look.offline
         name, verb = f"{choice.engine} ({choice.model})", VERB[self.worker.kind]
         line = logger.bind(engine=choice.engine, kind=kind, state=str(self.state))
         match news:
@@ -180,26 +191,32 @@ class AutoEngine(Generic[E]):
             case News.LOST:
                 line.warning(
                     "auto: {} is away: until it is back, new calls {} with {}",
-                    *(name, verb, self._stand_in),
+                    *(name, verb, self._in_use()),
+                )
+            case News.FAILED if look.offline:
+                line.info(
+                    "auto: {} cannot be downloaded without a network: calls {} with {}, and it is "
+                    "tried again now and then",
+                    *(name, verb, self._in_use()),
                 )
             case News.FAILED:
                 line.warning(
                     "auto: {} has failed; calls {} with {}, and it is tried again in {:g} s",
-                    *(name, verb, self._stand_in, look.retry_s),
+                    *(name, verb, self._in_use(), look.retry_s),
                 )
 
 
 def auto_recognizer(
-    worker: AutoWorker, options: StreamOptions, stand_in: str
+    worker: AutoWorker, options: StreamOptions, in_use: Callable[[], str]
 ) -> tuple[AutoEngine[Recognizer], RemoteRecognizer]:
     """Returns the engine of a worker for ASR, and its client."""
     client = RemoteRecognizer(worker.url, name=str(worker.choice.engine))
-    return AutoEngine[Recognizer](worker, client, lambda: client.start(options), stand_in), client
+    return AutoEngine[Recognizer](worker, client, lambda: client.start(options), in_use), client
 
 
 def auto_synthesizer(
-    worker: AutoWorker, options: VoiceOptions, stand_in: str
+    worker: AutoWorker, options: VoiceOptions, in_use: Callable[[], str]
 ) -> AutoEngine[Synthesizer]:
     """Returns the engine of a worker for TTS."""
     client = RemoteSynthesizer(worker.url, name=str(worker.choice.engine))
-    return AutoEngine[Synthesizer](worker, client, lambda: client.start(options), stand_in)
+    return AutoEngine[Synthesizer](worker, client, lambda: client.start(options), in_use)

@@ -91,6 +91,8 @@ class Look:
     """Why it fails, for the operator."""
     retry_s: float = 0.0
     """Time in s until it is tried again."""
+    offline: bool = False
+    """Whether it fails because nothing can be downloaded."""
 
 
 SILENT = Look(Sign.SILENT)
@@ -102,7 +104,8 @@ def look_of(status: int, told: Any) -> Look:
         return SILENT
     if status != 200:
         fault = str(told.get("error", ""))
-        return Look(Sign.FAILS, fault=fault, retry_s=float(told.get("retry_s", 0)))
+        retry_s, offline = float(told.get("retry_s", 0)), told.get("offline") is True
+        return Look(Sign.FAILS, fault=fault, retry_s=retry_s, offline=offline)
     if told.get("status") == "loading":
         doing, fraction = str(told.get("doing", "")), float(told.get("fraction", 0))
         sign = Sign.DOWNLOADS if doing.startswith(DOWNLOADING) else Sign.LOADS

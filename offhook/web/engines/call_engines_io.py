@@ -1,5 +1,5 @@
-"""The speech engines of an edge: in its process, on workers, or those of `auto`, which take over
-from the embedded ones."""
+"""The speech engines of an edge: in its process, on workers, or those of `auto` and `small`, which
+take over from the embedded ones."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,9 +18,10 @@ from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
-from offhook.web.config.config import AUTO, Config, ConfigError, TtsEngine
-from offhook.web.engines.abilities_io import check_engines, faults_of
+from offhook.web.config.config import Config, ConfigError, TtsEngine
+from offhook.web.engines.abilities_io import check_engines, fault_on_phones, faults_of
 from offhook.web.engines.auto_io import AutoEngine, auto_recognizer, auto_synthesizer
+from offhook.web.engines.auto_state import LoadState
 from offhook.web.engines.choice import EMBEDDED_OF, AutoWorker, Kind
 from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
 from offhook.web.engines.remote_engine_io import RemoteEngine, here, until_loaded
@@ -35,20 +36,22 @@ from offhook.web.process.metrics import EngineInUse, Metrics
 from offhook.web.speech_api.server_io import EngineHandle
 
 E = TypeVar("E")
+Brought = TypeVar("Brought", Recognizer, Synthesizer)
 
 
 class CallEngines:
     """The engines of the calls of one process, and of its speech API.
 
-    `auto`: workers of the engines that take over from the embedded ones. `open` comes first.
+    `auto`: workers of the engines that take over from the embedded ones, the best of a kind first.
+    `open` comes first.
     """
 
     def __init__(self, config: Config, metrics: Metrics, auto: Sequence[AutoWorker] = ()) -> None:
         self._config, self._metrics, self._auto_workers = config, metrics, auto
         self.configured: Engines
         """Those of the configuration, without `auto`."""
-        self._recognizer: AutoEngine[Recognizer] | None = None
-        self._synthesizer: AutoEngine[Synthesizer] | None = None
+        self._recognizers: list[AutoEngine[Recognizer]] = []
+        self._synthesizers: list[AutoEngine[Synthesizer]] = []
         self._workers = WorkerCollector()
         self._elsewhere: list[RemoteEngine[Any]] = []
         """Remote engines as the speech API uses them."""
@@ -65,11 +68,14 @@ class CallEngines:
         recognizer = await self._open_recognizer()
         synthesizer, speaking = await self._open_synthesizer()
         hearing = config.asr.options()
-        if config.asr.engine == AUTO and faults_of(config, "asr", EMBEDDED_OF["asr"]):
+        if config.asr.automatic and faults_of(config, "asr", EMBEDDED_OF["asr"]):
             hearing = replace(hearing, language=None)
         self.configured = Engines(turn_detection, recognizer, synthesizer, hearing, speaking)
         for worker in self._auto_workers:
             self._open_auto(worker)
+        stays = not any(w.kind == "asr" and w.wanted for w in self._auto_workers)
+        if stays and (fault := fault_on_phones(config, recognizer.name)):
+            logger.warning("{}", fault)
         self._metrics.add_engines(self._in_use)
         self._metrics.add_turn_answers(turn_detection.answers)
         self._workers = WorkerCollector(recognizer, synthesizer)
@@ -96,10 +102,10 @@ class CallEngines:
     def of_new_calls(self) -> Engines:
         """Returns the engines of a call that begins now."""
         engines, config = self.configured, self._config
-        if self._recognizer is not None and (recognizer := self._recognizer.engine) is not None:
+        if (recognizer := _best(self._recognizers)) is not None:
             hearing = config.asr.options()
             engines = replace(engines, recognizer=recognizer, hearing=hearing)
-        if self._synthesizer is not None and (synthesizer := self._synthesizer.engine) is not None:
+        if (synthesizer := _best(self._synthesizers)) is not None:
             speaking = config.tts.options()
             engines = replace(engines, synthesizer=synthesizer, speaking=speaking)
         return engines
@@ -113,11 +119,11 @@ class CallEngines:
         """Returns the engines as the speech API uses them."""
         engines, asr, tts = self.configured, self._config.asr, self._config.tts
         hears = here(engines.recognizer, "pocketsphinx", MODELS["pocketsphinx"])
-        if self._recognizer is not None:
-            hears = self._recognizer.handle(hears)
+        for recognizer in reversed(self._recognizers):
+            hears = recognizer.handle(hears)
         speaks = here(engines.synthesizer, engines.synthesizer.name, "")
-        if self._synthesizer is not None:
-            speaks = self._synthesizer.handle(speaks)
+        for synthesizer in reversed(self._synthesizers):
+            speaks = synthesizer.handle(speaks)
         if asr.url:
             hears = self._elsewhere_at(elsewhere_at(asr, engines.recognizer))
         if tts.url:
@@ -132,8 +138,9 @@ class CallEngines:
 
     @property
     def auto(self) -> list[AutoEngine[Recognizer] | AutoEngine[Synthesizer]]:
-        """Returns the engines that take over, or may, from the embedded ones."""
-        return [engine for engine in (self._recognizer, self._synthesizer) if engine is not None]
+        """Returns the engines that take over, or may, from the embedded ones, the best of a kind
+        first."""
+        return [*self._recognizers, *self._synthesizers]
 
     def start_auto(self) -> None:
         """Starts those of `auto` that the configuration wants."""
@@ -142,12 +149,24 @@ class CallEngines:
                 engine.want()
 
     def report(self) -> dict[str, Any]:
-        """Returns the states of the engines of `auto` by kind, for the operator."""
-        return {engine.worker.kind: engine.report() for engine in self.auto}
+        """Returns the states of the engines of `auto` by kind, for the operator. Of several of a
+        kind, that is the one on its way, or else the best."""
+        return {kind: engine.report() for kind, engine in self._foremost().items()}
 
     def health(self) -> dict[str, Any]:
-        """Returns the states of the engines of `auto` by kind, for everyone."""
-        return {e.worker.kind: e.health() for e in self.auto if e.worker.wanted}
+        """Returns the states of the best engines of `auto` that are wanted, by kind, for
+        everyone."""
+        wanted = [engine for engine in self.auto if engine.worker.wanted]
+        return {engine.worker.kind: engine.health() for engine in reversed(wanted)}
+
+    def _foremost(self) -> dict[Kind, AutoEngine[Any]]:
+        foremost: dict[Kind, AutoEngine[Any]] = {}
+        for engine in self.auto:
+            kind = engine.worker.kind
+            on_its_way = engine.state not in (LoadState.OFFERED, LoadState.READY)
+            if kind not in foremost or (on_its_way and foremost[kind].state is LoadState.OFFERED):
+                foremost[kind] = engine
+        return foremost
 
     def worker_counts(self) -> dict[str, dict[str, int]]:
         """Returns the number of workers in each state, by kind, where there are several."""
@@ -155,16 +174,20 @@ class CallEngines:
 
     def _open_auto(self, worker: AutoWorker) -> None:
         config = self._config
+
+        def in_use() -> str:
+            return self.names()[worker.kind]
+
         if worker.kind == "asr":
-            name = str(EMBEDDED_OF["asr"])
-            self._recognizer, remote = auto_recognizer(worker, config.asr.options(), name)
+            recognizer, remote = auto_recognizer(worker, config.asr.options(), in_use)
+            self._recognizers.append(recognizer)
             self._metrics.add_recognizer_losses(remote.losses)
         else:
-            name = self.configured.synthesizer.name
-            self._synthesizer = auto_synthesizer(worker, config.tts.options(), name)
+            options = config.tts.options()
+            self._synthesizers.append(auto_synthesizer(worker, options, in_use))
 
     def _in_use(self) -> list[EngineInUse]:
-        of_auto, used = {engine.worker.kind: engine for engine in self.auto}, []
+        of_auto, used = self._foremost(), []
         for hears_or_speaks, name in self.names().items():
             auto = of_auto.get(hears_or_speaks)
             state = (str(auto.state), auto.look.fraction) if auto is not None else ()
@@ -177,7 +200,7 @@ class CallEngines:
         """Returns PocketSphinx, or the client of the worker at the configured URL."""
         asr = self._config.asr
         if not asr.url:
-            if asr.engine not in ("pocketsphinx", AUTO):
+            if not asr.automatic and asr.engine != "pocketsphinx":
                 raise ConfigError("asr.url: this engine runs in a worker")
             embedded = PocketSphinxRecognizer(asr.processes)
             self._metrics.add_recognizer_losses(embedded.losses)
@@ -199,17 +222,22 @@ class CallEngines:
         if not tts.url:
             if tts.engine not in EMBEDDED:
                 raise ConfigError("tts.url: this engine runs in a worker")
-            engine: TtsEngine = "embedded" if tts.engine == AUTO else tts.engine
+            engine: TtsEngine = "embedded" if tts.automatic else tts.engine
             models = tts.models(self._config.engines.hub)
             synthesizer = open_synthesizer(engine, models, language=tts.language)
             await synthesizer.start()
-            if tts.engine == AUTO and faults_of(self._config, "tts", engine):
+            if tts.automatic and faults_of(self._config, "tts", engine):
                 options = VoiceOptions(speed=tts.speed)  # the rest is for the engine to come
             return synthesizer, options
         remote = synthesizer_of(tts)
         if tts.preload is not False:
             self._awaited.append(partial(started, remote, tts))
         return remote, options
+
+
+def _best(engines: Sequence[AutoEngine[Brought]]) -> Brought | None:
+    """Returns the first that new calls may use."""
+    return next((found for engine in engines if (found := engine.engine) is not None), None)
 
 
 def _public(engine: str) -> str:

@@ -1,4 +1,5 @@
-"""What `engine = "auto"` means: a table of engines, and of what a machine must have for each.
+"""What `engine = "auto"` and "small" mean: a table of engines, and of what a machine must have for
+each.
 
 The first row that fits is chosen; without one, the embedded engines go on.
 """
@@ -9,7 +10,7 @@ from typing import Literal
 
 from offhook.pipeline.models.hub.catalogue import QWEN3_TTS_LANGUAGES, PublishedModel, of_name
 from offhook.pipeline.models.instructions import Instructions
-from offhook.web.config.config import AsrEngine, Config, TtsEngine
+from offhook.web.config.config import SMALL, AsrEngine, Config, TtsEngine
 from offhook.web.engines.engines_io import MODELS, NEEDED
 
 Kind = Literal["asr", "tts"]
@@ -33,7 +34,7 @@ class Machine:
     packages: frozenset[str] = frozenset()
     """The packages of NEEDED that are installed."""
     offline: bool = False
-    """Whether nothing may be downloaded (HF_HUB_OFFLINE)."""
+    """Whether nothing may be downloaded ([engines] offline or HF_HUB_OFFLINE)."""
     cached: frozenset[str] = frozenset()
     """Models that need no download."""
 
@@ -70,6 +71,8 @@ class Row:
     cores_with_vnni: int = 1
     """Cores that are enough with VNNI, which makes products of 8-bit numbers 2 to 3 times as
     fast."""
+    small: bool = False
+    """Whether "small" means it too."""
 
     def model_for(self, language: str) -> str:
         """Returns the model for a language, "" if there is none."""
@@ -93,7 +96,7 @@ class Row:
         if machine.cores < cores:
             return f"{self.engine} needs {cores} cores like these"
         if machine.offline and model not in machine.cached:
-            return f"{model} is not on this machine, and HF_HUB_OFFLINE is set"
+            return f"{model} is not on this machine, and nothing may be downloaded"
         return ""
 
 
@@ -120,7 +123,7 @@ ROWS: Mapping[Kind, Sequence[Row]] = {
     "asr": (
         Row("qwen3-asr", gpu_gib=8),
         Row("nemotron", NEMOTRON, memory_gib=3, cores=4, cores_with_vnni=2),
-        Row("sherpa", SHERPA, memory_gib=0.5),
+        Row("sherpa", SHERPA, memory_gib=0.5, small=True),
     ),
     "tts": (
         Row("qwen3-tts", QWEN3_TTS, gpu_gib=8),
@@ -132,22 +135,30 @@ ROWS: Mapping[Kind, Sequence[Row]] = {
 EMBEDDED_OF: Mapping[Kind, AsrEngine | TtsEngine] = {"asr": "pocketsphinx", "tts": "embedded"}
 
 
-def choose(kind: Kind, machine: Machine, language: str = "") -> Choice:
-    """Returns the engine for this machine and language, an ISO 639 code ("" for English)."""
+def rows_of(kind: Kind, engine: str) -> Sequence[Row]:
+    """Returns the rows that "small" or, with any other engine, "auto" means."""
+    return [row for row in ROWS[kind] if row.small or engine != SMALL]
+
+
+def choose(kind: Kind, machine: Machine, language: str = "", engine: str = "auto") -> Choice:
+    """Returns what "auto" or "small" means on this machine and for a language, an ISO 639 code
+    ("" for English)."""
     lacks = ""
-    for row in ROWS[kind]:
+    for row in rows_of(kind, engine):
         if not (lacks := row.lacks(machine, language)):
             model = row.model_for(language)
             return Choice(row.engine, model, _why(row, machine))  # type: ignore[arg-type]
     return Choice(EMBEDDED_OF[kind], "", lacks)
 
 
-def choice_for(config: Config, kind: Kind, machine: Machine) -> Choice:
-    """Returns the choice for [asr] or [tts] of a configuration."""
+def choice_for(config: Config, kind: Kind, machine: Machine, engine: str = "") -> Choice:
+    """Returns the choice for [asr] or [tts] of a configuration, or what "auto" or "small" would
+    mean there."""
     section = config.asr if kind == "asr" else config.tts
     if section.device == "cpu":
         machine = replace(machine, gpu_bytes=0)
-    return choose(kind, machine, section.language.partition("-")[0].lower())
+    code = section.language.partition("-")[0].lower()
+    return choose(kind, machine, code, engine or section.engine)
 
 
 def _why(row: Row, machine: Machine) -> str:

@@ -18,11 +18,11 @@ from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.recognizer import EngineError, Progress, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
-from offhook.web.config.config import AUTO, OPENAI, AsrEngine, TtsEngine
+from offhook.web.config.config import AUTOMATIC, OPENAI, AsrEngine, TtsEngine
 
-EMBEDDED = ("pocketsphinx", "embedded", "flite", "espeak", AUTO)
-"""Engines small enough for the process that handles calls; with `auto` it runs the embedded ones
-until a worker is ready (see `auto_io`)."""
+EMBEDDED = ("pocketsphinx", "embedded", "flite", "espeak", *AUTOMATIC)
+"""Engines small enough for the process that handles calls; with `auto` and `small` it runs the
+embedded ones until a worker is ready (see `auto_io`)."""
 CHECKOUT = Path(__file__).parents[3]
 MODELS: dict[AsrEngine | TtsEngine, str] = {
     "pocketsphinx": "en-us",
@@ -75,7 +75,7 @@ def check_engine(engine: AsrEngine | TtsEngine) -> None:
     missing = [package for package in needed if find_spec(package) is None]
     if missing:
         kind = "tts" if engine in ("pocket", "qwen3-tts") else "asr"
-        target = "sherpa" if engine == "sherpa" else "qwen"
+        target = "run" if engine == "sherpa" else "qwen"
         raise EngineError(
             f"{name} needs {', '.join(missing)}, not installed here: `make {target}`, or "
             f"pip install {' '.join(missing)}, or set [{kind}] url to a worker on a "

@@ -13,20 +13,19 @@ from offhook.pipeline.models.hub.cache_io import presence
 from offhook.pipeline.models.hub.catalogue import CATALOGUE, PublishedModel
 from offhook.pipeline.models.instructions import Instructions, instructions_of
 from offhook.pipeline.speech.vad.onnx_io import cpu_flags
+from offhook.web.config.config import Config
 from offhook.web.engines.choice import Machine
 from offhook.web.engines.engines_io import NEEDED
 
 GPU_QUERY_TIMEOUT_S = 5
 """Time limit in s for `nvidia-smi`; then the machine counts as one without a GPU."""
-OFFLINE = ("1", "ON", "YES", "TRUE")
-"""Values of HF_HUB_OFFLINE with which the hub's library downloads nothing."""
 CGROUP = Path("/sys/fs/cgroup")
 """Limits of a container (cgroup v2)."""
 
 
 def look() -> Machine:
     """Examines this machine; may take a second if it has a GPU."""
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in OFFLINE
+    offline = download_io.is_offline()
     packages = {package for _, needed in NEEDED.values() for package in needed}
     return Machine(
         _cores(),
@@ -37,6 +36,12 @@ def look() -> Machine:
         offline,
         frozenset(m.name for m in CATALOGUE if is_cached(m)) if offline else frozenset(),
     )
+
+
+def keep_offline(config: Config) -> None:
+    """Forbids downloads in this process and its children if the configuration does."""
+    if config.engines.offline:
+        download_io.go_offline()
 
 
 def is_cached(model: PublishedModel) -> bool:

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from loguru import logger
@@ -30,7 +31,17 @@ from offhook.pipeline.engine.capacity import ALONE, SHARED
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.pipeline.speech.streams.retry import RetryPolicy
-from offhook.web.config.config import ALL, AUTO, GPU_ENGINES, Asr, Config, Tts
+from offhook.web.config.config import (
+    ALL,
+    AUTO,
+    AUTOMATIC,
+    GPU_ENGINES,
+    SMALL,
+    Asr,
+    Config,
+    ConfigError,
+    Tts,
+)
 from offhook.web.engines.abilities_io import faults_of
 from offhook.web.engines.choice import (
     EMBEDDED_OF,
@@ -47,9 +58,15 @@ from offhook.web.engines.engines_io import (
     official_python,
     with_usual_model,
 )
-from offhook.web.engines.machine_io import gpus, look
+from offhook.web.engines.machine_io import gpus, is_cached, look
 from offhook.web.http.listening_io import BACKLOG
-from offhook.web.worker.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
+from offhook.web.worker.worker_child_io import (
+    FAILED,
+    HEARTBEAT,
+    HEARTBEAT_S,
+    UNREACHABLE,
+    ChildSettings,
+)
 from offhook.web.worker.worker_io import BROKEN
 
 RESTART_S = 0.1
@@ -101,13 +118,18 @@ class LocalWorker:
         given_up: RetryPolicy,
         name: str = "",
         at_once: bool = False,
+        calm: bool = False,
     ) -> None:
         """`given_up` has the times for which connections are rejected. With `at_once` no connection
-        is waited for."""
+        is waited for. `calm`: another engine does the work meanwhile, so attempts that fail for
+        lack of a network are only of interest to who debugs them."""
         self._settings = settings
         self._name = name or f"{settings.kind} worker"
         self._listening = listening
         self._at_once = at_once
+        self._calm = calm
+        self._unreachable = False
+        """Whether the model of the last child could not be downloaded."""
         self._crashes: list[float] = []
         self._retry = RetryPolicy(first_s=RESTART_S)
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
@@ -155,7 +177,8 @@ class LocalWorker:
         """Answers a waiting connection's request with the reason why there is no worker."""
         loop = asyncio.get_running_loop()
         left = self._given_up_until - loop.time()
-        body = json.dumps({"error": self._why, "retry_s": round(max(0.0, left))}).encode()
+        told = {"error": self._why, "retry_s": round(max(0.0, left)), "offline": self._unreachable}
+        body = json.dumps(told).encode()
         with suppress(OSError), self._listening.accept()[0] as connection:
             connection.setblocking(False)
             # A client that is answered before it has sent all of its request may see a reset only.
@@ -173,10 +196,12 @@ class LocalWorker:
         refused = self._refused(status)
         if refused:
             last = refused
-        if refused or status == FAILED or len(self._crashes) == MAX_CRASHES:
+        self._unreachable = status == UNREACHABLE
+        permanent = refused or status in (FAILED, UNREACHABLE)
+        if permanent or len(self._crashes) == MAX_CRASHES:
             pause = self._given_up.next_s()
             self._why = f"the {self._name} {how}, given up for {pause:g} s: {last}"
-            logger.error("{}", self._why)
+            logger.log("DEBUG" if self._calmly else "ERROR", "{}", self._why)
             self._crashes.clear()
             self._given_up_until = now + pause
             return 0.0
@@ -185,12 +210,17 @@ class LocalWorker:
 
     def _refused(self, status: int) -> str:
         """Returns why the model ended the child; empty if something else did."""
-        by_others = status in (FAILED, BROKEN, -signal.SIGKILL, -signal.SIGTERM)
+        by_others = status in (FAILED, UNREACHABLE, BROKEN, -signal.SIGKILL, -signal.SIGTERM)
         if self._settings.engine not in ENDED_BY_MODELS or self._beats or by_others:
             return ""
         words = " ".join(SOURCE_LINE.sub("", line) for line in self._library_words)
         model = self._settings.models.model
         return f"the model {model} was refused: {words or 'without a word'}"
+
+    @property
+    def _calmly(self) -> bool:
+        """Returns whether this is one more attempt without a network, or was."""
+        return self._calm and self._unreachable
 
     async def _run_once(self) -> int:
         """Returns the child's exit status; negative: the signal that killed it."""
@@ -207,7 +237,8 @@ class LocalWorker:
             start_new_session=True,  # Ctrl-C only reaches the server, which then stops the child
         )
         line = logger.bind(worker=self._settings.kind, pid=process.pid)
-        line.info("{} started (pid {}): {}", self._name, process.pid, self._settings.engine)
+        level = "DEBUG" if self._calmly else "INFO"
+        line.log(level, "{} started (pid {}): {}", self._name, process.pid, self._settings.engine)
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write(settings.to_json() + b"\n")
@@ -251,6 +282,7 @@ class LocalWorker:
             if data == HEARTBEAT:
                 self._beats += 1
                 self._given_up.reset()
+                self._unreachable = False
                 continue
             text = data.decode(errors="replace")
             if not text:
@@ -262,6 +294,8 @@ class LocalWorker:
             line = logger.bind(worker=self._settings.kind)
             if trace:
                 line = line.bind(exception=trace)
+            if self._calmly and level == "INFO":
+                level = "DEBUG"
             line.log(level, "{}: {}", self._name, message)
 
 
@@ -295,10 +329,15 @@ async def end_within(process: Process, limit_s: float) -> None:
 
 @asynccontextmanager
 async def on_demand(
-    settings: ChildSettings, retry_s: float = GIVEN_UP_S, retry_max_s: float = GIVEN_UP_S
+    settings: ChildSettings,
+    retry_s: float = GIVEN_UP_S,
+    retry_max_s: float = GIVEN_UP_S,
+    *,
+    calm: bool = False,
 ) -> AsyncIterator[str]:
     """Provides such a worker on demand while inside; yields its address. A child that is given up
-    is started once more after `retry_s`, doubled by each failure up to `retry_max_s`."""
+    is started once more after `retry_s`, doubled by each failure up to `retry_max_s`. `calm` as of
+    `LocalWorker`."""
     with (
         tempfile.TemporaryDirectory(prefix="offhook-") as folder,  # mode 0700
         socket.socket(socket.AF_UNIX) as listening,
@@ -308,7 +347,9 @@ async def on_demand(
         listening.listen(BACKLOG)
         listening.setblocking(False)
         running = asyncio.create_task(
-            LocalWorker(settings, listening, RetryPolicy(first_s=retry_s, max_s=retry_max_s)).run(),
+            LocalWorker(
+                *(settings, listening, RetryPolicy(first_s=retry_s, max_s=retry_max_s)), calm=calm
+            ).run(),
             name=f"{settings.kind} worker",
         )
         try:
@@ -343,19 +384,23 @@ async def local_workers(config: Config, *, gateway: bool = False) -> AsyncIterat
 
 @asynccontextmanager
 async def auto_workers(config: Config) -> AsyncIterator[list[AutoWorker]]:
-    """Provides workers for the engines that `auto` chooses, also where the embedded engines are
-    configured and the operator may prefer them; yields those that are not embedded."""
+    """Provides workers for the engines that `auto` and `small` choose, also for better ones than
+    those configured, which the operator may prefer; yields those that are not embedded, the best of
+    a kind first."""
     kinds = [kind for kind in KINDS if _may_choose(config, kind)]
     async with AsyncExitStack() as stack:
         machine = await asyncio.to_thread(look) if kinds else None
-        workers = []
-        for kind in kinds:
+        workers: list[AutoWorker] = []
+        for kind, engine in product(kinds, AUTOMATIC):
             assert machine is not None
             section: Asr | Tts = getattr(config, kind)
-            choice, wanted = choice_for(config, kind, machine), section.engine == AUTO
+            choice, wanted = choice_for(config, kind, machine, engine), section.engine == engine
             if wanted:
                 _say_what_is_missing(config, kind, choice)
-            if choice.embedded:
+            if choice.embedded or not (wanted or engine == AUTO):
+                continue
+            if known := [w for w in workers if w.kind == kind and w.choice.model == choice.model]:
+                known[0].wanted |= wanted
                 continue
             requests = config.speech.transcriptions if kind == "asr" else config.speech.speeches
             streams = _streams(config, False, requests)
@@ -364,23 +409,27 @@ async def auto_workers(config: Config) -> AsyncIterator[list[AutoWorker]]:
             )
             settings = ChildSettings(choice.engine, models, streams, 0, config.log.level)
             url = await stack.enter_async_context(
-                on_demand(settings, AUTO_RETRY_S, AUTO_RETRY_MAX_S)
+                on_demand(settings, AUTO_RETRY_S, AUTO_RETRY_MAX_S, calm=True)
             )
             workers.append(AutoWorker(kind, choice, url, wanted))
         yield workers
 
 
 def _say_what_is_missing(config: Config, kind: Kind, choice: Choice) -> None:
-    """Logs why an embedded engine stays, and what it or the chosen engine cannot do."""
+    """Logs why an embedded engine stays, and what it or the chosen engine cannot do. Raises
+    ConfigError where nobody asked for another engine, and the one that stays cannot."""
+    faults = faults_of(config, kind, choice.engine, choice.model)
     if choice.embedded:
         logger.info("auto: {} stays: {}", choice.engine, choice.why)
-    for fault in faults_of(config, kind, choice.engine, choice.model):
+        if faults and getattr(config, kind).engine == SMALL:
+            raise ConfigError("\n".join(faults))
+    for fault in faults:
         logger.warning("auto: {}", fault)
 
 
 def _may_choose(config: Config, kind: Kind) -> bool:
     section: Asr | Tts = getattr(config, kind)
-    return not section.url and section.engine in (AUTO, EMBEDDED_OF[kind])
+    return not section.url and (section.automatic or section.engine == EMBEDDED_OF[kind])
 
 
 def with_choices(config: Config) -> Config:
@@ -389,8 +438,11 @@ def with_choices(config: Config) -> Config:
     chosen: dict[str, object] = {}
     for kind in KINDS:
         section: Asr | Tts = getattr(config, kind)
-        if section.engine == AUTO:
+        if section.automatic:
             choice = choice_for(config, kind, look())
+            if section.engine == SMALL and not (choice.published and is_cached(choice.published)):
+                # Its first request would wait for the download.
+                choice = Choice(EMBEDDED_OF[kind], "", f"{choice.model} is not on this machine yet")
             logger.info("auto: {} {}: {}", choice.engine, choice.model, choice.why)
             updated = {"engine": choice.engine, "model": choice.model}
             chosen[kind] = section.model_copy(update=updated)

@@ -17,6 +17,7 @@ from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
+from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.config.config import AsrEngine, TtsEngine
 from offhook.web.engines.engines_io import at_hand, open_recognizer, open_synthesizer
 from offhook.web.http.listening_io import Runner
@@ -28,7 +29,8 @@ from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, ser
 
 FAILED = 1
 """Exit status if the engine does not load; the last line of standard error says why."""
-
+UNREACHABLE = 3
+"""Exit status if its model is not on this machine and nothing can be downloaded now; likewise."""
 
 HEARTBEAT = b'{"alive": true}\n'
 HEARTBEAT_S = 1.0
@@ -87,6 +89,13 @@ def main() -> None:
     threading.Thread(target=_end_with_server, name="end with server", daemon=True).start()
     try:
         run_to_end(_serve(settings))
+    except EngineError as error:
+        if error.fault != "unreachable":
+            logger.error("{}", error)
+            sys.exit(FAILED)
+        # The server decides whether that is worth a line.
+        sys.stderr.write(json.dumps({"level": "DEBUG", "message": str(error)}) + "\n")
+        sys.exit(UNREACHABLE)
     except (RuntimeError, ValueError, OSError) as error:
         logger.error("{}", error)
         sys.exit(FAILED)
@@ -145,6 +154,8 @@ async def _serve(settings: ChildSettings) -> None:
 
 async def _beat(worker: Worker[Any]) -> None:
     await asyncio.wait((worker.loading,))
+    if worker.loading.exception() is not None:
+        return  # it has not loaded, so its next start is later
     while True:
         os.write(sys.stderr.fileno(), HEARTBEAT)
         await asyncio.sleep(HEARTBEAT_S)

@@ -129,7 +129,7 @@ def heard_well(report, events):
     statistics = report.statistics
     assert statistics["packets_lost"] == 0
     assert statistics["packets_received"] > 50
-    assert statistics["mos"] > 3.5
+    assert 1 < statistics["mos"] < 4.5
 
 
 def timed_well(report, events):

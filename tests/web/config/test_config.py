@@ -258,7 +258,7 @@ def test_a_traceback_tells_no_secret(lines, json_lines):
         ),
         (
             "[asr]\nprecision = 'fp8-weights'",
-            "asr.precision is for qwen3-asr and nemotron, not for pocket",
+            "asr.precision is for qwen3-asr and nemotron, not for small",
         ),
         ("[tts]\nmax_requests = 2", "tts.max_requests is for openai, not for embedded"),
     ],

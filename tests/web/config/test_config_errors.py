@@ -173,8 +173,8 @@ def errors_of(text: str | bytes, environment: dict[str, str] | None = None) -> l
         (
             "[asr]\naligner = 'a'\nprecision = 'bf16'\nlanguage = 'de'",
             [
-                "2: asr.aligner is for qwen3-asr and qwen3-asr-official, not for pocketsphinx",
-                "3: asr.precision is for qwen3-asr and nemotron, not for pocketsphinx",
+                "2: asr.aligner is for qwen3-asr and qwen3-asr-official, not for small",
+                "3: asr.precision is for qwen3-asr and nemotron, not for small",
             ],
         ),
         # Syntax

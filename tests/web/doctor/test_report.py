@@ -407,7 +407,12 @@ def test_pocket_tts_is_described(tmp_path, settings, subject, verdict, says):
 @pytest.mark.parametrize(
     ("settings", "subject", "says"),
     [
-        ("[asr]\nlanguage = 'de'", "hearing, settings", "asr.language: pocketsphinx hears en"),
+        (
+            "[asr]\nengine = 'pocketsphinx'\nlanguage = 'de'",
+            "hearing, settings",
+            "asr.language: pocketsphinx hears en",
+        ),
+        ("[asr]\nlanguage = 'de'", "auto, hearing", "asr.language: pocketsphinx hears en"),
         ("[tts]\nengine = 'flite'\nvoice = 'x'", "speaking, settings", "tts.voice: flite has no"),
         ("[tts]\nlanguage = 'de'", "speaking", "not asked"),
         ("[asr]\nengine = 'auto'\nlanguage = 'tlh'", "auto, hearing", "(40 locales)"),

@@ -18,14 +18,27 @@ from loguru import logger
 
 from offhook.pipeline.models.instructions import Instructions
 from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
-from offhook.web.config.config import AUTO, Asr, AsrEngine, Config, Server, Tts, TtsEngine, WebRtc
+from offhook.web.config.config import (
+    AUTO,
+    Asr,
+    AsrEngine,
+    Config,
+    ConfigError,
+    Server,
+    Tts,
+    TtsEngine,
+    WebRtc,
+)
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
+from offhook.web.engines import auto_io
 from offhook.web.engines.choice import GIB, Machine
 from offhook.web.engines.engines_io import MODEL_PACKAGES, NEEDED
 from offhook.web.worker import local_worker_io
-from offhook.web.worker.local_worker_io import auto_workers, local_workers
-from tests.support.hub_stand_in import Hub, running
+from offhook.web.worker.local_worker_io import LocalWorker, auto_workers, local_workers
+from offhook.web.worker.worker_child_io import UNREACHABLE
+from tests.support import tiny_sherpa
+from tests.support.hub_stand_in import Hub, of_folder, running
 from tests.web.speech_api.recordings import spoken
 from tests.web.worker.workers import Client, children_started, gone, until
 
@@ -35,6 +48,7 @@ pytest.importorskip("huggingface_hub", minversion="1.0")
 auto_server = pytest.importorskip("tests.support.auto_server", exc_type=ImportError)
 
 MODEL = auto_server.NEMOTRON
+KROKO = "csukuangfj/sherpa-onnx-streaming-zipformer-en-kroko-2025-08-06"
 LAPTOP = Machine(4, 8 * GIB, Instructions.VNNI, packages=frozenset(MODEL_PACKAGES))
 ALL = frozenset(package for _, needed in NEEDED.values() for package in needed)
 PATIENCE_S = 300
@@ -61,7 +75,7 @@ def hub(
 @pytest.fixture
 def said() -> Iterator[list[str]]:
     lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]))
+    sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
     yield lines
     logger.remove(sink)
 
@@ -128,6 +142,85 @@ async def test_a_model_comes_while_the_server_takes_calls(hub: Hub, said: list[s
         async with client.get("/v1/models") as answer:
             assert MODEL in [model["id"] for model in (await answer.json())["data"]]
     assert f"auto: new calls hear with nemotron ({MODEL})" in said
+
+
+@pytest.fixture
+def small_hub(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Hub]:
+    """A hub with a tiny model in the place of the small one, for a laptop with all packages."""
+    folder = tmp_path_factory.mktemp("small")
+    tiny_sherpa.zipformer2(folder / KROKO)
+    with running(Hub(others=of_folder(folder))) as hub:
+        for name, value in auto_server.environment(hub, tmp_path / "cache").items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(local_worker_io, "look", lambda: replace(LAPTOP, packages=ALL))
+        monkeypatch.setattr(local_worker_io, "AUTO_RETRY_S", 0.5)
+        monkeypatch.setattr(auto_io, "LOOK_S", 0.05)  # sees what lasts half a second
+        yield hub
+
+
+@pytest.mark.usefixtures("loopback", "small_hub")
+async def test_without_a_word_about_engines_a_small_model_comes_by_itself(said: list[str]) -> None:
+    async with serving(Asr().engine) as (client, edge):
+        assert edge.ready
+        assert (await engine(client))["uses"] == "pocketsphinx"
+        assert (await until_state(client, "ready"))[-1]["uses"] == "sherpa"
+        assert await hears(client) == "sherpa"
+        async with client.get("/status") as answer:
+            offer = (await answer.json())["engines"]["asr"]
+        # A better one, which is large, waits for the operator's word.
+        assert (offer["state"], offer["engine"], offer["uses"]) == ("offered", "nemotron", "sherpa")
+        edge.engines.auto[0].want()
+        await until_state(client, "failed")  # this hub has none
+        assert await hears(client) == "sherpa"
+    assert said.count(f"auto: new calls hear with sherpa ({KROKO})") == 1
+
+
+@pytest.mark.usefixtures("loopback")
+async def test_a_machine_without_a_network_stays_as_it_is_with_one_line(
+    small_hub: Hub, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    attempts: list[int] = []
+    pauses: list[float] = []
+    run_once, crashed = LocalWorker._run_once, LocalWorker._crashed
+
+    async def counted(worker: LocalWorker) -> int:
+        attempts.append(await run_once(worker))
+        return attempts[-1]
+
+    def paused(worker: LocalWorker, status: int, now: float) -> float:
+        pause = crashed(worker, status, now)
+        pauses.append(worker._given_up_until - now)
+        return pause
+
+    monkeypatch.setattr(LocalWorker, "_run_once", counted)
+    monkeypatch.setattr(LocalWorker, "_crashed", paused)
+    async with serving(Asr().engine) as (client, _):
+        assert (await until_state(client, "failed"))[-1]["uses"] == "pocketsphinx"
+        async with client.get("/status") as answer:
+            assert (await answer.json())["engines"]["asr"]["offline"]
+        await until(lambda: len(attempts) == 3)
+        told = list(said)
+        monkeypatch.setenv("HF_ENDPOINT", small_hub.url)
+        await until_state(client, "ready")
+    assert attempts[:3] == [UNREACHABLE] * 3
+    assert pauses[0] < pauses[1] < pauses[2]
+    line = f"auto: sherpa ({KROKO}) cannot be downloaded without a network: calls hear with"
+    assert len([words for words in told if words.startswith(line)]) == 1
+    assert told[-1].startswith(line)
+    assert f"auto: new calls hear with sherpa ({KROKO})" in said
+
+
+@pytest.mark.usefixtures("loopback")
+async def test_a_machine_without_a_network_does_not_pretend_to_hear_another_language(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_worker_io, "look", lambda: replace(LAPTOP, offline=True))
+    with pytest.raises(ConfigError, match=r"asr.language: pocketsphinx hears en, not 'de'"):
+        async with auto_workers(Config(asr=Asr(language="de"))):
+            pass
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ NEMOTRON = "nvidia/nemotron-3.5-asr-streaming-0.6b"
     ("table", "faults"),
     [
         (
-            {"asr": {"language": "de"}},
+            {"asr": {"engine": "pocketsphinx", "language": "de"}},
             [
                 r"asr.language: pocketsphinx hears en, not 'de': set \[asr\] engine = .qwen3-"
                 rf".*nemotron\" with model = \"{NEMOTRON}\" \(40 locales\).*model = .{KROKO_DE}.; "
@@ -51,7 +51,10 @@ NEMOTRON = "nvidia/nemotron-3.5-asr-streaming-0.6b"
             {"asr": {"engine": "qwen3-asr-official", "language": "sw"}},
             ["asr.language: qwen3-asr-official hears ar, .*not 'sw'"],
         ),
-        ({"asr": {"model": "large"}}, ["asr.model: pocketsphinx has the model en-us only"]),
+        (
+            {"asr": {"engine": "pocketsphinx", "model": "large"}},
+            ["asr.model: pocketsphinx has the model en-us only"],
+        ),
         (
             {"tts": {"engine": "flite", "language": "de"}},
             [
@@ -88,6 +91,9 @@ NEMOTRON = "nvidia/nemotron-3.5-asr-streaming-0.6b"
         ({"asr": {"url": "http://127.0.0.1:1", "language": "de"}}, []),
         ({"asr": {"engine": "nemotron", "model": "./mine", "language": "de"}}, []),
         ({"asr": {"engine": "auto", "language": "de"}, "tts": {"engine": "auto"}}, []),
+        # By default a small model of the language comes, where there is one.
+        ({"asr": {"language": "de-AT"}}, []),
+        ({"asr": {"language": "it"}}, ["asr.language: pocketsphinx hears en, not 'it'"]),
     ],
 )
 def test_what_an_engine_cannot_do_is_named_with_its_key(

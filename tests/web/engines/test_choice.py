@@ -63,8 +63,28 @@ def test_without_a_network_only_what_is_here_is_chosen() -> None:
     choice = choose("asr", offline, "ja")
     assert choice.embedded
     choice = choose("asr", offline)
-    assert "not on this machine, and HF_HUB_OFFLINE is set" in choice.why
+    assert "not on this machine, and nothing may be downloaded" in choice.why
     assert choose("asr", replace(offline, cached=frozenset((ENGLISH,)))).engine == "nemotron"
+
+
+@pytest.mark.parametrize(
+    ("machine", "language", "model"),
+    [
+        (LAPTOP, "", KROKO_EN),
+        (GPU, "fr-CA", KROKO_EN.replace("-en-", "-fr-")),
+        (SHERPA_ONLY, "en", KROKO_EN),
+        (LAPTOP, "it", ""),
+        (replace(LAPTOP, memory_bytes=GIB // 4), "", ""),
+        (replace(LAPTOP, offline=True), "", ""),
+        (replace(LAPTOP, offline=True, cached=frozenset((KROKO_EN,))), "", KROKO_EN),
+    ],
+)
+def test_without_a_word_about_engines_only_a_small_model_comes(
+    machine: Machine, language: str, model: str
+) -> None:
+    config = Config(asr=Asr(language=language))
+    assert choice_for(config, "asr", machine).model == model
+    assert choice_for(config, "tts", machine, "small").embedded
 
 
 def test_the_configuration_has_a_say() -> None:

@@ -280,7 +280,7 @@ async def test_a_worker_that_always_dies_is_a_clear_error_and_soon(started: list
 
 async def test_what_an_engine_cannot_do_keeps_the_gateway_from_starting() -> None:
     with pytest.raises(ConfigError, match=r"asr\.model: pocketsphinx has the model en-us"):
-        async with gateway(asr_model="klingon"):
+        async with gateway(asr_engine="pocketsphinx", asr_model="klingon"):
             pass
 
 

@@ -58,6 +58,8 @@ ANSWER_S = 60.0
 """Time limit in s for the body of such an answer; then the hub counts as unreachable."""
 MAX_REDIRECTS = 5
 """Redirects in a row that a request follows; with more the hub is refused."""
+OFFLINE = ("1", "ON", "YES", "TRUE")
+"""Values of HF_HUB_OFFLINE with which nothing is downloaded, as the hub's library reads it."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NO_LISTING = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 """Exceptions of reading a list of files from any JSON."""
@@ -255,6 +257,17 @@ def is_complete(store: Store, patterns: Sequence[str]) -> bool:
         right = [_is_right(store, record, file) for file in wanted]
         record.write(store.record)
     return bool(wanted) and all(right)
+
+
+def is_offline() -> bool:
+    """Returns whether nothing may be downloaded in this process."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in OFFLINE
+
+
+def go_offline() -> None:
+    """Forbids downloads in this process and those that it starts; comes before the hub's library is
+    imported."""
+    os.environ["HF_HUB_OFFLINE"] = OFFLINE[0]
 
 
 def in_words(size: int) -> str:

@@ -394,5 +394,6 @@ def _in_words(error: Exception, name: str, revision: str, site: str) -> EngineEr
     return EngineError(
         f"{name} is not on this machine, or not all of it, and the hub cannot be reached (no "
         f"network, or HF_HUB_OFFLINE is set; {site}: {words[:MAX_WORDS]}): download it elsewhere "
-        "and name its folder, or name a mirror: [engines] hub"
+        "and name its folder, or name a mirror: [engines] hub",
+        "failed" if status else "unreachable",
     )

@@ -47,7 +47,8 @@ def find(name: str, revision: str, progress: Progress, patterns: Sequence[str]) 
             return store.folder
         raise EngineError(
             f"{name} is not on this machine, or not all of it, and {SITE} cannot be reached "
-            f"({error}): download it elsewhere and name its folder"
+            f"({error}): download it elsewhere and name its folder",
+            "unreachable",
         ) from error
     wanted = record.wanted(name, patterns)
     complete(_Repository(name, revision), store, wanted, progress, record)
@@ -108,6 +109,8 @@ def _pieces(answer: Any) -> Iterator[bytes]:
 
 
 def _open(path: str, begin: int = 0) -> Any:
+    if download_io.is_offline():
+        raise ConnectionError("HF_HUB_OFFLINE is set")
     headers = {"Range": f"bytes={begin}-"} if begin else {}
     request = urllib.request.Request(SITE + path, headers=headers)
     return urllib.request.build_opener(_Redirects).open(request, timeout=download_io.TIMEOUT_S)

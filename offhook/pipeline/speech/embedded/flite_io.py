@@ -25,7 +25,7 @@ _STRETCH = b"duration_stretch"
 """Factor on every segment's duration, 1 by default. Flite keeps the pointer to this name, so it
 must not be freed."""
 _LAST_SEGMENT_END = b"R:SylStructure.daughtern.daughtern.R:Segment.end"
-ONSET_SECONDS = 0.02
+ONSET_S = 0.02
 """Sound before the end of the first pause that belongs to the first phone."""
 _LOCK = threading.Lock()
 
@@ -143,7 +143,7 @@ def _silent_seconds(lib: ctypes.CDLL, utterance: int) -> float:
     """Returns how much of the pause before the first phone is silent; 0.0 without phones."""
     pauses = _items(lib, lib.relation_head(lib.utt_relation(utterance, b"Segment")))
     ends = (float(lib.flite_ffeature_float(pause, b"end")) for pause in pauses)
-    return max(0.0, next(ends, 0.0) - ONSET_SECONDS)
+    return max(0.0, next(ends, 0.0) - ONSET_S)
 
 
 def _token_ends(lib: ctypes.CDLL, utterance: int) -> Iterator[float]:

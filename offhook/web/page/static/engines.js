@@ -11,7 +11,6 @@ const NAMES = {
   "qwen3-tts": "Qwen3-TTS",
 };
 const VERBS = { asr: "hear", tts: "speak" };
-const NO_NETWORK = "the hub cannot be reached"; // in the server's words for why
 const COMING = ["starting", "downloading", "loading", "failed"];
 
 const element = (id) => document.getElementById(id);
@@ -30,7 +29,7 @@ export function showEngines(engines) {
   element("engines-offer").hidden = !offered.length;
   const bytes = offered.reduce((sum, [, engine]) => sum + (engine.bytes ?? 0), 0);
   element("engines-words").textContent =
-    `Better speech${bytes ? `, ${gigabytes(bytes)}` : ""}`;
+    `Better speech${bytes ? `, ${sizeOf(bytes)}` : ""}`;
   const could = offered.map(([kind, engine]) => `${VERBS[kind]} with ${described(engine)}`);
   element("engines-details").textContent =
     `This machine could ${could.join(" and ")}. Calls go on meanwhile, and new ones use what is ready.`;
@@ -65,26 +64,26 @@ function newItem() {
 }
 
 function described({ engine, model, bytes, licence }) {
-  const facts = [model, bytes && `${gigabytes(bytes)} to download`, licence];
+  const facts = [model, bytes && `${sizeOf(bytes)} to download`, licence];
   return `${NAMES[engine] ?? engine} (${facts.filter(Boolean).join(", ")})`;
 }
 
 /** How far an engine has come, in a sentence. */
-export function progressOf(kind, { engine, state, fraction, bytes, retry_s: retry, fault }) {
+export function progressOf(kind, { engine, state, fraction, bytes, retry_s: retry, fault, offline }) {
   const own = NAMES[engine] ?? engine;
   const name = `${own}, to ${VERBS[kind]} with`;
   if (state === "failed") {
     const again = `trying again in ${Math.ceil(retry)} s`;
-    if (fault.includes(NO_NETWORK)) return `Could not download ${own} (no network); ${again}.`;
+    if (offline) return `Could not download ${own} (no network); ${again}.`;
     return `${own} could not be loaded; ${again}. ${fault}`;
   }
   if (state === "downloading") {
-    const size = bytes ? ` ${gigabytes(bytes)}` : "";
+    const size = bytes ? ` ${sizeOf(bytes)}` : "";
     return `${name}: downloading${size}, ${Math.floor(100 * fraction)} % done`;
   }
   return `${name}: ${state}`;
 }
 
-function gigabytes(bytes) {
-  return `${(bytes / 1e9).toFixed(bytes < 1e9 ? 2 : 1)} GB`;
+function sizeOf(bytes) {
+  return bytes < 1e9 ? `${Math.round(bytes / 1e6)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
 }
