@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from pocketsphinx import Decoder
@@ -388,7 +389,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(compare()))
         return 0
     changes = dict(change.split("=") for change in arguments.set)
-    settings = replace(TurnSettings(), **{name: int(ms) for name, ms in changes.items()})
+    given: dict[str, Any] = {name: int(ms) for name, ms in changes.items()}
+    settings = replace(TurnSettings(), **given)
     pauses = [int(ms) for ms in arguments.pauses.split(",") if ms]
     rows = asyncio.run(measure(settings, pauses, arguments.engine, arguments.after))
     if arguments.json:

@@ -213,6 +213,8 @@ class Line(Leg):
         self.sounds: list[int] = []
         """When the agent began to be heard, in ms."""
         self._sounding = False
+        self.levels: list[float] = []
+        """Of the agent's sound in each 20 ms, RMS."""
 
     def _receive(self, now: float) -> Pcm:
         heard = self._sound[self.at : self.at + SAMPLES_IN]
@@ -224,6 +226,8 @@ class Line(Leg):
         if sounding and not self._sounding:
             self.sounds.append(self.at // MS)
         self._sounding = sounding
+        level = np.sqrt(np.square(said.astype(np.float64)).mean()) if said is not None else 0.0
+        self.levels.append(float(level))
 
     def send_message(self, text: str) -> bool:
         return False
@@ -245,6 +249,10 @@ class Heard:
     sounds: list[int] = field(default_factory=list)
     """When the agent began to be heard, in ms."""
     events: list[Event] = field(default_factory=list)
+    levels: list[float] = field(default_factory=list)
+    """Of the agent's sound in each 20 ms of the line, RMS."""
+    interrupted_ms: int | None = None
+    """When the agent's first sound was dropped, in ms of the line."""
 
     @property
     def end_ms(self) -> int:
@@ -317,6 +325,8 @@ class _Call(UserTurnListener):
         self._answering = asyncio.ensure_future(self._answer())
 
     def on_interrupt(self) -> None:
+        if self.heard.interrupted_ms is None:
+            self.heard.interrupted_ms = self.line.at // MS
         if self._answering is not None:
             self._answering.cancel()
 
@@ -329,7 +339,7 @@ class _Call(UserTurnListener):
         if self._answering is not None:
             self._answering.cancel()
         await self.hearing.close()
-        self.heard.sounds = self.line.sounds
+        self.heard.sounds, self.heard.levels = self.line.sounds, self.line.levels
 
 
 class _Asking(PlayoutListener):

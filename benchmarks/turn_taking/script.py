@@ -136,6 +136,59 @@ def answers(folder: Path) -> Iterator[Utterance]:
                     )
 
 
+OVER_MS = 9000
+"""Length in ms of what the agent says while the caller makes a sound."""
+BEGINS_MS = (2500, 4000)
+"""Earliest and latest begin in ms of that sound."""
+AGENT_LEVEL = 4000
+"""Amplitude of the agent's steady sound."""
+
+
+def over_the_agent(folder: Path) -> Iterator[Utterance]:
+    """Yields what is said over the agent, by all voices in a folder: short agreement, and
+    interruptions; and noises."""
+    time = np.arange(OVER_MS * RATE_OUT // 1000) / RATE_OUT
+    steady = (AGENT_LEVEL * np.sin(2 * np.pi * 180 * time)).astype(np.int16)
+    for file in sorted(folder.glob("over_*.npz")):
+        sounds = np.load(file)
+        for number, (kind, said, [text]) in enumerate(lines_of("over")):
+            name = f"{file.stem}:{number}"
+            begins = random.Random(name).randint(*BEGINS_MS) * RATE_IN // 1000
+            piece = resample(sounds[f"{number}_0"], int(sounds["rate"]), RATE_IN)
+            words = tuple(words_of(text, piece, begins))
+            sound = np.concatenate([room(begins, number), piece])
+            yield Utterance(name, "en", kind, said, sound, words, question=steady)
+    for number in range(NOISES):
+        begins = random.Random(number).randint(*BEGINS_MS) * RATE_IN // 1000
+        piece = _noise(number)
+        sound = np.concatenate([room(begins, number), piece])
+        nothing = (Word("", begins, begins + len(piece)),)
+        yield Utterance(f"noise:{number}", "en", "noise", said, sound, nothing, question=steady)
+
+
+NOISES = 60
+
+
+def _noise(number: int) -> Pcm:
+    """A knock, a breath, a click or a rustle, different for each number."""
+    chance = np.random.default_rng(number)
+    kind, level = number % 4, chance.uniform(800, 6000)
+    length = int(RATE_IN * (chance.uniform(0.05, 0.15), 0.4, 0.02, 0.3)[kind])
+    time = np.arange(length) / RATE_IN
+    white = chance.normal(0, 1, length)
+    match kind:
+        case 0:
+            shape = np.exp(-time * 40)
+            white = white * 0.3 + np.sin(2 * np.pi * chance.uniform(80, 300) * time)
+        case 1:
+            shape = np.sin(np.pi * time / time[-1]) * 0.3
+        case 2:
+            shape = np.exp(-time * 300)
+        case _:
+            shape = chance.uniform(0, 1, length // 160 + 1).repeat(160)[:length]
+    return (level * shape * white).clip(-32768, 32767).astype(np.int16)
+
+
 def _question(ms: int, tail_ms: int) -> Pcm:
     """A sound as loud as speech, and silence."""
     time = np.arange(ms * RATE_OUT // 1000) / RATE_OUT

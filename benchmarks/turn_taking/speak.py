@@ -29,9 +29,9 @@ ESPEAK_NAMES = {"en": "en-us", "de": "de", "es": "es", "fr": "fr"}
 Voice = Callable[[str], tuple[np.ndarray, int]]
 
 
-def lines_of(language: str) -> list[tuple[str, str, list[str]]]:
-    """Returns the turns of a language: kind, what the agent asked last, and the pieces."""
-    lines = (TEXTS / f"{language}.txt").read_text().splitlines()
+def lines_of(texts: str) -> list[tuple[str, str, list[str]]]:
+    """Returns the turns of a file in TEXTS: kind, what the agent asked last, and the pieces."""
+    lines = (TEXTS / f"{texts}.txt").read_text().splitlines()
     rows = [line.split("|") for line in lines if line.strip() and not line.startswith("#")]
     return [
         (kind.strip(), asked.strip(), [piece.strip() for piece in said.split(" / ")])
@@ -93,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the sound goes, a file a voice")
     parser.add_argument("--language", choices=ESPEAK_NAMES, default="en")
+    parser.add_argument("--texts", help="a file of texts/, by default that of the language")
     parser.add_argument("--piper", type=Path, help="a Piper voice, VOICE.onnx")
     parser.add_argument("--kokoro", type=Path, help="Kokoro's model, kokoro.onnx")
     parser.add_argument("--style", type=Path, help="a style of Kokoro, af_heart.bin")
@@ -103,14 +104,15 @@ def main() -> None:
     else:
         name = options.style.stem
         voice = kokoro(options.kokoro, options.style, options.vocabulary, options.language)
+    options.texts = options.texts or options.language
     options.folder.mkdir(parents=True, exist_ok=True)
     pieces: dict[str, np.ndarray] = {}
-    for number, (_, _, texts) in enumerate(lines_of(options.language)):
+    for number, (_, _, texts) in enumerate(lines_of(options.texts)):
         for index, text in enumerate(texts):
             sound, rate = voice(text)
             sound = trimmed(np.asarray(sound, np.float32), rate)
             pieces[f"{number}_{index}"] = (np.clip(sound, -1, 1) * 32767).astype(np.int16)
-    file = options.folder / f"{options.language}_{name}.npz"
+    file = options.folder / f"{options.texts}_{name}.npz"
     np.savez(file, rate=np.int64(rate), **pieces)  # type: ignore[arg-type]
     print(f"{file}: {len(pieces)} pieces, {sum(map(len, pieces.values())) / rate:.0f} s")
 

@@ -22,9 +22,16 @@ import numpy as np
 import openai
 
 from benchmarks.turn_taking.play import Heard, Options, play
-from benchmarks.turn_taking.script import answers, is_held_out, utterances
+from benchmarks.turn_taking.script import (
+    AGENT_LEVEL,
+    OVER_MS,
+    answers,
+    is_held_out,
+    over_the_agent,
+    utterances,
+)
 from offhook.bench.transcript import prefix_distances
-from offhook.media.pcm import RATE_IN, Pcm
+from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
 
 HALVES = ("held-out", "tuned", "all")
 LATENCIES_MS = (100, 500, 1000)
@@ -75,6 +82,42 @@ def short_answers(options: argparse.Namespace) -> list[dict[str, Any]]:
         for judged in (options.sounds / "judged.npz",)
         for latency in LATENCIES_MS
     ]
+
+
+FULL, SILENT = 0.7, 0.02
+"""Shares of the agent's level from which it is heard as before, and below which it is silent."""
+
+
+def over(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Sounds of the caller over the agent, by their kind and the recognizer's latency: for how
+    long the agent was lowered or silent, and how soon it was silent at an interruption."""
+    said, rows = list(over_the_agent(options.sounds)), []
+    for latency in LATENCIES_MS:
+        heard = asyncio.run(play(said, Options(latency), options.sounds / "judged.npz"))
+        for kind in ("backchannel", "noise", "interruption"):
+            of_kind = [one for one in heard if one.utterance.kind == kind]
+            rows.append({"recognizer ms": latency, "kind": kind, **_over_row(kind, of_kind)})
+    return rows
+
+
+def _over_row(kind: str, heard: Sequence[Heard]) -> dict[str, Any]:
+    stopped = sum(one.interrupted_ms is not None for one in heard)
+    wrong = len(heard) - stopped if kind == "interruption" else stopped
+    lowered, silent, until = [], [], []
+    for one in heard:
+        began = one.utterance.words[0].start * 1000 // RATE_IN
+        end = OVER_MS if one.interrupted_ms is None else one.interrupted_ms
+        levels = np.array(one.levels[began // PACKET_MS : end // PACKET_MS])
+        levels /= AGENT_LEVEL / np.sqrt(2)
+        lowered.append(PACKET_MS * int((levels < FULL).sum()))
+        silent.append(PACKET_MS * int((levels < SILENT).sum()))
+        quiet = np.flatnonzero(levels < SILENT)
+        until.append(PACKET_MS * int(quiet[0]) if len(quiet) else end - began)
+    told: dict[str, Any] = {"sounds": len(heard), "wrong": wrong}
+    for name, values in (("quiet", lowered), ("silent", silent), ("until silent", until)):
+        middle, most = np.percentile(values, [50, 95])
+        told |= {f"{name} p50": round(middle), f"{name} p95": round(most)}
+    return told
 
 
 def understood(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -143,7 +186,7 @@ class Transcripts:
         return self._known[key]
 
 
-SETS = {"ends": ends, "answers": short_answers, "dictated": understood}
+SETS = {"ends": ends, "answers": short_answers, "over": over, "dictated": understood}
 
 
 def main(words: list[str]) -> int:

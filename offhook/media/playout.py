@@ -4,15 +4,19 @@
     IDLE      pop(), a packet is queued *             -> PLAYING   on_started
     PLAYING   pop(), all was sent and its utterance
               has ended                               -> IDLE      on_stopped
+    PLAYING,
+    PAUSED    lower(), playback has started           -> LOWERED
+    LOWERED   pop(), as in PLAYING                    -> IDLE      on_stopped
     any       pause()                                 -> PAUSED
-    PAUSED    resume()                                -> PLAYING, or IDLE if not started
+    PAUSED,
+    LOWERED   resume()                                -> PLAYING, or IDLE if not started
     any       flush()                                 -> IDLE      on_stopped if it had started
 
     * or less than a packet, if the utterance has ended
 
 Audio cut off by a pause, a flush or an underrun fades out over 5 ms at the start of the very next
 packet. After a pause or an underrun the faded samples are played again, fading in, so that no part
-of a word is lost.
+of a word is lost. Lowered audio is played on, and counts as sent.
 
 If the far end has a buffer of its own, queued audio is sent to it ahead of time: `peek` returns
 it, `pop` still counts it as the far end plays it, and `on_cut` says that what was sent ahead must
@@ -53,9 +57,12 @@ class PlayoutFull(BufferError):
 class PlayoutState(Enum):
     IDLE = auto()
     PLAYING = auto()
+    LOWERED = auto()
     PAUSED = auto()
 
 
+LOWERED_GAIN = 0.25
+"""Gain of lowered audio, -12 dB: plainly in the background, and still understood."""
 _PLAYING, _PAUSED = PlayoutState.PLAYING, PlayoutState.PAUSED
 """For what is done 50 times a second: Python 3.11 takes long to find a member of an enumeration."""
 
@@ -117,7 +124,9 @@ class Playout:
         self._sounding = False
         """The last packet ended in audio that continues: silence now would click."""
         self._cut = False
-        """The audio was faded out, so it must fade in again."""
+        """The audio was faded out or lowered, so it must fade in again."""
+        self._gain = 1.0
+        """Gain at the end of the last packet with audio."""
         self._flush_fade: Pcm | None = None
         """Fade-out of the flushed audio, due in the next packet."""
 
@@ -179,9 +188,18 @@ class Playout:
             self.state = PlayoutState.PAUSED
             self.on_cut()
 
+    def lower(self) -> None:
+        """Play on at LOWERED_GAIN, from the next packet on, until `resume`. No-op unless playback
+        has started."""
+        if self._started and self.state is not PlayoutState.LOWERED:
+            self.state = PlayoutState.LOWERED
+            self.on_cut()
+
     def resume(self) -> None:
-        """Continue where the pause cut in. No-op unless paused."""
-        if self.state is PlayoutState.PAUSED:
+        """Continue where the pause cut in, or at the full level. No-op unless paused or lowered."""
+        if self.state is PlayoutState.LOWERED:
+            self.on_cut()
+        if self.state in (PlayoutState.PAUSED, PlayoutState.LOWERED):
             self.state = PlayoutState.PLAYING if self._started else PlayoutState.IDLE
 
     def flush(self) -> Flushed:
@@ -207,7 +225,9 @@ class Playout:
         if self.state is _PAUSED or left <= 0 or (left < samples and self._more):
             return None
         sound = self._ahead(samples, offset)
-        return self._faded_in(sound) if self._cut and not offset else sound
+        if self.state is PlayoutState.LOWERED:
+            return _faded(sound, LOWERED_GAIN if offset else self._gain, LOWERED_GAIN)
+        return _faded(sound, self._gain, 1.0) if self._cut and not offset else sound
 
     def pop(self) -> Pcm | None:
         """Return the next 20 ms: 480 contiguous samples, read-only, or None if there is nothing to
@@ -269,6 +289,7 @@ class Playout:
     def _stop(self) -> None:
         self.state = PlayoutState.IDLE
         self._sounding = self._cut = False
+        self._gain = 1.0
         if self._started:
             self._started = False
             self.listener.on_stopped()
@@ -278,23 +299,27 @@ class Playout:
         packet = self._ahead(SAMPLES_OUT)
         samples = min(self.queued, SAMPLES_OUT)
         self._advance(samples)
-        if self._cut:
-            packet = self._faded_in(packet)
-            self._cut = False
+        if self.state is PlayoutState.LOWERED:
+            packet = _faded(packet, self._gain, LOWERED_GAIN)
+            self._gain, self._cut = LOWERED_GAIN, True
+        elif self._cut:
+            packet = _faded(packet, self._gain, 1.0)
+            self._gain, self._cut = 1.0, False
         self._last = packet
         self._sounding = samples == SAMPLES_OUT
         return packet
 
     def _fade_out(self) -> Pcm:
         """A packet that fades the audio out, without counting as sent."""
+        gains = _FADE_IN[::-1]
         if self.queued >= FADE_SAMPLES or not self._more:
-            ahead = self._ahead(FADE_SAMPLES)
+            ahead, gains = self._ahead(FADE_SAMPLES), np.float32(self._gain) * gains
         else:
             # The continuation is not written yet: mirroring the last samples avoids a step.
             ahead = self._last[: -FADE_SAMPLES - 1 : -1]
         packet = np.zeros(SAMPLES_OUT, np.int16)
-        packet[:FADE_SAMPLES] = _scale(ahead, _FADE_IN[::-1])
-        self._sounding, self._cut = False, True
+        packet[:FADE_SAMPLES] = _scale(ahead, gains)
+        self._sounding, self._cut, self._gain = False, True, 0.0
         return packet
 
     def _ahead(self, samples: int, offset: int = 0) -> Pcm:
@@ -323,13 +348,6 @@ class Playout:
                 break
         return np.zeros(samples, np.int16) if out is None else out
 
-    @staticmethod
-    def _faded_in(sound: Pcm) -> Pcm:
-        """Fade in audio that follows a cut."""
-        faded_in = sound.copy()
-        faded_in[:FADE_SAMPLES] = _scale(sound[:FADE_SAMPLES], _FADE_IN[: len(sound)])
-        return faded_in
-
     def _advance(self, samples: int) -> None:
         self.sent += samples
         self.queued -= samples
@@ -338,5 +356,13 @@ class Playout:
             self._offset -= len(self._chunks.popleft())
 
 
-def _scale(pcm: Pcm, gain: npt.NDArray[np.float32]) -> Pcm:
+def _faded(sound: Pcm, before: float, after: float) -> Pcm:
+    """Returns audio that goes from one gain to another within 5 ms."""
+    faded = _scale(sound, np.float32(after)) if after < 1 else sound.copy()
+    gains = before + (after - before) * _FADE_IN[: len(sound)]
+    faded[:FADE_SAMPLES] = _scale(sound[:FADE_SAMPLES], gains)
+    return faded
+
+
+def _scale(pcm: Pcm, gain: npt.NDArray[np.float32] | np.float32) -> Pcm:
     return np.asarray(np.rint(pcm * gain), np.int16)

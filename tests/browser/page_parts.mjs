@@ -49,7 +49,7 @@ assert.equal(face({ ...slow, quality: { word: "Poor", bars: 1 } }).pill.word, "P
 
 const failed = { engine: "nemotron", state: "failed", retry_s: 9.2 };
 assert.equal(
-  progressOf("asr", { ...failed, fault: "nvidia/x is not on this machine, and the hub cannot be reached (no network)" }),
+  progressOf("asr", { ...failed, fault: "nvidia/x is not on this machine", offline: true }),
   "Could not download Nemotron (no network); trying again in 10 s.",
 );
 assert.match(progressOf("asr", { ...failed, fault: "out of memory" }), /could not be loaded; .* out of memory$/);

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from offhook.media.pcm import RATE_OUT, SAMPLES_OUT
 from offhook.media.playout import (
     FADE_SAMPLES,
+    LOWERED_GAIN,
     MARKS_LIMIT,
     Flushed,
     Playout,
@@ -126,6 +127,51 @@ def test_pause_is_silent_at_once_and_resume_loses_nothing(before):
     whole = np.concatenate([first, cut, rest])[1:-1]
     assert np.abs(np.diff(whole.astype(int))).max() <= TONE_STEP + FADE_STEP
     assert playout.sent == len(sound)
+
+
+def test_lowered_sound_goes_on_quietly_and_counts_as_sent():
+    cuts = []
+    playout = Playout(on_cut=lambda: cuts.append(playout.sent))
+    sound = tone(10 * SAMPLES_OUT)
+    playout.write(sound)
+    playout.end()
+    first = line(playout, 2)
+    playout.lower()
+    ahead = playout.peek(SAMPLES_OUT, SAMPLES_OUT)
+    low = line(playout, 3)
+    assert playout.state is PlayoutState.LOWERED
+    assert playout.sent == 5 * SAMPLES_OUT
+    playout.pause()
+    cut = line(playout, 2)
+    assert playout.sent == 5 * SAMPLES_OUT
+    playout.lower()
+    again = line(playout, 2)
+    playout.resume()
+    rest = line(playout, 3)
+    assert playout.state is PlayoutState.PLAYING
+    quiet = np.rint(sound * np.float32(LOWERED_GAIN))
+    np.testing.assert_array_equal(low[FADE_SAMPLES:], quiet[2 * 480 + FADE_SAMPLES : 5 * 480])
+    np.testing.assert_array_equal(ahead, low[480:960])
+    assert not cut[FADE_SAMPLES:].any()
+    np.testing.assert_array_equal(again[FADE_SAMPLES:], quiet[5 * 480 + FADE_SAMPLES : 7 * 480])
+    np.testing.assert_array_equal(rest[FADE_SAMPLES:], sound[7 * 480 + FADE_SAMPLES :])
+    whole = np.concatenate([first, low, cut, again, rest])[1:-1]
+    assert np.abs(np.diff(whole.astype(int))).max() <= TONE_STEP + FADE_STEP
+    assert cuts == [
+        2 * 480,
+        5 * 480,
+        5 * 480,
+        7 * 480,
+    ]  # what a far end has is too loud, or too low
+    line(playout, 1)
+    assert (playout.state, playout.sent) == (PlayoutState.IDLE, len(sound))
+
+
+def test_what_is_not_playing_cannot_be_lowered():
+    playout = Playout()
+    playout.lower()
+    playout.write(sound := tone(2 * SAMPLES_OUT))
+    np.testing.assert_array_equal(line(playout, 2), sound)
 
 
 def test_a_pause_taken_back_before_the_next_packet_is_not_heard():
@@ -284,13 +330,14 @@ def test_the_queue_is_bounded():
 COMMANDS = st.one_of(
     st.tuples(st.just("write"), st.integers(0, 1300)),
     st.tuples(st.just("take"), st.integers(1, 4)),
-    st.sampled_from([("pause",), ("resume",), ("flush",), ("begin",), ("end",)]),
+    st.sampled_from([("pause",), ("lower",), ("resume",), ("flush",), ("begin",), ("end",)]),
 )
 
 
 def takes_what_is_due(playout, log, due, marks):
     """One take against the plain account: `due` is the sound not yet sent, by its samples."""
     before, events = playout.sent, len(log.events)
+    gain = LOWERED_GAIN if playout.state is PlayoutState.LOWERED else 1.0
     packet = playout.pop()
     sent = playout.sent - before
     if packet is None:
@@ -299,7 +346,8 @@ def takes_what_is_due(playout, log, due, marks):
         assert (packet.shape, packet.dtype) == ((SAMPLES_OUT,), np.int16)
         if sent:
             assert not packet[sent:].any()
-            np.testing.assert_array_equal(packet[FADE_SAMPLES:sent], due[FADE_SAMPLES:sent])
+            level = np.rint(np.array(due[FADE_SAMPLES:sent]) * np.float32(gain))
+            np.testing.assert_array_equal(packet[FADE_SAMPLES:sent], level)
             head = slice(0, min(sent, FADE_SAMPLES))
             assert (packet[head] >= 0).all()
             assert (packet[head] <= due[head]).all()
@@ -348,7 +396,7 @@ def test_any_order_of_events_is_accounted_for(commands):
 
 
 @given(
-    st.lists(st.sampled_from(["take", "pause", "resume", "write"]), max_size=40),
+    st.lists(st.sampled_from(["take", "pause", "lower", "resume", "write"]), max_size=40),
     st.integers(20, 2000),
 )
 @settings(max_examples=80)
@@ -367,10 +415,14 @@ def test_no_order_of_cuts_clicks(commands, block):
         elif command == "write":
             playout.write(sound[written : written + block])
             written += block
-        elif command in ("pause", "resume"):
+        elif command in ("pause", "lower", "resume"):
             getattr(playout, command)()
     steps = np.abs(np.diff(np.concatenate(heard).astype(int)))
     assert steps.max() <= TONE_STEP + FADE_STEP
+
+
+ACCOUNT = ("state", "sent", "queued", "underruns")
+CUTS = ("pause", "lower", "resume", "flush")
 
 
 @given(
@@ -378,7 +430,7 @@ def test_no_order_of_cuts_clicks(commands, block):
         st.one_of(
             st.tuples(st.just("write"), st.sampled_from([1, 79, 400, 480, 960, 1000, 5000])),
             st.tuples(st.just("pop"), st.integers(1, 12)),
-            st.sampled_from([(name, 0) for name in ("begin", "end", "pause", "resume", "flush")]),
+            st.sampled_from([(name, 0) for name in (*CUTS, "begin", "end")]),
         ),
         max_size=40,
     )
@@ -398,7 +450,16 @@ def test_a_packet_within_a_chunk_is_like_any_other(script):
             np.testing.assert_array_equal(line(short, count), line(long, count))
         else:
             assert getattr(short, what)() == getattr(long, what)()
-        for name in ("state", "sent", "queued", "underruns", "_offset", "_sounding", "_cut"):
+        for name in (
+            "state",
+            "sent",
+            "queued",
+            "underruns",
+            "_offset",
+            "_sounding",
+            "_cut",
+            "_gain",
+        ):
             assert getattr(short, name) == getattr(long, name), name
         np.testing.assert_array_equal(short._last, long._last)
     assert logs[0].events == logs[1].events

@@ -10,6 +10,7 @@ from offhook.bench.scripted import ScriptedRecognizer, ScriptedRecognizerStream
 from offhook.media.bridge import Bridge
 from offhook.media.leg import CallInfo, LegError
 from offhook.media.pcm import SAMPLES_OUT, Pcm
+from offhook.media.playout import PlayoutState
 from offhook.pipeline.conversation import call_io
 from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent
 from offhook.pipeline.conversation.agents.frontdesk import Action, Transfer
@@ -554,7 +555,9 @@ async def spoken_over(phone: Phone, recognizer: Slow, voice: Pcm) -> None:
     await phone.pass_ms(4000)  # shows that the line has no echo
     phone.leg.feed(voice[4000:14_000])
     await phone.until(lambda: recognizer.asked == 2)
+    assert phone.leg.playout.state is PlayoutState.LOWERED  # no hole while its words are awaited
     await phone.until(lambda: phone.of(PlayoutResumed))
+    assert phone.leg.playout.state is PlayoutState.PLAYING
     assert len(phone.of(PlayoutPaused)) == 1
     assert phone.speaking
 

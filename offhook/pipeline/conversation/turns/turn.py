@@ -33,8 +33,8 @@ class TurnState(Enum):
     SPEAKING = auto()
     """The agent is speaking."""
     SUSPECTED = auto()
-    """There is sound from the caller while the agent speaks: playout is paused until it is
-    classified."""
+    """There is sound from the caller while the agent speaks: playout is lowered or paused until it
+    is classified."""
     JUDGING = auto()
     """That sound has ended; its transcript decides whether it was an interruption."""
     KEYING = auto()
@@ -42,10 +42,12 @@ class TurnState(Enum):
 
 
 class Action(Enum):
+    LOWER = auto()
+    """Play on quietly, from the next packet on."""
     PAUSE = auto()
     """Silence playout from the next packet on and keep the audio not yet played."""
     RESUME = auto()
-    """Continue playout where it was paused."""
+    """Continue playout where it was paused, at the full level."""
     INTERRUPT = auto()
     """Drop the unplayed audio, cancel the agent's reply, and keep what was heard in the context."""
     ASK_END = auto()
@@ -103,8 +105,17 @@ class TurnSettings:
     speech."""
     end_answer: int = 500
     """Timeout of the end-of-turn model, unless the transcript breaks off."""
-    interrupt_speech: int = 700
-    """Speech of this length over the agent is an interruption whatever its words."""
+    lower: bool = True
+    """Whether the agent is lowered by 12 dB, not silenced, while a sound of the caller may be no
+    speech, and while the words of a short one are awaited; on lines with echo it is silenced in
+    any case."""
+    silent_after: int = 60
+    """Speech after which a lowered agent falls silent."""
+    interrupt_speech: int = 900
+    """Speech of this length over the agent is an interruption whatever its words..."""
+    interrupt_agreement: int = 1400
+    """...unless all that is understood of it is agreement ("oh, okay"): then speech of this length
+    is."""
     interrupt_words_speech: int = 240
     """Speech of this length is an interruption if its transcript has a meaningful word."""
     cough: int = 260
@@ -155,6 +166,8 @@ class Facts:
     """The agent is generating a reply."""
     agent_silent_ms: int = 0
     """ms since the last agent audio, or since the agent was given the turn."""
+    echo_free: bool = False
+    """The agent has been heard long enough to know that the line has no echo."""
     first: bool = False
     """The caller's sound began before the agent's, which nobody had asked for."""
     before: str = ""
@@ -235,6 +248,25 @@ def _barges_in(turn: "Turn", facts: Facts) -> bool:
     return (facts.voice or facts.suspected) and not facts.echo()
 
 
+def _barges_in_gently(turn: "Turn", facts: Facts) -> bool:
+    has_floor = facts.first or facts.words_due
+    return _may_lower(turn, facts) and not has_floor and _barges_in(turn, facts)
+
+
+def _grows(turn: "Turn", facts: Facts) -> bool:
+    long = facts.speech_ms >= turn.settings.silent_after
+    return turn.lowered and facts.voice and long and not is_backchannel(facts.text)
+
+
+def _agrees(turn: "Turn", facts: Facts) -> bool:
+    return _may_lower(turn, facts) and is_backchannel(facts.text)
+
+
+def _may_lower(turn: "Turn", facts: Facts) -> bool:
+    alone = facts.echo_free and facts.agent_speaking
+    return turn.settings.lower and alone and not (turn.lowered or turn.had_floor)
+
+
 def _end_check_is_due(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
     if not turn.asked:
@@ -298,7 +330,9 @@ def _turn_over_with_words(turn: "Turn", facts: Facts) -> bool:
 
 
 def _means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
-    if facts.speech_ms >= turn.settings.interrupt_speech:
+    s = turn.settings
+    agreement = is_backchannel(facts.text)
+    if facts.speech_ms >= (s.interrupt_agreement if agreement else s.interrupt_speech):
         return not only_echo(facts.text, facts.agent_said)
     return facts.speech_ms >= turn.settings.interrupt_words_speech and _weighty(turn, facts)
 
@@ -384,6 +418,10 @@ def _sound_ended(turn: "Turn", facts: Facts) -> bool:
     return not facts.voice and turn.speech_in_state > 0
 
 
+def _sound_ended_and_may_be_nothing(turn: "Turn", facts: Facts) -> bool:
+    return _sound_ended(turn, facts) and _may_lower(turn, facts)
+
+
 def _end_check_timed_out(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
     return turn.state_ms >= (s.judging if turn.floor else s.judging_silent)
@@ -424,6 +462,7 @@ def _entered(turn: "Turn", facts: Facts) -> bool:
 
 
 S, A = TurnState, Action
+PLAYOUT = (A.LOWER, A.PAUSE, A.RESUME, A.INTERRUPT)
 TABLE: tuple[Transition, ...] = (
     Transition(S.LISTENING, _presses, S.KEYING, (), "the caller takes the turn"),
     Transition(S.LISTENING, _late_words_mean_a_turn, S.ENDING, (), "words over the agent, late"),
@@ -457,6 +496,7 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.SPEAKING, _late_words_mean_a_turn, S.ENDING, (A.INTERRUPT,), "a late 'stop'"),
     Transition(S.SPEAKING, _no_turn_after_all, None, (A.DISCARD,), "noise before it"),
     Transition(S.SPEAKING, _late_words_are_nothing, None, (A.CANCEL,), "a late 'uh-huh'"),
+    Transition(S.SPEAKING, _barges_in_gently, S.SUSPECTED, (A.LOWER,), "is it speech?"),
     Transition(S.SPEAKING, _barges_in, S.SUSPECTED, (A.PAUSE,), "fall silent first, think after"),
     Transition(S.SPEAKING, _agent_pauses_for_thought, S.REPLYING, (), "a gap inside the reply"),
     Transition(S.SPEAKING, _agent_done, S.LISTENING, (), "the reply has been heard"),
@@ -472,7 +512,16 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.SUSPECTED, _speaks_into_silence, S.HEARING, (A.INTERRUPT,), "'are you there?'"),
     Transition(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
     Transition(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),
+    Transition(
+        S.SUSPECTED,
+        _sound_ended_and_may_be_nothing,
+        S.JUDGING,
+        (A.LOWER, A.FINISH),
+        "its words decide, and nobody talks meanwhile",
+    ),
     Transition(S.SUSPECTED, _sound_ended, S.JUDGING, (A.FINISH,), "its words decide"),
+    Transition(S.SUSPECTED, _grows, S.SUSPECTED, (A.PAUSE,), "it is speech: fall silent"),
+    Transition(S.SUSPECTED, _agrees, S.SUSPECTED, (A.LOWER,), "'okay' so far"),
     Transition(S.JUDGING, _presses_within_a_turn, S.KEYING, (A.INTERRUPT,), "one turn"),
     Transition(S.JUDGING, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
     Transition(S.JUDGING, _voice_after_echo_check, S.SUSPECTED, (), "the caller goes on"),
@@ -519,6 +568,8 @@ class Turn:
         to be."""
         self.may_answer = False
         """Whether the agent was about to end when the caller began to speak: any words answer."""
+        self.lowered = False
+        """Whether playout is lowered, and not paused."""
         self.had_floor = False
         """Whether the suspected or judged sound began before the agent's: as a turn, which is never
         dropped as a backchannel or as echo, however short."""
@@ -557,3 +608,6 @@ class Turn:
         if Action.THINK in row.actions:
             self.thoughts, self.thought_of = self.thoughts + 1, facts.words
         self.finished |= Action.FINISH in row.actions
+        for action in row.actions:
+            if action in PLAYOUT:
+                self.lowered = action is Action.LOWER

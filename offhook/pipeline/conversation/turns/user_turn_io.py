@@ -416,6 +416,7 @@ class UserTurnController:
         facts, detector = self._facts, self._detector
         facts.voice = detector.speaking and detector.silence_ms <= VOICE_GAP_MS
         facts.suspected = self._suspected
+        facts.echo_free = self._agent_alone_ms >= QUIET_PROVES_MS and not self._echo_is_known()
         facts.first = self._onset < self._agent_began
         if detector.speaking:
             # Counted from the end of the echo, if the speech began with echo.
@@ -471,7 +472,7 @@ class UserTurnController:
     def _pause(self) -> None:
         """Pause playout; audio already sent may still return as echo."""
         self._leg.playout.pause()
-        if self._echo_is_known() or self._agent_alone_ms < QUIET_PROVES_MS:
+        if not self._facts.echo_free:
             self._echo_gone = self._echo_end()
 
     def _echo_is_known(self) -> bool:
@@ -623,9 +624,12 @@ class UserTurnController:
         logger.trace("{}: {} ({})", self._leg.call_id, row.then, row.why)
         for action in row.actions:
             match action:
+                case Action.LOWER:
+                    self._leg.playout.lower()
+                    self._note_barge_in(row)
                 case Action.PAUSE:
                     self._pause()
-                    self._emit(PlayoutPaused(self._ms(self._memory.end), self._ms(self._onset)))
+                    self._note_barge_in(row)
                 case Action.RESUME:
                     self._facts.no_echo_ms = 0
                     if not self._away:
@@ -651,6 +655,10 @@ class UserTurnController:
             self._go_on()
         elif row.then is TurnState.KEYING and row.state is not TurnState.KEYING:
             self.listener.on_keys()
+
+    def _note_barge_in(self, row: Transition) -> None:
+        if row.state is not TurnState.SUSPECTED:
+            self._emit(PlayoutPaused(self._ms(self._memory.end), self._ms(self._onset)))
 
     def _go_on(self) -> None:
         """Continue the turn: the caller kept speaking."""

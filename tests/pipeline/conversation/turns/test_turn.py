@@ -48,6 +48,7 @@ TWICE = TurnSettings(ask_end_times=2)
 PAUSE = Facts(silence_ms=180, text="on Sunday")
 CALLER = Facts(voice=True, speech_ms=300)
 BOTH = replace(SPEAKING, voice=True, speech_ms=100)
+ALONE = replace(SPEAKING, echo_free=True)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +299,76 @@ def test_a_short_sound_as_the_agent_ends_is_no_cough_until_its_words_are_known()
             S.REPLYING,
             (Action.RESUME, Action.CANCEL),
         ),
-        (turn_in(S.SUSPECTED), replace(BOTH, speech_ms=700), S.HEARING, (Action.INTERRUPT,)),
+        (turn_in(S.SUSPECTED), replace(BOTH, speech_ms=880), S.SUSPECTED, ()),
+        (turn_in(S.SUSPECTED), replace(BOTH, speech_ms=900), S.HEARING, (Action.INTERRUPT,)),
+        (
+            turn_in(S.SUSPECTED),
+            replace(BOTH, speech_ms=1380, text="oh okay"),
+            S.SUSPECTED,
+            (),
+        ),
+        (
+            turn_in(S.SUSPECTED),
+            replace(BOTH, speech_ms=1400, text="oh okay"),
+            S.HEARING,
+            (Action.INTERRUPT,),
+        ),
+        # On a line without echo the agent is lowered first, and while the words are awaited.
+        (turn_in(S.SPEAKING), replace(ALONE, suspected=True), S.SUSPECTED, (Action.LOWER,)),
+        (
+            turn_in(S.SPEAKING),
+            replace(ALONE, voice=True, first=True),
+            S.SUSPECTED,
+            (Action.PAUSE,),
+        ),
+        (
+            turn_in(S.SPEAKING, settings=TurnSettings(lower=False)),
+            replace(ALONE, suspected=True),
+            S.SUSPECTED,
+            (Action.PAUSE,),
+        ),
+        (
+            turn_in(S.SUSPECTED, lowered=True),
+            replace(ALONE, voice=True, speech_ms=40),
+            S.SUSPECTED,
+            (),
+        ),
+        (
+            turn_in(S.SUSPECTED, lowered=True),
+            replace(ALONE, voice=True, speech_ms=60),
+            S.SUSPECTED,
+            (Action.PAUSE,),
+        ),
+        (
+            turn_in(S.SUSPECTED),
+            replace(ALONE, voice=True, speech_ms=500, text="okay"),
+            S.SUSPECTED,
+            (Action.LOWER,),
+        ),
+        (
+            turn_in(S.SUSPECTED, lowered=True),
+            replace(ALONE, voice=True, speech_ms=520, text="okay"),
+            S.SUSPECTED,
+            (),
+        ),
+        (
+            turn_in(S.SUSPECTED, lowered=True),
+            replace(ALONE, voice=True, speech_ms=600, text="okay where"),
+            S.SUSPECTED,
+            (Action.PAUSE,),
+        ),
+        (
+            turn_in(S.SUSPECTED, speech_in_state=400),
+            replace(ALONE, speech_ms=400),
+            S.JUDGING,
+            (Action.LOWER, Action.FINISH),
+        ),
+        (
+            turn_in(S.SUSPECTED, speech_in_state=400, had_floor=True),
+            replace(ALONE, speech_ms=400),
+            S.JUDGING,
+            (Action.FINISH,),
+        ),
         (
             turn_in(S.SUSPECTED),
             replace(BOTH, speech_ms=300, text="about"),
@@ -588,6 +658,7 @@ FACTS = st.builds(
     keying=st.booleans(),
     keyed=st.booleans(),
     first=st.booleans(),
+    echo_free=st.booleans(),
     turn_text=st.sampled_from(["", "well"]),
     words_due=st.booleans(),
     echo=st.sampled_from([lambda: True, lambda: False]),
@@ -595,19 +666,21 @@ FACTS = st.builds(
 
 
 @given(st.lists(FACTS, max_size=60))
-def test_playout_is_paused_exactly_while_it_is_in_doubt(history: list[Facts]) -> None:
-    """Whatever happens: a pause is always followed by a resume or an interruption, never by
-    another pause, and the agent is never left paused in another state."""
-    turn, paused = Turn(), False
+def test_playout_is_held_back_exactly_while_it_is_in_doubt(history: list[Facts]) -> None:
+    """Whatever happens: a pause or lower sound is always followed by a resume, an interruption or
+    the other of the two, never by itself, and the agent is never left so in another state."""
+    turn: Turn = Turn()
+    held: Action | None = None
     for facts in history:
         row = turn.step(facts)
         for action in row.actions if row else ():
-            if action is Action.PAUSE:
-                assert not paused
-                paused = True
+            if action in (Action.PAUSE, Action.LOWER):
+                assert held is not action
+                held = action
             elif action in (Action.RESUME, Action.INTERRUPT):
-                paused = False
-        assert paused == (turn.state in (S.SUSPECTED, S.JUDGING))
+                held = None
+        assert (held is not None) == (turn.state in (S.SUSPECTED, S.JUDGING))
+        assert turn.lowered == (held is Action.LOWER)
 
 
 @given(st.integers(0, 700))
