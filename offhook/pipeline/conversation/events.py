@@ -53,7 +53,7 @@ class TurnDiscarded:
 
 @dataclass(frozen=True)
 class PlayoutPaused:
-    """The caller was heard over the agent; playout was lowered or paused."""
+    """The caller was heard over the agent; playout was paused."""
 
     at_ms: int
     onset_ms: int

@@ -34,7 +34,7 @@ from offhook.pipeline.conversation.events import (
     TurnLatency,
 )
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion, sentence
-from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, StreamOptions
+from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions
 from tests.pipeline.conversation.phone import COUNT, Answerer, Phone, PhoneLeg, Words, phone_call
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -504,6 +504,9 @@ class SlowStream(ScriptedRecognizerStream):
     def finish(self) -> None:
         self._recognizer.asked += 1
 
+    def guess(self, text: str) -> None:
+        self._events.put_nowait(Partial(text, 0, 1000))
+
     def tell(self, text: str, *, lost: bool = False) -> None:
         self._events.put_nowait(Final(text, 1000, lost=lost))
 
@@ -555,7 +558,9 @@ async def spoken_over(phone: Phone, recognizer: Slow, voice: Pcm) -> None:
     await phone.pass_ms(4000)  # shows that the line has no echo
     phone.leg.feed(voice[4000:14_000])
     await phone.until(lambda: recognizer.asked == 2)
-    assert phone.leg.playout.state is PlayoutState.LOWERED  # no hole while its words are awaited
+    assert phone.leg.playout.state is PlayoutState.PAUSED
+    recognizer.stream.guess("uh huh")
+    await phone.until(lambda: phone.leg.playout.state is PlayoutState.LOWERED)
     await phone.until(lambda: phone.of(PlayoutResumed))
     assert phone.leg.playout.state is PlayoutState.PLAYING
     assert len(phone.of(PlayoutPaused)) == 1

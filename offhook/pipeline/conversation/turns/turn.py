@@ -33,8 +33,8 @@ class TurnState(Enum):
     SPEAKING = auto()
     """The agent is speaking."""
     SUSPECTED = auto()
-    """There is sound from the caller while the agent speaks: playout is lowered or paused until it
-    is classified."""
+    """There is sound from the caller while the agent speaks: playout is paused, or lowered, until
+    it is classified."""
     JUDGING = auto()
     """That sound has ended; its transcript decides whether it was an interruption."""
     KEYING = auto()
@@ -106,11 +106,9 @@ class TurnSettings:
     end_answer: int = 500
     """Timeout of the end-of-turn model, unless the transcript breaks off."""
     lower: bool = True
-    """Whether the agent is lowered by 12 dB, not silenced, while a sound of the caller may be no
-    speech, and while the words of a short one are awaited; on lines with echo it is silenced in
-    any case."""
-    silent_after: int = 60
-    """Speech after which a lowered agent falls silent."""
+    """Whether the agent, silent since the caller's first sound over it, goes on 12 dB lower as soon
+    as all that is understood is agreement ("okay"), until it is certain; on lines with echo it
+    stays silent."""
     interrupt_speech: int = 900
     """Speech of this length over the agent is an interruption whatever its words..."""
     interrupt_agreement: int = 1400
@@ -248,23 +246,14 @@ def _barges_in(turn: "Turn", facts: Facts) -> bool:
     return (facts.voice or facts.suspected) and not facts.echo()
 
 
-def _barges_in_gently(turn: "Turn", facts: Facts) -> bool:
-    has_floor = facts.first or facts.words_due
-    return _may_lower(turn, facts) and not has_floor and _barges_in(turn, facts)
-
-
-def _grows(turn: "Turn", facts: Facts) -> bool:
-    long = facts.speech_ms >= turn.settings.silent_after
-    return turn.lowered and facts.voice and long and not is_backchannel(facts.text)
-
-
 def _agrees(turn: "Turn", facts: Facts) -> bool:
-    return _may_lower(turn, facts) and is_backchannel(facts.text)
+    if turn.lowered or turn.had_floor or turn.may_answer or not turn.settings.lower:
+        return False
+    return facts.echo_free and facts.agent_speaking and is_backchannel(facts.text)
 
 
-def _may_lower(turn: "Turn", facts: Facts) -> bool:
-    alone = facts.echo_free and facts.agent_speaking
-    return turn.settings.lower and alone and not (turn.lowered or turn.had_floor)
+def _agrees_no_longer(turn: "Turn", facts: Facts) -> bool:
+    return turn.lowered and not is_backchannel(facts.text)
 
 
 def _end_check_is_due(turn: "Turn", facts: Facts) -> bool:
@@ -418,10 +407,6 @@ def _sound_ended(turn: "Turn", facts: Facts) -> bool:
     return not facts.voice and turn.speech_in_state > 0
 
 
-def _sound_ended_and_may_be_nothing(turn: "Turn", facts: Facts) -> bool:
-    return _sound_ended(turn, facts) and _may_lower(turn, facts)
-
-
 def _end_check_timed_out(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
     return turn.state_ms >= (s.judging if turn.floor else s.judging_silent)
@@ -496,7 +481,6 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.SPEAKING, _late_words_mean_a_turn, S.ENDING, (A.INTERRUPT,), "a late 'stop'"),
     Transition(S.SPEAKING, _no_turn_after_all, None, (A.DISCARD,), "noise before it"),
     Transition(S.SPEAKING, _late_words_are_nothing, None, (A.CANCEL,), "a late 'uh-huh'"),
-    Transition(S.SPEAKING, _barges_in_gently, S.SUSPECTED, (A.LOWER,), "is it speech?"),
     Transition(S.SPEAKING, _barges_in, S.SUSPECTED, (A.PAUSE,), "fall silent first, think after"),
     Transition(S.SPEAKING, _agent_pauses_for_thought, S.REPLYING, (), "a gap inside the reply"),
     Transition(S.SPEAKING, _agent_done, S.LISTENING, (), "the reply has been heard"),
@@ -512,16 +496,9 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.SUSPECTED, _speaks_into_silence, S.HEARING, (A.INTERRUPT,), "'are you there?'"),
     Transition(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
     Transition(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),
-    Transition(
-        S.SUSPECTED,
-        _sound_ended_and_may_be_nothing,
-        S.JUDGING,
-        (A.LOWER, A.FINISH),
-        "its words decide, and nobody talks meanwhile",
-    ),
     Transition(S.SUSPECTED, _sound_ended, S.JUDGING, (A.FINISH,), "its words decide"),
-    Transition(S.SUSPECTED, _grows, S.SUSPECTED, (A.PAUSE,), "it is speech: fall silent"),
     Transition(S.SUSPECTED, _agrees, S.SUSPECTED, (A.LOWER,), "'okay' so far"),
+    Transition(S.SUSPECTED, _agrees_no_longer, S.SUSPECTED, (A.PAUSE,), "'okay, and where'"),
     Transition(S.JUDGING, _presses_within_a_turn, S.KEYING, (A.INTERRUPT,), "one turn"),
     Transition(S.JUDGING, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
     Transition(S.JUDGING, _voice_after_echo_check, S.SUSPECTED, (), "the caller goes on"),
@@ -535,6 +512,7 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.JUDGING, _no_turn_after_all, None, (A.RESUME, A.DISCARD), "noise before it"),
     Transition(S.JUDGING, _spoke_into_silence, S.ENDING, (A.INTERRUPT,), "'are you there?'"),
     Transition(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
+    Transition(S.JUDGING, _agrees, S.JUDGING, (A.LOWER,), "'okay' so far"),
     Transition(
         S.JUDGING, _end_check_timed_out, None, (A.RESUME,), "bounded patience; the words may come"
     ),

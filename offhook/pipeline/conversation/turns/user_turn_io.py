@@ -626,10 +626,11 @@ class UserTurnController:
             match action:
                 case Action.LOWER:
                     self._leg.playout.lower()
-                    self._note_barge_in(row)
                 case Action.PAUSE:
                     self._pause()
-                    self._note_barge_in(row)
+                    if row.state is not TurnState.SUSPECTED:
+                        began = self._ms(self._onset)
+                        self._emit(PlayoutPaused(self._ms(self._memory.end), began))
                 case Action.RESUME:
                     self._facts.no_echo_ms = 0
                     if not self._away:
@@ -655,10 +656,6 @@ class UserTurnController:
             self._go_on()
         elif row.then is TurnState.KEYING and row.state is not TurnState.KEYING:
             self.listener.on_keys()
-
-    def _note_barge_in(self, row: Transition) -> None:
-        if row.state is not TurnState.SUSPECTED:
-            self._emit(PlayoutPaused(self._ms(self._memory.end), self._ms(self._onset)))
 
     def _go_on(self) -> None:
         """Continue the turn: the caller kept speaking."""

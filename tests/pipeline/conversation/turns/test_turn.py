@@ -313,37 +313,32 @@ def test_a_short_sound_as_the_agent_ends_is_no_cough_until_its_words_are_known()
             S.HEARING,
             (Action.INTERRUPT,),
         ),
-        # On a line without echo the agent is lowered first, and while the words are awaited.
-        (turn_in(S.SPEAKING), replace(ALONE, suspected=True), S.SUSPECTED, (Action.LOWER,)),
-        (
-            turn_in(S.SPEAKING),
-            replace(ALONE, voice=True, first=True),
-            S.SUSPECTED,
-            (Action.PAUSE,),
-        ),
-        (
-            turn_in(S.SPEAKING, settings=TurnSettings(lower=False)),
-            replace(ALONE, suspected=True),
-            S.SUSPECTED,
-            (Action.PAUSE,),
-        ),
-        (
-            turn_in(S.SUSPECTED, lowered=True),
-            replace(ALONE, voice=True, speech_ms=40),
-            S.SUSPECTED,
-            (),
-        ),
-        (
-            turn_in(S.SUSPECTED, lowered=True),
-            replace(ALONE, voice=True, speech_ms=60),
-            S.SUSPECTED,
-            (Action.PAUSE,),
-        ),
+        # On a line without echo the agent goes on in a lower voice at what may be agreement.
+        (turn_in(S.SPEAKING), replace(ALONE, suspected=True), S.SUSPECTED, (Action.PAUSE,)),
         (
             turn_in(S.SUSPECTED),
             replace(ALONE, voice=True, speech_ms=500, text="okay"),
             S.SUSPECTED,
             (Action.LOWER,),
+        ),
+        (
+            turn_in(S.SUSPECTED, settings=TurnSettings(lower=False)),
+            replace(ALONE, voice=True, speech_ms=500, text="okay"),
+            S.SUSPECTED,
+            (),
+        ),
+        (turn_in(S.SUSPECTED), replace(BOTH, speech_ms=500, text="okay"), S.SUSPECTED, ()),
+        (
+            turn_in(S.SUSPECTED, had_floor=True),
+            replace(ALONE, voice=True, text="okay", echo_free=True),
+            S.HEARING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.SUSPECTED, may_answer=True),
+            replace(ALONE, voice=True, speech_ms=500, text="okay"),
+            S.SUSPECTED,
+            (),
         ),
         (
             turn_in(S.SUSPECTED, lowered=True),
@@ -357,17 +352,13 @@ def test_a_short_sound_as_the_agent_ends_is_no_cough_until_its_words_are_known()
             S.SUSPECTED,
             (Action.PAUSE,),
         ),
+        (turn_in(S.JUDGING), replace(ALONE, text="uh huh"), S.JUDGING, (Action.LOWER,)),
+        (turn_in(S.JUDGING), ALONE, S.JUDGING, ()),
         (
-            turn_in(S.SUSPECTED, speech_in_state=400),
-            replace(ALONE, speech_ms=400),
-            S.JUDGING,
-            (Action.LOWER, Action.FINISH),
-        ),
-        (
-            turn_in(S.SUSPECTED, speech_in_state=400, had_floor=True),
-            replace(ALONE, speech_ms=400),
-            S.JUDGING,
-            (Action.FINISH,),
+            turn_in(S.JUDGING, lowered=True),
+            replace(ALONE, text="uh huh stop", final=True, speech_ms=700),
+            S.ENDING,
+            (Action.INTERRUPT,),
         ),
         (
             turn_in(S.SUSPECTED),
