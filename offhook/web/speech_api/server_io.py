@@ -42,7 +42,7 @@ from offhook.web.speech_api.disconnect_io import ClientDisconnected, run
 from offhook.web.speech_api.errors import ApiError, engine_fault, too_large
 from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse
-from offhook.web.speech_api.metrics import SpeechMetrics
+from offhook.web.speech_api.metrics import Labels, SpeechMetrics
 from offhook.web.speech_api.reply_cache_io import Keep, ResolvedVoices, SpeechCache
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.speech_api.sockets.worker_stream_io import WorkerStream
@@ -106,8 +106,8 @@ class RequestContext:
         self.stages = Stages(time.monotonic)
         self.kind: Kind | None = None
         """Set when the request enters `SpeechServer.request` or `.stream`."""
-        self.format = ""
-        """Audio format of the response, a label of the encoding metric."""
+        self.labels = Labels()
+        """Of its metrics."""
         self.audio_s = 0.0
         """Seconds of audio recognized or synthesized; see SpeechServer.count_audio."""
         self.keep: Keep | None = None
@@ -468,12 +468,12 @@ class SpeechServer:
         if (first := stages.seconds("first_byte")) is not None:
             self.metrics.first_byte.labels(endpoint).observe(first)
         if (encoded := stages.seconds("encoded")) is not None:
-            self.metrics.encode.labels(context.format or "none").observe(encoded)
+            self.metrics.encode.labels(context.labels.format or "none").observe(encoded)
         if context.kind is not None:
             if (queued := stages.seconds("queued")) is not None:
                 self.metrics.queue.labels(context.kind).observe(queued)
             if (inferred := stages.seconds("inferred")) is not None:
-                self.metrics.inference.labels(context.kind).observe(inferred)
+                self.metrics.count_inference(context.kind, context.labels, inferred)
         line = logger.bind(
             endpoint=endpoint,
             status=status,

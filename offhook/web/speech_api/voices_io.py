@@ -30,6 +30,7 @@ from offhook.web.speech_api.http.form_io import read_form
 from offhook.web.speech_api.http.speech_io import Reply, not_possible, respond
 from offhook.web.speech_api.http.speech_request import MAX_INPUT_CHARS
 from offhook.web.speech_api.http.synthesis_io import spoken
+from offhook.web.speech_api.metrics import OF_RECORDING
 from offhook.web.speech_api.server_io import CONTEXT, RETRY_AFTER_S, SPEECH
 from offhook.web.speech_api.validation import plain_text
 
@@ -93,7 +94,8 @@ async def clone(request: web.Request) -> web.StreamResponse:
         await turn()
         with refusing():
             stream = await engine.open_clone(sample, server.prioritized(wanted.voice_options("")))
-            return await respond(request, wanted, Reply(spoken(stream, wanted.input), stream))
+            reply = Reply(spoken(stream, wanted.input), stream)
+            return await respond(request, wanted, reply, OF_RECORDING)
 
 
 async def remove_voice(request: web.Request) -> web.Response:

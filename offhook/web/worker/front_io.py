@@ -214,7 +214,7 @@ class FrontServer(SpeechServer):
         if connection is None or not connection.is_request:
             super().record(method, endpoint, context, status)
             return
-        more = context.format, context.audio_s
+        more = context.labels, context.audio_s
         self.send(Answered(connection.number, status, context.stages, *more))
 
     def _uncounted_audio_s(self) -> float:

@@ -14,6 +14,7 @@ from offhook.pipeline.speech.synthesizer import Speech
 from offhook.web.process.logs import Log
 from offhook.web.speech_api.admission import Kind
 from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.metrics import Labels
 from offhook.web.speech_api.stages import Stages
 
 BEAT_S = 1.0
@@ -132,7 +133,7 @@ class Answered(NamedTuple):
     status: int
     """Of the response; 499: the client has disconnected."""
     stages: Stages
-    format: str
+    labels: Labels
     audio_s: float
 
 

@@ -260,7 +260,7 @@ class RunningFront:
             self.connections.pop(number, None)
             transport.abort()
             raise
-        context.stages, context.format = answer.stages, answer.format
+        context.stages, context.labels = answer.stages, answer.labels
         self._server.count_audio(context, answer.audio_s)
         return SpokenByFront(answer.status, transport, connection.closed)
 

@@ -11,12 +11,15 @@ import numpy as np
 import openai
 import pytest
 from loguru import logger
+from prometheus_client import CollectorRegistry
 
 from offhook.media.pcm import RATE_IN
 from offhook.web.config.config import Asr, Config, Server, SpeechKey, Tts
 from offhook.web.config.config import Speech as Settings
 from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
+from offhook.web.speech_api.admission import Admission, Limits
 from offhook.web.speech_api.disconnect_io import LOOK_S
+from offhook.web.speech_api.metrics import MAX_VOICES, Labels, SpeechMetrics
 from offhook.web.speech_api.server_io import SpeechServer, fault_of
 from tests.web.speech_api.conftest import Quick, at_once, listening, quickly_served, until
 
@@ -143,7 +146,8 @@ async def test_the_times_of_a_request_are_in_its_headers_its_log_line_and_the_me
     quick_server.voice.slow_s = 0.02
     with logged() as lines:
         async with quick_server.client.post(
-            "/v1/audio/speech", json={**TEXT, "stream": False, "response_format": "wav"}
+            "/v1/audio/speech",
+            json={**TEXT, "voice": "low", "stream": False, "response_format": "wav"},
         ) as answer:
             assert answer.status == 200
             await answer.read()
@@ -166,7 +170,8 @@ async def test_the_times_of_a_request_are_in_its_headers_its_log_line_and_the_me
         'offhook_speech_requests_total{endpoint="/v1/audio/speech",status="200"} 1.0',
         'offhook_speech_request_seconds_count{endpoint="/v1/audio/speech",status="200"} 1.0',
         'offhook_speech_queue_seconds_count{kind="speech"} 1.0',
-        'offhook_speech_inference_seconds_count{kind="speech"} 1.0',
+        'offhook_speech_inference_seconds_count{kind="speech",language="",length="short",'
+        'voice="low"} 1.0',
         'offhook_speech_first_byte_seconds_count{endpoint="/v1/audio/speech"} 1.0',
         'offhook_speech_waiting{kind="speech"} 0.0',
         'offhook_speech_running{kind="speech"} 0.0',
@@ -174,6 +179,22 @@ async def test_the_times_of_a_request_are_in_its_headers_its_log_line_and_the_me
     ):
         assert series in text
     assert 'offhook_speech_audio_seconds_total{kind="speech"} 1.5' in text
+
+
+def test_the_labels_of_metrics_are_bounded_whatever_clients_send():
+    registry = CollectorRegistry()
+    limits = Limits({"speech": 1, "transcription": 1}, 1, 1)
+    metrics = SpeechMetrics(registry, Admission(limits, {}))
+    for number in range(2 * MAX_VOICES):
+        labels = Labels.of_speech("mp3", f"voice {number}", f"x{number}", "word " * number)
+        metrics.count_inference("speech", labels, 0.1)
+    (family,) = [m for m in registry.collect() if m.name == "offhook_speech_inference_seconds"]
+    counts = [sample for sample in family.samples if sample.name.endswith("_count")]
+    voices = {sample.labels["voice"] for sample in counts}
+    assert len(voices) == MAX_VOICES + 1
+    assert {sample.labels["language"] for sample in counts} == {"other"}
+    assert {sample.labels["length"] for sample in counts} == {"short", "medium"}
+    assert sum(sample.value for sample in counts) == 2 * MAX_VOICES
 
 
 # --- turns ---

@@ -34,6 +34,7 @@ from offhook.web.speech_api.http.audio_encoder import (
 )
 from offhook.web.speech_api.http.speech_request import MAX_BODY_BYTES, SpeechRequest
 from offhook.web.speech_api.http.synthesis_io import AudioBuffer, buffered, played, spoken
+from offhook.web.speech_api.metrics import Labels
 from offhook.web.speech_api.reply_cache_io import REPLIES, Keep, ResolvedVoice, choose
 from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
 
@@ -96,7 +97,7 @@ async def _speak(
         keep = context.keep
         if cache is not None and (key := cache.key(_engine(server), wanted.input, voice, options)):
             if not anew and (known := await cache.find(key)) is not None:
-                return await respond(request, wanted, Reply(played(known)))
+                return await respond(request, wanted, Reply(played(known)), voice.name)
             keep = partial(cache.put, key)
         if (response := await server.spoken_elsewhere(request, body, keep)) is not None:
             return response
@@ -105,7 +106,8 @@ async def _speak(
             stream = synthesizer.open(server.prioritized(options))
         except ValueError as error:
             raise not_possible(error) from error
-        return await respond(request, wanted, Reply(spoken(stream, wanted.input), stream, keep))
+        reply = Reply(spoken(stream, wanted.input), stream, keep)
+        return await respond(request, wanted, reply, voice.name)
 
 
 async def _readable(wanted: SpeechRequest) -> SpeechRequest:
@@ -177,11 +179,14 @@ def not_possible(error: ValueError) -> ApiError:
 # --- the response ---
 
 
-async def respond(request: web.Request, wanted: SpeechRequest, reply: Reply) -> web.StreamResponse:
-    """Sends the reply in the requested form. Raises ApiError, EngineError while nothing has been
-    sent."""
+async def respond(
+    request: web.Request, wanted: SpeechRequest, reply: Reply, voice: str
+) -> web.StreamResponse:
+    """Sends the reply in the requested form. `voice` names its voice in the metrics. Raises
+    ApiError, EngineError while nothing has been sent."""
     server, context = request.app[SPEECH], request[CONTEXT]
-    context.format = wanted.response_format
+    about = wanted.response_format, voice, wanted.language, wanted.input
+    context.labels = Labels.of_speech(*about)
     try:
         async with buffered(_measured(server, context, reply)) as buffer:
             response = _Response(request, wanted, reply, buffer)
