@@ -27,6 +27,7 @@ NAMES = {
     "soak": "calls.soak",
     "stream_lines": "carriers.stream_lines",
     "tts": "voices.tts",
+    "tts_compiled": "voices.tts_compiled",
     "turn_taking": "turn_taking.turn_taking",
     "turns": "calls.turns",
     "understood": "calls.understood",
