@@ -168,8 +168,8 @@ class Models:
         choices = [choice for _, choice in self._choices(engine)]
         if all(choice.embedded for choice in choices):
             raise EngineError(
-                f"{engine} means the embedded engines here, which need no download: "
-                + "; ".join(choice.why for choice in choices)
+                f"{engine} has nothing to download here: "
+                + "; ".join(choice.why for choice in choices if choice.why)
             )
         return tuple(self.target(choice.model) for choice in choices if not choice.embedded)
 

@@ -425,7 +425,7 @@ def _models_parser(models: argparse.ArgumentParser) -> None:
     pull = actions.add_parser("pull", help="download models; what broke off goes on")
     remove = actions.add_parser("rm", help="remove downloaded models")
     name = "a name of the list, or a hub id, optionally with @ and a branch, tag or commit"
-    auto = f"{name}; auto: those that auto chooses on this machine"
+    auto = f"{name}; auto or small: those that it chooses on this machine"
     for action, help in ((pull, auto), (remove, name)):
         action.add_argument("names", nargs="+", metavar="NAME", help=help)
     remove.add_argument("--yes", action="store_true", help="do not ask")

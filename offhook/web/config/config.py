@@ -367,6 +367,8 @@ class SpeechEngine(Section):
                     yield f"{key} is for an engine that is named, not for auto"
         if self.engine == SMALL and "model" in given and not self.url:
             yield "model is for an engine that is named, not for small"
+        if self.engine == SMALL and self.device == "cuda" and not self.url:
+            yield "device is for engines that can use a GPU, not for small"
         if self.device == ALL and self.engine not in GPU_ENGINES:
             yield f"device all is for {', '.join(GPU_ENGINES)}, not for {self.engine}"
         for key, engines in self.OF_ENGINES.items():

@@ -8,7 +8,7 @@ from offhook.pipeline.models.instructions import Instructions
 from offhook.web.config.config import Config
 from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.doctor.server_io import ask_server
-from offhook.web.engines.abilities_io import fault_on_phones, faults_of
+from offhook.web.engines.abilities_io import fault_on_phones, faults_of, meanwhile
 from offhook.web.engines.choice import EMBEDDED_OF, KINDS, Choice, Kind, Machine, choice_for
 from offhook.web.engines.machine_io import free_bytes, is_cached, look
 
@@ -44,7 +44,8 @@ def _choice(config: Config, kind: Kind, machine: Machine, wanted: bool) -> Findi
     if choice.embedded:
         verdict: Outcome = "note" if wanted else "ok"
         return Finding(SUBJECTS[kind], verdict, f"{would}{choice.engine}: {choice.why}")
-    detail = f"{would}{choice.engine} ({choice.model}): {choice.why}"
+    worse = meanwhile(config, kind, choice) if wanted else ""
+    detail = f"{would}{choice.engine} ({choice.model}): {choice.why}{worse and f'. {worse}'}"
     room, enough = _room(choice)
     return Finding(SUBJECTS[kind], "ok" if enough else "note", f"{detail}; {room}")
 

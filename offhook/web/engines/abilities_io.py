@@ -23,7 +23,7 @@ from offhook.web.config.config import (
     Tts,
     TtsEngine,
 )
-from offhook.web.engines.choice import EMBEDDED_OF, KINDS, ROWS, Kind, Row, rows_of
+from offhook.web.engines.choice import EMBEDDED_OF, KINDS, ROWS, Choice, Kind, Row, rows_of
 from offhook.web.engines.engines_io import MODELS, at_hand, check_model
 
 VERB: Mapping[Kind, str] = {"asr": "hears", "tts": "speaks"}
@@ -116,6 +116,19 @@ def fault_on_phones(config: Config, engine: str) -> str:
     """Returns what is wrong with hearing callers on phones by an engine; "" if nothing is known."""
     takes_phones = config.sip is not None or bool(config.carriers)
     return WEAK_ON_PHONES if takes_phones and engine == EMBEDDED_OF["asr"] else ""
+
+
+def meanwhile(config: Config, kind: Kind, choice: Choice) -> str:
+    """Returns what callers have to put up with until a chosen engine is ready; "" if nothing is
+    known."""
+    if kind == "tts":
+        return ""
+    code = config.asr.language.partition("-")[0].lower()
+    languages = PocketSphinxRecognizer.languages
+    if code not in ("", *languages):
+        spoken = f"{listed(languages)}, not {config.asr.language!r}"
+        return f"Until then {EMBEDDED_OF[kind]} hears {spoken}"
+    return fault_on_phones(config, EMBEDDED_OF[kind])
 
 
 def _unsupported(

@@ -194,10 +194,12 @@ class AutoEngine(Generic[E]):
                     *(name, verb, self._in_use()),
                 )
             case News.FAILED if look.offline:
-                line.info(
+                meanwhile = self.worker.meanwhile
+                line.log(
+                    "WARNING" if meanwhile else "INFO",
                     "auto: {} cannot be downloaded without a network: calls {} with {}, and it is "
-                    "tried again now and then",
-                    *(name, verb, self._in_use()),
+                    "tried again now and then{}",
+                    *(name, verb, self._in_use(), meanwhile and f". {meanwhile}"),
                 )
             case News.FAILED:
                 line.warning(

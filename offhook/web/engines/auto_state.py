@@ -110,4 +110,4 @@ def look_of(status: int, told: Any) -> Look:
         doing, fraction = str(told.get("doing", "")), float(told.get("fraction", 0))
         sign = Sign.DOWNLOADS if doing.startswith(DOWNLOADING) else Sign.LOADS
         return Look(sign, fraction, doing)
-    return Look(Sign.SERVES if told.get("status") == "ok" else Sign.SILENT)
+    return Look(Sign.SERVES, 1.0) if told.get("status") == "ok" else SILENT

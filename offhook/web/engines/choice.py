@@ -179,3 +179,5 @@ class AutoWorker:
     url: str
     wanted: bool
     """Whether the configuration or the operator wants it; otherwise it is only on offer."""
+    meanwhile: str = ""
+    """What is wrong with the embedded engine as long as it has to do, for the operator."""

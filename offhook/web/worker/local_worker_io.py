@@ -42,7 +42,7 @@ from offhook.web.config.config import (
     ConfigError,
     Tts,
 )
-from offhook.web.engines.abilities_io import faults_of
+from offhook.web.engines.abilities_io import faults_of, meanwhile
 from offhook.web.engines.choice import (
     EMBEDDED_OF,
     KINDS,
@@ -201,7 +201,8 @@ class LocalWorker:
         if permanent or len(self._crashes) == MAX_CRASHES:
             pause = self._given_up.next_s()
             self._why = f"the {self._name} {how}, given up for {pause:g} s: {last}"
-            logger.log("DEBUG" if self._calmly else "ERROR", "{}", self._why)
+            # Where another engine does the work meanwhile, who watches says what it means.
+            logger.log("DEBUG" if self._calm else "ERROR", "{}", self._why)
             self._crashes.clear()
             self._given_up_until = now + pause
             return 0.0
@@ -288,7 +289,8 @@ class LocalWorker:
             if not text:
                 return
             ours, level, message, trace = _log_line(text.rstrip())
-            self._last_words.append(message)
+            if level != "INFO":  # what went well is no reason for the end
+                self._last_words.append(message)
             if not ours and message:
                 self._library_words.append(message)
             line = logger.bind(worker=self._settings.kind)
@@ -411,7 +413,8 @@ async def auto_workers(config: Config) -> AsyncIterator[list[AutoWorker]]:
             url = await stack.enter_async_context(
                 on_demand(settings, AUTO_RETRY_S, AUTO_RETRY_MAX_S, calm=True)
             )
-            workers.append(AutoWorker(kind, choice, url, wanted))
+            worse = meanwhile(config, kind, choice)
+            workers.append(AutoWorker(kind, choice, url, wanted, worse))
         yield workers
 
 
@@ -442,8 +445,10 @@ def with_choices(config: Config) -> Config:
             choice = choice_for(config, kind, look())
             if section.engine == SMALL and not (choice.published and is_cached(choice.published)):
                 # Its first request would wait for the download.
-                choice = Choice(EMBEDDED_OF[kind], "", f"{choice.model} is not on this machine yet")
-            logger.info("auto: {} {}: {}", choice.engine, choice.model, choice.why)
+                why = f"{choice.model} is not on this machine: offhook models pull {SMALL}"
+                choice = Choice(EMBEDDED_OF[kind], "", why)
+            name = f"{choice.engine} {choice.model}".rstrip()
+            logger.info("{}: {}, as {}", section.engine, name, choice.why)
             updated = {"engine": choice.engine, "model": choice.model}
             chosen[kind] = section.model_copy(update=updated)
     return config.model_copy(update=chosen)

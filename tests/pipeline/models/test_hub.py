@@ -133,7 +133,7 @@ def test_a_damaged_file_is_removed_and_comes_anew(hub: Hub, source: str) -> None
     hub.damaged = {"model.safetensors"}
     said = refusal("org/model", source)
     assert "model.safetensors of org/model came damaged" in said
-    assert "start again" in said
+    assert "by the next attempt" in said
     hub.damaged = set()
     assert come(find("org/model", hub=source))["model.safetensors"] == WEIGHTS
 
@@ -152,7 +152,7 @@ def test_a_small_file_is_looked_at_too(hub: Hub, source: str) -> None:
         (401, "RepoNotFound", False, "no model org/model.* a private one needs HF_TOKEN"),
         (403, "", False, "refuses org/model: .*/org/model .* HF_TOKEN to a valid"),
         (403, "", True, "refuses org/model: .*/org/model .* HF_TOKEN to a valid"),
-        (500, "", False, "org/model is not on this machine.* hub cannot be reached"),
+        (500, "", False, "org/model is not on this machine.* hub answers with status 500"),
     ],
 )
 def test_what_the_hub_refuses_is_said(
@@ -236,6 +236,25 @@ def test_a_hub_that_stays_busy_is_given_up(hub: Hub) -> None:
     assert "could not be downloaded: the hub answers with status 503" in said
     assert "What has come is kept" in said
     assert len(hub.busy_files) == 100 - download_io.ATTEMPTS
+
+
+def test_a_network_that_goes_in_the_middle_is_told_from_a_hub_that_fails(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download_io, "FIRST_PAUSE_S", 0.001)
+    hub.refuses, hub.refuses_files = (404, ""), True
+    with pytest.raises(EngineError) as refused:
+        find("org/model", hub=hub.url)
+    assert refused.value.fault == "failed"
+    with pytest.raises(EngineError) as gone:
+        find("org/model", hub="http://127.0.0.1:9")
+    assert gone.value.fault == "unreachable"
+    hub.refuses_files = False
+    hub.refuses = (0, "")
+    hub.leads_files_to = "http://127.0.0.1:9"
+    with pytest.raises(EngineError) as lost:
+        find("org/model", hub=hub.url)
+    assert lost.value.fault == "unreachable"
 
 
 def test_a_hub_that_cannot_resume_sends_all_again(hub: Hub, source: str) -> None:

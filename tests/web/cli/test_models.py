@@ -220,7 +220,7 @@ def test_what_auto_chooses_is_pulled(
     assert listed(capsys)[NEMOTRON]["used_by"] == ["[asr] engine"]
     monkeypatch.setattr(machine_io, "look", lambda: Machine(1, 1 << 30))
     assert cli.main(["models", "pull", "auto"]) == 1
-    assert "auto means the embedded engines here" in capsys.readouterr().err
+    assert "auto has nothing to download here" in capsys.readouterr().err
 
 
 # --- clumsy names ---

@@ -260,6 +260,8 @@ def test_a_traceback_tells_no_secret(lines, json_lines):
             "[asr]\nprecision = 'fp8-weights'",
             "asr.precision is for qwen3-asr and nemotron, not for small",
         ),
+        ("[asr]\ndevice = 'cuda'", "asr.device is for engines that can use a GPU, not for small"),
+        ("[asr]\nmodel = 'x/y'", "asr.model is for an engine that is named, not for small"),
         ("[tts]\nmax_requests = 2", "tts.max_requests is for openai, not for embedded"),
     ],
 )

@@ -13,12 +13,39 @@ from offhook.pipeline.speech.recognizer import EngineError, StreamOptions
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge import server_io
-from offhook.web.engines.abilities_io import abilities, check_engines, faults_of
-from offhook.web.engines.choice import KINDS, ROWS
+from offhook.web.engines.abilities_io import (
+    WEAK_ON_PHONES,
+    abilities,
+    check_engines,
+    faults_of,
+    meanwhile,
+)
+from offhook.web.engines.choice import KINDS, ROWS, Choice
 from offhook.web.engines.engines_io import ONLY_MODELS, open_recognizer, open_synthesizer
 
 KROKO_DE = "csukuangfj/sherpa-onnx-streaming-zipformer-de-kroko-2025-08-06"
 NEMOTRON = "nvidia/nemotron-3.5-asr-streaming-0.6b"
+
+
+@pytest.mark.parametrize(
+    ("table", "worse"),
+    [
+        ({}, ""),
+        ({"asr": {"language": "en-GB"}}, ""),
+        (
+            {"asr": {"language": "de-AT"}},
+            "Until then pocketsphinx hears en, not 'de-AT'",
+        ),
+        ({"sip": {"udp": 5060}}, WEAK_ON_PHONES),
+    ],
+)
+def test_what_callers_put_up_with_until_an_engine_is_there_is_known(
+    table: dict[str, Any], worse: str
+) -> None:
+    choice = Choice("sherpa", KROKO_DE, "")
+    config = Config.model_validate(table)
+    assert meanwhile(config, "asr", choice) == worse
+    assert meanwhile(config, "tts", choice) == ""
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_every_sign_of_a_wanted_worker_has_a_row() -> None:
 @pytest.mark.parametrize(
     ("status", "told", "look"),
     [
-        (200, {"status": "ok", "streams": 0}, Look(Sign.SERVES)),
+        (200, {"status": "ok", "streams": 0}, Look(Sign.SERVES, 1.0)),
         (200, {"status": "draining"}, SILENT),
         (
             200,

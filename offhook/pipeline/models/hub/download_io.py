@@ -379,7 +379,7 @@ def _download(
                 part.unlink()
                 raise EngineError(
                     f"{file.path} of {source.name} came damaged, twice: it has not the hash that "
-                    "the hub tells. It is removed: start again to download it anew, and if it "
+                    "the hub tells. It is removed, and downloaded anew by the next attempt; if it "
                     "comes so again, do not trust this hub, mirror or proxy"
                 )
         part.replace(store.content(file))
@@ -407,9 +407,10 @@ def _fetch(source: Source, file: RemoteFile, part: Path, come: Callable[[int], N
             if pause is None or failures == ATTEMPTS:
                 raise EngineError(
                     f"{file.path} of {source.name} could not be downloaded: {failed}. What has "
-                    "come is kept: start again"
+                    "come is kept for the next attempt",
+                    "failed" if failed.status else "unreachable",
                 ) from failed
-            logger.info("{} of {}: {}; again in {:g} s", file.path, source.name, failed, pause)
+            logger.debug("{} of {}: {}; again in {:g} s", file.path, source.name, failed, pause)
             time.sleep(pause)
 
 

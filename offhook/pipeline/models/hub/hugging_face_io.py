@@ -390,10 +390,15 @@ def _in_words(error: Exception, name: str, revision: str, site: str) -> EngineEr
             f"the hub refuses {name}: see at {site}/{name} who may have it, and set HF_TOKEN to a "
             "valid token of such an account"
         )
-    words = f"it answers with status {status}" if status else " ".join(str(error).split())
+    if status:
+        return EngineError(
+            f"{name} is not on this machine, or not all of it, and the hub answers with status "
+            f"{status} ({site}): try again later, or name a mirror: [engines] hub"
+        )
+    words = " ".join(str(error).split())
     return EngineError(
         f"{name} is not on this machine, or not all of it, and the hub cannot be reached (no "
         f"network, or HF_HUB_OFFLINE is set; {site}: {words[:MAX_WORDS]}): download it elsewhere "
-        "and name its folder, or name a mirror: [engines] hub",
-        "failed" if status else "unreachable",
+        "and name its folder and its engine, or name a mirror: [engines] hub",
+        "unreachable",
     )
