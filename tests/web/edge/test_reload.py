@@ -169,7 +169,7 @@ AWAY = {"port": 0, "host": "0.0.0.0", "admin_key": "operator"}
         ),
         ({}, {"server": {"admin_key": "k", "api_key": "k"}}, "callers have this key"),
         # Whoever restarts the server with it finds out at the reload, not when it is down.
-        ({}, {"asr": {"language": "de"}}, "asr.language: pocketsphinx hears en, not 'de'"),
+        ({}, {"asr": {"language": "it"}}, "asr.language: pocketsphinx hears en, not 'it'"),
     ],
 )
 async def test_a_configuration_with_which_the_server_would_not_start_is_not_used(
