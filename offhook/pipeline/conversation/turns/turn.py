@@ -106,9 +106,9 @@ class TurnSettings:
     end_answer: int = 500
     """Timeout of the end-of-turn model, unless the transcript breaks off."""
     lower: bool = True
-    """Whether the agent, silent since the caller's first sound over it, goes on 12 dB lower as soon
-    as all that is understood is agreement ("okay"), until it is certain; on lines with echo it
-    stays silent."""
+    """Whether the agent, silent since the caller's first sound over it, goes on 12 dB lower when
+    the sound has ended and all that is understood is agreement ("okay"), until it is certain; on
+    lines with echo it stays silent."""
     interrupt_speech: int = 900
     """Speech of this length over the agent is an interruption whatever its words..."""
     interrupt_agreement: int = 1400
@@ -252,8 +252,8 @@ def _agrees(turn: "Turn", facts: Facts) -> bool:
     return facts.echo_free and facts.agent_speaking and is_backchannel(facts.text)
 
 
-def _agrees_no_longer(turn: "Turn", facts: Facts) -> bool:
-    return turn.lowered and not is_backchannel(facts.text)
+def _goes_on_over_it(turn: "Turn", facts: Facts) -> bool:
+    return turn.lowered and _voice_after_echo_check(turn, facts)
 
 
 def _end_check_is_due(turn: "Turn", facts: Facts) -> bool:
@@ -497,10 +497,9 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
     Transition(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),
     Transition(S.SUSPECTED, _sound_ended, S.JUDGING, (A.FINISH,), "its words decide"),
-    Transition(S.SUSPECTED, _agrees, S.SUSPECTED, (A.LOWER,), "'okay' so far"),
-    Transition(S.SUSPECTED, _agrees_no_longer, S.SUSPECTED, (A.PAUSE,), "'okay, and where'"),
     Transition(S.JUDGING, _presses_within_a_turn, S.KEYING, (A.INTERRUPT,), "one turn"),
     Transition(S.JUDGING, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
+    Transition(S.JUDGING, _goes_on_over_it, S.SUSPECTED, (A.PAUSE,), "'okay, and where'"),
     Transition(S.JUDGING, _voice_after_echo_check, S.SUSPECTED, (), "the caller goes on"),
     Transition(
         S.JUDGING, _final_means_to_interrupt, S.ENDING, (A.INTERRUPT,), "a short 'no', 'stop'"
