@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.engines.stages import replay_ms
 from benchmarks.recognition.asr_timing import captured
 from offhook.pipeline.models.qwen3_tts import codec_stream
 from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC
@@ -24,15 +24,7 @@ REPEATS = 50
 
 def frame_ms(run: Callable[[], Tensor]) -> float:
     """Median of replaying a graph of one frame."""
-    graph, times = captured(run), []
-    for _ in range(REPEATS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return float(np.median(times))
+    return replay_ms(captured(run), REPEATS)
 
 
 @torch.inference_mode()

@@ -44,7 +44,7 @@ def _choice(config: Config, kind: Kind, machine: Machine, wanted: bool) -> Findi
     if choice.embedded:
         verdict: Outcome = "note" if wanted else "ok"
         return Finding(SUBJECTS[kind], verdict, f"{would}{choice.engine}: {choice.why}")
-    worse = meanwhile(config, kind, choice) if wanted else ""
+    worse = meanwhile(config, kind) if wanted else ""
     detail = f"{would}{choice.engine} ({choice.model}): {choice.why}{worse and f'. {worse}'}"
     room, enough = _room(choice)
     return Finding(SUBJECTS[kind], "ok" if enough else "note", f"{detail}; {room}")

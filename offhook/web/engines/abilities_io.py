@@ -23,7 +23,7 @@ from offhook.web.config.config import (
     Tts,
     TtsEngine,
 )
-from offhook.web.engines.choice import EMBEDDED_OF, KINDS, ROWS, Choice, Kind, Row, rows_of
+from offhook.web.engines.choice import EMBEDDED_OF, KINDS, ROWS, Kind, Row, rows_of
 from offhook.web.engines.engines_io import MODELS, at_hand, check_model
 
 VERB: Mapping[Kind, str] = {"asr": "hears", "tts": "speaks"}
@@ -118,7 +118,7 @@ def fault_on_phones(config: Config, engine: str) -> str:
     return WEAK_ON_PHONES if takes_phones and engine == EMBEDDED_OF["asr"] else ""
 
 
-def meanwhile(config: Config, kind: Kind, choice: Choice) -> str:
+def meanwhile(config: Config, kind: Kind) -> str:
     """Returns what callers have to put up with until a chosen engine is ready; "" if nothing is
     known."""
     if kind == "tts":

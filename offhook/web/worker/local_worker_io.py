@@ -413,7 +413,7 @@ async def auto_workers(config: Config) -> AsyncIterator[list[AutoWorker]]:
             url = await stack.enter_async_context(
                 on_demand(settings, AUTO_RETRY_S, AUTO_RETRY_MAX_S, calm=True)
             )
-            worse = meanwhile(config, kind, choice)
+            worse = meanwhile(config, kind)
             workers.append(AutoWorker(kind, choice, url, wanted, worse))
         yield workers
 

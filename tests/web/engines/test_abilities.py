@@ -20,7 +20,7 @@ from offhook.web.engines.abilities_io import (
     faults_of,
     meanwhile,
 )
-from offhook.web.engines.choice import KINDS, ROWS, Choice
+from offhook.web.engines.choice import KINDS, ROWS
 from offhook.web.engines.engines_io import ONLY_MODELS, open_recognizer, open_synthesizer
 
 KROKO_DE = "csukuangfj/sherpa-onnx-streaming-zipformer-de-kroko-2025-08-06"
@@ -42,10 +42,9 @@ NEMOTRON = "nvidia/nemotron-3.5-asr-streaming-0.6b"
 def test_what_callers_put_up_with_until_an_engine_is_there_is_known(
     table: dict[str, Any], worse: str
 ) -> None:
-    choice = Choice("sherpa", KROKO_DE, "")
     config = Config.model_validate(table)
-    assert meanwhile(config, "asr", choice) == worse
-    assert meanwhile(config, "tts", choice) == ""
+    assert meanwhile(config, "asr") == worse
+    assert meanwhile(config, "tts") == ""
 
 
 @pytest.mark.parametrize(
