@@ -351,7 +351,6 @@ def _final_means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
         facts.final
         and (_speech_of_the_caller(turn, facts) or decisive(facts.text))
         and bool(weighty_words(facts.text))
-        and not is_backchannel(facts.text)
         and not only_echo(facts.text, facts.agent_said)
     )
 

@@ -37,9 +37,9 @@ def weighty_words(text: str) -> list[str]:
 
 
 def is_backchannel(text: str) -> bool:
-    """Returns whether the text consists of backchannels only ("uh-huh", "okay")."""
-    said = words(text)
-    return bool(said) and not weighty_words(text)
+    """Returns whether the text is agreement ("uh-huh", "okay") and nothing else of weight; what a
+    recognizer makes of a breath is none."""
+    return any(word in BACKCHANNELS for word in words(text)) and not weighty_words(text)
 
 
 def answers(text: str, asked: bool) -> bool:

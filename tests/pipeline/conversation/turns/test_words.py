@@ -44,6 +44,12 @@ def test_a_message_has_weight(text, weight):
     assert weighty_words(text) == weight
 
 
+@pytest.mark.parametrize("text", ["but but", "the", "and a", "to"])
+def test_what_a_breath_is_taken_for_is_neither_agreement_nor_a_message(text):
+    assert not is_backchannel(text)
+    assert weighty_words(text) == []
+
+
 @pytest.mark.parametrize("text", ["", " ", "...", "-", "?!"])
 def test_nothing_said_is_nothing(text):
     assert words(text) == []
