@@ -4,12 +4,12 @@ A `session.update` holds part of it; omitted fields keep their values (`merged`)
 openapi.yaml, RealtimeTranscriptionSessionCreateRequest.
 """
 
-import binascii
 import operator
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
+import pybase64
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -165,8 +165,8 @@ class AudioFormat(Object):
         if not isinstance(audio, str):
             raise EventError("audio is missing: a string of base64", "invalid_audio", "audio")
         try:
-            data = binascii.a2b_base64(audio, strict_mode=True)
-        except (binascii.Error, ValueError) as error:
+            data = pybase64.b64decode(audio, validate=True)
+        except ValueError as error:  # binascii.Error is one
             raise EventError(f"audio is not base64: {error}", "invalid_audio", "audio") from error
         if self.type != PCM:
             return G711_LEVELS[self.type][np.frombuffer(data, np.uint8)]
