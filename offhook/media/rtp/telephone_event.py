@@ -2,6 +2,20 @@
 
 A digit is several packets with one timestamp, that of its beginning, each giving the duration so
 far. Any one of them identifies the digit, so it is lost only if all of them are.
+
+Not every sender keeps to that, so timestamp, sequence number and end bit are judged together:
+
+    packet                                               is
+    of a known event, timestamp and source               the same digit, unless it is newer and
+                                                         begins again: no end bit after an end
+                                                         bit or another digit, a shorter duration
+    of the digit in progress, in the next MAX_GAP        the same digit if it ends it, or goes on
+    packets, with another timestamp                      where the one before it ends
+    of the digit just ended, in the next packets, with   the same digit: its end repeated
+    another timestamp and an end bit
+    at the end of a full segment of the digit in         the same digit, held (§2.5.1.3)
+    progress, without a marker
+    anything else                                        another digit
 """
 
 import struct
@@ -24,6 +38,13 @@ this length (RFC 4733 §2.5.1.3), every 1.4 s at 48 kHz."""
 MIN_SEGMENT = 0x8000
 """Shortest duration of a segment, in timestamp units, that may end before MAX_DURATION. Separate
 digits follow one another faster."""
+MAX_GAP = 4
+"""Most packets from one of a digit in progress to its next, if the timestamp is another: a digit
+between them would need more, its beginning and the end of the first."""
+MAX_GAP_OF_ENDS = 2
+"""The same from one end packet to the next."""
+MAX_LATE = 1000
+"""Packets by which one may be late; a larger difference is a sender that has started again."""
 MAX_EVENTS = 8
 """Maximum events read from one packet, of which few senders pack even two; further ones are
 ignored, as one datagram could hold 500 digits to report."""
@@ -42,14 +63,18 @@ class _Press(NamedTuple):
 
 class EventReceiver:
     """Turns telephone-event packets, in any order, into digits. Volumes are ignored, and durations
-    are used only to recognize segments: senders get them wrong."""
+    are used only to tell digits and segments apart: senders get them wrong."""
 
     def __init__(self) -> None:
         self._presses: deque[_Press] = deque(maxlen=MAX_REMEMBERED_PRESSES)
-        self._in_progress: _Press | None = None
-        """The last segment of the digit whose end has not arrived."""
+        self._newest: _Press | None = None
+        """Of the newest packet."""
+        self._sequence_number = 0
+        """Of that packet."""
         self._duration = 0
-        """Its longest duration received so far, in timestamp units."""
+        """The longest duration received of it so far, in timestamp units."""
+        self._ended = False
+        """Whether its end has been received."""
 
     def receive(self, packet: RtpPacket) -> str:
         """Return the digits that this packet is the first to report: usually none or one; several
@@ -61,36 +86,58 @@ class EventReceiver:
         for event, flags, duration in _EVENT.iter_unpack(payload[:size]):
             if event < len(DIGITS):
                 press = _Press(packet.ssrc, timestamp, event)
-                digits += self._new_digit(press, packet.marker)
-                self._follow(press, bool(flags & END), duration)
+                digits += self._digit(press, packet, bool(flags & END), duration)
             if not flags & END:
                 break
             timestamp = uint32_add(timestamp, duration)
         return digits
 
-    def _new_digit(self, press: _Press, marker: bool) -> str:
-        if press in self._presses:
-            return ""
-        continues = not marker and self._is_segment(press)
-        self._presses.append(press)
-        self._in_progress, self._duration = press, 0
-        return "" if continues else DIGITS[press.event]
+    def _digit(self, press: _Press, packet: RtpPacket, end: bool, duration: int) -> str:
+        gap = self._gap(press, packet)
+        known = press in self._presses
+        if known:
+            begins = gap > 0 and not end and self._begins_again(press, duration)
+        else:
+            begins = not self._continues(press, packet.marker, end, gap, duration)
+            self._presses.append(press)
+        if gap >= 0 and (begins or not known or press == self._newest):
+            self._remember(press, packet, begins, end, duration)
+        return DIGITS[press.event] if begins else ""
 
-    def _follow(self, press: _Press, ended: bool, duration: int) -> None:
-        if press == self._in_progress:
-            self._duration = max(self._duration, duration)
-            if ended:
-                self._in_progress = None
+    def _gap(self, press: _Press, packet: RtpPacket) -> int:
+        """Packets from the newest to this one; negative if it is late."""
+        if self._newest is None or self._newest.ssrc != press.ssrc:
+            return MAX_GAP + 1
+        gap = (packet.sequence_number - self._sequence_number + 0x8000) % 0x10000 - 0x8000
+        return gap if abs(gap) <= MAX_LATE else MAX_GAP + 1
 
-    def _is_segment(self, press: _Press) -> bool:
-        """Whether the event is a later segment of the digit in progress."""
-        down = self._in_progress
-        if down is None or (down.ssrc, down.event) != (press.ssrc, press.event):
+    def _begins_again(self, press: _Press, duration: int) -> bool:
+        """Whether a newer packet of a known press, without an end bit, is of another digit: the
+        sender's clock stands still."""
+        other = press != self._newest
+        return other or self._ended or duration < self._duration < MIN_SEGMENT
+
+    def _continues(self, press: _Press, marker: bool, end: bool, gap: int, duration: int) -> bool:
+        """Whether a packet with an unknown timestamp belongs to the newest digit."""
+        newest = self._newest
+        if newest is None or (newest.ssrc, newest.event) != (press.ssrc, press.event) or gap <= 0:
             return False
-        ahead = uint32_diff(press.timestamp, down.timestamp)
-        if ahead <= 0:
-            return False
-        return ahead % MAX_DURATION == 0 or ahead == self._duration >= MIN_SEGMENT
+        if self._ended:
+            return end and gap <= MAX_GAP_OF_ENDS
+        ahead = uint32_diff(press.timestamp, newest.timestamp)
+        goes_on = 0 < ahead <= gap * self._duration and duration >= self._duration
+        if gap <= MAX_GAP and (end or goes_on):
+            return True
+        whole = ahead > 0 and (ahead % MAX_DURATION == 0 or ahead == self._duration >= MIN_SEGMENT)
+        return whole and not marker
+
+    def _remember(
+        self, press: _Press, packet: RtpPacket, begins: bool, end: bool, duration: int
+    ) -> None:
+        same = press == self._newest and not begins
+        self._newest, self._sequence_number = press, packet.sequence_number
+        self._duration = max(self._duration, duration) if same else duration
+        self._ended = end or (same and self._ended)
 
 
 class EventPacket(NamedTuple):

@@ -1,5 +1,6 @@
 """Each key is heard once and at its first packet, whatever the network does to the others."""
 
+import itertools
 from itertools import pairwise
 
 import pytest
@@ -13,9 +14,14 @@ from offhook.media.rtp.telephone_event import MAX_REMEMBERED_PRESSES, EventRecei
 PT = 101
 
 
-def event(digit, timestamp, duration, end=False, marker=False, ssrc=7, sequence_number=0):
+numbers = itertools.count()
+
+
+def event(digit, timestamp, duration, end=False, marker=False, ssrc=7, sequence_number=None):
+    """The next packet of a stream."""
     payload = bytes((DIGITS.index(digit), 0x80 * end | 10)) + duration.to_bytes(2, "big")
-    return RtpPacket(PT, sequence_number, timestamp & 0xFFFFFFFF, ssrc, payload, marker)
+    number = (next(numbers) if sequence_number is None else sequence_number) & 0xFFFF
+    return RtpPacket(PT, number, timestamp & 0xFFFFFFFF, ssrc, payload, marker)
 
 
 def heard(packets):
@@ -99,8 +105,8 @@ def test_any_digits_arrive_exactly_if_one_packet_of_each_does(journey):
 
 
 def test_a_press_told_late_and_again_is_one_press():
-    old = [packet for _, packet in sent("1")]
-    new = [packet for _, packet in sent("2", timestamp=5000)]
+    packets = [packet for _, packet in sent("12")]
+    old, new = packets[:7], packets[7:]
     assert heard([old[0], new[0], *old, *new, *old]) == "12"
 
 
@@ -167,3 +173,54 @@ def test_no_packet_raises_and_memory_is_bounded(packets):
         told = receiver.receive(RtpPacket(PT, 0, timestamp, 7, payload, marker))
         assert set(told) <= set(DIGITS)
         assert len(receiver._presses) <= MAX_REMEMBERED_PRESSES
+
+
+STAMPS = ("of the press", "of each packet", "of the press, then of each end", "never another")
+MARKERS = ("first", "none", "all")
+DURATIONS = ("so far", "of the packet")
+
+
+def odd_sender(digits, stamps, markers, durations, ends=3, talks=True):
+    """The packets of a sender that keeps to its own rules. `talks`: it sends sound between them."""
+    packets, clock, number = [], 5000, 100
+    began = clock
+    for digit in digits:
+        if stamps != "never another":
+            began = clock
+        for n in range(5 + ends):
+            end = n >= 5
+            new = stamps == "of each packet" or (stamps.endswith("each end") and end)
+            so_far = 160 * (min(n, 4) + 1)
+            packets.append(
+                event(
+                    digit,
+                    clock if new else began,
+                    so_far if durations == "so far" else 160,
+                    end=end,
+                    marker=markers == "all" or (markers == "first" and n == 0),
+                    sequence_number=number,
+                )
+            )
+            clock, number = clock + 160, number + 1
+        clock, number = clock + 160 * 4, number + 4 * talks
+    return packets
+
+
+@pytest.mark.parametrize("talks", [True, False])
+@pytest.mark.parametrize("ends", [1, 3])
+@pytest.mark.parametrize("durations", DURATIONS)
+@pytest.mark.parametrize("markers", MARKERS)
+@pytest.mark.parametrize("stamps", STAMPS)
+@pytest.mark.parametrize("digits", ["5", "15", "115", "11111", "151", "1515"])
+def test_odd_senders_are_understood(digits, stamps, markers, durations, ends, talks):
+    packets = odd_sender(digits, stamps, markers, durations, ends, talks)
+    assert heard(packets) == digits
+    assert heard([packet for packet in packets for _ in range(2)]) == digits  # each sent twice
+
+
+@pytest.mark.parametrize("markers", MARKERS)
+@pytest.mark.parametrize("stamps", STAMPS)
+def test_odd_senders_are_understood_when_a_packet_is_lost(stamps, markers):
+    packets = odd_sender("1155", stamps, markers, "so far")
+    for lost in range(len(packets)):
+        assert heard(packets[:lost] + packets[lost + 1 :]) == "1155", lost
