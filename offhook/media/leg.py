@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from offhook.media.dtmf_detector import DtmfDetector
 from offhook.media.end_reason import EndReason
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
@@ -25,6 +26,11 @@ never raise."""
 
 _NOTHING = np.zeros(SAMPLES_IN, np.int16)
 
+SAME_DIGIT_TICKS = 50
+"""Ticks within which a digit that comes as a signal and as a tone is one: a second, for the jitter
+buffer, and gateways that report a digit at its end."""
+MAX_UNMATCHED_DIGITS = 64
+"""Digits remembered for that; the oldest are forgotten, and would be reported twice."""
 MAX_UNREAD_MESSAGES = 64
 """Messages from the caller's program kept until there is a reader; the oldest are dropped."""
 FRAME_QUEUE_MS = 2000
@@ -115,6 +121,24 @@ class _UnreadMessages(LegListener):
         self.texts.append(text)
 
 
+class _Digits:
+    """Digits that come both as signals and as tones, each told once."""
+
+    def __init__(self) -> None:
+        self._unmatched: deque[tuple[str, bool, int]] = deque(maxlen=MAX_UNMATCHED_DIGITS)
+
+    def is_new(self, digit: str, by_tone: bool, tick: int) -> bool:
+        """Return whether a digit of this tick was not reported the other way before."""
+        while self._unmatched and tick - self._unmatched[0][2] > SAME_DIGIT_TICKS:
+            self._unmatched.popleft()
+        for report in self._unmatched:
+            if report[:2] == (digit, not by_tone):
+                self._unmatched.remove(report)
+                return False
+        self._unmatched.append((digit, by_tone, tick))
+        return True
+
+
 class Leg(ABC):
     """One caller's leg: audio in and out, DTMF, messages, hold, transfer and hang-up."""
 
@@ -141,6 +165,8 @@ class Leg(ABC):
         self.hurries = False
         """Audio of the far end waits that is read faster than it was spoken: whoever hears it must
         be done with each packet before the next."""
+        self._tones: DtmfDetector | None = None
+        self._digits = _Digits()
         self._unread = _UnreadMessages()
         self.listener: LegListener = self._unread
         """Notified of events from now on; `attach` also reports earlier ones."""
@@ -173,7 +199,8 @@ class Leg(ABC):
     def receive_tick(self, now: float) -> None:
         """First half of a tick: receive 20 ms. Called only by the packet clock, with the time at
         which the tick was due: audio moves on by 20 ms a tick, however late the ticks are."""
-        self._heard = self._receive(now)
+        heard = self._receive(now)
+        self._heard = heard if self._tones is None else self._tones.process(heard)
 
     def send_tick(self, now: float) -> None:
         """Second half of a tick: send 20 ms, unless that was sent ahead. Called only by the packet
@@ -272,6 +299,18 @@ class Leg(ABC):
         if held is not self.held:
             self.held = held
             self.listener.on_held(held)
+
+    def listen_for_tones(self, wanted: bool) -> None:
+        """Report digits that the far end sends as tones, and take them out of its audio."""
+        if not wanted:
+            self._tones = None
+        elif self._tones is None:
+            self._tones = DtmfDetector(lambda digit: self.receive_digit(digit, by_tone=True))
+
+    def receive_digit(self, digit: str, by_tone: bool = False) -> None:
+        """Report a digit to the listener, once if it comes as a signal and as a tone."""
+        if self._tones is None or self._digits.is_new(digit, by_tone, self.ticks):
+            self.listener.on_dtmf(digit)
 
     def send_dtmf(self, digits: str) -> None:
         """Queue DTMF digits, 0-9 * # A-D, behind those not yet sent; "," pauses for half a second.

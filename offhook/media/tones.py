@@ -106,10 +106,16 @@ def play(cadence: Cadence) -> Iterator[Pcm]:
         position = (position + SAMPLES_OUT) % len(sound)
 
 
+def digit_frequencies(digit: str) -> tuple[int, int]:
+    """Return the frequencies of a DTMF digit in Hz, the lower one first (ITU-T Q.23)."""
+    row, column = divmod(_KEYS.index(digit), 4)
+    return ROWS[row], COLUMNS[column]
+
+
 @cache
 def _digit_tones(digit: str) -> Pcm:
-    row, column = divmod(_KEYS.index(digit), 4)
-    levels = {ROWS[row]: LOW_DBM0, COLUMNS[column]: HIGH_DBM0}
+    low, high = digit_frequencies(digit)
+    levels = {low: LOW_DBM0, high: HIGH_DBM0}
     return _sines(levels, TONE_TICKS * RATE_OUT * PACKET_MS // 1000)
 
 

@@ -17,10 +17,12 @@ MAX_HISTORY = 64
 class DialError(RuntimeError):
     """The call could not be placed or was not answered; the message says why."""
 
-    def __init__(self, status: int, reason: str) -> None:
-        """`status`: SIP status; 0 if no response was received."""
+    def __init__(self, status: int, reason: str, silent: bool = False) -> None:
+        """`status`: SIP status, or the one that stands for no response; 0 if nothing was sent.
+        `silent`: the far end could not be reached, or did not respond."""
         super().__init__(reason)
         self.status = status
+        self.silent = silent
 
 
 @dataclass(frozen=True)

@@ -290,7 +290,9 @@ class Desk(Subject):
             agent, flow = self.agent, self._way()
             flow = agent.upkeep.sorted(self._trunk, [flow])[0]
             if chance.random() < 0.1:
-                agent.upkeep.probe_now(self._trunk, flow, self._now)
+                agent.upkeep.call_failed(
+                    self._trunk, flow, chance.choice(("", "silent")), self._now
+                )
             session = agent.call(
                 to, flow, self._trunk, me, NameAddr(to), sdp, self._now, lines, 20.0
             )

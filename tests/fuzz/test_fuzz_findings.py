@@ -30,7 +30,14 @@ from tests.telephony.sip.session_peers import ANSWER, OFFER, OTHER, calls, run
 from tests.telephony.sip.test_user_agent import PBX, SDP, agent, answers, events, message
 
 TIMED = SessionSettings(session_seconds=1800)
-OFFICE = Trunk("office", username="us", password="secret", server="198.51.100.7", register=True)
+OFFICE = Trunk(
+    "office",
+    username="us",
+    password="secret",
+    server="198.51.100.7",
+    register=True,
+    options_seconds=0,
+)
 
 
 def sent(ua: UserAgent) -> list[Request]:

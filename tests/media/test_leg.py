@@ -8,12 +8,14 @@ import pytest
 from offhook.media.leg import (
     FRAME_QUEUE_MS,
     MAX_UNREAD_MESSAGES,
+    SAME_DIGIT_TICKS,
     CallInfo,
     Leg,
     LegError,
     LegStatistics,
 )
-from offhook.media.pcm import SAMPLES_IN, SAMPLES_OUT
+from offhook.media.pcm import RATE_IN, SAMPLES_IN, SAMPLES_OUT
+from offhook.media.tones import digit_frequencies
 from tests.support.listening import Listening
 
 
@@ -196,3 +198,54 @@ async def test_it_is_known_whether_a_line_comes_up(leg):
     never = CountingLeg()
     never.close("the caller hung up")
     assert not await never.until_connected()
+
+
+# --- digits that come as tones ---
+
+
+class ToneLeg(CountingLeg):
+    """Hears these sounds, one a tick, then silence."""
+
+    def __init__(self, sounds):
+        super().__init__()
+        self.sounds = list(sounds)
+
+    def _receive(self, now):
+        return self.sounds.pop(0) if self.sounds else np.zeros(SAMPLES_IN, np.int16)
+
+
+def toned(digits):
+    """100 ms of each digit's tones and 100 ms of silence, in ticks."""
+    time = np.arange(SAMPLES_IN * 5) / RATE_IN
+    for digit in digits:
+        sound = sum(5000 * np.sin(2 * np.pi * hz * time) for hz in digit_frequencies(digit))
+        yield from np.split(sound.astype(np.int16), 5)
+        yield from [np.zeros(SAMPLES_IN, np.int16)] * 5
+
+
+def test_digits_are_heard_as_tones_only_if_it_was_asked_for():
+    for wanted in (False, True):
+        leg, keys, heard = ToneLeg(toned("1155")), [], []
+        leg.listener = Listening(on_dtmf=keys.append)
+        leg.listen(lambda pcm, said, now, heard=heard: heard.append(pcm))
+        leg.listen_for_tones(wanted)
+        tick(leg, 45)
+        assert keys == (list("1155") if wanted else [])
+        assert (np.concatenate(heard).any()) == (not wanted)
+
+
+@pytest.mark.parametrize("signal_first", [True, False])
+def test_a_digit_that_comes_as_a_signal_and_as_a_tone_is_one(signal_first):
+    leg, keys = ToneLeg(toned("1155")), []
+    leg.listener = Listening(on_dtmf=keys.append)
+    leg.listen_for_tones(True)
+    for digit in "1155":
+        if signal_first:
+            leg.receive_digit(digit)
+        tick(leg, 10)
+        if not signal_first:
+            leg.receive_digit(digit)
+    assert keys == list("1155")
+    tick(leg, SAME_DIGIT_TICKS + 1)
+    leg.receive_digit("5")
+    assert keys == list("11555")

@@ -67,6 +67,8 @@ class RtpLeg(Leg):
         """Packets refused because of their source address."""
         self.last_packet_at = 0.0
         """When the last RTP or RTCP packet arrived, in tick time; 0 before the first."""
+        self.last_said_at = 0.0
+        """When audio of ours was sent last; 0 before the first."""
         self.sending = True
         """Whether audio and DTMF are sent; otherwise they wait. RTCP is sent in any case."""
         self.receiving = True
@@ -180,7 +182,7 @@ class RtpLeg(Leg):
         if reception is None or reception.ssrc == packet.ssrc:
             self._rtcp.receive_rtp(packet.ssrc, packet.sequence_number, None, now)
         for digit in self._events.receive(packet):
-            self.listener.on_dtmf(digit)
+            self.receive_digit(digit)
 
     def receive_rtcp(self, data: bytes, now: float) -> None:
         """Receive one unprotected RTCP datagram. Malformed ones are counted and dropped."""
@@ -256,6 +258,8 @@ class RtpLeg(Leg):
         elif key is not None:
             self._sender.tick_digit(key, now)
         else:
+            if said is not None:
+                self.last_said_at = now
             self._sender.tick(said, now)
         if now >= self._rtcp.get_timer():
             sent = SentTotals(self._sender.packets, self._sender.octets, self._sender.timestamp)

@@ -246,7 +246,7 @@ class CarrierLeg(Leg):
                 self._start(event, now)
             case DtmfReceived(digit):
                 self._signs += 1
-                self.listener.on_dtmf(digit)
+                self.receive_digit(digit)
             case Answer(message):
                 self._send_message(message)
             case Held(held):

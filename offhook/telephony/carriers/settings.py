@@ -76,6 +76,8 @@ class CarrierSettings:
     max_calls: int = 0
     """Limit of this carrier's calls, inbound and outbound, beyond which inbound ones are refused as
     busy and outbound ones fail; 0 for only the global limit."""
+    dtmf_tones: bool = False
+    """Whether keys are heard as tones in the audio, for numbers whose carrier reports none."""
     addresses: tuple[str, ...] = LOCAL_ADDRESSES
     """IP addresses and networks (CIDR) from which Asterisk needs no password."""
     port: int = AUDIOSOCKET_PORT

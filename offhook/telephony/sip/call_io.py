@@ -86,6 +86,7 @@ class Endpoint(Protocol):
         flow: Flow,
         sdp: str | None,
         headers: Sequence[tuple[str, str]] = (),
+        response_seconds: float | None = None,
     ) -> None: ...
     async def flows_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]: ...
     def new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg: ...
@@ -320,10 +321,15 @@ class SipCall:
         leg.connect()
 
     async def place(
-        self, target: Uri, flow: Flow, headers: Sequence[tuple[str, str]] = ()
+        self,
+        target: Uri,
+        flow: Flow,
+        headers: Sequence[tuple[str, str]] = (),
+        response_seconds: float | None = None,
     ) -> Answered:
-        """Call `target` over `flow` and wait for the answer. If our media are not acceptable to the
-        far end, the next permitted profile is offered. Raises DialError."""
+        """Call `target` over `flow` and wait for the answer, for the first response of any kind at
+        most `response_seconds`. If our media are not acceptable to the far end, the next permitted
+        profile is offered. Raises DialError."""
         if self._abandoned:
             raise DialError(487, self._abandoned)
         self.transport = self.transport or flow.transport
@@ -338,7 +344,7 @@ class SipCall:
         assert isinstance(leg, SipLeg)
         profile, *left = leg.profiles or (None,)
         while True:
-            outcome = await self._invite(leg, target, flow, headers, profile)
+            outcome = await self._invite(leg, target, flow, headers, profile, response_seconds)
             if isinstance(outcome, Answered):
                 return outcome
             # A far end that answered with unusable SDP is not called again.
@@ -346,7 +352,8 @@ class SipCall:
             again = refused and self.state == "dialing"
             left = remaining_profiles(left, outcome.sdp) if again else []
             if not left:
-                raise DialError(outcome.status, outcome.reason)
+                silent = outcome.by in ("timeout", "transport")
+                raise DialError(outcome.status, outcome.reason, silent)
             logger.info("{}: {} was not acceptable, trying {}", self.call_id, profile, left[0])
             profile, *left = left
 
@@ -357,12 +364,14 @@ class SipCall:
         flow: Flow,
         headers: Sequence[tuple[str, str]],
         profile: Profile | None,
+        response_seconds: float | None,
     ) -> Answered | Ended:
         """Send one INVITE and wait for its outcome. Raises DialError."""
         self.ended = None
         self._outcome = asyncio.get_running_loop().create_future()
         try:
-            self._endpoint.begin(self, target, flow, leg.offer(profile=profile), headers)
+            sdp = leg.offer(profile=profile)
+            self._endpoint.begin(self, target, flow, sdp, headers, response_seconds)
             outcome = await self._outcome
         except SipError as error:  # a number that cannot be written as a URI
             raise DialError(0, str(error)) from error
@@ -446,7 +455,7 @@ class SipCall:
                 self._refresh()
             case Dtmf(digit):
                 if self.leg is not None:
-                    self.leg.listener.on_dtmf(digit)
+                    self.leg.receive_digit(digit)
             case ReferReceived():
                 self._handle_refer(event)
             case Ended():

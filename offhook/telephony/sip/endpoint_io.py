@@ -203,7 +203,8 @@ class SipEndpoint:
         self.stack.process()
 
     def registrations(self) -> list[RegistrationStatus]:
-        return self._agent.registrations()
+        """Return the status of each trunk that registers."""
+        return self.lookup.registrations()
 
     def trunk_states(self) -> list[TrunkState]:
         """Return the state of each trunk with a server: whether it can place calls, and why not."""
@@ -238,8 +239,9 @@ class SipEndpoint:
             case IncomingCall():
                 self._handle_incoming(event)
             case RegistrationChanged(status):
-                log = logger.bind(trunk=status.trunk, state=status.state)
-                log.info("trunk {}: {} {}", status.trunk, status.state, status.detail)
+                log = logger.bind(trunk=status.trunk, state=status.standing)
+                words = f"{status.standing}: {status.detail}".removesuffix(": ")
+                log.log("WARNING" if status.detail else "INFO", "trunk {} {}", status.trunk, words)
             case TrunkChanged(TrunkState(trunk, reach, detail)):
                 log = logger.bind(trunk=trunk, state=reach)
                 words = f"is {reach}: {detail}" if detail else f"is {reach}"
@@ -314,11 +316,11 @@ class SipEndpoint:
         """Return why no line is free, or "". `counted` is 1 if the call itself is already
         counted."""
         limit = self._settings.max_calls
-        if len(self.calls) - counted >= limit:
+        if len(self.lines) - counted >= limit:
             return f"all {limit} lines are in use"
         if trunk is not None and trunk.max_calls:
-            here = (c for c in self.calls.values() if c.info.trunk == trunk.name)
-            if sum(c.state != "ended" for c in here) - counted >= trunk.max_calls:
+            here = sum(self.calls[each].info.trunk == trunk.name for each in self.lines)
+            if here - counted >= trunk.max_calls:
                 return f"all {trunk.max_calls} lines of the trunk {trunk.name!r} are in use"
         return ""
 
@@ -343,7 +345,13 @@ class SipEndpoint:
     @property
     def free_lines(self) -> int:
         """Number of calls that the settings still allow."""
-        return 0 if self._closing else max(0, self._settings.max_calls - len(self.calls))
+        return 0 if self._closing else max(0, self._settings.max_calls - len(self.lines))
+
+    @property
+    def lines(self) -> set[str]:
+        """The ids of the calls that hold a line: not those whose conversation still ends after the
+        call has."""
+        return {call_id for call_id, call in self.calls.items() if call.state != "ended"}
 
     def recover(
         self,
@@ -469,14 +477,17 @@ class SipEndpoint:
         if busy := self._busy_reason(call.trunk, 1):
             raise DialError(0, busy)
         for flow in flows:
+            last = flow is flows[-1]
+            patience = None if last or call.trunk is None else call.trunk.failover_seconds
             try:
-                await call.place(target, flow, headers)
+                await call.place(target, flow, headers, patience)
                 return
             except DialError as error:
                 if call.trunk is not None and error.status in TRY_NEXT:
-                    self._agent.upkeep.probe_now(call.trunk, flow, monotonic())
+                    why = str(error) if error.silent else ""
+                    self._agent.upkeep.call_failed(call.trunk, flow, why, monotonic())
                     self.stack.process()
-                if flow is flows[-1] or call.state != "dialing" or error.status not in TRY_NEXT:
+                if last or call.state != "dialing" or error.status not in TRY_NEXT:
                     raise
 
     def begin(
@@ -486,6 +497,7 @@ class SipEndpoint:
         flow: Flow,
         sdp: str | None,
         headers: Sequence[tuple[str, str]] = (),
+        response_seconds: float | None = None,
     ) -> None:
         """Send the INVITE and attach its session to the call."""
         trunk, info = call.trunk, call.info
@@ -505,6 +517,7 @@ class SipEndpoint:
             monotonic(),
             (*shown_by, *headers),
             call.ring_seconds,
+            response_seconds,
         )
         self.adopt(call, session)
         self.stack.process()
@@ -527,7 +540,7 @@ class SipEndpoint:
     def new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg:
         media, anywhere = MediaSettings(), False
         if trunk is not None:
-            media = MediaSettings(codecs=trunk.codecs, srtp=trunk.srtp)
+            media = MediaSettings(trunk.codecs, trunk.srtp, tones=trunk.dtmf_tones)
             anywhere = trunk.media_from == "anywhere"
         host = self._agent.contact(flow, trunk).host
         signalling = flow.remote[0]
@@ -575,18 +588,17 @@ class SipEndpoint:
 
     async def _watch_media(self) -> None:
         """End calls whose media have timed out, whatever the signalling says."""
-        s = self._settings
-        limits = s.initial_media_timeout_seconds, s.media_timeout_seconds
         while True:
             if not self.calls:  # an idle process sleeps
                 self._call_begun.clear()
                 await self._call_begun.wait()
             await asyncio.sleep(MEDIA_CHECK_INTERVAL_S)
-            now = monotonic()
+            now, s = monotonic(), self._settings
             for call in tuple(self.calls.values()):
-                leg = call.leg
+                leg, own = call.leg, call.trunk.media_timeout_seconds if call.trunk else None
+                limit = s.media_timeout_seconds if own is None else own
                 if isinstance(leg, SipLeg) and call.state == "answered":
-                    silent = leg.media_timeout(now, *limits)
+                    silent = leg.media_timeout(now, s.initial_media_timeout_seconds, limit)
                     if silent is not None:
                         reason = End.NO_SOUND if silent == "initial" else "the sound stopped"
                         gone = self.may_be_elsewhere()

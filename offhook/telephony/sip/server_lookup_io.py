@@ -16,7 +16,8 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.resolver_io import ResolveError, Resolver
 from offhook.telephony.sip.stack_io import SipStack
-from offhook.telephony.sip.trunks.registration import Registration
+from offhook.telephony.sip.trunks.registration import Registration, RegistrationStatus
+from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 
@@ -68,6 +69,22 @@ class ServerLookup:
             if trunk.server
         ]
 
+    def trunks_down(self) -> list[str]:
+        """Return the names of the trunks with `ready_probe` that can place or receive no calls."""
+        probed = {trunk.name for trunk in self._settings.trunks if trunk.ready_probe}
+        states = self.trunk_states() if probed else []
+        return [s.trunk for s in states if s.trunk in probed and s.state == "down"]
+
+    def registrations(self) -> list[RegistrationStatus]:
+        """Return the status of each trunk that registers, also while its server is unknown."""
+        known = {status.trunk: status for status in self._agent.registrations()}
+        unknown = (t.name for t in self._settings.trunks if t.register and t.name not in known)
+        for name in unknown:
+            error = self._errors.get(name, "")
+            registering = RegistrationState.REGISTERING
+            known[name] = RegistrationStatus(name, registering, None, error, bool(error))
+        return list(known.values())
+
     def locate(self, hop: Uri) -> None:
         """Resolve a next hop and report it to the user agent."""
         self._tasks.spawn(self._locate(hop), "sip look-up")
@@ -77,17 +94,19 @@ class ServerLookup:
 
     async def _refresh_trunk(self, trunk: Trunk) -> None:
         registration: Registration | None = None
-        found = False
+        found, told = False, ""
         while True:
             try:
                 flows = await self._find(trunk.server_uri, trunk)
             except DialError as error:
-                logger.warning("trunk {}: {}", trunk.name, error)
+                if str(error) != told:
+                    logger.warning("trunk {}: {}", trunk.name, error)
+                told = str(error)
                 if not found:
                     self._errors[trunk.name] = str(error)
                 await asyncio.sleep(RESOLVE_RETRY_S)
                 continue
-            found = True
+            found, told = True, ""
             self._errors.pop(trunk.name, None)
             self._agent.use_targets(trunk.name, flows, monotonic())
             if trunk.register and registration is None:

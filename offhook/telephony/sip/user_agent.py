@@ -201,6 +201,7 @@ class UserAgent:
         the reason."""
         for route in self._routes.values():
             route.lost |= route.flow == flow
+        self.upkeep.flow_failed(flow, why, now)
         self._transactions.flow_failed(flow, now, why)
         self._process_events(now)
 
@@ -248,8 +249,10 @@ class UserAgent:
         now: float,
         headers: Sequence[tuple[str, str]] = (),
         ring_seconds: float | None = None,
+        response_seconds: float | None = None,
     ) -> Session:
-        """Place a call to `target` over `flow`. `sdp` is our offer; None asks for theirs."""
+        """Place a call to `target` over `flow`. `sdp` is our offer; None asks for theirs. Without
+        any response after `response_seconds` the call has failed."""
         digest = None
         if trunk is not None and trunk.password:
             digest = DigestClient(trunk.username, trunk.password, trunk.realm)
@@ -261,7 +264,7 @@ class UserAgent:
             to,
             self.contact(flow, trunk),
             sdp,
-            self._session_settings(trunk, ring_seconds),
+            replace(self._session_settings(trunk, ring_seconds), response_seconds=response_seconds),
             now,
             headers=headers,
             digest=digest,
@@ -430,7 +433,8 @@ class UserAgent:
             if route is None:
                 self._reply(transaction, 481, now)
             else:
-                route.of.receive_request(request, transaction, now)
+                if route.of.receive_request(request, transaction, now):
+                    route.heard(request, flow)
                 self._process_session(route)
             return
         fault = Refusal(482) if transaction.merged else self._request_error(request)
@@ -484,6 +488,7 @@ class UserAgent:
         route = SessionRoute(self, flow, trunk)
         contact, settings = self.contact(flow, trunk), self._session_settings(trunk, None)
         session = Session.incoming(route, transaction, request, contact, settings, now)
+        route.heard(request, flow)
         route.invite = transaction.key
         self._add_route(route, session)
         self._ringing[transaction.key] = route

@@ -57,6 +57,9 @@ def in_words(happened: CallProgress, answered_at: float | None) -> str:
             return f"ended after {happened.at - answered_at:.1f} s: {happened.reason}"
 
 
+ENDS = (signal.SIGINT, signal.SIGTERM)
+
+
 class Phones:
     """The phones of the server at `url`, http://host:port or unix:PATH."""
 
@@ -67,18 +70,21 @@ class Phones:
 
     async def dial(self, asked: dict[str, Any], show: Show) -> bool:
         """Places a call, shows its progress to the end and returns whether it was answered. SIGINT
-        hangs up. Raises PhoneError."""
+        and SIGTERM hang up. Raises PhoneError."""
         began, answered = monotonic(), False
         async with self._session() as http:
             placed = await self._ask(http, "POST", "/calls", json=asked)
             call_id = placed["call_id"]
             leaving: set[asyncio.Task[Any]] = set()
+            loop = asyncio.get_running_loop()
 
             def hang_up() -> None:
-                asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+                for end in ENDS:  # a second one ends the command at once
+                    loop.remove_signal_handler(end)
                 leaving.add(asyncio.create_task(self._ask(http, "DELETE", f"/calls/{call_id}")))
 
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, hang_up)
+            for end in ENDS:
+                loop.add_signal_handler(end, hang_up)
             try:
                 async for event in self._events(http, call_id):
                     at = monotonic() - began
@@ -87,7 +93,8 @@ class Phones:
                     )
                     answered |= event["state"] == "answered"
             finally:
-                asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+                for end in ENDS:
+                    loop.remove_signal_handler(end)
                 await asyncio.gather(*leaving, return_exceptions=True)
         return answered
 

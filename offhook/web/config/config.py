@@ -789,6 +789,9 @@ class Recording(Section):
     """Whether every call is recorded in stereo (caller left, agent right) with a timeline."""
     directory: Path = Path("recordings")
     """Folder of the recordings."""
+    keys: bool = False
+    """Whether the timeline says which keys a caller pressed: card numbers and PINs too. The log
+    never does."""
 
 
 class Tracing(Section):

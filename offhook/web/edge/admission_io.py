@@ -91,12 +91,18 @@ class CallAdmission:
         none may have more than its share; None: somebody whose lines have a limit of their own, as
         a trunk's.
 
+        A call that has ended holds no line while its conversation ends, unless there are as many of
+        them as lines.
+
         A line is cheap to occupy for whoever says nothing, so only some may wait. Returns the leg
         to close first, that of a caller who waits and has to make room for this one.
         """
-        leaving = [leg for leg in legs if leg.closed and leg.closed.end is End.GAVE_WAY]
-        legs = [leg for leg in legs if leg not in leaving]
-        counted = [leg for leg in legs if leg.claim is not None and leg.closed is None]
+        ended = [leg for leg in legs if leg.closed]
+        leaving = [leg for leg in ended if leg.closed and leg.closed.end is End.GAVE_WAY]
+        if len(ended) >= max(max_calls, FEW_CALLS):
+            raise self.refusal("busy")
+        legs = [leg for leg in legs if leg.closed is None]
+        counted = [leg for leg in legs if leg.claim is not None]
         waiting = [leg for leg in counted if leg.waits]
         longest = self._longest_waiting(waiting)
         if waiting_is_full(len(leaving), max_calls):  # calls take a moment to end

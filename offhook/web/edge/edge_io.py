@@ -61,7 +61,7 @@ from offhook.web.engines.choice import AutoWorker
 from offhook.web.engines.engines_io import open_synthesizer
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.shares import NOBODY, Holders, by_address
-from offhook.web.process.logs import brief, for_log, kind
+from offhook.web.process.logs import brief, for_log, for_recording, kind
 from offhook.web.process.loop_io import collect_between_packets, freeze_loaded_objects
 from offhook.web.process.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
@@ -281,9 +281,9 @@ class Edge:
         if self.draining or not self.ready:
             return 0
         most = self.config.server.max_calls
-        if self._room.reason(len(self.legs), coming, most):
+        if self._room.reason(len(self.lines), coming, most):
             return 0
-        return most - len(self.legs) - coming
+        return most - len(self.lines) - coming
 
     async def _open_carriers(self, settings: tuple[CarrierSettings, ...]) -> Carriers:
         """Raises ConfigError."""
@@ -564,6 +564,12 @@ class Edge:
         """Returns the public id of a call that is not by phone."""
         return call_id
 
+    @property
+    def lines(self) -> set[str]:
+        """Returns the ids of the calls that hold a line: those that have ended do not, though their
+        conversations take a moment to end."""
+        return {call_id for call_id, leg in self.legs.items() if leg.closed is None}
+
     def public_id(self, leg: Leg) -> str:
         """Returns the public id of a leg's call; those of calls by phone are public."""
         return self.name_of(leg.call_id) if leg.call_id in self._peers else leg.call_id
@@ -578,7 +584,7 @@ class Edge:
         if self.sip is None:
             raise NoPhones
         self.agents.check(dial.agent)
-        if len(self.legs.keys() | self.sip.calls.keys()) >= self.config.server.max_calls:
+        if len(self.lines | self.sip.lines) >= self.config.server.max_calls:
             raise self._room.refusal("full")
         return self.sip.dial(dial)
 
@@ -788,7 +794,7 @@ class Edge:
         leg.listen(lambda heard, said, now: recorder.tick(heard, said))
 
         def note(event: Event) -> None:
-            fields = asdict(event)
+            fields = for_recording(asdict(event), self.config.recording.keys)
             recorder.timeline.write(kind(event), fields.pop("at_ms"), **fields)
             if isinstance(event, CallEnded):
                 recorder.close()

@@ -186,11 +186,16 @@ async def accepted(request: web.Request) -> web.Response:
 def readiness(edge: Edge) -> dict[str, Any]:
     """Returns the body of GET /readyz."""
     gone = edge.probes.gone
-    ready = edge.ready and not edge.draining and not gone
-    state: dict[str, Any] = {"ready": ready, "calls": len(edge.legs)}
+    down = edge.sip.lookup.trunks_down() if edge.sip is not None else []
+    ready = edge.ready and not edge.draining and not gone and not down
+    state: dict[str, Any] = {"ready": ready, "calls": len(edge.lines)}
     state["max_calls"] = edge.config.server.max_calls
     state["overloaded"] = edge.overloaded
-    return {**state, "agents_without_model": gone} if gone else state
+    if gone:
+        state["agents_without_model"] = gone
+    if down:
+        state["trunks_down"] = down
+    return state
 
 
 async def tokens(request: web.Request) -> web.Response:

@@ -308,7 +308,7 @@ class Siblings:
         than another."""
         home = self._number if home is None else home
         if home == self._number:
-            calls, most = len(self._edge.legs), self._edge.config.server.max_calls
+            calls, most = len(self._edge.lines), self._edge.config.server.max_calls
             if calls <= SLACK_CALLS and calls < most and not self._edge.overloaded:
                 return home
         states = await self._ask_all("/readyz")

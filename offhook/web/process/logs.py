@@ -110,6 +110,18 @@ def for_log(fields: Mapping[str, Any], has_words: bool) -> dict[str, Any]:
     return shown
 
 
+def for_recording(fields: Mapping[str, Any], has_keys: bool) -> dict[str, Any]:
+    """Returns the fields of an event for a recording's timeline, whose words are those of the
+    sound; the keys pressed are in it only if `has_keys`."""
+    if has_keys:
+        return dict(fields)
+    shown = {
+        name: _PRESSED.sub(f"[pressed {MASK}]", value) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
+    return {**shown, "digit": "*"} if "digit" in shown else shown
+
+
 def brief(fields: dict[str, Any]) -> str:
     """Returns the fields of an event for a line of the log, e.g. `text="Hello." language="en"`."""
     hidden = ("at_ms", "statistics", "headers", "variables")  # the last two come from outside

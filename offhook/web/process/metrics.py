@@ -92,12 +92,14 @@ class PhoneCollector(Collector):
         yield CounterMetricFamily("offhook_sip_malformed", malformed, counts.malformed)
         transactions = agent.transactions
         yield GaugeMetricFamily("offhook_sip_transactions", "Transactions now", transactions)
-        yield GaugeMetricFamily("offhook_sip_calls", "Calls of phones now", len(self._sip.calls))
+        yield GaugeMetricFamily("offhook_sip_calls", "Calls of phones now", len(self._sip.lines))
         registrations = GaugeMetricFamily(
-            "offhook_sip_registration", "1 for the state it is in", labels=["trunk", "state"]
+            "offhook_sip_registration",
+            "1 for the state it is in: registering, registered, failed or unregistered",
+            labels=["trunk", "state"],
         )
         for status in self._sip.registrations():
-            registrations.add_metric([status.trunk, str(status.state)], 1)
+            registrations.add_metric([status.trunk, status.standing], 1)
         yield registrations
 
 

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
 
+import aiohttp
+
 from offhook.telephony.sip import (
     call_io,
     endpoint_io,
@@ -55,6 +57,11 @@ class Peer:
         self._send = send
         self._waiting: list[Request | Response] = []
         self._came = asyncio.Event()
+
+    def go_on_with(self, other: "Peer") -> None:
+        """The call of another, from here: the same phone, after its way was dropped."""
+        self.call_id, self.tag, self.their_tag = other.call_id, other.tag, other.their_tag
+        self.target, self.routes, self.cseq = other.target, other.routes, other.cseq
 
     # --- in ---
 
@@ -291,6 +298,32 @@ async def tcp_peer(sip: SipEndpoint) -> AsyncIterator[Peer]:
         reading.cancel()
         writer.close()
         await asyncio.gather(reading, return_exceptions=True)
+
+
+@asynccontextmanager
+async def ws_peer(sip: SipEndpoint) -> AsyncIterator[Peer]:
+    """A browser's, which nobody can connect to (RFC 7118 §5)."""
+    async with aiohttp.ClientSession() as http:
+        url = f"http://{HOST}:{port_of(sip, 'WS')}"
+        async with http.ws_connect(url, protocols=["sip"]) as socket:
+            sending: set[asyncio.Task[None]] = set()
+
+            def send(data: bytes) -> None:
+                sending.add(asyncio.create_task(socket.send_str(data.decode())))
+
+            peer = Peer("WS", send, (HOST, 9))
+            peer.contact = "<sip:far@df7jal23ls0d.invalid;transport=ws>"
+
+            async def read() -> None:
+                async for message in socket:
+                    peer.receive(message.data.encode())
+
+            reading = asyncio.create_task(read())
+            try:
+                yield peer
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, *sending, return_exceptions=True)
 
 
 class Time:

@@ -57,13 +57,14 @@ async def with_phone(*statuses):
         yield server, phone
 
 
-async def test_a_call_is_shown_in_words_and_ctrl_c_hangs_up():
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+async def test_a_call_is_shown_in_words_and_hung_up_with_the_command(end):
     async with endpoint() as (far, host):
         async with served(configured(f"127.0.0.1:{port_of(far, 'UDP')}")) as server:
             process = await command("dial", "100", "--url", server.url)
             await says(process, "answered after")
             await host.talk(seconds=SOON)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(end)
             code, lines, errors = await end_of(process)
             assert (code, errors) == (0, "")
             assert re.fullmatch(rf"ended after \d+\.\d s: {calls_io.HANG_UP_REASON}", lines[-1])

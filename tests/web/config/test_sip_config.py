@@ -114,7 +114,14 @@ def test_the_example_of_phones_is_the_defaults():
     lines = text[text.index("# [sip]\n") : text.index("\n# Carriers")].splitlines()
     sip = Config.model_validate(tomllib.loads("\n".join(line[2:] for line in lines))).sip
     (trunk,), (route,) = sip.trunks, sip.routes
-    assert trunk == Trunk("provider", options_seconds=OPTIONS_INTERVAL_S, caller_id_header="pai")
+    assert trunk == Trunk(
+        "provider",
+        options_seconds=OPTIONS_INTERVAL_S,
+        caller_id_header="pai",
+        media_timeout_seconds=30,
+        contact="as given",
+        dtmf_tones=True,
+    )
     assert route == Route()
     shown = dict.fromkeys(("certificate", "key", "authorities"))
     shown |= {"trunks": (), "routes": ()}

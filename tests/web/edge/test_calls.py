@@ -462,7 +462,7 @@ async def test_how_a_registration_is_doing_is_shown():
         trunk = {"name": "pbx", "server": where, "username": "u", "register": True}
         async with served(configured(where, trunks=[trunk])) as server:
             await phone.asked("REGISTER")
-            wanted = 'offhook_sip_registration{state="refused",trunk="pbx"} 1.0'
+            wanted = 'offhook_sip_registration{state="failed",trunk="pbx"} 1.0'
             async with asyncio.timeout(SOON):
                 while wanted not in await server.metrics():
                     await asyncio.sleep(0.02)

@@ -26,6 +26,7 @@ from offhook.web.process.logs import (
     brief,
     escaped,
     for_log,
+    for_recording,
     masked,
 )
 from offhook.web.process.logs_io import set_up
@@ -192,6 +193,18 @@ def test_a_line_has_its_date_and_an_events_fields_are_no_python(lines):
     assert datetime.fromisoformat(f"{date} {time}").date() == datetime.now().astimezone().date()
     assert level == "INFO"
     assert line.endswith(r"""caller_turn text="It's \"ok\"\n" sure=true words=["a"]""")
+
+
+# --- keys ---
+
+
+def test_a_recording_says_which_keys_were_pressed_only_where_it_was_asked_for():
+    turn = {"turn": 1, "text": "my number is 12 [pressed 4929#] thanks"}
+    assert for_recording(turn, has_keys=True) == turn
+    masked = for_recording(turn, has_keys=False)
+    assert masked == {"turn": 1, "text": "my number is 12 [pressed ****] thanks"}
+    assert for_recording({"digit": "5"}, has_keys=False) == {"digit": "*"}
+    assert for_recording({"digit": "5"}, has_keys=True) == {"digit": "5"}
 
 
 # --- words ---

@@ -28,6 +28,9 @@ from offhook.telephony.sip.media.rtp_format import format_of
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.media.rtp_transport_io import RtpTransport
 
+MAX_SPEECH_S = 300.0
+"""Seconds of our speech, or another caller's, for which a far end may send nothing."""
+
 
 class LegControl(Protocol):
     """Signalling operations a leg needs. All but `hang_up` raise LegError."""
@@ -126,6 +129,7 @@ class SipLeg(RtpLeg):
         assert plan is not None  # an exchange was completed
         wanted, expecting = self._negotiation.wanted, self._expecting
         self._transport.use(plan, now)
+        self.listen_for_tones(plan.tones)
         if plan != before:
             self._use_format(plan, now)
         self.sending = plan.direction in ("sendrecv", "sendonly")
@@ -200,13 +204,16 @@ class SipLeg(RtpLeg):
         self, now: float, initial_s: float, mid_call_s: float
     ) -> Literal["initial", "mid-call"] | None:
         """Return whether nothing was received for too long: since the call began, or since the last
-        packet. RTCP counts, so a far end that is merely silent does not time out."""
+        packet. RTCP counts, so a far end that is merely silent does not time out; one that sends
+        nothing while it is silent has time from when we have stopped speaking, or MAX_SPEECH_S
+        after its last packet. A limit of 0 is none."""
         if not self._opened or not self._expecting:
             return None
         if not self.last_packet_at:
             return "initial" if now - self._waiting_since > initial_s else None
-        since = max(self.last_packet_at, self._waiting_since)
-        return "mid-call" if now - since > mid_call_s else None
+        said_at = min(self.last_said_at, self.last_packet_at + MAX_SPEECH_S)
+        since = max(self.last_packet_at, self._waiting_since, said_at)
+        return "mid-call" if mid_call_s and now - since > mid_call_s else None
 
     # --- life ---
 

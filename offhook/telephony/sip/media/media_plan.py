@@ -36,6 +36,8 @@ class MediaSettings:
     srtp: Policy = "optional"
     dtls: bool = True
     """Accept DTLS-SRTP if offered."""
+    tones: bool | None = None
+    """Whether DTMF is heard as tones; None: if the far end sends no telephone events."""
     ptime_ms: int = 20
     opus_fmtp: str = "minptime=10;useinbandfec=1;stereo=0"
 
@@ -87,4 +89,6 @@ class MediaPlan:
     """Audio in each packet we send: 10, 20, 30, 40 or 60."""
     direction: Direction
     """Our direction."""
+    tones: bool
+    """DTMF is heard as tones."""
     security: Security

@@ -331,17 +331,19 @@ class MediaNegotiation:
             noise.add(COMFORT_NOISE_TYPE)
         mux = ours.rtcp_mux and theirs.rtcp_mux
         remote = self._remote_address(theirs), theirs.port
+        events_out, tones = choose_event(events, codec), self._settings.tones
         return MediaPlan(
             remote=remote,
             remote_rtcp=remote if mux else self._remote_rtcp(theirs, remote[0]),
             rtcp_mux=mux,
             codec=Codec(codec, number, CODECS[codec].clock_rate, theirs.fmtp.get(number, "")),
             receive={n: key for n, key in arriving.items() if key in self._settings.codecs},
-            events_out=choose_event(events, codec),
+            events_out=events_out,
             events_in={n: rate for n, key in arriving.items() if (rate := event_rate(key))},
             comfort_noise=frozenset(noise),
             ptime_ms=packet_ms(theirs, self._settings.ptime_ms),
             direction=_mirrored(wanted, theirs),
+            tones=(events_out is None and codec != "opus") if tones is None else tones,
             security=security,
         )
 

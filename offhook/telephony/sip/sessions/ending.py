@@ -25,6 +25,7 @@ BY: Mapping[Event, EndedBy] = {
     Event.LEAVE: "local",
     Event.SUCCESS_BARE: "local",  # they answered; it is we who cannot continue
     Event.ACK_BARE: "local",
+    Event.UNANSWERED: "timeout",
     Event.RING_TIMEOUT: "timeout",
     Event.NO_ACK: "timeout",
     Event.NO_PRACK: "timeout",
@@ -149,6 +150,8 @@ def _reason_text(value: str) -> str:
         return shown(text)
     if protocol == "SIP" and number in REASONS:
         return f"{number} {REASONS[number]}"
+    if protocol == "Q.850" and cause == "0":  # of a PBX that knows none
+        return ""
     return shown(f"{protocol} cause {cause}") if cause else ""
 
 

@@ -29,7 +29,13 @@ from offhook.media.end_reason import End
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.auth.digest import DigestClient
 from offhook.telephony.sip.messages.headers import Headers, NameAddr
-from offhook.telephony.sip.messages.info import DTMF, DTMF_RELAY, key_body, key_of
+from offhook.telephony.sip.messages.info import (
+    DTMF,
+    DTMF_RELAY,
+    TELEPHONE_EVENT,
+    key_body,
+    key_of,
+)
 from offhook.telephony.sip.messages.message import Request, Response, respond, sdp_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.dialog import FIRST_CSEQ, MAX_FORWARDS, Dialog, sdp_body
@@ -136,6 +142,9 @@ class Session:
         self._incoming: IncomingInvite | None = None
         self._outgoing: OutgoingInvite | None = None
         self._ring_deadline: float | None = now + settings.ring_seconds
+        self._response_deadline: float | None = None
+        if we_called and settings.response_seconds is not None:
+            self._response_deadline = now + settings.response_seconds
         self._linger_deadline: float | None = None
         self._bye_reason: tuple[int, str] | None = None
         """Status and text for the Reason of our BYE."""
@@ -247,7 +256,7 @@ class Session:
             *(digest, we_called, random, now),
         )
         session.state = SessionState.ESTABLISHED
-        session._ring_deadline = None
+        session._ring_deadline = session._response_deadline = None
         session._requests.dialog = dialog
         session._offers.complete()
         return session
@@ -380,6 +389,7 @@ class Session:
 
     def _timers(self) -> Iterator[float | None]:
         yield self._ring_deadline
+        yield self._response_deadline
         yield self._linger_deadline
         yield self._offers.theirs.deadline if self._offers.theirs else None
         yield self._success.get_timer()
@@ -407,6 +417,10 @@ class Session:
             self._ring_deadline = None
             text = End.NO_ANSWER + f" after {self._settings.ring_seconds:g} s"
             self.apply(Event.RING_TIMEOUT, now, 408 if self._outgoing else 480, text)
+        if self._response_deadline is not None and now >= self._response_deadline:
+            self._response_deadline = None
+            waited = f"no response after {self._settings.response_seconds:g} s"
+            self.apply(Event.UNANSWERED, now, 408, waited)
         if self._incoming is not None and not self._incoming.retransmit(now):
             self.apply(Event.NO_PRACK, now, 504, End.FAR_END + " did not acknowledge the ringing")
         self._advance(now)
@@ -419,6 +433,7 @@ class Session:
         requests = self._requests
         sent = requests.sent.get(transaction.key)
         requests.learn_allow(response)
+        self._response_deadline = None
         if response.status < 200:
             if sent is not None and sent.dialog is None and self._outgoing is not None:
                 self._outgoing.receive_provisional(sent, response, now)
@@ -498,10 +513,11 @@ class Session:
 
     # --- the far end's requests, from the core ---
 
-    def receive_request(self, request: Request, transaction: ServerTransaction, now: float) -> None:
-        """Handle a request with our tag in To."""
+    def receive_request(self, request: Request, transaction: ServerTransaction, now: float) -> bool:
+        """Handle a request with our tag in To. Returns whether it was in order, which shows where
+        the far end is now."""
         requests = self._requests
-        dialog = requests.dialog_with(request.from_.tag)
+        dialog, in_order = requests.dialog_with(request.from_.tag), False
         if dialog is None or (self.state in OVER and request.method not in _LATE_METHODS):
             requests.respond(transaction, 481, now)
         elif not dialog.accept(request):
@@ -509,9 +525,11 @@ class Session:
         elif (refusal := request_error(request, self._settings)) is not None:
             requests.respond(transaction, refusal[0], now, headers=refusal[1])
         else:
+            in_order = True
             requests.learn_allow(request)
             self._receive(request, transaction, now)
         self._advance(now)
+        return in_order
 
     def _receive(self, request: Request, transaction: ServerTransaction, now: float) -> None:
         requests = self._requests
@@ -549,7 +567,7 @@ class Session:
         """Handle an INFO: a DTMF digit, or without a body a keep-alive (RFC 2976)."""
         digit = key_of(request)
         if digit is None:
-            accept = [("Accept", f"{DTMF_RELAY}, {DTMF}")]
+            accept = [("Accept", f"{DTMF_RELAY}, {DTMF}, {TELEPHONE_EVENT}")]
             self._requests.respond(transaction, 415, now, headers=accept)
             return
         self._requests.respond(transaction, 200, now)

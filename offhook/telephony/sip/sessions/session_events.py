@@ -25,6 +25,8 @@ class SessionSettings:
     """Use reliable provisional responses if the far end supports them (RFC 3262)."""
     ring_seconds: float = 60.0
     """How long a call may go unanswered, in either direction."""
+    response_seconds: float | None = None
+    """How long an outbound call waits for any response; None for as long as the transaction."""
 
     @property
     def supported(self) -> tuple[str, ...]:

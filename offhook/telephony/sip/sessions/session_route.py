@@ -4,14 +4,18 @@ a connection that is up, or a browser's      that connection (RFC 5923, RFC 7118
 the next hop is an address                   that address
 the next hop is a name                       its resolved address; until then the source of the
                                              far end's INVITE
-an address nearer to us than the source of
-the far end's packets, or of the other IP    that source
-version
+an address that the far end has in its Via
+too, and does not send from; or has left;
+or nearer to us than the source of its       that source
+packets, or of the other IP version
 
-The last rule reaches phones behind a NAT, which give their private address. It also keeps a far end
-from directing us at services of our own machine or network, which are private too.
+The last rule reaches phones behind a NAT, which give their private address (RFC 3581 §4: `received`
+is not what their Via says). It also keeps a far end from directing us at services of our own
+machine or network, which are private too. A trunk's `contact` decides otherwise. The source is that
+of the last request in order, so that a phone is followed to its next connection.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -26,6 +30,10 @@ from offhook.telephony.sip.trunks.trunks import Trunk
 
 DEFAULT_PORTS: Mapping[str, int] = {"UDP": 5060, "TCP": 5060, "TLS": 5061, "WS": 80, "WSS": 443}
 """Default ports (RFC 3261 §18.1.1, RFC 7118 §5.2)."""
+
+
+MAX_LEFT = 4
+"""Places remembered that a far end has left; a Contact of an older one is taken at its word."""
 
 
 class SessionRouteOwner(Protocol):
@@ -54,6 +62,10 @@ class SessionRoute:
         self.trunk = trunk
         self.lost = False
         """The connection of `flow` is gone."""
+        self.claimed = ""
+        """The far end's address as its last request says (RFC 3261 §18.1.1: sent-by)."""
+        self._left: deque[tuple[str, int]] = deque(maxlen=MAX_LEFT)
+        """Where the far end sent from before."""
         self.session: Session | None = None
         self.invite: Key | None = None
         """Key of the INVITE's transaction, for an inbound call."""
@@ -91,16 +103,39 @@ class SessionRoute:
         transport = transport_of(hop, self.flow.transport)
         if transport not in ("UDP", "TCP", "TLS"):  # a browser cannot be connected to
             return self.flow
-        if not self._may_lead_to(address):
+        if not self._is_reachable(address):
             return self.flow
         remote = (address, hop.port or DEFAULT_PORTS[transport])
+        if remote in self._left:  # its Contact is where a NAT had it
+            return self.flow
         if transport == self.flow.transport:
             return replace(self.flow, remote=remote, connection=0)
         return self._owner.flow_to(transport, remote)
 
+    def _is_reachable(self, address: str) -> bool:
+        """Whether a request may go to the address of a next hop: a phone's own, behind a NAT, leads
+        nowhere, or to somebody else."""
+        match self.trunk.contact if self.trunk is not None else None:
+            case "as given":
+                return True
+            case "source":
+                return False
+        behind_nat = address == self.claimed != self.flow.remote[0]
+        return not behind_nat and self._may_lead_to(address)
+
     def _may_lead_to(self, address: str) -> bool:
         theirs, source = ip_address(address), ip_address(self.flow.remote[0])
         return theirs.version == source.version and _distance(theirs) >= max(0, _distance(source))
+
+    def heard(self, request: Request, flow: Flow) -> None:
+        """Follow the far end to where it has sent a request of the call from: another port or
+        connection after a NAT, a network or a browser's WebSocket has dropped the one before."""
+        self.claimed = _numeric(request.vias[0].host) or ""
+        if flow.remote != self.flow.remote:
+            self._left.append(self.flow.remote)
+        if flow.remote in self._left:
+            self._left.remove(flow.remote)
+        self.move(flow)
 
     # --- access_policy.Call ---
 

@@ -67,6 +67,8 @@ class Event(Enum):
     # from time and the network
     FAILED = auto()
     """The INVITE failed: no response, or no route."""
+    UNANSWERED = auto()
+    """No response at all to the INVITE while another server is left to try."""
     RING_TIMEOUT = auto()
     NO_ACK = auto()
     NO_PRACK = auto()
@@ -153,6 +155,8 @@ def _caller() -> dict[tuple[SessionState, Event], Transition]:
 
 TABLE: Mapping[tuple[SessionState, Event], Transition] = {
     **_caller(),
+    # RFC 3263 §4.3, long before Timer B; a late 2xx is hung up like one that crossed a CANCEL
+    (SessionState.CALLING, Event.UNANSWERED): Transition(SessionState.CANCELLING, Action.GIVE_UP),
     # The CANCEL and the 2xx crossed (§9.1), or the CANCEL succeeded.
     (SessionState.CANCELLING, Event.SUCCESS): Transition(SessionState.ENDING, Action.ACK_AND_BYE),
     (SessionState.CANCELLING, Event.SUCCESS_OFFER): Transition(

@@ -9,6 +9,7 @@ import random
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from ipaddress import ip_address
 
 from offhook.telephony.sip.auth.digest import DigestClient
@@ -45,6 +46,15 @@ formula is that of RFC 5626 §4.5, with half of the time random; its 30 s are lo
 nobody can call meanwhile."""
 BACKOFF_MAX_S = 300.0
 """Maximum of that wait in s; it is not doubled further."""
+RECONNECT_SPREAD_S = 1.0
+"""Seconds within which a broken connection to the registrar is made again, at random: its other
+clients have lost theirs at the same moment."""
+STABLE_S = 120.0
+"""Seconds after which a connection counts as stable (RFC 5626 §4.5): after one that breaks sooner,
+the next is made after a wait as after failures."""
+MAX_BREAKS = 3
+"""Unstable connections in a row after which a registrar is taken for one that keeps none: it
+connects to our Contact, and the binding counts."""
 REFUSED_S = 600.0
 """Seconds until a registrar that rejected us is retried. Passwords do get corrected, but retrying a
 wrong one too often locks the account."""
@@ -63,6 +73,30 @@ TEMPORARY = frozenset({408, 429, 430, 480, 486, 491})
 _MAX_S = 2**32 - 1
 
 
+_BOUND = frozenset(
+    {RegistrationState.REGISTERED, RegistrationState.REFRESHING, RegistrationState.LAPSING}
+)
+_ENDING = frozenset(
+    {
+        RegistrationState.UNREGISTERED,
+        RegistrationState.STOPPING,
+        RegistrationState.UNREGISTERING,
+    }
+)
+
+
+class Standing(StrEnum):
+    """Whether calls reach us by a registration, as operators see it."""
+
+    REGISTERING = "registering"
+    """The first attempt is in progress."""
+    REGISTERED = "registered"
+    FAILED = "failed"
+    """An attempt has failed, or the binding is lost; also while another attempt is in progress."""
+    UNREGISTERED = "unregistered"
+    """At the end, by us."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegistrationStatus:
     """The status of a registration."""
@@ -72,7 +106,17 @@ class RegistrationStatus:
     expires_at: float | None
     """When the binding expires, in seconds of the owner's clock; None without one."""
     detail: str
-    """Why it is not registered; "" if there is nothing to report."""
+    """Why it is not registered, or could not be refreshed; "" if there is nothing to report."""
+    failed: bool = False
+    """Whether anything has failed since it was registered last."""
+
+    @property
+    def standing(self) -> Standing:
+        if self.state in _BOUND:
+            return Standing.REGISTERED
+        if self.state in _ENDING:
+            return Standing.UNREGISTERED
+        return Standing.FAILED if self.failed else Standing.REGISTERING
 
 
 class Registration:
@@ -112,7 +156,11 @@ class Registration:
         self._due: float | None = None
         self._expires = trunk.expires_seconds  # the expiry we request
         self._expiry_raises = 0  # how often it was raised in this round
+        self._failed = False  # since the last success
         self._failures = 0  # rounds since the last success
+        self._breaks = 0  # connections in a row that broke before they were stable
+        self._broken = False  # the connection, since we registered
+        self._bound_at = 0.0
         self._target = 0
         self._tried: set[int] = set()
         self._busy_until: dict[int, float] = {}  # servers that sent Retry-After
@@ -125,7 +173,9 @@ class Registration:
 
     @property
     def status(self) -> RegistrationStatus:
-        return RegistrationStatus(self.trunk.name, self._state, self._expires_at, self._detail)
+        return RegistrationStatus(
+            self.trunk.name, self._state, self._expires_at, self._detail, self._failed
+        )
 
     @property
     def call_id(self) -> str:
@@ -167,6 +217,26 @@ class Registration:
             self._refresh_now(now)
             self.handle_timer(now)
 
+    def connection_lost(self, why: str, now: float) -> None:
+        """The connection to the server in use is gone, and with it the way by which the registrar
+        reaches us; `why` says the reason, if known."""
+        if self._state not in _BOUND or self._broken:
+            return
+        self._broken = True
+        if now - self._bound_at >= STABLE_S:
+            self._breaks = 0
+        if self._breaks >= MAX_BREAKS:
+            self._detail = "the registrar keeps no connections: calls must reach our Contact"
+            self._apply(Event.CLOSED, now)
+        else:
+            self._detail = f"the connection to the registrar broke{why and f' ({why})'}"
+            self._apply(Event.BROKEN, now)
+
+    def refresh(self, now: float) -> None:
+        """Refresh the binding now: its server may be gone."""
+        if self._state is RegistrationState.REGISTERED:
+            self._apply(Event.DUE, now)
+
     def request_to_send(self) -> tuple[Request, int] | None:
         """Return a REGISTER without Via and the number of its server; usually None."""
         request, self._unsent = self._unsent, None
@@ -183,7 +253,10 @@ class Registration:
             return
         self._request = None
         self._learn_address(response)
-        self._apply(self._event_for(response, request, now), now)
+        before, event = self._detail, self._event_for(response, request, now)
+        if event is Event.AGAIN:  # a challenge is no failure
+            self._detail = before
+        self._apply(event, now)
 
     def failed(self, reason: str, now: float) -> None:
         """Handle a REGISTER that timed out or could not be sent; `reason` says which."""
@@ -291,7 +364,6 @@ class Registration:
         self._send(self._make_request(self._expires))
 
     def _repeat(self, now: float) -> None:
-        self._detail = ""
         again, self._again = self._again, None
         if again is not None:
             self._cseq = again.cseq.number
@@ -305,7 +377,10 @@ class Registration:
         """Record the binding and schedule its refresh (RFC 3261 §10.2.4)."""
         life = self._granted
         self._failures = 0
-        self._detail = ""
+        self._failed, self._detail = False, ""
+        if not self._broken and now - self._bound_at >= STABLE_S:
+            self._breaks = 0
+        self._broken, self._bound_at = False, now
         self._expires_at = now + life
         ahead = max(life / 2, life - REFRESH_MARGIN_S)
         ahead *= self._uniform(1 - REFRESH_SPREAD, 1)
@@ -323,17 +398,35 @@ class Registration:
 
     def _back_off(self, now: float) -> None:
         """Back off by RFC 5626 §4.5; longer if every server sent Retry-After."""
-        longest = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 16))
+        self._failed = True
+        self._due = now + self._wait(self._failures)
         self._failures += 1
-        self._due = now + self._uniform(longest / 2, longest)
         if self._busy_until.keys() >= set(range(min(self.targets, MAX_TARGETS))):
             self._due = max(self._due, min(self._busy_until.values()))
 
+    def _wait(self, failures: int) -> float:
+        """Seconds to wait after `failures` earlier failures (RFC 5626 §4.5)."""
+        longest = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(failures, 16))
+        return self._uniform(longest / 2, longest)
+
+    def _reconnect(self, now: float) -> None:
+        """Register over another connection (RFC 5626 §4.5)."""
+        self._lapse(now)
+        self._defer(now)
+
+    def _defer(self, now: float) -> None:
+        first = self._uniform(0, RECONNECT_SPREAD_S)
+        self._due = now + (self._wait(self._breaks - 1) if self._breaks else first)
+        self._breaks += 1
+
     def _rest(self, now: float) -> None:
+        self._failed = True
         self._expires_at = None
         self._due = now + self._uniform(REFUSED_S, REFUSED_S * (1 + REFRESH_SPREAD))
 
     def _lapse(self, now: float) -> None:
+        self._failed = True
+        self._detail = self._detail or "the registration has expired"
         self._expires_at = None
 
     def _nothing(self, now: float) -> None:
@@ -392,6 +485,8 @@ _ACTIONS: dict[Action, Callable[[Registration, float], None]] = {
     Action.REMOVE: Registration._remove,
     Action.BIND: Registration._bind,
     Action.BACK_OFF: Registration._back_off,
+    Action.RECONNECT: Registration._reconnect,
+    Action.DEFER: Registration._defer,
     Action.REST: Registration._rest,
     Action.LAPSE: Registration._lapse,
     Action.FORGET: Registration._forget,

@@ -4,6 +4,8 @@ unregistered ─▶ registering ─▶ registered ⇄ refreshing ─▶ lapsing 
                     │ ▲                                    │         while the binding lives
                     ▼ │                                    ▼
                   waiting   a temporary failure            waiting     the binding is gone
+                  waiting   from any bound state: its connection broke (RFC 5626 §4.5)
+                  lapsing   from registered: the registrar keeps no connections
                   refused   rejected by the registrar: retried, but rarely
 stopping ─▶ unregistering ─▶ unregistered
 """
@@ -29,6 +31,10 @@ class RegistrationState(StrEnum):
 class Event(Enum):
     START = auto()
     STOP = auto()
+    BROKEN = auto()
+    """The connection that the binding belongs to is gone."""
+    CLOSED = auto()
+    """Gone as usual: this registrar keeps no connections, and calls come over others."""
     DUE = auto()
     """A refresh or another attempt is due."""
     LAPSED = auto()
@@ -54,6 +60,10 @@ class Action(Enum):
     BIND = auto()
     """Record the binding's expiry and schedule its refresh."""
     BACK_OFF = auto()
+    RECONNECT = auto()
+    """The binding is worth nothing: register again, at once the first time."""
+    DEFER = auto()
+    """The same while the binding counts: refresh it later, the more often its connection broke."""
     REST = auto()
     """Wait for longer than that."""
     LAPSE = auto()
@@ -97,6 +107,12 @@ TRANSITIONS: dict[tuple[RegistrationState, Event], tuple[RegistrationState, Acti
         RegistrationState.UNREGISTERING,
         Action.REMOVE,
     ),  # §10.2.2
+    (RegistrationState.REGISTERED, Event.BROKEN): (
+        RegistrationState.WAITING,
+        Action.RECONNECT,
+    ),  # RFC 5626 §4.5
+    (RegistrationState.REGISTERED, Event.CLOSED): (RegistrationState.LAPSING, Action.DEFER),
+    (RegistrationState.REFRESHING, Event.BROKEN): (RegistrationState.REGISTERING, Action.LAPSE),
     (RegistrationState.REFRESHING, Event.ACCEPTED): (RegistrationState.REGISTERED, Action.BIND),
     (RegistrationState.REFRESHING, Event.AGAIN): (RegistrationState.REFRESHING, Action.REPEAT),
     (RegistrationState.REFRESHING, Event.NEXT): (RegistrationState.REFRESHING, Action.TRY_NEXT),
@@ -105,6 +121,7 @@ TRANSITIONS: dict[tuple[RegistrationState, Event], tuple[RegistrationState, Acti
     (RegistrationState.REFRESHING, Event.LAPSED): (RegistrationState.REGISTERING, Action.LAPSE),
     (RegistrationState.REFRESHING, Event.STOP): (RegistrationState.STOPPING, Action.NOTHING),
     (RegistrationState.LAPSING, Event.DUE): (RegistrationState.REFRESHING, Action.START_ROUND),
+    (RegistrationState.LAPSING, Event.BROKEN): (RegistrationState.WAITING, Action.RECONNECT),
     (RegistrationState.LAPSING, Event.LAPSED): (RegistrationState.WAITING, Action.LAPSE),
     (RegistrationState.LAPSING, Event.STOP): (RegistrationState.UNREGISTERING, Action.REMOVE),
     # not bound

@@ -1,11 +1,14 @@
-"""Monitors a trunk's servers with OPTIONS at intervals (RFC 3261 §11).
+"""Monitors a trunk's servers with OPTIONS at intervals (RFC 3261 §11), and by the calls to them.
 
     state     event                               → state
     any       any response                        → up
     any       a response in UNAVAILABLE           → down
-    any       no response, or unreachable         → down
+    any       no response, or unreachable         → down, if it is known to respond to OPTIONS, or
+                                                    we do not register with it
+    any       no response to a call               → down
+    down      a call failed FORGET_S ago          → unknown, if the server is not probed
 
-A server that is down is probed more often.
+A server that is down is probed more often, and one to which a call has failed at once.
 """
 
 import random
@@ -24,6 +27,8 @@ RESPONSE_TIMEOUT_S = 8.0
 has been retransmitted four times by then. A later response still counts."""
 DOWN_INTERVAL_S = 15.0
 """Interval of probing a server that is down, unless the normal one is shorter."""
+FORGET_S = 60.0
+"""Time in s after a failed call until a server that is not probed is called again."""
 SPREAD = 0.1
 """Fraction by which an interval may be shorter, at random, so that trunks are not probed at
 once."""
@@ -47,16 +52,20 @@ class TrunkState:
 class _Server:
     """One server of a trunk."""
 
-    def __init__(self, flow: Flow, now: float) -> None:
+    def __init__(self, flow: Flow, due: float | None) -> None:
         self.flow = flow
+        self.responds = False
+        """Whether it has ever responded to OPTIONS."""
         self.reach: Reach = "unknown"
         self.detail = ""
         self.call_id = secrets.token_hex(16)
         self.tag = secrets.token_hex(8)
+        self.forget_at = 0.0
+        """Until when a call without a response counts, if there are no responses to probes."""
         self.probes_sent = 0
         """Number of probes so far."""
-        self.due: float | None = now
-        """When to probe it; None while a probe is pending."""
+        self.due = due
+        """When to probe it, or to forget that a call failed; None while a probe is pending."""
         self.until: float | None = None
         """Deadline of the response."""
 
@@ -79,23 +88,36 @@ class TrunkWatch:
         self._uniform = uniform
         self._servers: list[_Server] = []
         self._probes: list[tuple[Request, Flow]] = []
+        self._lost: list[Flow] = []
 
     def use(self, flows: Sequence[Flow], now: float) -> None:
         """Set the servers. New ones are probed at once, known ones keep their state."""
         known = {server.place: server for server in self._servers}
         self._servers = []
         for flow in flows:
-            server = known.get((flow.transport, flow.remote)) or _Server(flow, now)
+            due = now if self._probing else None
+            server = known.get((flow.transport, flow.remote)) or _Server(flow, due)
             server.flow = flow
             self._servers.append(server)
         self.handle_timer(now)
 
     def probe_now(self, flow: Flow, now: float) -> None:
-        """A call to this server failed: probe it now."""
+        """Something failed at this server: probe it now."""
         for server in self._servers:
             if server.place == (flow.transport, flow.remote) and server.due is not None:
-                server.due = now
+                server.due = now if self._probing else server.due
         self.handle_timer(now)
+
+    def call_failed(self, flow: Flow, why: str, now: float) -> None:
+        """A call to this server failed. If there was no response, as `why` says, it is down until
+        it responds to a probe."""
+        for server in self._servers:
+            if why and server.place == (flow.transport, flow.remote):
+                self._mark(server, "down", f"{_name(flow)}: {why}")
+                server.forget_at = now + FORGET_S
+                if not self._probing:
+                    server.due = server.forget_at
+        self.probe_now(flow, now)
 
     def is_down(self, flow: Flow) -> bool:
         place = flow.transport, flow.remote
@@ -121,6 +143,11 @@ class TrunkWatch:
         questions, self._probes = self._probes, []
         return questions
 
+    def lost_servers(self) -> list[Flow]:
+        """Return the servers that have gone down since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
+
     def owns(self, call_id: str) -> bool:
         """Return whether this Call-ID belongs to one of our probes."""
         return any(server.call_id == call_id for server in self._servers)
@@ -130,6 +157,7 @@ class TrunkWatch:
             return
         for server in self._servers:
             if server.call_id == response.call_id:
+                server.responds = True
                 if response.status in UNAVAILABLE:
                     said = f"{response.status} {response.reason}".rstrip()
                     self._set_reach(server, "down", f"{_name(server.flow)} answers {said}", now)
@@ -141,8 +169,7 @@ class TrunkWatch:
         for server in self._servers:
             latest = request.cseq.number == server.probes_sent and server.until is not None
             if server.call_id == request.call_id and latest:
-                why = why or "unreachable"
-                self._set_reach(server, "down", f"{_name(server.flow)}: {why}", now)
+                self._silent(server, f"{_name(server.flow)}: {why or 'unreachable'}", now)
 
     def get_timer(self) -> float | None:
         times = [t for server in self._servers for t in (server.due, server.until)]
@@ -152,17 +179,38 @@ class TrunkWatch:
         for server in self._servers:
             if server.until is not None and now >= server.until:
                 silent = f"{_name(server.flow)} has not responded for {RESPONSE_TIMEOUT_S:g} s"
-                self._set_reach(server, "down", silent, now)
-            if server.due is not None and now >= server.due:
+                self._silent(server, silent, now)
+            if not self._probing and server.due is not None and now >= server.due:
+                server.reach, server.detail, server.due = "unknown", "", None
+            elif server.due is not None and now >= server.due:
                 self._probe(server, now)
 
+    @property
+    def _probing(self) -> bool:
+        return bool(self._trunk.options_interval_s)
+
+    def _silent(self, server: _Server, detail: str, now: float) -> None:
+        """Handle a probe without a response. Some registrars ignore OPTIONS: that they have
+        registered us says more."""
+        if not self._trunk.register or server.responds:
+            self._set_reach(server, "down", detail, now)
+        elif now < server.forget_at:
+            self._set_reach(server, "down", server.detail, now)
+        else:
+            self._set_reach(server, "unknown", "", now)
+
     def _set_reach(self, server: _Server, reach: Reach, detail: str, now: float) -> None:
-        server.reach, server.detail = reach, detail
+        self._mark(server, reach, detail)
         pause = float(self._trunk.options_interval_s)
         if reach == "down":
             pause = min(pause, DOWN_INTERVAL_S)
         server.until = None
         server.due = now + pause * self._uniform(1 - SPREAD, 1)
+
+    def _mark(self, server: _Server, reach: Reach, detail: str) -> None:
+        if reach == "down" != server.reach:
+            self._lost.append(server.flow)
+        server.reach, server.detail = reach, detail
 
     def _probe(self, server: _Server, now: float) -> None:
         server.probes_sent += 1

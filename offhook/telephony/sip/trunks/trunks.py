@@ -77,10 +77,21 @@ class Trunk:
     """Codecs in order of preference."""
     srtp: Literal["off", "optional", "required"] = "optional"
     """Whether media is encrypted: never, if the far end can, or always."""
+    dtmf_tones: bool | None = None
+    """Whether keys are heard as tones in the audio (ITU-T Q.23), besides telephone events and INFO.
+    By default if the far end has not agreed to telephone events (RFC 4733), except with Opus, which
+    garbles tones."""
     media_from: Literal["sdp", "anywhere"] = "sdp"
     """Whose first RTP packets are taken as the far end's: its SDP's, except behind a NAT; or always
     anybody's, for a provider whose media come from other hosts than its SDP says. Then a stranger
     who finds the port first gets the agent's voice."""
+    media_timeout_seconds: float | None = None
+    """Seconds without a packet, while the agent does not speak, after which a call ends; 0 for no
+    limit. By default that of `[sip]`."""
+    contact: Literal["as given", "source"] | None = None
+    """Where requests within a call go if there is no proxy: to the far end's Contact, whatever it
+    says, or to where its own requests come from. By default to the Contact, unless that is its
+    address behind a NAT."""
     tls_verify: bool = True
     """Whether the server's certificate must be valid."""
     headers: tuple[str, ...] = ()
@@ -96,8 +107,13 @@ class Trunk:
     reliable: bool = True
     """Use reliable provisional responses (RFC 3262) if the far end supports them."""
     options_seconds: int | None = None
-    """Seconds between OPTIONS to the server; 0 sends none. By default every 60 s to servers we do
-    not register with."""
+    """Seconds between OPTIONS to the server; 0 sends none. By default 60."""
+    ready_probe: bool = False
+    """Whether /readyz fails while the trunk is down: its registration has failed, or none of its
+    servers responds."""
+    failover_seconds: float = 2.0
+    """Seconds without any response to a call after which the next of the trunk's servers is tried
+    (RFC 3263 §4.3)."""
     max_calls: int = 0
     """Limit of this trunk's calls, inbound and outbound, beyond which inbound ones get 503 with
     Retry-After and outbound ones fail; 0 for only the global limit."""
@@ -114,6 +130,8 @@ class Trunk:
             raise self._wrong(f"expires_seconds must be positive, not {self.expires_seconds}")
         if self.session_seconds and self.session_seconds < MIN_SESSION_S:
             raise self._wrong(f"session_seconds must be 0 or at least {MIN_SESSION_S}")
+        if not self.failover_seconds > 0:
+            raise self._wrong(f"failover_seconds must be positive, not {self.failover_seconds}")
         for name in ("options_seconds", "max_calls"):
             if (getattr(self, name) or 0) < 0:
                 raise self._wrong(f"{name} must not be negative")
@@ -131,6 +149,8 @@ class Trunk:
             raise self._wrong(f"transfer must be blind, attended or bridge, not {self.transfer!r}")
         if self.caller_id_header not in (None, "pai", "ppi", "diversion", "from"):
             raise self._wrong("caller_id_header must be pai, ppi, diversion or from")
+        if self.contact not in (None, "as given", "source"):
+            raise self._wrong(f"contact must be 'as given' or 'source', not {self.contact!r}")
         if self.srtp not in ("off", "optional", "required"):
             raise self._wrong(f"srtp must be off, optional or required, not {self.srtp!r}")
         if self.media_from not in ("sdp", "anywhere"):
@@ -182,9 +202,7 @@ class Trunk:
         """Seconds between OPTIONS to its server; 0 if none are sent."""
         if not self.server:
             return 0
-        if self.options_seconds is not None:
-            return self.options_seconds
-        return 0 if self.register else OPTIONS_INTERVAL_S
+        return OPTIONS_INTERVAL_S if self.options_seconds is None else self.options_seconds
 
     @property
     def registrar(self) -> Uri:
@@ -311,7 +329,8 @@ class SipSettings:
     trace_messages: int = 2000
     """Messages kept in memory for `offhook sip-trace`."""
     media_timeout_seconds: float = 30.0
-    """Seconds without a packet after which a call ends."""
+    """Seconds without a packet, while the agent does not speak, after which a call ends; 0 for no
+    limit."""
     initial_media_timeout_seconds: float = 60.0
     """Seconds without a packet after the answer until a call ends."""
     ring_seconds: float = 60.0

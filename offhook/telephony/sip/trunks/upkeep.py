@@ -13,7 +13,11 @@ from ipaddress import ip_address
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.trunks.keep_alive import KeepAlives
-from offhook.telephony.sip.trunks.registration import Registration, RegistrationStatus
+from offhook.telephony.sip.trunks.registration import (
+    Registration,
+    RegistrationStatus,
+    Standing,
+)
 from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunk_watch import Reach, TrunkState, TrunkWatch
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
@@ -30,10 +34,13 @@ failed before, else "unknown"."""
 
 
 OVER = (RegistrationState.UNREGISTERED, RegistrationState.REFUSED)
+TRYING = (RegistrationState.REGISTERING, RegistrationState.REFRESHING)
 
 
 @dataclass(frozen=True)
 class RegistrationChanged:
+    """A trunk is registered, is not any more, or is not for another reason."""
+
     status: RegistrationStatus
 
 
@@ -65,10 +72,12 @@ class Upkeep:
         self._removed: set[str] = set()
         """Call-IDs of registrations whose trunks were removed from the settings."""
         self._reported: dict[str, RegistrationStatus] = {}
+        self._told: dict[str, tuple[Standing, str]] = {}
+        """Standing and detail of each trunk in the last event."""
         self._watches = {
             trunk.name: TrunkWatch(trunk, settings.user_agent)
             for trunk in settings.trunks
-            if trunk.options_interval_s
+            if trunk.server
         }
         self._reported_states: dict[str, TrunkState] = {}
         self._keep_alives = KeepAlives()
@@ -88,7 +97,7 @@ class Upkeep:
                     self._removed.add(call_id)
                     registration.unregister(now)
         for name, trunk in new.items():
-            if trunk.options_interval_s and known.get(name) != trunk:
+            if trunk.server and known.get(name) != trunk:
                 self._watches[name] = TrunkWatch(trunk, settings.user_agent)
 
     def use_targets(self, trunk: str, flows: Sequence[Flow], now: float) -> None:
@@ -157,10 +166,11 @@ class Upkeep:
             left.sort(key=lambda flow: flow.remote != home.remote)
         return left
 
-    def probe_now(self, trunk: Trunk, flow: Flow, now: float) -> None:
-        """A call to this server of the trunk failed."""
+    def call_failed(self, trunk: Trunk, flow: Flow, why: str, now: float) -> None:
+        """A call to this server of the trunk failed: it is probed. If it did not respond, as `why`
+        says, others are called before it until it does."""
         if (watch := self._watches.get(trunk.name)) is not None:
-            watch.probe_now(flow, now)
+            watch.call_failed(flow, why, now)
 
     def is_target(self, flow: Flow) -> bool:
         """Return whether a trunk's server is at the flow's far end."""
@@ -176,6 +186,15 @@ class Upkeep:
         return None if ip_address(host).is_global else seen
 
     # --- results ---
+
+    def flow_failed(self, flow: Flow, why: str, now: float) -> None:
+        """Handle the end of a connection, or a datagram that could not be sent: registrations over
+        it are made again, and the servers behind it probed."""
+        for registration in self._registrations.values():
+            if self._target(registration) == flow:
+                registration.connection_lost(why, now)
+        for watch in self._watches.values():
+            watch.probe_now(flow, now)
 
     def answered(self, response: Response, now: float) -> bool:
         """Handle a response. Returns whether it was to a request sent here."""
@@ -212,7 +231,13 @@ class Upkeep:
             watch.handle_timer(now)
 
     def update(self, now: float) -> None:
-        """Send pending requests and report changes."""
+        """Send pending requests and report changes. A registration whose server has gone down is
+        refreshed at once, so that another takes over."""
+        for registration in self._registrations.values():
+            watch = self._watches.get(registration.trunk.name)
+            lost = watch.lost_servers() if watch is not None else []
+            if any(flow.remote == self._target(registration).remote for flow in lost):
+                registration.refresh(now)
         for call_id, registration in tuple(self._registrations.items()):
             while (asked := registration.request_to_send()) is not None:
                 self._send(asked[0], self._target(registration), now)
@@ -223,8 +248,7 @@ class Upkeep:
                     self._removed.discard(call_id)
                 continue
             if self._reported.get(status.trunk) != status:
-                self._reported[status.trunk] = status
-                self._events.append(RegistrationChanged(status))
+                self._report(status)
                 self._update_keep_alives(now)
         for watch in self._watches.values():
             for request, flow in watch.probes_to_send():
@@ -235,6 +259,15 @@ class Upkeep:
                 self._events.append(TrunkChanged(state))
 
     # --- internals ---
+
+    def _report(self, status: RegistrationStatus) -> None:
+        """Report a change of standing at once, and another reason at the end of an attempt."""
+        self._reported[status.trunk] = status
+        standing, detail = self._told.get(status.trunk, (None, ""))
+        if status.standing is standing and (status.detail == detail or status.state in TRYING):
+            return
+        self._told[status.trunk] = status.standing, status.detail
+        self._events.append(RegistrationChanged(status))
 
     def _registration_of(self, trunk: Trunk) -> Registration | None:
         of = self._registrations.items()

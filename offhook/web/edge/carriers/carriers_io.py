@@ -251,6 +251,7 @@ class Carriers:
         control = _Control(call, variables or {})
         leg = CarrierLeg(call.call_id, stream, send, control, self._host.opus)
         leg.claim = call.claim
+        leg.listen_for_tones(call.carrier.dtmf_tones)
         return leg
 
     async def _run(self, call: CarrierCall, leg: CarrierLeg) -> None:

@@ -68,7 +68,8 @@ async def registrar(seen_as=None):
 
 def carrier(port, **options):
     server = f"{HOST}:{port}"
-    return Trunk("carrier", username="me", password="x", server=server, register=True, **options)
+    account = {"username": "me", "password": "x", "register": True, "options_seconds": 0}
+    return Trunk("carrier", server=server, **account, **options)
 
 
 async def test_a_registered_trunk_hears_from_our_socket_every_so_often(monkeypatch):

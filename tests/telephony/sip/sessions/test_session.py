@@ -106,6 +106,12 @@ def test_the_reason_of_a_refusal_is_shown() -> None:
     assert ended(session).reason == ("not available: 480 Temporarily Unavailable (no such number)")
 
 
+def test_the_cause_of_a_pbx_that_knows_none_says_nothing() -> None:
+    session, far = calls()
+    far.answer(session, 0.1, 486, ("Reason", "Q.850;cause=0"))
+    assert ended(session).reason == "busy"
+
+
 def test_a_refusal_says_the_same_only_once() -> None:
     session, far = calls()
     far.answer(session, 0.1, 486, ("Reason", 'Q.850;cause=17;text="User busy"'))

@@ -9,21 +9,31 @@ from offhook.telephony.sip.messages.grammar import with_raw_parameter
 from offhook.telephony.sip.messages.message import Request, Response, parse_message, respond
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE_INTERVAL_S, KeepAlives
-from offhook.telephony.sip.trunks.registration import Registration
+from offhook.telephony.sip.trunks.registration import (
+    RECONNECT_SPREAD_S,
+    STABLE_S,
+    Registration,
+    Standing,
+)
 from offhook.telephony.sip.trunks.trunk_watch import (
     DOWN_INTERVAL_S,
+    FORGET_S,
     RESPONSE_TIMEOUT_S,
     SPREAD,
     TrunkWatch,
 )
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.telephony.sip.trunks.upkeep import RegistrationChanged
 from offhook.telephony.sip.user_agent import UserAgent
 
 US = ("10.0.0.5", 5060)
 FIRST = Flow("UDP", ("198.51.100.1", 5060), US)
 SECOND = Flow("UDP", ("198.51.100.2", 5060), US)
 PBX = Trunk("pbx", server="pbx.example", options_seconds=60)
-CARRIER = Trunk("carrier", username="me", password="x", server="c.example", register=True)
+CARRIER = Trunk(
+    "carrier", username="me", password="x", server="c.example", register=True, options_seconds=0
+)
+PROBED = replace(CARRIER, options_seconds=60)
 
 
 class Server:
@@ -182,7 +192,10 @@ def test_a_way_is_kept_open_every_25_s():
 class Office:
     """A user agent whose trunk registers, and its registrar."""
 
-    def __init__(self, trunk=CARRIER, flows=(FIRST, SECOND), local=US, **settings):
+    def __init__(
+        self, trunk=CARRIER, flows=(FIRST, SECOND), local=US, mute=(), told=None, **settings
+    ):
+        self.mute, self.told = mute, [] if told is None else told
         self.agent = UserAgent(
             SipSettings(trunks=(trunk,), **settings),
             lambda flow: local,
@@ -205,10 +218,11 @@ class Office:
                 request = parse_message(data)
                 assert isinstance(request, Request)
                 self.sent.append((request, flow))
-                if flow not in self.silent:
+                if flow not in self.silent and request.method not in self.mute:
                     self.agent.receive(self._answer(request).serialize(), flow, self.now)
-        while self.agent.next_event() is not None:
-            pass
+        while (event := self.agent.next_event()) is not None:
+            if isinstance(event, RegistrationChanged):
+                self.told.append((event.status.standing, event.status.detail))
         self.kept += [(self.now, f) for f in self.agent.upkeep.keep_alives_to_send(self.now)]
 
     def _answer(self, request) -> Response:
@@ -290,11 +304,132 @@ def test_a_server_that_is_down_is_passed_over_while_another_is_up():
     assert office.state.state == "down"
 
 
+# --- a server that falls silent, a connection that breaks ---
+
+
+def test_a_registration_moves_when_its_server_falls_silent():
+    office = Office(PROBED)
+    office.passes(1)
+    office.silent.add(FIRST)
+    office.passes(60 + 8 + 32 + 1)  # a probe, its time limit, the transaction of the REGISTER
+    registers = [(r.cseq.number, flow) for r, flow in office.sent if r.method == "REGISTER"]
+    assert [flow for _, flow in dict.fromkeys(registers)] == [FIRST, FIRST, SECOND]
+    assert office.agent.upkeep.sorted(PROBED, [FIRST, SECOND]) == [SECOND]
+
+
+def test_a_registrar_that_ignores_options_is_not_down():
+    office = Office(PROBED, mute=("OPTIONS",))
+    office.passes(200)
+    assert office.state.state == "up"
+    office.agent.upkeep.call_failed(PROBED, FIRST, "no response", office.now)
+    assert office.agent.upkeep.sorted(PROBED, [FIRST, SECOND]) == [SECOND]
+    office.passes(FORGET_S + DOWN_INTERVAL_S + RESPONSE_TIMEOUT_S)
+    assert office.agent.upkeep.sorted(PROBED, [FIRST, SECOND]) == [FIRST, SECOND]
+
+
+@pytest.mark.parametrize("trunk", [PBX, replace(PBX, options_seconds=0), PROBED, CARRIER])
+def test_a_server_without_a_response_to_a_call_comes_last_until_it_responds(trunk):
+    office = Office(trunk)
+    office.passes(1)
+    office.silent.add(FIRST)
+    office.agent.upkeep.call_failed(trunk, FIRST, "no response after 2 s", office.now)
+    assert office.agent.upkeep.sorted(trunk, [FIRST, SECOND])[0] == SECOND
+    office.passes(50)
+    assert office.agent.upkeep.sorted(trunk, [FIRST, SECOND])[0] == SECOND
+    office.silent.clear()
+    office.passes(FORGET_S)
+    assert FIRST in office.agent.upkeep.sorted(trunk, [FIRST, SECOND])
+
+
+def test_a_server_that_refuses_a_call_is_asked_and_stays():
+    office = Office(PBX)
+    office.passes(1)
+    before = len(office.sent)
+    office.agent.upkeep.call_failed(PBX, FIRST, "", office.now)
+    office.agent.upkeep.update(office.now)
+    office.work()
+    assert [flow for _, flow in office.sent[before:]] == [FIRST]
+    assert office.agent.upkeep.sorted(PBX, [FIRST, SECOND]) == [FIRST, SECOND]
+
+
+def connected():
+    flow = replace(FIRST, transport="TCP", connection=7)
+    return Office(replace(CARRIER, transport="TCP"), [flow]), flow
+
+
+def registers(office):
+    return sum(request.method == "REGISTER" for request, _ in office.sent)
+
+
+def test_a_connection_that_breaks_is_made_and_registered_again_at_once():
+    office, flow = connected()
+    office.passes(STABLE_S + 1)
+    assert registers(office) == 1
+    office.agent.flow_failed(flow, office.now, "closed by the registrar")
+    office.work()
+    assert office.state.state == "down"
+    assert "broke (closed by the registrar)" in office.state.detail
+    [status] = office.agent.registrations()
+    assert status.standing is Standing.FAILED
+    office.passes(RECONNECT_SPREAD_S)
+    assert registers(office) == 2
+    [status] = office.agent.registrations()
+    assert (status.standing, status.detail) == (Standing.REGISTERED, "")
+
+
+def test_the_connection_of_somebody_else_matters_to_nobody():
+    office, flow = connected()
+    office.agent.flow_failed(replace(flow, connection=8), office.now)
+    office.passes(10)
+    assert registers(office) == 1
+    assert office.state.state == "up"
+
+
+def test_a_registrar_whose_connections_keep_breaking_is_not_hammered_and_still_counts():
+    office, flow = connected()
+    for _ in range(40):
+        office.passes(3)
+        office.agent.flow_failed(flow, office.now)
+        office.work()
+    assert registers(office) < 12
+    assert office.state.state == "up"
+    assert "keeps no connections" in office.agent.registrations()[0].detail
+
+
+def test_a_connection_that_breaks_while_it_is_refreshed_is_no_binding():
+    office, flow = connected()
+    office.silent.add(flow)
+    while registers(office) < 2:
+        office.passes(1)
+    office.agent.flow_failed(flow, office.now)
+    office.work()
+    assert office.agent.registrations()[0].standing is Standing.FAILED
+    office.silent.clear()
+    office.passes(10)
+    assert office.agent.registrations()[0].standing is Standing.REGISTERED
+
+
+def test_the_standing_is_told_once_and_at_each_change():
+    told = []
+    office = Office(told=told)
+    office.silent |= {FIRST, SECOND}
+    office.passes(2000)
+    office.silent.clear()
+    office.passes(400)
+    assert [standing for standing, _ in told] == [
+        Standing.REGISTERING,
+        Standing.REGISTERED,
+        Standing.REGISTERED,  # it could not be refreshed, and counts until its end
+        Standing.FAILED,
+        Standing.REGISTERED,
+    ]
+    assert [bool(detail) for _, detail in told] == [False, False, True, True, False]
+
+
 def test_what_is_asked_has_its_default_and_can_be_off():
     assert Trunk("a", server="b").options_interval_s == 60
     assert Trunk("a", server="b", options_seconds=0).options_interval_s == 0
-    assert CARRIER.options_interval_s == 0
-    assert replace(CARRIER, options_seconds=30).options_interval_s == 30
+    assert replace(CARRIER, options_seconds=None).options_interval_s == 60
     assert Trunk("a", addresses=("10.0.0.1",)).options_interval_s == 0
     office = Office(replace(PBX, options_seconds=0))
     office.passes(1000)
