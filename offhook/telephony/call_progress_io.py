@@ -17,12 +17,14 @@ MAX_HISTORY = 64
 class DialError(RuntimeError):
     """The call could not be placed or was not answered; the message says why."""
 
-    def __init__(self, status: int, reason: str, silent: bool = False) -> None:
+    def __init__(self, status: int, reason: str, silent: bool = False, moved_to: str = "") -> None:
         """`status`: SIP status, or the one that stands for no response; 0 if nothing was sent.
-        `silent`: the far end could not be reached, or did not respond."""
+        `silent`: the far end could not be reached, or did not respond. `moved_to`: the number at
+        which the called party can be reached instead."""
         super().__init__(reason)
         self.status = status
         self.silent = silent
+        self.moved_to = moved_to
 
 
 @dataclass(frozen=True)

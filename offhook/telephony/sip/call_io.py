@@ -353,7 +353,9 @@ class SipCall:
             left = remaining_profiles(left, outcome.sdp) if again else []
             if not left:
                 silent = outcome.by in ("timeout", "transport")
-                raise DialError(outcome.status, outcome.reason, silent)
+                contacts = self.session.moved_to if self.session is not None else ()
+                moved_to = next((uri.number for uri in contacts if uri.number), "")
+                raise DialError(outcome.status, outcome.reason, silent, moved_to)
             logger.info("{}: {} was not acceptable, trying {}", self.call_id, profile, left[0])
             profile, *left = left
 

@@ -82,6 +82,8 @@ SHUTDOWN_TIMEOUT_S = 2.0
 """Time limit in s for far ends and registrars to answer when shutting down; then it goes on without
 their answers."""
 NOT_RECOVERED = End.CONNECTION_LOST + ": another server could not continue the call"
+MAX_REDIRECTS = 3
+"""Times that a call follows "moved" (3xx); then it has failed."""
 TRY_NEXT = frozenset({408, 500, 502, 503, 504})
 """Failures before ringing after which another server of the trunk is tried (RFC 3263 §4.3)."""
 
@@ -453,8 +455,7 @@ class SipEndpoint:
         try:
             if (decision := self.decision(call, ())) is not None:
                 await call.dial_after(decision)
-            flows = await self.flows_to(target, call.trunk)
-            await self.place(call, target, flows, headers)
+            await self._place_or_follow(call, target, headers)
             self.on_setup(monotonic() - call.began_at)
             assert call.leg is not None
             await self._host.run_call(call.leg, call.agent)
@@ -465,6 +466,27 @@ class SipEndpoint:
             call.failed(DialError(500, End.SERVER_FAILED))
         finally:
             await self.finish(call)
+
+    async def _place_or_follow(
+        self, call: SipCall, target: Uri, headers: Sequence[tuple[str, str]]
+    ) -> None:
+        """Place a call, and again where it has moved to, if its trunk allows that. Raises
+        DialError."""
+        tried = {target.number}
+        while True:
+            try:
+                await self.place(call, target, await self.flows_to(target, call.trunk), headers)
+                return
+            except DialError as error:
+                number, may = error.moved_to, call.trunk is not None and call.trunk.redirects
+                if not (may and number) or number in tried or len(tried) > MAX_REDIRECTS:
+                    raise
+                tried.add(number)
+                try:
+                    target = request_uri(number, call.trunk)
+                except SipError:
+                    raise error from None
+                logger.info("{}: moved to {}", call.call_id, number)
 
     async def place(
         self,

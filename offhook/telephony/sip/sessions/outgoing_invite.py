@@ -11,6 +11,7 @@ from offhook.media.end_reason import End
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.messages.headers import CSeq, Headers
 from offhook.telephony.sip.messages.message import Request, Response, sdp_of
+from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.dialog import Dialog, sdp_body
 from offhook.telephony.sip.sessions.dialog_requests import (
     MAX_FORKS,
@@ -56,6 +57,8 @@ class OutgoingInvite:
         """Early dialogs by remote tag."""
         self.answer: str | None = None
         """The answer last reported to the owner."""
+        self.moved_to: tuple[Uri, ...] = ()
+        """Where the far end can be reached instead (RFC 3261 §21.3)."""
         self._requests = requests
         self._offers = offers
         self._timer = timer
@@ -196,4 +199,6 @@ class OutgoingInvite:
             again = Request("INVITE", sent.request.uri, headers, sent.request.body)
             self.resent(self._requests.send(again, None, now))
         else:
+            if status < 400:
+                self.moved_to = tuple(contact.uri for contact in response.contacts)
             self._call.apply(Event.FAILURE, now, status, words(response), sdp_of(response))

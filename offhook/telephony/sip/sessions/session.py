@@ -279,6 +279,11 @@ class Session:
         return part.request
 
     @property
+    def moved_to(self) -> tuple[Uri, ...]:
+        """Where a call of ours that was refused with 3xx can be placed instead."""
+        return self._outgoing.moved_to if self._outgoing is not None else ()
+
+    @property
     def over(self) -> bool:
         """Whether nothing more is sent or awaited: drop the session once its events are drained.
         Later than `Ended`: a BYE awaits its response, a transfer its outcome."""

@@ -71,8 +71,8 @@ class Trunk:
     """Header that presents it, or the original caller of a forwarded call. By default From for a
     trunk without a username, else P-Asserted-Identity; see `caller_identity`."""
     trust_identity: bool = False
-    """Take the caller from P-Asserted-Identity (RFC 3325 §5): for a provider or PBX that verifies
-    its callers."""
+    """Take the caller from P-Asserted-Identity (RFC 3325 §5), or Remote-Party-ID: for a provider or
+    PBX that verifies its callers."""
     codecs: tuple[str, ...] = CODECS
     """Codecs in order of preference."""
     srtp: Literal["off", "optional", "required"] = "optional"
@@ -108,6 +108,9 @@ class Trunk:
     """Use reliable provisional responses (RFC 3262) if the far end supports them."""
     options_seconds: int | None = None
     """Seconds between OPTIONS to the server; 0 sends none. By default 60."""
+    redirects: bool = False
+    """Whether a call that the server says has moved (3xx) is placed again, to the number it names,
+    on this trunk: at our cost."""
     ready_probe: bool = False
     """Whether /readyz fails while the trunk is down: its registration has failed, or none of its
     servers responds."""
@@ -254,11 +257,15 @@ def caller_identity(
 
 def caller_of(request: Request, trunk: Trunk | None) -> NameAddr:
     """Return the caller: what the trunk asserts, if it is trusted (RFC 3325 §5), else the From. Of
-    a SIP and a telephone identity (§9.1) the first counts."""
+    a SIP and a telephone identity (§9.1) the first counts; a Remote-Party-ID, its predecessor, if
+    there is no P-Asserted-Identity."""
     if trunk is not None and trunk.trust_identity:
-        for value in request.headers.all("P-Asserted-Identity", MAX_IDENTITIES):
-            with suppress(SipError):
-                return NameAddr.parse(value)
+        for name in ("P-Asserted-Identity", "Remote-Party-ID"):
+            for value in request.headers.all(name, MAX_IDENTITIES):
+                with suppress(SipError):
+                    asserted = NameAddr.parse(value)
+                    if (asserted.parameter("party") or "calling").lower() == "calling":
+                        return asserted
     return request.from_
 
 

@@ -70,7 +70,9 @@ class Upkeep:
         self._registrations: dict[str, Registration] = {}
         """By Call-ID."""
         self._removed: set[str] = set()
-        """Call-IDs of registrations whose trunks were removed from the settings."""
+        """Call-IDs of registrations whose trunks were removed from the settings, or changed..."""
+        self._superseded: dict[str, Sequence[Flow]] = {}
+        """...and the flows of those that are kept until the changed trunk has registered."""
         self._reported: dict[str, RegistrationStatus] = {}
         self._told: dict[str, tuple[Standing, str]] = {}
         """Standing and detail of each trunk in the last event."""
@@ -86,7 +88,8 @@ class Upkeep:
     # --- for the owner ---
 
     def use(self, settings: SipSettings, now: float) -> None:
-        """Apply other trunks. Changed ones are treated as new and registered again."""
+        """Apply other trunks. Changed ones are treated as new and registered again; a binding is
+        removed once its trunk has another, so that calls arrive all the while."""
         known = {trunk.name: trunk for trunk in self._settings.trunks}
         new = {trunk.name: trunk for trunk in settings.trunks}
         self._settings = settings
@@ -95,7 +98,10 @@ class Upkeep:
             for call_id, registration in self._registrations.items():
                 if registration.trunk.name == name and call_id not in self._removed:
                     self._removed.add(call_id)
-                    registration.unregister(now)
+                    if name in new and new[name].register and registration.bound:
+                        self._superseded[call_id] = self._targets[name]
+                    else:
+                        registration.unregister(now)
         for name, trunk in new.items():
             if trunk.server and known.get(name) != trunk:
                 self._watches[name] = TrunkWatch(trunk, settings.user_agent)
@@ -122,6 +128,7 @@ class Upkeep:
     def unregister(self, now: float) -> None:
         """Remove all registrations and stop probing."""
         self._watches.clear()
+        self._superseded.clear()
         for registration in self._registrations.values():
             registration.unregister(now)
 
@@ -243,8 +250,10 @@ class Upkeep:
                 self._send(asked[0], self._target(registration), now)
             status = registration.status
             if call_id in self._removed:
-                if status.state in OVER:
+                self._replace(registration, now)
+                if call_id in self._registrations and status.state in OVER:
                     del self._registrations[call_id]
+                    self._superseded.pop(call_id, None)
                     self._removed.discard(call_id)
                 continue
             if self._reported.get(status.trunk) != status:
@@ -277,8 +286,25 @@ class Upkeep:
     def _watches_asking(self, call_id: str) -> Iterator[TrunkWatch]:
         return (watch for watch in self._watches.values() if watch.owns(call_id))
 
+    def _replace(self, old: Registration, now: float) -> None:
+        """Remove the binding of a changed trunk once the new one exists. If both are one at the
+        registrar, the old is only forgotten: to remove it would remove the new one."""
+        new = self._registration_of(old.trunk)
+        if old.call_id not in self._superseded or new is None or not new.bound:
+            return
+        same = (new.trunk.address_of_record, new.contact) == (
+            old.trunk.address_of_record,
+            old.contact,
+        )
+        if same and self._target(new).remote == self._target(old).remote:
+            del self._registrations[old.call_id], self._superseded[old.call_id]
+            self._removed.discard(old.call_id)
+        elif old.bound:
+            old.unregister(now)
+
     def _target(self, registration: Registration) -> Flow:
-        targets = self._targets[registration.trunk.name]
+        targets = self._superseded.get(registration.call_id)
+        targets = targets or self._targets[registration.trunk.name]
         return targets[min(registration.target, len(targets) - 1)]
 
     def _update_contact(self, registration: Registration, now: float) -> None:

@@ -211,3 +211,26 @@ async def test_nobody_is_believed_where_everybody_may_call():
             await far.call(line.sdp(), ("P-Asserted-Identity", "<sip:boss@trunk.test>"))
             assert (await host.talk()).leg.info.caller == "far"
             await far.hang_up()
+
+
+@pytest.mark.parametrize(
+    ("values", "caller"),
+    [
+        (('"Ann" <sip:4711@10.0.0.1>;party=calling;screen=yes;privacy=off',), ("4711", "Ann")),
+        (("<sip:4712@10.0.0.1>",), ("4712", "")),
+        (("<sip:4713@x>;party=called", "<sip:4714@x>;party=calling"), ("4714", "")),
+        (("<sip:4713@x>;party=called",), ("far", "")),
+    ],
+)
+async def test_a_remote_party_id_names_the_caller_where_nothing_is_asserted(values, caller):
+    trunk = Trunk("pbx", addresses=("127.0.0.1",), trust_identity=True)
+    async with endpoint(trunks=(trunk,)) as (sip, host), udp_peer(sip) as far:
+        with sound() as line:
+            invite = far.request("INVITE", sdp=line.sdp())
+            for value in values:
+                invite.headers.add("Remote-Party-ID", value)
+            far.send(invite)
+            far.ack(await far.response(200))
+            info = (await host.talk()).leg.info
+            assert (info.caller, info.caller_name) == caller
+            await far.hang_up()

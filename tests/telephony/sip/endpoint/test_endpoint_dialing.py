@@ -324,3 +324,36 @@ async def test_an_invite_of_ours_with_all_codecs_and_keys_fits_a_packet():
             assert len(invite.serialize()) < LARGE_BYTES - 200  # for credentials
             far.reply(invite, 486)
             await end_of(call)
+
+
+# --- moved ---
+
+
+@pytest.mark.parametrize("redirects", [True, False])
+async def test_a_call_that_has_moved_is_placed_again_where_its_trunk_allows_it(redirects):
+    async with calling(redirects=redirects) as (far, invite, call, host):
+        moved = f"<sip:+49301234@{HOST}:1>"  # the number counts, at our trunk: not the host
+        far.reply(invite, 302, ("Contact", moved))
+        await far.asked("ACK")
+        if not redirects:
+            assert "moved: 302" in (await end_of(call)).reason
+            return
+        again = await far.asked("INVITE")
+        assert str(again.uri) == f"sip:+49301234@{HOST}:{far.port}"
+        assert again.call_id != invite.call_id
+        far.reply(again, 302, ("Contact", f"<sip:100@{HOST}>"))  # where it began
+        await far.asked("ACK")
+        assert "moved: 302" in (await end_of(call)).reason
+        await until(lambda: host.records)
+        assert [attempt.status for attempt in host.records[0].attempts] == [302, 302]
+
+
+async def test_a_call_does_not_move_for_ever():
+    async with calling(redirects=True) as (far, invite, call, _):
+        for number in range(200, 203):
+            far.reply(invite, 301, ("Contact", f"<tel:{number}>"), ("Contact", "<sip:x@y>"))
+            await far.asked("ACK")
+            invite = await far.asked("INVITE")
+            assert invite.uri.number == str(number)
+        far.reply(invite, 301, ("Contact", "<sip:203@y>"))
+        assert "moved: 301" in (await end_of(call)).reason
