@@ -8,7 +8,7 @@ tick counts both directions, so input, playout and recording share one time base
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -149,6 +149,8 @@ class Leg(ABC):
         self.ticks = 0
         self._heard: Pcm = _NOTHING
         """The audio received in this tick."""
+        self.background: Iterator[Pcm] | None = None
+        """What the far end hears, 480 samples a tick, while nothing else is played: a tone."""
         self.closed: EndReason | None = None
         """Why the leg ended; None while it is up."""
         self.connected = False
@@ -332,7 +334,8 @@ class Leg(ABC):
 
     def _next_packet(self) -> Pcm | None:
         """Return the audio to send in this tick: 480 samples, or None."""
-        return self.playout.pop()
+        said = self.playout.pop()
+        return said if said is not None or self.background is None else next(self.background)
 
     @abstractmethod
     def _receive(self, now: float) -> Pcm:

@@ -234,7 +234,7 @@ class RtpLeg(Leg):
         if not self.sending:
             return None
         if not self._dtmf_queue.busy:
-            return self.playout.pop()
+            return super()._next_packet()
         key = self._dtmf_queue.tick()
         if self._format.events_out is not None:
             self._digit = key

@@ -7,7 +7,7 @@
                 transfers, or the trunk is configured so
 
 After a blind or attended transfer the far end's call with us ends. A bridged one continues without
-the agent until either side hangs up.
+the agent until either side hangs up. Until the target has answered, the far end hears it ring.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
 from offhook.media.tasks_io import TaskSet
+from offhook.media.tones import play
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.dial_plan import request_uri
@@ -30,7 +31,7 @@ from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Ended, ReferProgress
-from offhook.telephony.sip.trunks.trunks import Trunk
+from offhook.telephony.sip.trunks.trunks import RINGBACK, TONES, Trunk
 
 REFER_TIMEOUT_S = 70.0
 """Time limit in s for a transfer to be decided, longer than the target may ring; then it has
@@ -69,10 +70,12 @@ class Transfers:
         except SipError as error:
             raise LegError(str(error)) from error
         call.refer = asyncio.Queue()
+        ringback = call.trunk.ringback if call.trunk is not None else RINGBACK
+        call.leg.background = None if ringback == "off" else play(TONES[ringback].ringback)
         try:
             await self._transfer(call, uri)
         finally:
-            call.refer = None
+            call.refer = call.leg.background = None
         call.transferred_to = target
 
     async def _transfer(self, call: SipCall, target: Uri) -> None:

@@ -21,9 +21,10 @@ from offhook.telephony.sip.transactions.transaction import ServerTransaction
 
 SIPFRAG = "message/sipfrag;version=2.0"
 """Content type of a NOTIFY (RFC 3420)."""
-FIRST_NOTIFY_S = 32.0
-"""Time limit in s from the 202 to the first NOTIFY, which is sent at once and retransmitted for at
-most 64·T1; then the transfer has failed with 408."""
+FIRST_NOTIFY_S = 5.0
+"""Time limit in s from the 202 to the first NOTIFY, which is sent at once; then the far end is taken
+for one that sends none, as many PBXs do, and the 202 for its word that the caller is transferred.
+Three retransmissions fit in."""
 SUBSCRIPTION_S = 180.0
 """Longest time between NOTIFYs, and the expiry we offer: a call that rings longer will not be
 answered."""
@@ -61,16 +62,19 @@ class OutboundRefer:
     """A transfer we requested.
 
     SENT      2xx              ACCEPTED  in progress (RFC 3515 §2.4.4)
+    SENT      2xx              CLOSED    done: it says that it will not report (RFC 4488 §4)
     SENT      3xx–6xx          CLOSED    rejected
     SENT      NOTIFY           ACCEPTED or CLOSED: one may overtake the 202 (§2.4.4)
     ACCEPTED  NOTIFY           ACCEPTED, or CLOSED by a final status or Subscription-State
-    ACCEPTED  time             CLOSED    no report came
+    ACCEPTED  time             CLOSED    done if it has never reported, else failed
     """
 
     def __init__(self) -> None:
         self._state = _State.SENT
         self._until: float | None = None
         self._silence = ""
+        self._taken: ReferProgress | None = None
+        """The 2xx, until a report comes."""
 
     @property
     def open(self) -> bool:
@@ -83,9 +87,13 @@ class OutboundRefer:
         if response.status >= 300:
             self._state = _State.CLOSED
             return ReferProgress(response.status, words(response), final=True)
-        self._state = _State.ACCEPTED
-        self._wait(FIRST_NOTIFY_S, "the far end did not report on the transfer", now)
-        return ReferProgress(response.status, shown(response.reason), final=False)
+        taken = ReferProgress(response.status, shown(response.reason), final=True)
+        if (response.headers.get("Refer-Sub") or "").strip().lower() == "false":
+            self._state = _State.CLOSED
+            return taken
+        self._state, self._taken = _State.ACCEPTED, taken
+        self._wait(FIRST_NOTIFY_S, "", now)
+        return replace(taken, final=False)
 
     def notified(self, request: Request, now: float) -> ReferProgress | None:
         """Handle a NOTIFY. Returns None if it says nothing new. Raises SipError for 400."""
@@ -99,7 +107,7 @@ class OutboundRefer:
                 told = shown(rest) or "no reason given"
                 return ReferProgress(408, f"the far end stopped reporting: {told}", final=True)
             return ReferProgress(status, reason, final=True)
-        self._state = _State.ACCEPTED
+        self._state, self._taken = _State.ACCEPTED, None
         self._wait(SUBSCRIPTION_S, "the far end did not say how the transfer ended", now)
         return ReferProgress(status, reason, final=False)
 
@@ -120,7 +128,7 @@ class OutboundRefer:
             return None
         self._state = _State.CLOSED
         self._until = None
-        return ReferProgress(408, self._silence, final=True)
+        return self._taken or ReferProgress(408, self._silence, final=True)
 
     def _wait(self, seconds: float, silence: str, now: float) -> None:
         self._until = now + seconds

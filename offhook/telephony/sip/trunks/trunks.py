@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from pathlib import Path
 from typing import Literal, Protocol
 
+from offhook.media.tones import EU, US
 from offhook.telephony.sip.messages.grammar import SipError, is_token
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request
@@ -22,6 +23,10 @@ CODECS = ("opus", "g722", "pcmu", "pcma")
 """Codecs a trunk may use."""
 OPTIONS_INTERVAL_S = 60
 """Default interval of OPTIONS to a trunk's server."""
+TONES = {"eu": EU, "us": US}
+"""Networks whose tones a caller may hear."""
+RINGBACK: Literal["eu"] = "eu"
+"""Default of what a caller hears while a transfer rings."""
 MAX_IDENTITIES = 2
 """Values read of a P-Asserted-Identity (RFC 3325 §9.1); further ones are ignored."""
 MIN_RECOVERY_S = 1.0
@@ -102,6 +107,9 @@ class Trunk:
     """Whether the far end may transfer our side of a call to another number of this trunk (REFER):
     for a PBX whose users transfer calls. At a provider, strangers could place calls at our
     expense."""
+    ringback: Literal["eu", "us", "off"] = RINGBACK
+    """What a caller hears while a transfer rings: the tone of Europe, of North America, or
+    nothing."""
     transfer: Literal["blind", "attended", "bridge"] = "blind"
     """How calls are transferred, see transfer_io.py."""
     reliable: bool = True
@@ -150,6 +158,8 @@ class Trunk:
             raise self._wrong(f"transport must be UDP, TCP or TLS, not {self.transport!r}")
         if self.transfer not in ("blind", "attended", "bridge"):
             raise self._wrong(f"transfer must be blind, attended or bridge, not {self.transfer!r}")
+        if self.ringback not in (*TONES, "off"):
+            raise self._wrong(f"ringback must be eu, us or off, not {self.ringback!r}")
         if self.caller_id_header not in (None, "pai", "ppi", "diversion", "from"):
             raise self._wrong("caller_id_header must be pai, ppi, diversion or from")
         if self.contact not in (None, "as given", "source"):

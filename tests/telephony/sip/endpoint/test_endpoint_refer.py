@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from time import monotonic
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from offhook.media.leg import LegError
 from offhook.telephony.sip import endpoint_io
 from offhook.telephony.sip.media import leg_io
+from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.network.resolver_io import Resolver
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.telephony.sip.ends import until
-from tests.telephony.sip.phones import endpoint
+from tests.telephony.sip.phones import LOOPBACK, THEIR_TONE, endpoint
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
 
@@ -299,3 +301,51 @@ async def test_a_far_end_that_does_not_transfer_is_connected_here():
         assert call.other.hears(440)
         await call.target.hang_up()
         await call.far.is_hung_up()
+
+
+# --- what the caller hears meanwhile ---
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_the_caller_hears_it_ring_until_the_target_answers_or_declines(answered):
+    async with udp_peer() as target:
+        server = f"127.0.0.1:{target.port}"
+        trunk = replace(LOOPBACK, server=server, transfer="bridge", options_seconds=0)
+        async with endpoint(trunks=(trunk,)) as (sip, host), udp_peer(sip) as far:
+            with sound() as line, sound() as other:
+                line.aim(await far.call(line.sdp()))
+                talk = await host.talk()
+                host.leave(talk)
+                moving = asyncio.create_task(talk.leg.transfer(f"sip:desk@{server}"))
+                invite = await target.asked("INVITE")
+                target.learn(invite)
+                target.reply(invite, 180)
+                await until(lambda: line.hears(425))
+                if not answered:
+                    target.reply(invite, 486)
+                    with pytest.raises(LegError):
+                        await moving
+                    await until(lambda: not line.hears(425))
+                    await far.hang_up()
+                    return
+                other.aim(sdp_of(invite))
+                target.reply(invite, 200, sdp=other.sdp())
+                await target.asked("ACK")
+                await moving
+                while not line.hears(THEIR_TONE):
+                    await other.says()
+                await far.hang_up()
+                await target.is_hung_up()
+
+
+async def test_a_far_end_that_takes_the_caller_without_a_report_is_let_go():
+    async with endpoint() as (sip, host), udp_peer(sip) as far:
+        with sound() as line:
+            await far.call(line.sdp())
+            talk = await host.talk()
+            await far.accepted(far.ask("OPTIONS"))  # the ACK has arrived
+            moving = asyncio.create_task(talk.leg.transfer("sip:desk@127.0.0.1"))
+            refer = await far.asked("REFER")
+            far.reply(refer, 202, ("Refer-Sub", "false"))
+            await moving
+            await far.is_hung_up()

@@ -121,7 +121,7 @@ async def test_a_domain_is_registered_at_the_proxy_that_is_its_server():
 
 
 async def test_other_trunks_are_used_without_a_restart():
-    """The new one is there before the old one goes, and the rest of the settings is the new one's."""
+    """The new one is there before the old one goes; the rest of the settings is the new one's."""
     async with registering() as (sip, registrar):
         first = await registrar.asked("REGISTER")
         take(registrar, first, 300)

@@ -67,13 +67,19 @@ def test_a_target_that_does_not_answer_is_told_of() -> None:
     assert progress == ReferProgress(486, "Busy Here", True)
 
 
-def test_without_any_notify_the_transfer_is_given_up_by_name() -> None:
+def test_a_far_end_that_never_reports_has_taken_the_call() -> None:
     refer = accepted()
     assert refer.get_timer() == FIRST_NOTIFY_S
     assert refer.handle_timer(FIRST_NOTIFY_S - 0.1) is None
-    assert refer.handle_timer(FIRST_NOTIFY_S) == ReferProgress(
-        408, "the far end did not report on the transfer within 32 s", True
-    )
+    assert refer.handle_timer(FIRST_NOTIFY_S) == ReferProgress(202, "Accepted", True)
+    assert not refer.open
+
+
+def test_a_far_end_that_says_it_will_not_report_has_taken_the_call() -> None:
+    refer = OutboundRefer()
+    answer = respond(REFER, 202, headers=[("Refer-Sub", "false")])
+    assert refer.answered(answer, 0.1) == ReferProgress(202, "Accepted", True)
+    assert refer.get_timer() is None
 
 
 def test_without_a_last_notify_the_transfer_is_given_up_by_name() -> None:

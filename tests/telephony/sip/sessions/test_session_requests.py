@@ -402,9 +402,7 @@ def test_the_far_end_hangs_up_and_never_tells_the_outcome() -> None:
     far.ask(session, 3.0, "BYE")
     run(session, 100.0)
     progress = events(session)[-1]
-    assert progress == ReferProgress(
-        408, "the call ended, the far end did not say how within 10 s", True
-    )
+    assert progress == ReferProgress(202, "Accepted", True), "it has taken the caller"
     assert session.over
 
 
@@ -421,14 +419,12 @@ def test_a_transfer_that_is_refused_leaves_the_call(status: int) -> None:
     assert session.refer(DESK, 2.0), "another may be tried"
 
 
-def test_a_transfer_without_any_word_of_it_is_given_up() -> None:
+def test_a_transfer_without_any_word_of_it_is_done() -> None:
     session, far = talking()
     session.refer(DESK, 1.0)
     far.answer(session, 1.1, 202)
     run(session, 100.0)
-    assert events(session)[-1] == ReferProgress(
-        408, "the far end did not report on the transfer within 32 s", True
-    )
+    assert events(session)[-1] == ReferProgress(202, "Accepted", True)
     assert session.state is SessionState.ESTABLISHED
     notify(session, far, 101.0, "200 OK")
     assert far.statuses == [481], "too late"
