@@ -11,6 +11,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -58,6 +59,19 @@ class _Chain:
 
     rounds: int = 0
     answered: set[_Realm] = field(default_factory=set)
+
+
+def unknown_algorithms(response: Response) -> str:
+    """Return the algorithms that a 401 or 407 asks for, "AKAv1-MD5", if none is supported here; ""
+    if one is, or if it has no Digest challenge."""
+    challenges = []
+    for asking, _ in _PAIRS:
+        for value in response.headers.all(asking):
+            with suppress(SipError):
+                challenges.append(Challenge.parse(value))
+    if any(challenge.answerable for challenge in challenges):
+        return ""
+    return ", ".join(c.algorithm or f"qop {'/'.join(c.qop)}" for c in challenges)
 
 
 class DigestClient:

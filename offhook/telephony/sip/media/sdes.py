@@ -48,7 +48,8 @@ def parse_crypto(value: str) -> Crypto | None:
     if method.lower() != "inline" or len(rest) > 1 or any(not _is_lifetime(part) for part in rest):
         return None
     try:
-        key = base64.b64decode(key_text, validate=True)
+        # Some leave the padding out.
+        key = base64.b64decode(key_text + "=" * (-len(key_text) % 4), validate=True)
     except (binascii.Error, ValueError):
         return None
     return Crypto(int(tag), suite, key) if len(key) == SUITES[suite] else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from offhook.media.end_reason import End, EndReason
 from offhook.telephony.call_record import EndedBy
+from offhook.telephony.sip.auth.digest import unknown_algorithms
 from offhook.telephony.sip.messages.message import Message, Response
 from offhook.telephony.sip.messages.reasons import CAUSES, REASONS
 from offhook.telephony.sip.sessions.session_events import Ended
@@ -99,6 +100,8 @@ def words(response: Response) -> EndReason:
     """Return a rejection in words: "busy", "declined: 603 Decline"."""
     status, reason = response.status, shown(response.reason)
     text = EndReason.of(_WORDS.get(status) or _CLASS_WORDS.get(status // 100, End.REFUSED))
+    if status in (401, 407) and (unknown := unknown_algorithms(response)):
+        text = EndReason.of(End.FAR_END + f" wants a digest not known here ({shown(unknown)})")
     if status not in _PLAIN:
         text += f": {status} {reason}".rstrip()
     said = reason_text(response)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 
-from offhook.telephony.sip.auth.digest import DigestClient
+from offhook.telephony.sip.auth.digest import DigestClient, unknown_algorithms
 from offhook.telephony.sip.messages.grammar import SipError, parse_number, parse_port
 from offhook.telephony.sip.messages.headers import CSeq, Headers, NameAddr
 from offhook.telephony.sip.messages.message import Request, Response
@@ -307,6 +307,9 @@ class Registration:
             self._detail += ": the registrar requires a password, and the trunk has none"
             return Event.DENIED
         self._again = self._digest.authorize(response, request)
+        if self._again is None and (unknown := unknown_algorithms(response)):
+            self._detail += f": it wants a digest not known here ({unknown[:80]})"
+            return Event.DENIED
         if self._again is None:
             self._detail += ": wrong username or password, or the realm is not the trunk's"
             return Event.DENIED

@@ -106,6 +106,22 @@ def test_the_reason_of_a_refusal_is_shown() -> None:
     assert ended(session).reason == ("not available: 480 Temporarily Unavailable (no such number)")
 
 
+@pytest.mark.parametrize(
+    ("challenge", "reason"),
+    [
+        ('realm="r", nonce="n", algorithm=AKAv1-MD5', "wants a digest not known here (AKAv1-MD5)"),
+        ('realm="r", nonce="n", qop="auth-conf"', "wants a digest not known here (qop auth-conf)"),
+        ('realm="r", nonce="n"', "wants a password"),
+    ],
+)
+def test_a_digest_that_we_do_not_know_is_not_a_missing_password(
+    challenge: str, reason: str
+) -> None:
+    session, far = calls()
+    far.answer(session, 0.1, 401, ("WWW-Authenticate", f"Digest {challenge}"))
+    assert ended(session).reason == f"the far end {reason}: 401 Unauthorized"
+
+
 def test_the_cause_of_a_pbx_that_knows_none_says_nothing() -> None:
     session, far = calls()
     far.answer(session, 0.1, 486, ("Reason", "Q.850;cause=0"))

@@ -243,6 +243,14 @@ def test_a_wrong_password_is_said_and_seldom_tried_again():
     assert not peer.nothing_to_send()
 
 
+def test_an_algorithm_that_we_do_not_know_is_not_a_wrong_password():
+    far = Registrar()
+    challenge = 'Digest realm="r", nonce="n", algorithm=AKAv2-SHA-256'
+    far.answer(far.take(), 401, ("WWW-Authenticate", challenge))
+    assert far.state is RegistrationState.REFUSED
+    assert far.detail == "401 Unauthorized: it wants a digest not known here (AKAv2-SHA-256)"
+
+
 def test_a_password_that_is_wanted_and_not_there_is_said():
     peer = Registrar(Trunk("t", username="1001", server="sip.example.com", register=True))
     first = peer.take()
