@@ -7,7 +7,9 @@ heard by whom.
 import asyncio
 import contextlib
 import json
+import os
 import shutil
+import signal
 import wave
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -395,9 +397,12 @@ request_route {{
 
 
 @asynccontextmanager
-async def kamailio(directory: Path, algorithm: str = "MD5") -> AsyncIterator[int]:
-    """A registrar and proxy for users whose password is "secret"; gives its port."""
-    port = free_port()
+async def kamailio(
+    directory: Path, algorithm: str = "MD5", port: int | None = None, killed: bool = False
+) -> AsyncIterator[int]:
+    """A registrar and proxy for users whose password is "secret"; gives its port. `killed`: at the
+    end, with all its processes, without a word to anybody."""
+    port = port or free_port()
     file = directory / "kamailio.cfg"
     file.write_text(CONFIGURATION.format(port=port, algorithm=algorithm))
     with (directory / "kamailio.log").open("wb") as log:
@@ -407,6 +412,7 @@ async def kamailio(directory: Path, algorithm: str = "MD5") -> AsyncIterator[int
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            start_new_session=True,
         )
         try:
             async with asyncio.timeout(300):
@@ -419,7 +425,10 @@ async def kamailio(directory: Path, algorithm: str = "MD5") -> AsyncIterator[int
                         await asyncio.sleep(0.05)
             yield port
         finally:
-            process.terminate()
+            if killed:
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.terminate()
             await process.wait()
 
 

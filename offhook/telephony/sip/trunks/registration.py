@@ -233,8 +233,8 @@ class Registration:
             self._apply(Event.BROKEN, now)
 
     def refresh(self, now: float) -> None:
-        """Refresh the binding now: its server may be gone."""
-        if self._state is RegistrationState.REGISTERED:
+        """Refresh or renew the binding now: its server has gone, or has come back."""
+        if self._state is not RegistrationState.REFUSED:
             self._apply(Event.DUE, now)
 
     def request_to_send(self) -> tuple[Request, int] | None:

@@ -88,7 +88,7 @@ class TrunkWatch:
         self._uniform = uniform
         self._servers: list[_Server] = []
         self._probes: list[tuple[Request, Flow]] = []
-        self._lost: list[Flow] = []
+        self._changed: list[Flow] = []
 
     def use(self, flows: Sequence[Flow], now: float) -> None:
         """Set the servers. New ones are probed at once, known ones keep their state."""
@@ -143,10 +143,10 @@ class TrunkWatch:
         questions, self._probes = self._probes, []
         return questions
 
-    def lost_servers(self) -> list[Flow]:
-        """Return the servers that have gone down since the last call."""
-        lost, self._lost = self._lost, []
-        return lost
+    def changed_servers(self) -> list[Flow]:
+        """Return the servers that have gone down, or come back, since the last call."""
+        changed, self._changed = self._changed, []
+        return changed
 
     def owns(self, call_id: str) -> bool:
         """Return whether this Call-ID belongs to one of our probes."""
@@ -208,8 +208,8 @@ class TrunkWatch:
         server.due = now + pause * self._uniform(1 - SPREAD, 1)
 
     def _mark(self, server: _Server, reach: Reach, detail: str) -> None:
-        if reach == "down" != server.reach:
-            self._lost.append(server.flow)
+        if (reach == "down") != (server.reach == "down"):
+            self._changed.append(server.flow)
         server.reach, server.detail = reach, detail
 
     def _probe(self, server: _Server, now: float) -> None:

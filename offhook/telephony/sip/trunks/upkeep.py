@@ -238,12 +238,13 @@ class Upkeep:
             watch.handle_timer(now)
 
     def update(self, now: float) -> None:
-        """Send pending requests and report changes. A registration whose server has gone down is
-        refreshed at once, so that another takes over."""
+        """Send pending requests and report changes. A registration is refreshed at once if its
+        server has gone down, so that another takes over, or has come back, and may have forgotten
+        us."""
         for registration in self._registrations.values():
             watch = self._watches.get(registration.trunk.name)
-            lost = watch.lost_servers() if watch is not None else []
-            if any(flow.remote == self._target(registration).remote for flow in lost):
+            changed = watch.changed_servers() if watch is not None else []
+            if any(flow.remote == self._target(registration).remote for flow in changed):
                 registration.refresh(now)
         for call_id, registration in tuple(self._registrations.items()):
             while (asked := registration.request_to_send()) is not None:

@@ -3,8 +3,10 @@
 import pytest
 
 from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.trunks import registration, trunk_watch
 from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (
     OUR_TONE,
@@ -85,3 +87,38 @@ async def test_a_wrong_password_is_said_so(tmp_path):
             last = [progress async for progress in call.events()][-1]
         assert last.status == 407
         assert "password" in last.reason
+
+
+@pytest.mark.parametrize("transport", ["TCP", "UDP"])
+async def test_after_a_registrar_was_killed_its_phones_reach_us_again(
+    tmp_path, transport, monkeypatch
+):
+    monkeypatch.setattr(registration, "BACKOFF_FIRST_S", 0.5)
+    monkeypatch.setattr(trunk_watch, "DOWN_INTERVAL_S", 0.5)
+    monkeypatch.setattr(trunk_watch, "RESPONSE_TIMEOUT_S", 1.0)
+    port = free_port()
+    trunk = Trunk(
+        "kamailio",
+        username="1002",
+        password="secret",
+        server=f"127.0.0.1:{port}",
+        transport=transport,
+        register=True,
+        options_seconds=1,
+    )
+    async with endpoint(trunks=(trunk,)) as (sip, host):
+        async with kamailio(tmp_path, port=port, killed=True):
+            await registered(sip)
+            before = sip.registrations()[0].expires_at
+        await until(lambda: sip.trunk_states()[0].state == "down")
+        assert sip.registrations()[0].detail or transport == "UDP"
+        async with kamailio(tmp_path, port=port):
+            phone = Baresip(tmp_path / "phone", account=_account(port, "MD5"))
+            async with phone.running():
+                await phone.says("200 OK")
+                await until(lambda: sip.trunk_states()[0].state == "up")
+                await until(lambda: sip.registrations()[0].expires_at not in (None, before))
+                await phone.dial(f"sip:1002@127.0.0.1:{port}")
+                await _speaks(phone, await host.talk())
+                await phone.hang_up()
+            await sip.close()

@@ -317,6 +317,21 @@ def test_a_registration_moves_when_its_server_falls_silent():
     assert office.agent.upkeep.sorted(PROBED, [FIRST, SECOND]) == [SECOND]
 
 
+def test_a_server_that_comes_back_is_registered_with_at_once():
+    """It may have been restarted, and remember nobody."""
+    office = Office(PROBED, [FIRST])
+    office.passes(1)
+    office.silent.add(FIRST)
+    office.passes(200)
+    assert office.state.state == "down"
+    office.silent.clear()
+    before = len(office.sent)
+    office.passes(DOWN_INTERVAL_S + 1)
+    assert "REGISTER" in [request.method for request, _ in office.sent[before:]]
+    assert office.state.state == "up"
+    assert office.agent.registrations()[0].standing is Standing.REGISTERED
+
+
 def test_a_registrar_that_ignores_options_is_not_down():
     office = Office(PROBED, mute=("OPTIONS",))
     office.passes(200)
