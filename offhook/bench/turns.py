@@ -2,7 +2,7 @@
 
 Measures the response time of a scripted conversation; then interruptions of a long reply at random
 moments (how soon the agent falls silent, and whether the context keeps exactly the words that were
-sent), and coughs and "uh-huh"s (which must not stop it).
+sent), and coughs and words of agreement (which must not stop it).
 """
 
 import argparse
@@ -44,7 +44,10 @@ CONVERSATIONS = 4
 """With a language model."""
 INTERRUPTIONS = 20
 COUGHS = 5
-BACKCHANNELS = 5
+COUGH = "(a cough)"
+AGREEMENT = ("Okay.", "Yeah.", "I see.", "Sure.", "Oh, okay.")
+"""Said while listening; the included recognizer understands them in the included voice, unlike an
+"uh-huh"."""
 EARLY_TICKS = 10
 """Ticks by which the server's messages about a reply may follow its first audio."""
 START_S = 30
@@ -128,23 +131,22 @@ class Trials(ScriptedCall):
     async def _converse(self) -> None:
         await self._within(self._agent_speaks, 5)
         await self._within(self._agent_silent, 20)
-        kinds = ["interruption"] * self._interruptions
-        kinds += ["cough"] * COUGHS + ["uh-huh"] * BACKCHANNELS
+        trials = [("interruption", ASK)] * self._interruptions + [("cough", COUGH)] * COUGHS
+        trials += [("agreement", text) for text in AGREEMENT]
         await asyncio.sleep(0.5)
         self._agent_speaks.clear()
         self.leg.playout.write(self._pcm[ASK])
         await self._within(self._agent_speaks, 10)
-        for kind in kinds:
+        for kind, line in trials:
             if not self.leg.closed:
-                await self._trial(kind)
+                await self._trial(kind, self._pcm[line])
 
-    async def _trial(self, kind: str) -> None:
+    async def _trial(self, kind: str, pcm: Pcm) -> None:
         loop = asyncio.get_running_loop()
         trial = Trial(kind)
         self.trials.append(trial)
         await asyncio.sleep(self._random.uniform(1.5, 3.0))
         seen = len(self.report.events)
-        pcm = self._pcm[ASK] if kind == "interruption" else self._pcm[kind]
         self._agent_speaks.clear()
         onset = loop.time()
         self.leg.playout.write(pcm)
@@ -265,8 +267,8 @@ async def responses_of_a_model(first_token_s: float) -> dict[bool, list[dict[str
 async def measure(interruptions: int) -> Result:
     use_addresses(["127.0.0.1"])
     result = Result()
-    lines = await spoken_lines(ASK, "Uh-huh.", *CONVERSATION)
-    lines["uh-huh"], lines["cough"] = lines["Uh-huh."], cough(1)
+    lines = await spoken_lines(ASK, *AGREEMENT, *CONVERSATION)
+    lines[COUGH] = cough(1)
     recognizer = PocketSphinxRecognizer(1)
     await recognizer.start()
     try:
@@ -312,7 +314,7 @@ def _print(result: Result) -> None:
         print(
             f"  words taken for said after their end: p5 {p5:.0f}  p50 {p50:.0f}  p95 {p95:.0f} ms"
         )
-    for kind in ("cough", "uh-huh"):
+    for kind in ("cough", "agreement"):
         those = [t for t in result.trials if t.kind == kind]
         print(
             f"{kind}: {sum(t.decision_ms is None for t in those)} of {len(those)} did not stop it"
