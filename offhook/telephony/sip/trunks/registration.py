@@ -252,7 +252,7 @@ class Registration:
         if response.cseq != request.cseq:
             return
         self._request = None
-        self._learn_address(response)
+        self.learn_address(response)
         before, event = self._detail, self._event_for(response, request, now)
         if event is Event.AGAIN:  # a challenge is no failure
             self._detail = before
@@ -335,8 +335,9 @@ class Registration:
                 return Event.NEXT
         return Event.EXHAUSTED
 
-    def _learn_address(self, response: Response) -> None:
-        """Read from our own Via which address the registrar saw (RFC 3581 §4)."""
+    def learn_address(self, response: Response) -> None:
+        """Read from our own Via in a response of the registrar's which address it saw (RFC 3581
+        §4)."""
         via = response.via
         try:
             host = str(ip_address(via.received or via.host))

@@ -150,7 +150,11 @@ class TrunkWatch:
 
     def owns(self, call_id: str) -> bool:
         """Return whether this Call-ID belongs to one of our probes."""
-        return any(server.call_id == call_id for server in self._servers)
+        return self.flow_of(call_id) is not None
+
+    def flow_of(self, call_id: str) -> Flow | None:
+        """Return the flow to the server that is probed with this Call-ID."""
+        return next((s.flow for s in self._servers if s.call_id == call_id), None)
 
     def receive(self, response: Response, now: float) -> None:
         if response.status < 200:

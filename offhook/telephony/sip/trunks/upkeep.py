@@ -212,6 +212,7 @@ class Upkeep:
             return True
         for watch in self._watches_asking(call_id):
             watch.receive(response, now)
+            self._learn_address(response, watch.flow_of(call_id), now)
             return True
         return False
 
@@ -307,6 +308,14 @@ class Upkeep:
         targets = self._superseded.get(registration.call_id)
         targets = targets or self._targets[registration.trunk.name]
         return targets[min(registration.target, len(targets) - 1)]
+
+    def _learn_address(self, response: Response, flow: Flow | None, now: float) -> None:
+        """Learn from the response to a probe that a NAT has given us another address since we
+        registered, long before the refresh would."""
+        for registration in self._registrations.values():
+            if registration.bound and flow == self._target(registration) and not flow.reliable:
+                registration.learn_address(response)
+                self._update_contact(registration, now)
 
     def _update_contact(self, registration: Registration, now: float) -> None:
         """Use the address at which the registrar sees us, which is how it reaches us through a NAT,

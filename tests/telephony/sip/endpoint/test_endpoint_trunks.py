@@ -21,6 +21,7 @@ from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (
     LOOPBACK,
+    ToneHost,
     endpoint,
     port_of,
     registered,
@@ -174,6 +175,37 @@ async def test_a_trunk_has_so_many_lines_both_ways():
             async with udp_peer(sip) as third:
                 await third.call(line.sdp())
                 await third.hang_up()
+
+
+class Lingering(ToneHost):
+    """Whose conversations take a while to end after their calls have."""
+
+    def __init__(self):
+        super().__init__()
+        self.done = asyncio.Event()
+
+    async def run_call(self, leg, agent):
+        await super().run_call(leg, agent)
+        await self.done.wait()
+
+
+@pytest.mark.parametrize("of_trunk", [True, False])
+async def test_a_call_that_has_ended_holds_no_line_while_its_conversation_ends(of_trunk):
+    limits = {"trunks": (replace(LOOPBACK, max_calls=1),)} if of_trunk else {"max_calls": 1}
+    host = Lingering()
+    async with endpoint(host, **limits) as (sip, _):
+        with sound() as line:
+            for _ in range(3):
+                async with udp_peer(sip) as far:
+                    await far.call(line.sdp())
+                    async with udp_peer(sip) as second:
+                        second.invite(line.sdp())
+                        second.ack_refusal(await second.response(503))
+                    await far.hang_up()
+        assert len(sip.calls) == 3
+        assert not sip.lines
+        host.done.set()
+        await until(lambda: not sip.calls)
 
 
 async def test_when_all_lines_are_in_use_nobody_is_called():

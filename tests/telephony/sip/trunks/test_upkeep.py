@@ -464,6 +464,16 @@ def test_behind_a_nat_calls_have_the_address_that_the_registrar_sees():
     assert office.agent.contact(FIRST, None).host == US[0]  # nobody has told of other ways
 
 
+def test_a_nat_that_forgets_us_is_noticed_at_the_next_probe():
+    office = Office(PROBED)
+    office.seen_as = ("203.0.113.5", 40_000)
+    office.passes(61)
+    office.seen_as = ("203.0.113.5", 50_000)
+    office.passes(61)
+    contacts = [str(r.contacts[0].uri) for r, _ in office.sent if r.method == "REGISTER"]
+    assert contacts[-1] == "sip:me@203.0.113.5:50000"
+
+
 def test_over_a_connection_too():
     flow = replace(FIRST, transport="TCP", connection=7)
     office = Office(replace(CARRIER, transport="TCP"), [flow])
