@@ -24,10 +24,10 @@ WINDOW = RATE_IN * 13 // 1000
 neighbouring tones apart."""
 EXPLAINED = 0.65
 """Least fraction of a window's energy that a digit's two tones must explain."""
-STEADY = {3: 0.85, 6: 0.7}
+STEADY = {3: 0.85, 6: 0.7, 12: 0.7, 24: 0.7}
 """The same of the whole digit, for the best frequencies within OFFSETS, by the number of windows in
-a row with the digit: those within a tone of 40 ms, the shortest allowed, and of 70 ms, which may
-have more noise or speech behind it."""
+a row with the digit: those within a tone of 40 ms, the shortest allowed, and of 70 ms and longer,
+which may have more noise or speech behind it."""
 GAP_WINDOWS = 4
 """Windows in a row without the digit that end it: those of a pause of 40 ms (Q.24); a lost packet
 makes fewer."""
@@ -36,7 +36,11 @@ MIN_DBFS = -42.0
 TWIST_DB = (-11.0, 8.5)
 """Limits of the higher tone's level relative to the lower one's, in dB (Q.24: -8 to +4), with some
 room for noise."""
-OFFSETS = (-0.018, -0.012, -0.006, 0.0, 0.006, 0.012, 0.018)
+LONGEST = WINDOW + 5 * HOP
+"""Samples that are judged at once, the latest: 63 ms."""
+OVERTONES = 0.0125
+"""Most energy of both tones' second harmonics, relative to the tones: notes have more."""
+OFFSETS = (-0.016, -0.012, -0.008, -0.004, 0.0, 0.004, 0.008, 0.012, 0.016)
 """Relative errors of a tone's frequency that are tried for the whole digit."""
 
 Floats = NDArray[np.float32]
@@ -98,9 +102,10 @@ class DtmfDetector:
         if not found:
             return False
         self._windows += 1
-        self._tone = np.concatenate((self._tone, window if self._windows == 1 else window[-HOP:]))
+        latest = window if self._windows == 1 else window[-HOP:]
+        self._tone = np.concatenate((self._tone, latest))[-LONGEST:]
         least = STEADY.get(self._windows)
-        if least is not None and _steadiness(self._tone, found) >= least:
+        if least is not None and _are_tones(self._tone, found, least):
             self._digit = found
             self._on_digit(found)
         return True
@@ -121,11 +126,20 @@ def _digit_in(window: Floats) -> str:
     return DIGITS[best] if TWIST_DB[0] <= twist <= TWIST_DB[1] else ""
 
 
-def _steadiness(tone: Floats, digit: str) -> float:
-    """Return how much of the whole sound two unchanging tones, not far from the digit's, explain:
-    0 to 1."""
-    energy, explained = float(tone @ tone), 0.0
-    for frequency in digit_frequencies(digit):
-        fits = (_orthonormal((frequency * (1 + o),), len(tone)) @ tone for o in OFFSETS)
-        explained += max(float(fit @ fit) for fit in fits)
-    return explained / energy
+def _are_tones(sound: Floats, digit: str, least: float) -> bool:
+    """Return whether two unchanging tones, not far from the digit's, explain at least so much of
+    the whole sound, and their overtones next to nothing."""
+    tones = [_nearest(sound, frequency) for frequency in digit_frequencies(digit)]
+    overtones = [2 * tone for tone in tones]
+    fits = (_orthonormal((*tones, *overtones), len(sound)) @ sound) ** 2
+    explained, beyond = float(fits[:4].sum()), float(fits[4:].sum())
+    return explained >= least * float(sound @ sound) and beyond <= OVERTONES * explained
+
+
+def _nearest(sound: Floats, frequency: float) -> float:
+    """Return the frequency within OFFSETS that explains most of the sound."""
+
+    def fit(tone: float) -> float:
+        return float(((_orthonormal((tone,), len(sound)) @ sound) ** 2).sum())
+
+    return max((frequency * (1 + offset) for offset in OFFSETS), key=fit)

@@ -73,6 +73,8 @@ class EventReceiver:
         """Of that packet."""
         self._duration = 0
         """The longest duration received of it so far, in timestamp units."""
+        self._counts = False
+        """Whether its packets have given different durations."""
         self._ended = False
         """Whether its end has been received."""
 
@@ -96,7 +98,7 @@ class EventReceiver:
         gap = self._gap(press, packet)
         known = press in self._presses
         if known:
-            begins = gap > 0 and not end and self._begins_again(press, duration)
+            begins = gap > 0 and not end and self._begins_again(press, packet.marker, duration)
         else:
             begins = not self._continues(press, packet.marker, end, gap, duration)
             self._presses.append(press)
@@ -111,20 +113,23 @@ class EventReceiver:
         gap = (packet.sequence_number - self._sequence_number + 0x8000) % 0x10000 - 0x8000
         return gap if abs(gap) <= MAX_LATE else MAX_GAP + 1
 
-    def _begins_again(self, press: _Press, duration: int) -> bool:
+    def _begins_again(self, press: _Press, marker: bool, duration: int) -> bool:
         """Whether a newer packet of a known press, without an end bit, is of another digit: the
-        sender's clock stands still."""
-        other = press != self._newest
-        return other or self._ended or duration < self._duration < MIN_SEGMENT
+        sender's clock stands still. One that a relay has numbered in a wrong order has no marker,
+        and a duration like the last one's."""
+        begins = marker or not self._counts or 2 * duration <= self._duration < MIN_SEGMENT
+        if press != self._newest or self._ended:
+            return begins
+        return duration < self._duration and begins and self._counts
 
     def _continues(self, press: _Press, marker: bool, end: bool, gap: int, duration: int) -> bool:
         """Whether a packet with an unknown timestamp belongs to the newest digit."""
         newest = self._newest
         if newest is None or (newest.ssrc, newest.event) != (press.ssrc, press.event) or gap <= 0:
             return False
-        if self._ended:
-            return end and gap <= MAX_GAP_OF_ENDS
         ahead = uint32_diff(press.timestamp, newest.timestamp)
+        if self._ended:
+            return end and gap <= MAX_GAP_OF_ENDS and 0 < ahead <= gap * self._duration
         goes_on = 0 < ahead <= gap * self._duration and duration >= self._duration
         if gap <= MAX_GAP and (end or goes_on):
             return True
@@ -136,6 +141,7 @@ class EventReceiver:
     ) -> None:
         same = press == self._newest and not begins
         self._newest, self._sequence_number = press, packet.sequence_number
+        self._counts = (same or not begins) and (self._counts or duration != self._duration)
         self._duration = max(self._duration, duration) if same else duration
         self._ended = end or (same and self._ended)
 

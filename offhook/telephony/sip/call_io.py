@@ -352,8 +352,9 @@ class SipCall:
             again = refused and self.state == "dialing"
             left = remaining_profiles(left, outcome.sdp) if again else []
             if not left:
-                silent = outcome.by in ("timeout", "transport")
-                contacts = self.session.moved_to if self.session is not None else ()
+                session = self.session
+                silent = session is not None and not session.heard and outcome.by != "local"
+                contacts = session.moved_to if session is not None else ()
                 moved_to = next((uri.number for uri in contacts if uri.number), "")
                 raise DialError(outcome.status, outcome.reason, silent, moved_to)
             logger.info("{}: {} was not acceptable, trying {}", self.call_id, profile, left[0])

@@ -479,7 +479,10 @@ class SipEndpoint:
                 return
             except DialError as error:
                 number, may = error.moved_to, call.trunk is not None and call.trunk.redirects
-                if not (may and number) or number in tried or len(tried) > MAX_REDIRECTS:
+                written = not set(":@;?") & set(number)  # as a number of this trunk
+                if not (may and number and written) or number in tried:
+                    raise
+                if len(tried) > MAX_REDIRECTS:
                     raise
                 tried.add(number)
                 try:

@@ -343,6 +343,7 @@ class UserAgent:
         self._settings = settings
         self.access.use(settings)
         self.upkeep.use(settings, now)
+        self._process_events(now)
 
     def _session_settings(self, trunk: Trunk | None, ring_seconds: float | None) -> SessionSettings:
         settings = SessionSettings(

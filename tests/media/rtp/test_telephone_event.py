@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.media import keys
 from offhook.media.dtmf import DIGIT_TICKS, DIGITS, DtmfQueue
 from offhook.media.rtp.rtp import RtpPacket, uint32_add
 from offhook.media.rtp.telephone_event import MAX_REMEMBERED_PRESSES, EventReceiver, EventSender
@@ -147,6 +148,18 @@ def test_durations_that_lie_change_nothing():
     assert heard([*packets, event("3", 50, 0, end=True), event("3", 900, 0)]) == "33"
 
 
+def test_two_presses_of_which_only_the_ends_arrive_are_two():
+    ends = [
+        event("5", stamp, 800, end=True, sequence_number=n) for n, stamp in ((9, 0), (10, 1600))
+    ]
+    assert heard(ends) == "55"
+
+
+def test_a_relay_that_numbers_packets_in_a_wrong_order_makes_no_press():
+    late = [event("5", 0, 480), event("5", 0, 800), event("5", 0, 800, end=True)]
+    assert heard([*late, event("5", 0, 640)]) == "5"
+
+
 def test_two_streams_are_two_phones():
     assert heard([event("1", 0, 160), event("1", 0, 160, ssrc=8)]) == "11"
 
@@ -175,52 +188,21 @@ def test_no_packet_raises_and_memory_is_bounded(packets):
         assert len(receiver._presses) <= MAX_REMEMBERED_PRESSES
 
 
-STAMPS = ("of the press", "of each packet", "of the press, then of each end", "never another")
-MARKERS = ("first", "none", "all")
-DURATIONS = ("so far", "of the packet")
-
-
-def odd_sender(digits, stamps, markers, durations, ends=3, talks=True):
-    """The packets of a sender that keeps to its own rules. `talks`: it sends sound between them."""
-    packets, clock, number = [], 5000, 100
-    began = clock
-    for digit in digits:
-        if stamps != "never another":
-            began = clock
-        for n in range(5 + ends):
-            end = n >= 5
-            new = stamps == "of each packet" or (stamps.endswith("each end") and end)
-            so_far = 160 * (min(n, 4) + 1)
-            packets.append(
-                event(
-                    digit,
-                    clock if new else began,
-                    so_far if durations == "so far" else 160,
-                    end=end,
-                    marker=markers == "all" or (markers == "first" and n == 0),
-                    sequence_number=number,
-                )
-            )
-            clock, number = clock + 160, number + 1
-        clock, number = clock + 160 * 4, number + 4 * talks
-    return packets
-
-
 @pytest.mark.parametrize("talks", [True, False])
 @pytest.mark.parametrize("ends", [1, 3])
-@pytest.mark.parametrize("durations", DURATIONS)
-@pytest.mark.parametrize("markers", MARKERS)
-@pytest.mark.parametrize("stamps", STAMPS)
+@pytest.mark.parametrize("durations", keys.DURATIONS)
+@pytest.mark.parametrize("markers", keys.MARKERS)
+@pytest.mark.parametrize("stamps", keys.STAMPS)
 @pytest.mark.parametrize("digits", ["5", "15", "115", "11111", "151", "1515"])
 def test_odd_senders_are_understood(digits, stamps, markers, durations, ends, talks):
-    packets = odd_sender(digits, stamps, markers, durations, ends, talks)
+    packets = keys.sent(digits, stamps, markers, durations, ends, talks)
     assert heard(packets) == digits
     assert heard([packet for packet in packets for _ in range(2)]) == digits  # each sent twice
 
 
-@pytest.mark.parametrize("markers", MARKERS)
-@pytest.mark.parametrize("stamps", STAMPS)
+@pytest.mark.parametrize("markers", keys.MARKERS)
+@pytest.mark.parametrize("stamps", keys.STAMPS)
 def test_odd_senders_are_understood_when_a_packet_is_lost(stamps, markers):
-    packets = odd_sender("1155", stamps, markers, "so far")
+    packets = keys.sent("1155", stamps, markers)
     for lost in range(len(packets)):
         assert heard(packets[:lost] + packets[lost + 1 :]) == "1155", lost

@@ -22,9 +22,9 @@ from offhook.telephony.sip.transactions.transaction import ServerTransaction
 SIPFRAG = "message/sipfrag;version=2.0"
 """Content type of a NOTIFY (RFC 3420)."""
 FIRST_NOTIFY_S = 5.0
-"""Time limit in s from the 202 to the first NOTIFY, which is sent at once; then the far end is taken
-for one that sends none, as many PBXs do, and the 202 for its word that the caller is transferred.
-Three retransmissions fit in."""
+"""Time limit in s from the 202 to the first NOTIFY, which is sent at once; then the far end is
+taken for one that sends none, as many PBXs do, and the 202 for its word that the caller is
+transferred. Three retransmissions fit in."""
 SUBSCRIPTION_S = 180.0
 """Longest time between NOTIFYs, and the expiry we offer: a call that rings longer will not be
 answered."""

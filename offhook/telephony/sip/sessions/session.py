@@ -141,6 +141,8 @@ class Session:
         """Accepts, refuses and reports on a ReferReceived."""
         self._incoming: IncomingInvite | None = None
         self._outgoing: OutgoingInvite | None = None
+        self.heard = False
+        """Whether the far end has responded to anything."""
         self._ring_deadline: float | None = now + settings.ring_seconds
         self._response_deadline: float | None = None
         if we_called and settings.response_seconds is not None:
@@ -438,7 +440,7 @@ class Session:
         requests = self._requests
         sent = requests.sent.get(transaction.key)
         requests.learn_allow(response)
-        self._response_deadline = None
+        self._response_deadline, self.heard = None, True
         if response.status < 200:
             if sent is not None and sent.dialog is None and self._outgoing is not None:
                 self._outgoing.receive_provisional(sent, response, now)

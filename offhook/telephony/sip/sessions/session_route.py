@@ -106,7 +106,8 @@ class SessionRoute:
         if not self._is_reachable(address):
             return self.flow
         remote = (address, hop.port or DEFAULT_PORTS[transport])
-        if remote in self._left:  # its Contact is where a NAT had it
+        as_given = self.trunk is not None and self.trunk.contact == "as given"
+        if remote in self._left and not (self.lost or as_given):  # where a NAT had it
             return self.flow
         if transport == self.flow.transport:
             return replace(self.flow, remote=remote, connection=0)
@@ -129,8 +130,15 @@ class SessionRoute:
 
     def heard(self, request: Request, flow: Flow) -> None:
         """Follow the far end to where it has sent a request of the call from: another port or
-        connection after a NAT, a network or a browser's WebSocket has dropped the one before."""
+        connection after a NAT, a network or a browser's WebSocket has dropped the one before. A
+        phone on UDP that uses a connection for one long request (RFC 3261 §18.1.1) is still
+        there."""
         self.claimed = _numeric(request.vias[0].host) or ""
+        contact = next((c.uri for c in request.contacts), request.from_.uri)
+        if self.flow.transport == "UDP" != flow.transport == transport_of(contact, "UDP"):
+            self._left.clear()
+        elif self.flow.transport == "UDP" and flow.reliable:
+            return
         if flow.remote != self.flow.remote:
             self._left.append(self.flow.remote)
         if flow.remote in self._left:

@@ -384,7 +384,9 @@ class Registration:
         self._failed, self._detail = False, ""
         if not self._broken and now - self._bound_at >= STABLE_S:
             self._breaks = 0
-        self._broken, self._bound_at = False, now
+        if self._broken or self._expires_at is None:
+            self._bound_at = now
+        self._broken = False
         self._expires_at = now + life
         ahead = max(life / 2, life - REFRESH_MARGIN_S)
         ahead *= self._uniform(1 - REFRESH_SPREAD, 1)
@@ -420,7 +422,8 @@ class Registration:
 
     def _defer(self, now: float) -> None:
         first = self._uniform(0, RECONNECT_SPREAD_S)
-        self._due = now + (self._wait(self._breaks - 1) if self._breaks else first)
+        due = now + (self._wait(self._breaks - 1) if self._breaks else first)
+        self._due = due if self._expires_at is None or self._due is None else min(due, self._due)
         self._breaks += 1
 
     def _rest(self, now: float) -> None:

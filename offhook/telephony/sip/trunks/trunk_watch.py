@@ -27,6 +27,9 @@ RESPONSE_TIMEOUT_S = 8.0
 has been retransmitted four times by then. A later response still counts."""
 DOWN_INTERVAL_S = 15.0
 """Interval of probing a server that is down, unless the normal one is shorter."""
+MIN_INTERVAL_S = 2.0
+"""Least time in s between two probes of a server, whatever happens: some close each connection
+after their response."""
 FORGET_S = 60.0
 """Time in s after a failed call until a server that is not probed is called again."""
 SPREAD = 0.1
@@ -62,6 +65,7 @@ class _Server:
         self.tag = secrets.token_hex(8)
         self.forget_at = 0.0
         """Until when a call without a response counts, if there are no responses to probes."""
+        self.probed_at = -MIN_INTERVAL_S
         self.probes_sent = 0
         """Number of probes so far."""
         self.due = due
@@ -102,10 +106,11 @@ class TrunkWatch:
         self.handle_timer(now)
 
     def probe_now(self, flow: Flow, now: float) -> None:
-        """Something failed at this server: probe it now."""
+        """Something failed at this server: probe it now, unless that has just been done."""
         for server in self._servers:
             if server.place == (flow.transport, flow.remote) and server.due is not None:
-                server.due = now if self._probing else server.due
+                soon = max(now, server.probed_at + MIN_INTERVAL_S)
+                server.due = min(server.due, soon) if self._probing else server.due
         self.handle_timer(now)
 
     def call_failed(self, flow: Flow, why: str, now: float) -> None:
@@ -217,7 +222,7 @@ class TrunkWatch:
         server.reach, server.detail = reach, detail
 
     def _probe(self, server: _Server, now: float) -> None:
-        server.probes_sent += 1
+        server.probes_sent, server.probed_at = server.probes_sent + 1, now
         server.due, server.until = None, now + RESPONSE_TIMEOUT_S
         ours, theirs = self._trunk.address_of_record, self._trunk.registrar
         headers = Headers(

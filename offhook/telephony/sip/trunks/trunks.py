@@ -143,7 +143,7 @@ class Trunk:
             raise self._wrong(f"session_seconds must be 0 or at least {MIN_SESSION_S}")
         if not self.failover_seconds > 0:
             raise self._wrong(f"failover_seconds must be positive, not {self.failover_seconds}")
-        for name in ("options_seconds", "max_calls"):
+        for name in ("options_seconds", "max_calls", "media_timeout_seconds"):
             if (getattr(self, name) or 0) < 0:
                 raise self._wrong(f"{name} must not be negative")
         _ = self.networks

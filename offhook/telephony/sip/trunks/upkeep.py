@@ -93,15 +93,27 @@ class Upkeep:
         known = {trunk.name: trunk for trunk in self._settings.trunks}
         new = {trunk.name: trunk for trunk in settings.trunks}
         self._settings = settings
+        forgotten: list[str] = []
         for name in {n for n, trunk in known.items() if new.get(n) != trunk}:
             self._watches.pop(name, None)
             for call_id, registration in self._registrations.items():
-                if registration.trunk.name == name and call_id not in self._removed:
-                    self._removed.add(call_id)
-                    if name in new and new[name].register and registration.bound:
-                        self._superseded[call_id] = self._targets[name]
-                    else:
+                if registration.trunk.name != name:
+                    continue
+                stays = name in new and new[name].register
+                if call_id in self._removed:
+                    if not stays and self._superseded.pop(call_id, None) is not None:
                         registration.unregister(now)
+                    continue
+                self._removed.add(call_id)
+                if stays and registration.bound:
+                    self._superseded[call_id] = self._targets[name]
+                elif stays and new[name].address_of_record == registration.trunk.address_of_record:
+                    forgotten.append(call_id)  # the new one takes its place at the registrar
+                else:
+                    registration.unregister(now)
+        for call_id in forgotten:
+            del self._registrations[call_id]
+            self._removed.discard(call_id)
         for name, trunk in new.items():
             if trunk.server and known.get(name) != trunk:
                 self._watches[name] = TrunkWatch(trunk, settings.user_agent)
@@ -128,7 +140,6 @@ class Upkeep:
     def unregister(self, now: float) -> None:
         """Remove all registrations and stop probing."""
         self._watches.clear()
-        self._superseded.clear()
         for registration in self._registrations.values():
             registration.unregister(now)
 
@@ -242,9 +253,8 @@ class Upkeep:
         """Send pending requests and report changes. A registration is refreshed at once if its
         server has gone down, so that another takes over, or has come back, and may have forgotten
         us."""
-        for registration in self._registrations.values():
-            watch = self._watches.get(registration.trunk.name)
-            changed = watch.changed_servers() if watch is not None else []
+        changed = {flow for watch in self._watches.values() for flow in watch.changed_servers()}
+        for registration in self._registrations.values() if changed else ():
             if any(flow.remote == self._target(registration).remote for flow in changed):
                 registration.refresh(now)
         for call_id, registration in tuple(self._registrations.items()):
@@ -298,11 +308,13 @@ class Upkeep:
             old.trunk.address_of_record,
             old.contact,
         )
-        if same and self._target(new).remote == self._target(old).remote:
+        if same:  # also at another server: they may share what they know
             del self._registrations[old.call_id], self._superseded[old.call_id]
             self._removed.discard(old.call_id)
-        elif old.bound:
+        else:
             old.unregister(now)
+            while (asked := old.request_to_send()) is not None:
+                self._send(asked[0], self._target(old), now)
 
     def _target(self, registration: Registration) -> Flow:
         targets = self._superseded.get(registration.call_id)
@@ -313,6 +325,8 @@ class Upkeep:
         """Learn from the response to a probe that a NAT has given us another address since we
         registered, long before the refresh would."""
         for registration in self._registrations.values():
+            if not (response.via.received or response.via.rport):
+                return
             if registration.bound and flow == self._target(registration) and not flow.reliable:
                 registration.learn_address(response)
                 self._update_contact(registration, now)

@@ -274,6 +274,23 @@ async def test_a_server_that_answers_after_all_is_hung_up(two_servers: list[int]
             assert [attempt.status for attempt in record.attempts] == [408, 200]
 
 
+async def test_a_callee_who_does_not_answer_is_no_server_that_is_down(
+    two_servers: list[int],
+) -> None:
+    async with udp_peer() as first, udp_peer() as second:
+        two_servers += [first.port, second.port]
+        async with endpoint(trunks=(named(options_seconds=0),)) as (sip, _):
+            call = sip.dial(Dial("100", ring_seconds=0.5))
+            invite = await first.asked("INVITE")
+            first.reply(invite, 180)
+            cancel = await first.asked("CANCEL")
+            first.reply(cancel, 200)
+            first.reply(invite, 487)
+            assert "no answer" in [p.reason async for p in call.events()][-1]
+            assert sip.trunk_states()[0].state == "unknown"
+            await refused_by(first, sip)
+
+
 async def test_the_last_server_may_take_its_time(two_servers: list[int]) -> None:
     async with udp_peer() as only:
         two_servers.append(only.port)

@@ -193,9 +193,18 @@ class Office:
     """A user agent whose trunk registers, and its registrar."""
 
     def __init__(
-        self, trunk=CARRIER, flows=(FIRST, SECOND), local=US, mute=(), told=None, **settings
+        self,
+        trunk=CARRIER,
+        flows=(FIRST, SECOND),
+        local=US,
+        mute=(),
+        told=None,
+        blind=(),
+        expires=300,
+        **settings,
     ):
         self.mute, self.told = mute, [] if told is None else told
+        self.blind, self.expires, self.refuses = blind, expires, False
         self.agent = UserAgent(
             SipSettings(trunks=(trunk,), **settings),
             lambda flow: local,
@@ -226,12 +235,14 @@ class Office:
         self.kept += [(self.now, f) for f in self.agent.upkeep.keep_alives_to_send(self.now)]
 
     def _answer(self, request) -> Response:
-        if self.seen_as is not None:
+        if self.refuses:
+            return respond(request, 403, to_tag="t")
+        if self.seen_as is not None and request.method not in self.blind:
             host, port = self.seen_as
             via = with_raw_parameter(str(request.via), "received", host)
             request.headers.set("Via", with_raw_parameter(via, "rport", str(port)))
         contact = request.headers.get("Contact")
-        headers = [("Contact", f"{contact};expires=300")] if contact else []
+        headers = [("Contact", f"{contact};expires={self.expires}")] if contact else []
         return respond(request, 200, to_tag="t", headers=headers)
 
     def passes(self, seconds):
@@ -358,13 +369,114 @@ def test_a_server_without_a_response_to_a_call_comes_last_until_it_responds(trun
 
 def test_a_server_that_refuses_a_call_is_asked_and_stays():
     office = Office(PBX)
-    office.passes(1)
+    office.passes(3)
     before = len(office.sent)
     office.agent.upkeep.call_failed(PBX, FIRST, "", office.now)
     office.agent.upkeep.update(office.now)
     office.work()
     assert [flow for _, flow in office.sent[before:]] == [FIRST]
     assert office.agent.upkeep.sorted(PBX, [FIRST, SECOND]) == [FIRST, SECOND]
+
+
+def test_a_server_that_closes_each_connection_is_not_asked_without_end():
+    flow = replace(FIRST, transport="TCP", connection=7)
+    for trunk in (PBX, PROBED):
+        office = Office(replace(trunk, transport="TCP"), [flow])
+        for _ in range(100):
+            office.passes(0.1)
+            office.agent.flow_failed(flow, office.now)
+            office.work()
+        assert len(office.sent) < 16
+
+
+def test_a_flow_that_comes_and_goes_leaves_nothing_behind():
+    office = Office(PBX)
+    for _ in range(100):
+        office.silent.add(FIRST)
+        office.passes(80)
+        office.silent.clear()
+        office.passes(20)
+    assert all(not watch._changed for watch in office.agent.upkeep._watches.values())
+
+
+def test_answers_that_do_not_say_how_we_are_seen_change_no_contact():
+    office = Office(PROBED, blind=("OPTIONS",))
+    office.seen_as = ("203.0.113.5", 40_000)
+    office.passes(1800)
+    contacts = {str(r.contacts[0].uri) for r, _ in office.sent if r.method == "REGISTER"}
+    assert contacts == {"sip:me@10.0.0.5:5060", "sip:me@203.0.113.5:40000"}
+
+
+# --- other settings ---
+
+
+def reloaded(office, trunk):
+    """The settings have this trunk now; None: none. Its server is known at once."""
+    office.agent.use(SipSettings(trunks=(trunk,) if trunk else ()), office.now)
+    if trunk is not None and trunk.register:
+        contact = office.agent.contact(FIRST, trunk)
+        office.agent.register(Registration(trunk, contact), office.now)
+    office.work()
+
+
+def test_a_changed_trunk_that_is_refused_and_then_removed_leaves_nothing():
+    office = Office()
+    office.refuses = True
+    reloaded(office, replace(CARRIER, username="other"))
+    office.passes(10)
+    assert len(office.agent.upkeep._registrations) == 2
+    office.refuses = False
+    reloaded(office, None)
+    office.passes(10)
+    assert not office.agent.upkeep._registrations
+
+
+def test_two_changes_in_a_row_end_with_one_binding():
+    office = Office()
+    office.silent.add(FIRST)
+    reloaded(office, replace(CARRIER, max_calls=3))
+    office.silent.clear()
+    reloaded(office, replace(CARRIER, max_calls=4))
+    office.passes(100)
+    assert len(office.agent.upkeep._registrations) == 1
+    last = [r for r, _ in office.sent if r.method == "REGISTER"][-1]
+    assert last.expires != 0
+    assert office.state.state == "up"
+
+
+def test_a_binding_that_lapses_before_the_changed_trunk_has_another_goes_too():
+    office = Office()
+    office.silent |= {FIRST, SECOND}
+    reloaded(office, replace(CARRIER, username="other"))
+    office.passes(1000)
+    office.silent.clear()
+    office.passes(1000)
+    assert len(office.agent.upkeep._registrations) == 1
+
+
+@pytest.mark.parametrize("expires", [60, 90, 300])
+def test_a_registrar_that_keeps_no_connections_has_us_all_the_while(expires):
+    flow = replace(FIRST, transport="TCP", connection=7)
+    office = Office(replace(CARRIER, transport="TCP"), [flow], expires=expires)
+    down = 0
+    for _ in range(1500):
+        office.passes(2)
+        office.agent.flow_failed(flow, office.now)
+        office.work()
+        down += office.state.state != "up"
+    assert down < 40
+
+
+def test_a_break_an_hour_is_no_registrar_that_keeps_no_connections():
+    flow = replace(FIRST, transport="TCP", connection=7)
+    office = Office(replace(CARRIER, transport="TCP"), [flow], expires=60)
+    for _ in range(8):
+        office.passes(3600)
+        office.agent.flow_failed(flow, office.now)
+        office.work()
+        assert office.state.state == "down"
+        office.passes(RECONNECT_SPREAD_S)
+        assert office.state.state == "up"
 
 
 def connected():
