@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.pipeline.engine.asr.hypothesis import (
+    HEADER_TOKENS,
     KEPT_WINDOWS,
     MAX_PREFIX_TOKENS,
     MAX_WINDOWS,
@@ -178,7 +179,7 @@ def test_stable_text_is_never_unsaid(
         assert final or not decode(hypothesis.prompt()[0]).endswith("\ufffd")
         assert heard.text == heard.text.strip()
         hypothesis.evict()
-        assert len(hypothesis.prompt()[0]) <= MAX_PREFIX_TOKENS + len(HEADER)
+        assert len(hypothesis.prompt()[0]) <= MAX_PREFIX_TOKENS + HEADER_TOKENS
     assert heard.stable_chars == len(heard.text)
 
 
