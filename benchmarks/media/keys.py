@@ -255,9 +255,7 @@ def voices_of(folder: Path) -> list[Sound]:
 
 def at_speed(sound: Sound, speed: float) -> Sound:
     """Return the sound faster and higher, or slower and lower."""
-    return np.asarray(
-        np.interp(np.arange(0, len(sound) - 1, speed), np.arange(len(sound)), sound)
-    )
+    return np.asarray(np.interp(np.arange(0, len(sound) - 1, speed), np.arange(len(sound)), sound))
 
 
 def music(seconds: float, rng: np.random.Generator) -> Sound:
