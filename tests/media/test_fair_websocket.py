@@ -8,7 +8,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from offhook.media import fair_websocket_io
-from offhook.media.fair_websocket_io import FRAMES_AT_ONCE, FairWebSocket
+from offhook.media.fair_websocket_io import BYTES_AT_ONCE, FRAMES_AT_ONCE, FairWebSocket
 
 PING = b"\x89\x81\0\0\0\0x"
 TEXT = b"\x81\x81\0\0\0\0x"
@@ -20,15 +20,15 @@ COUNT = 1_500
 
 
 @asynccontextmanager
-async def flooded(frame: bytes, *, autoping: bool) -> AsyncIterator[list[int]]:
-    """Yields how many frames a server read in each turn of the event loop, of COUNT that came at
+async def flooded(frame: bytes, *, autoping: bool, count: int = COUNT) -> AsyncIterator[list[int]]:
+    """Yields how many frames a server read in each turn of the event loop, of `count` that came at
     once."""
     turns = [0]
 
     class Counting(FairWebSocket):
-        async def _give_way(self) -> None:
+        async def _give_way(self, size: int) -> None:
             turns[-1] += 1
-            await super()._give_way()
+            await super()._give_way(size)
 
     async def serve(request: web.Request) -> web.StreamResponse:
         socket = Counting(autoping=autoping)
@@ -46,7 +46,7 @@ async def flooded(frame: bytes, *, autoping: bool) -> AsyncIterator[list[int]]:
 
     app = web.Application()
     app.router.add_get("/", serve)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     counting = asyncio.create_task(others())
@@ -54,7 +54,7 @@ async def flooded(frame: bytes, *, autoping: bool) -> AsyncIterator[list[int]]:
     try:
         writer.write(HEAD)
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(frame * COUNT)
+        writer.write(frame * count)
         yield turns
     finally:
         counting.cancel()
@@ -84,3 +84,11 @@ async def test_a_peer_is_read_no_faster_than_its_rate(
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
         assert sum(turns) == 51
+
+
+async def test_others_have_their_turn_after_each_long_message() -> None:
+    text = bytes((0x81, 0xFF)) + BYTES_AT_ONCE.to_bytes(8, "big") + bytes(4) + b"x" * BYTES_AT_ONCE
+    async with flooded(text, autoping=True, count=40) as turns, asyncio.timeout(300):
+        while sum(turns) < 40:
+            await asyncio.sleep(0.01)
+    assert max(turns) <= 2
