@@ -7,8 +7,8 @@ Not every sender keeps to that, so timestamp, sequence number and end bit are ju
 
     packet                                               is
     of a known event, timestamp and source               the same digit, unless it is newer and
-                                                         begins again: no end bit after an end
-                                                         bit or another digit, a shorter duration
+                                                         begins again, with a marker or a much
+                                                         shorter duration
     of the digit in progress, in the next MAX_GAP        the same digit if it ends it, or goes on
     packets, with another timestamp                      where the one before it ends
     of the digit just ended, in the next packets, with   the same digit: its end repeated

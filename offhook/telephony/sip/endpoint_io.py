@@ -480,9 +480,8 @@ class SipEndpoint:
             except DialError as error:
                 number, may = error.moved_to, call.trunk is not None and call.trunk.redirects
                 written = not set(":@;?") & set(number)  # as a number of this trunk
-                if not (may and number and written) or number in tried:
-                    raise
-                if len(tried) > MAX_REDIRECTS:
+                follows = may and number and written and number not in tried
+                if not follows or len(tried) > MAX_REDIRECTS:
                     raise
                 tried.add(number)
                 try:

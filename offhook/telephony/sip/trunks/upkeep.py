@@ -324,9 +324,9 @@ class Upkeep:
     def _learn_address(self, response: Response, flow: Flow | None, now: float) -> None:
         """Learn from the response to a probe that a NAT has given us another address since we
         registered, long before the refresh would."""
+        if not (response.via.received or response.via.rport):
+            return
         for registration in self._registrations.values():
-            if not (response.via.received or response.via.rport):
-                return
             if registration.bound and flow == self._target(registration) and not flow.reliable:
                 registration.learn_address(response)
                 self._update_contact(registration, now)
