@@ -22,6 +22,7 @@ from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.media.playout import PlayoutListener
 from offhook.pipeline.conversation.events import CallerTurn, Event
+from offhook.pipeline.conversation.turns.pace import Pace
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.conversation.turns.user_turn_io import (
     TurnDetection,
@@ -277,7 +278,12 @@ class Heard:
 
 class _Call(UserTurnListener):
     def __init__(
-        self, clock: Clock, detection: TurnDetection, utterance: Utterance, options: "Options"
+        self,
+        clock: Clock,
+        detection: TurnDetection,
+        utterance: Utterance,
+        options: "Options",
+        pace: Pace,
     ) -> None:
         self.heard = Heard(utterance)
         self._clock, self._reply_ms = clock, options.reply_ms
@@ -288,6 +294,7 @@ class _Call(UserTurnListener):
         self.hearing = UserTurnController(self.line, detection, stream, self._note, nobody)
         self.hearing.listener = self
         self.hearing.language = utterance.language
+        self.hearing.pace = pace
         self._answering: asyncio.Task[None] | None = None
         reply = self.hearing.reply
         reply.begin()
@@ -363,6 +370,9 @@ class Options:
     """Recognizes the audio of an utterance; None: the words are known."""
     whole_turns: bool = True
     """As `[asr] whole_turns`."""
+    callers: int | None = None
+    """How many callers say the utterances one after another, from whose pauses the server learns;
+    None: each is another caller's."""
 
 
 async def play(said: Sequence[Utterance], options: Options, judged: Path) -> list[Heard]:
@@ -374,9 +384,16 @@ async def play(said: Sequence[Utterance], options: Options, judged: Path) -> lis
     enhancement = EnhancementSettings()
     detection = TurnDetection(vad, judge, options.settings, enhancement)
     heard: list[Heard] = []
+    together = options.callers or CALLS
+    paces = [Pace() for _ in range(together)]
     try:
-        for first in range(0, len(said), CALLS):
-            calls = [_Call(clock, detection, one, options) for one in said[first : first + CALLS]]
+        for first in range(0, len(said), together):
+            if options.callers is None:
+                paces = [Pace() for _ in range(together)]
+            calls = [
+                _Call(clock, detection, one, options, pace)
+                for one, pace in zip(said[first : first + together], paces, strict=False)
+            ]
             while not all(call.over for call in calls):
                 for call in calls:
                     if not call.over:

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import io
 import json
+import random
 import re
 import wave
 from collections import defaultdict
@@ -35,6 +36,8 @@ from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
 
 HALVES = ("held-out", "tuned", "all")
 LATENCIES_MS = (100, 500, 1000)
+CALLERS = 12
+"""Of each kind, who say the turns one after another."""
 DICTATED = ("email", "number", "phone", "spell")
 """Kinds of turns of which every letter counts."""
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -72,6 +75,25 @@ def ends(options: argparse.Namespace) -> list[dict[str, Any]]:
         row("all with pauses", [h for h in heard if h.utterance.pauses]),
         row("all without", [h for h in heard if not h.utterance.pauses]),
     ]
+
+
+def callers(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The same turns as those of callers who say one after another, and from whose pauses the
+    server learns: by the kind of caller, first turns and later ones."""
+    said = list(utterances(options.sounds, options.language))
+    random.Random(1).shuffle(said)
+    how = Options(options.latency, options.reply, callers=CALLERS)
+    kinds = {
+        "pauses in each turn": [one for one in said if one.pauses],
+        "pauses in some": said,
+        "pauses in none": [one for one in said if not one.pauses],
+    }
+    rows = []
+    for name, turns in kinds.items():
+        heard = asyncio.run(play(turns, how, options.sounds / "judged.npz"))
+        rows.append(row(f"{name}, first turn", heard[:CALLERS]))
+        rows.append(row(f"{name}, later turns", heard[CALLERS:]))
+    return rows
 
 
 def short_answers(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -186,7 +208,13 @@ class Transcripts:
         return self._known[key]
 
 
-SETS = {"ends": ends, "answers": short_answers, "over": over, "dictated": understood}
+SETS = {
+    "ends": ends,
+    "callers": callers,
+    "answers": short_answers,
+    "over": over,
+    "dictated": understood,
+}
 
 
 def main(words: list[str]) -> int:

@@ -15,6 +15,7 @@ EAGERNESS = {
         end_silence_dictating=700,
         end_silence_dangling=800,
         end_silence_searching=1500,
+        end_silence_learned=500,
     ),
     "auto": TurnSettings(),
     "medium": TurnSettings(),
@@ -49,6 +50,7 @@ def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnS
                 end_silence_dictating=silence,
                 end_silence_dangling=silence,
                 end_silence_searching=silence,
+                end_silence_learned=0,
                 finish_unsure_after=min(TurnSettings.finish_unsure_after, silence),
             )
     return usual

@@ -100,6 +100,9 @@ class TurnSettings:
     """Silence that ends a turn that breaks off ("I would like to"), whatever the model says."""
     end_silence_searching: int = 2500
     """Silence that ends a turn whose caller thinks or looks something up ("let me see")."""
+    end_silence_learned: int = 650
+    """Longest silence that ends the turns of a caller who was cut off in this call: the pause that
+    was too long, and a little more. 0: nothing is learned."""
     finish_unsure_after: int = 380
     """Silence after which the final transcript is requested even if the model expects more
     speech."""
@@ -174,6 +177,8 @@ class Facts:
     """What the agent said last, before the caller's turn."""
     language: str = "en"
     """ISO 639 code of the caller's words."""
+    learned_ms: int = 0
+    """Silence to wait for, as this caller's pauses have taught; 0 if nothing is learned."""
     agent_said: str = ""
     """The last words of the agent that were played; the same words recognized from the caller are
     echo."""
@@ -293,9 +298,11 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
             return s.end_silence_dictating
         case Doubt.LISTING:
             return s.end_silence_listing
+    learned = min(facts.learned_ms, s.end_silence_learned)
     if facts.end_probability is None:
-        return s.end_answer
-    return s.end_silence if facts.end_probability >= s.end_likely else s.end_silence_unsure
+        return max(s.end_answer, learned)
+    likely = facts.end_probability >= s.end_likely
+    return max(s.end_silence if likely else s.end_silence_unsure, learned)
 
 
 def _doubt(facts: Facts) -> Doubt:
@@ -530,6 +537,8 @@ class Turn:
         """ms since this state was entered."""
         self.speech_in_state = 0
         """ms of speech since this state was entered."""
+        self.pause_ms = 0
+        """ms of the caller's last silence, until now or until the speech now heard."""
         self.asked = 0
         """Runs of the end-of-turn model in this pause."""
         self.asked_at = 0
@@ -557,6 +566,8 @@ class Turn:
             self.speech_in_state += elapsed_ms
             self.asked, self.finished = 0, False
             self.thoughts, self.thought_of = 0, ""
+        else:
+            self.pause_ms = facts.silence_ms
         for row in _ROWS[self.state]:
             if row.when(self, facts):
                 self._apply(row, facts)

@@ -39,6 +39,7 @@ from offhook.pipeline.conversation.latency import TurnStopwatch
 from offhook.pipeline.conversation.reply import Reply
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion
 from offhook.pipeline.conversation.turns.echo import MAX_DELAY_MS, EchoDetector
+from offhook.pipeline.conversation.turns.pace import Pace
 from offhook.pipeline.conversation.turns.turn import (
     Action,
     Facts,
@@ -200,6 +201,8 @@ class UserTurnController:
         """State of the agent's reply, updated by the transport."""
         self.language = ""
         """Language code of the caller's last words, such as "en"; empty before any."""
+        self.pace = Pace()
+        """What this caller's pauses have taught."""
         self.digits = Digits()
         """Key entry of the caller; its times are positions on the line."""
         self.interruptible = True
@@ -262,6 +265,8 @@ class UserTurnController:
         """ms for which the agent has spoken in this call while nothing was received."""
         self._committed_at = 0
         """Sample position at which the last turn was committed."""
+        self._turn_end = -(10**9)
+        """Sample position at which the last turn's speech ended."""
         self._committed = ""
         """Text of the last turn, with what was taken back before."""
         self._end_question: asyncio.Task[None] | None = None
@@ -425,6 +430,7 @@ class UserTurnController:
             facts.speech_ms = min(detector.speech_ms, max(0, self._ms(callers)))
         facts.silence_ms = detector.silence_ms
         facts.asked, facts.language = self.reply.last, self.language or USUAL_LANGUAGE
+        facts.learned_ms = self.pace.wait_ms
         facts.keying, facts.keyed = self.digits.collecting, bool(self._keyed)
         facts.words_due = self._finals_due > 0
         facts.agent_speaking = self.interruptible and self._agent_is_speaking()
@@ -652,8 +658,12 @@ class UserTurnController:
                     self._reset_turn()
                     self.listener.on_resume()
                     self._emit(TurnDiscarded(self._ms(self._memory.end)))
+        speaks = (TurnState.HEARING, TurnState.ENDING)
         if row.state is TurnState.ENDING and row.then is TurnState.HEARING:
+            self.pace.pause(self._turn.pause_ms)
             self._go_on()
+        elif row.then in speaks and row.state not in speaks:
+            self.pace.cut_off(self._ms(self._onset - self._turn_end))
         elif row.then is TurnState.KEYING and row.state is not TurnState.KEYING:
             self.listener.on_keys()
 
@@ -734,6 +744,8 @@ class UserTurnController:
         self._turns += 1
         self._committed_at = self._memory.end
         facts = self._facts
+        self._turn_end = self._memory.end - facts.silence_ms * MS
+        self.pace.end_turn()
         self.watch = self._watch_keys(now) if self._keyed else self._watch_words(now)
         self.watch.stamp("turn_decided", now)
         text = _join(_join(facts.turn_text, facts.text), self._keyed)
