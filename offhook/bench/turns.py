@@ -50,6 +50,8 @@ AGREEMENT = ("Okay.", "Yeah.", "I see.", "Sure.", "Oh, okay.")
 "uh-huh"."""
 EARLY_TICKS = 10
 """Ticks by which the server's messages about a reply may follow its first audio."""
+GOES_ON_S = (1.2, 2.5)
+"""Time in s after the onset of a cough or a word of agreement in which the agent is heard again."""
 START_S = 30
 """Time limit in s for a server to load its engines."""
 ABSENT = "the server did not come up"
@@ -66,7 +68,8 @@ class Trial:
     after_decision_ms: float | None = None
     """Time in ms from that event to the last packet of the agent's speech; negative: it was silent
     before."""
-    resumed: bool = False
+    goes_on: bool = False
+    """Whether the agent was heard within GOES_ON_S of that onset, and no interruption."""
     heard: str = ""
     """The words kept in the context."""
     unheard: str = ""
@@ -134,12 +137,19 @@ class Trials(ScriptedCall):
         trials = [("interruption", ASK)] * self._interruptions + [("cough", COUGH)] * COUGHS
         trials += [("agreement", text) for text in AGREEMENT]
         await asyncio.sleep(0.5)
+        await self._ask()
+        for kind, line in trials:
+            if kind != "interruption":  # the reply to the last one is not long enough for more
+                await self._within(self._agent_silent, 20)
+                await self._ask()
+            if not self.leg.closed:
+                await self._trial(kind, self._pcm[line])
+
+    async def _ask(self) -> None:
+        """Has the agent begin a long reply."""
         self._agent_speaks.clear()
         self.leg.playout.write(self._pcm[ASK])
         await self._within(self._agent_speaks, 10)
-        for kind, line in trials:
-            if not self.leg.closed:
-                await self._trial(kind, self._pcm[line])
 
     async def _trial(self, kind: str, pcm: Pcm) -> None:
         loop = asyncio.get_running_loop()
@@ -150,18 +160,17 @@ class Trials(ScriptedCall):
         self._agent_speaks.clear()
         onset = loop.time()
         self.leg.playout.write(pcm)
-        event = await self._server_event(seen, 6.0)
-        if event is None:
-            return
-        if event["type"] != "interrupted":
-            trial.resumed = True
-            await asyncio.sleep(1.0)
+        event = await self._server_event(seen, 6.0 if kind == "interruption" else GOES_ON_S[1])
+        if event is None or event["type"] != "interrupted":
+            await asyncio.sleep(max(0.0, onset + GOES_ON_S[1] - loop.time()))
+            first, last = (onset + seconds for seconds in GOES_ON_S)
+            trial.goes_on = any(first < at < last for at in self.leg.sounded)
             return
         trial.decision_ms = (event["time"] - onset) * 1000
         await asyncio.sleep(0.3)
         # A decision after the caller's last word is followed by the answer, which is no rest.
         answers = [
-            other["time"]
+            other["time"] - EARLY_TICKS * PACKET_MS / 1000
             for other in self.report.events[seen:]
             if other["type"] == "bot-started-speaking" and other["time"] >= event["time"]
         ]
@@ -170,11 +179,7 @@ class Trials(ScriptedCall):
         trial.after_decision_ms = (last - event["time"]) * 1000
         trial.heard, trial.unheard = event["heard"], event["unheard"]
         await self._compare(trial, self._reply_from(seen))
-        if kind == "interruption":
-            await self._within(self._agent_speaks, 10)
-        else:
-            self.leg.playout.write(self._pcm[ASK])
-            await self._within(self._agent_speaks, 10)
+        await self._within(self._agent_speaks, 10)
 
     def _reply_from(self, seen: int) -> int:
         """Returns the tick before the first audio of the reply in which the first `seen` events
@@ -316,9 +321,7 @@ def _print(result: Result) -> None:
         )
     for kind in ("cough", "agreement"):
         those = [t for t in result.trials if t.kind == kind]
-        print(
-            f"{kind}: {sum(t.decision_ms is None for t in those)} of {len(those)} did not stop it"
-        )
+        print(f"{kind}: the agent went on after {sum(t.goes_on for t in those)} of {len(those)}")
 
 
 def run_with_model(first_token_s: float, as_json: bool) -> int:

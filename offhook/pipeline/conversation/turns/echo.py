@@ -60,6 +60,8 @@ _DELAYS_LEAST = 3
 _DELAYS_SPREAD = 50 * _RATE // 1000
 """must be within this range of it: a voice much like the agent's is sometimes taken for echo, but
 each time at another delay."""
+_REPEATS_TICKS = 1000 // PACKET_MS
+"""Maximum time between two echoes that confirm each other."""
 _LEAD = 8
 """Filter taps before the correlation's peak, which may not be the first arrival."""
 _DECAY = 50
@@ -98,6 +100,12 @@ class EchoDetector:
         self._heard = _Ring(_HEARD_TICKS + _LATE_TICKS, SAMPLES_IN)
         self._delays: deque[int] = deque(maxlen=_DELAYS)
         """Delays of recently found echo, in samples."""
+        self.repeats = False
+        """Whether the echo found last came at the delay of one found just before, as a line's
+        does."""
+        self._ticks = 0
+        self._found_at = -_REPEATS_TICKS - 1
+        """Tick at which echo was last found."""
 
     def sent(self, pcm: Pcm | None) -> None:
         """Adds the 480 samples sent in this tick; None if nothing was sent."""
@@ -106,6 +114,7 @@ class EchoDetector:
     def add_received(self, pcm: Pcm) -> None:
         """Adds the 320 samples received in this tick."""
         self._heard.add(pcm)
+        self._ticks += 1
 
     def likeness(self) -> float:
         """Returns how much of the last 320 ms received is returning sent audio, 0 to 1.
@@ -128,6 +137,9 @@ class EchoDetector:
             likeness, delay = _in_pieces(sent, heard, line, _LINE_SPAN)
             found = likeness >= ECHO_ON_LINE
         if found:
+            soon = self._ticks - self._found_at <= _REPEATS_TICKS
+            self.repeats = soon and abs(self._delays[-1] - delay) <= _DELAYS_SPREAD
+            self._found_at = self._ticks
             self._delays.append(delay)
         return found
 

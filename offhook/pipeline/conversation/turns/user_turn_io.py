@@ -252,6 +252,8 @@ class UserTurnController:
         """Consecutive checks that found no echo."""
         self._echo_until = -(10**9)
         """Sample position up to which the received audio is known to be echo."""
+        self._echo_known_at = -(10**9)
+        """Sample position of the last check that found echo at the delay of another one."""
         self._echo_sure_until = -(10**9)
         """As `_echo_until`, but only from checks that do not directly follow one without echo: a
         caller who talks over the agent is sometimes taken for echo."""
@@ -457,8 +459,12 @@ class UserTurnController:
             return False
         verdict, at = self._echo_verdict
         if end - at >= ECHO_CHECK_MS * MS:
-            known = end - self._echo_until < ECHO_KNOWN_MS * MS
+            known = end - self._echo_known_at < ECHO_KNOWN_MS * MS
             found = self._echo.is_echo((self._memory.end - end) // SAMPLES_IN)
+            if found and self._echo.repeats:
+                self._echo_known_at, known = end, True
+            # The first sounds of a caller, short as they are, sometimes pass for echo.
+            found = found and (known or self._agent_alone_ms < QUIET_PROVES_MS)
             if found:
                 self._echo_until = end
                 if not self._echo_misses:
@@ -482,7 +488,7 @@ class UserTurnController:
             self._echo_gone = self._echo_end()
 
     def _echo_is_known(self) -> bool:
-        return self._memory.end - self._echo_until < ECHO_KNOWN_MS * MS
+        return self._memory.end - self._echo_known_at < ECHO_KNOWN_MS * MS
 
     def _echo_end(self) -> int:
         """Return the sample position from which the agent's last audio can no longer return."""

@@ -19,9 +19,11 @@ from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import (
     CallerTurn,
     Event,
+    PlayoutPaused,
     SpeechStarted,
     TurnDiscarded,
 )
+from offhook.pipeline.conversation.turns import echo
 from offhook.pipeline.conversation.turns.turn import TurnState
 from offhook.pipeline.conversation.turns.turn_audio import WHOLE_S, TurnAudio
 from offhook.pipeline.conversation.turns.user_turn_io import (
@@ -197,8 +199,7 @@ class Conversation:
     recognizer: WordRecognizer | None = None
     events: list[Event] = field(default_factory=list)
 
-    async def run(self, sentences: list[Said]) -> list[set[str]]:
-        """Returns which words of each sentence began before the agent's sound."""
+    def _open(self) -> None:
         self._leg = Line()
         self._recognizer = self.recognizer or WordRecognizer(
             self.partial_ms, self.final_ms, self.whole_turns
@@ -212,7 +213,12 @@ class Conversation:
             self._leg, detection, self._recognizer, self.events.append, lambda occasion: None
         )
         self._hearing.listener = self._Listener(self)
-        self._now, word, expected = 0.0, 0, []
+        self._now = 0.0
+
+    async def run(self, sentences: list[Said]) -> list[set[str]]:
+        """Returns which words of each sentence began before the agent's sound."""
+        self._open()
+        word, expected = 0, []
         try:
             for sentence in sentences:
                 await self._pass(150)
@@ -230,21 +236,27 @@ class Conversation:
         begins = max(1, round(sentence.agent_at * total))
         before, at = set(), 0
         for number, (length, pause) in enumerate(sentence.words, word):
-            sound = np.full(SAMPLES_IN, LOUD + number, np.int16)
-            sound[::2] *= -1
-            self._leg.saying.extend([sound] * length + [np.zeros_like(sound)] * pause)
+            self._caller_says(number, length, pause)
             if at < begins:
                 before.add(WORDS[number])
             at += length + pause
         await self._pass(begins)
         self._hearing.reply.begin()
-        self._leg.playout.begin()
-        noise = np.random.default_rng(word).integers(-3000, 3000, RATE_OUT // 50)
-        for _ in range(sentence.agent_packets):
-            self._leg.playout.write(noise.astype(np.int16))
-        self._leg.playout.end()
+        self._agent_says(sentence.agent_packets)
         self._hearing.reply.finish()
         return before
+
+    def _caller_says(self, word: int, packets: int, pause: int = 0) -> None:
+        sound = np.full(SAMPLES_IN, LOUD + word, np.int16)
+        sound[::2] *= -1
+        self._leg.saying.extend([sound] * packets + [np.zeros_like(sound)] * pause)
+
+    def _agent_says(self, packets: int) -> None:
+        self._leg.playout.begin()
+        noise = np.random.default_rng(packets).integers(-3000, 3000, RATE_OUT // 50)
+        for _ in range(packets):
+            self._leg.playout.write(noise.astype(np.int16))
+        self._leg.playout.end()
 
     async def _pass(self, packets: int) -> None:
         for _ in range(packets):
@@ -260,6 +272,48 @@ class Conversation:
 
         def on_commit(self, text: str) -> None:
             self._conversation._hearing.reply.finish()
+
+
+class OverTheAgent(Conversation):
+    """The agent speaks throughout, and the caller over it."""
+
+    async def run_over(self, sentences: int) -> list[int]:
+        """Returns how many ms after the beginning of each sentence the agent paused."""
+        pauses = []
+        self._open()
+        try:
+            for word in range(sentences):
+                self._hearing.reply.begin()
+                self._agent_says(400)
+                await self._pass(150)
+                began = self._hearing.heard_ms
+                self._caller_says(word, 25)
+                await self._pass(100)
+                (paused,) = [
+                    event.at_ms
+                    for event in self.events
+                    if isinstance(event, PlayoutPaused) and event.at_ms > began
+                ]
+                pauses.append(paused - began)
+            return pauses
+        finally:
+            await self._hearing.close()
+
+
+@pytest.mark.parametrize("wrong", [(), (1,), (1, 9)])
+async def test_what_passes_for_echo_by_chance_does_not_keep_the_agent_talking(
+    monkeypatch: pytest.MonkeyPatch, wrong: tuple[int, ...]
+) -> None:
+    """On a line that has shown no echo: neither at that moment, nor at the next interruptions."""
+    checks = 0
+
+    def explained(*arguments: object) -> tuple[float, int]:
+        nonlocal checks
+        checks += 1
+        return 0.95 if checks in wrong else 0.1, 400 * checks
+
+    monkeypatch.setattr(echo, "_explained", explained)
+    assert await OverTheAgent(0, 40, 0.9).run_over(3) == [40, 40, 40]
 
 
 SENTENCES = st.lists(
