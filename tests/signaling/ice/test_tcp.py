@@ -25,6 +25,8 @@ class Bridge(asyncio.Protocol):
         self.peer: tuple[str, int] | None = None
         self.deframer = Deframer()
         self.tcp: asyncio.Transport | None = None
+        self.checked = False
+        """Whether a check was sent over this connection."""
 
     async def open(self) -> "Bridge":
         self.udp = await datagrams(self._forward)
@@ -33,11 +35,13 @@ class Bridge(asyncio.Protocol):
 
     def _forward(self, data: bytes, peer: tuple[str, int]) -> None:
         self.peer = peer
-        if self.tcp is not None:
+        # A browser sends nothing over a new connection before a check (RFC 7983: 0 to 3).
+        self.checked |= data[0] < 4
+        if self.tcp is not None and self.checked:
             self.tcp.write(frame(data))
 
     async def connect(self) -> None:
-        self.deframer = Deframer()
+        self.deframer, self.checked = Deframer(), False
         self.tcp, _ = await asyncio.get_running_loop().create_connection(
             lambda: self, "127.0.0.1", self.port
         )
@@ -48,7 +52,7 @@ class Bridge(asyncio.Protocol):
                 self.udp.sendto(packet, self.peer)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.tcp = None
+        self.tcp, self.checked = None, False
 
     def close(self) -> None:
         self.udp.close()

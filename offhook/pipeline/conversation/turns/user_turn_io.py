@@ -464,7 +464,7 @@ class UserTurnController:
             if found and self._echo.repeats:
                 self._echo_known_at, known = end, True
             # The first sounds of a caller, short as they are, sometimes pass for echo.
-            found = found and (known or self._agent_alone_ms < QUIET_PROVES_MS)
+            found = found and (self._echo_known_at >= 0 or self._agent_alone_ms < QUIET_PROVES_MS)
             if found:
                 self._echo_until = end
                 if not self._echo_misses:
