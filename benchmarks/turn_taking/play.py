@@ -11,7 +11,7 @@ import hashlib
 import heapq
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -385,14 +385,13 @@ async def play(said: Sequence[Utterance], options: Options, judged: Path) -> lis
     detection = TurnDetection(vad, judge, options.settings, enhancement)
     heard: list[Heard] = []
     together = options.callers or CALLS
-    paces = [Pace() for _ in range(together)]
+    paces = [Pace() for _ in range(options.callers or len(said))]
+    turns = list(zip(said, cycle(paces), strict=False))
     try:
         for first in range(0, len(said), together):
-            if options.callers is None:
-                paces = [Pace() for _ in range(together)]
             calls = [
                 _Call(clock, detection, one, options, pace)
-                for one, pace in zip(said[first : first + together], paces, strict=False)
+                for one, pace in turns[first : first + together]
             ]
             while not all(call.over for call in calls):
                 for call in calls:

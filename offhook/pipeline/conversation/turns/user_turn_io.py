@@ -459,10 +459,10 @@ class UserTurnController:
             return False
         verdict, at = self._echo_verdict
         if end - at >= ECHO_CHECK_MS * MS:
-            known = end - self._echo_known_at < ECHO_KNOWN_MS * MS
             found = self._echo.is_echo((self._memory.end - end) // SAMPLES_IN)
             if found and self._echo.repeats:
-                self._echo_known_at, known = end, True
+                self._echo_known_at = end
+            known = end - self._echo_known_at < ECHO_KNOWN_MS * MS
             # The first sounds of a caller, short as they are, sometimes pass for echo.
             found = found and (self._echo_known_at >= 0 or self._agent_alone_ms < QUIET_PROVES_MS)
             if found:

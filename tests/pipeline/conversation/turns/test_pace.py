@@ -34,7 +34,7 @@ def test_pauses_teach_only_of_callers_who_were_cut_off() -> None:
     assert pace.wait_ms == 500 + MARGIN_MS
 
 
-def test_a_caller_who_interrupts_the_reply_paused_for_no_breath() -> None:
+def test_an_interruption_of_the_reply_teaches_nothing() -> None:
     pace = Pace()
     pace.cut_off(CUT_OFF_MS + 1)
     assert pace.wait_ms == 0
