@@ -42,6 +42,8 @@ CONVERSATION = (
 )
 CONVERSATIONS = 4
 """With a language model."""
+AHEAD = (("nothing", False, False), ("the model", True, False), ("model and voice", True, True))
+"""What begins in pauses of the caller, `think_ahead` and `speak_ahead`."""
 INTERRUPTIONS = 20
 COUGHS = 5
 COUGH = "(a cough)"
@@ -249,23 +251,24 @@ async def spoken_lines(*said: str) -> dict[str, Pcm]:
         await synthesizer.close()
 
 
-async def responses_of_a_model(first_token_s: float) -> dict[bool, list[dict[str, Any]]]:
-    """Returns the turns of conversations with a language model, by `think_ahead`."""
+async def responses_of_a_model(first_token_s: float) -> dict[str, list[dict[str, Any]]]:
+    """Returns the turns of conversations with a language model, by what begins in pauses."""
     use_addresses(["127.0.0.1"])
     lines = await spoken_lines(*CONVERSATION)
     script = [ScriptLine(text, lines[text]) for text in CONVERSATION]
-    turns: dict[bool, list[dict[str, Any]]] = {}
+    turns: dict[str, list[dict[str, Any]]] = {}
     async with child("offhook.bench.callers.model", f"--first-token={first_token_s}") as model:
-        for ahead in (False, True):
+        for name, thinks, speaks in AHEAD:
             agent = {
                 "OFFHOOK_AGENT_KIND": "openai",
                 "OFFHOOK_AGENT_MODEL": "bench",
                 "OFFHOOK_AGENT_BASE_URL": f"http://127.0.0.1:{model.hello['port']}/v1",
-                "OFFHOOK_AGENT_THINK_AHEAD": json.dumps(ahead),
+                "OFFHOOK_AGENT_THINK_AHEAD": json.dumps(thinks),
+                "OFFHOOK_AGENT_SPEAK_AHEAD": json.dumps(speaks),
             }
             async with server(None, **agent) as url:
                 reports = [await ScriptedCall(url, script).run() for _ in range(CONVERSATIONS)]
-            turns[ahead] = [asdict(turn) for report in reports for turn in report.turns]
+            turns[name] = [asdict(turn) for report in reports for turn in report.turns]
     return turns
 
 
@@ -327,12 +330,12 @@ def _print(result: Result) -> None:
 def run_with_model(first_token_s: float, as_json: bool) -> int:
     turns = run_loop(responses_of_a_model(first_token_s))
     if as_json:
-        print(json.dumps([{"think_ahead": ahead, "turns": of} for ahead, of in turns.items()]))
+        print(json.dumps([{"ahead": name, "turns": of} for name, of in turns.items()]))
         return 0
-    for ahead, of in turns.items():
+    for name, of in turns.items():
         totals = [turn["response_ms"] for turn in of if turn["response_ms"]]
         p50, p95 = np.percentile(totals, (50, 95))
-        print(f"think_ahead = {json.dumps(ahead)}: p50 {p50:.0f}  p95 {p95:.0f} ms")
+        print(f"begun in pauses: {name}: p50 {p50:.0f}  p95 {p95:.0f} ms")
     return 0
 
 
@@ -353,7 +356,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=float,
         metavar="S",
         help="instead: how soon a language model answers whose first token takes so long, with "
-        "and without think_ahead",
+        "and without think_ahead and speak_ahead",
     )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)

@@ -221,9 +221,10 @@ class Call(TransportListener):
     def agent_failed(self, fault: Fault, place: Place, action: Action, cause: str = "") -> None:
         self.emit(AgentFailed(self.leg.heard_ms, fault, place, action, cause))
 
-    def answer_dropped(self) -> None:
-        """An answer that was begun in a pause of the caller is none."""
-        self.emit(AnswerDropped(self.leg.heard_ms))
+    def answer_dropped(self, characters: int) -> None:
+        """An answer that was begun in a pause of the caller is none; the voice had prepared so many
+        characters of it."""
+        self.emit(AnswerDropped(self.leg.heard_ms, characters))
 
     @property
     def away(self) -> bool:

@@ -109,6 +109,8 @@ class AnswerDropped:
     transcript differs. A request to the language model was made for nothing."""
 
     at_ms: int
+    characters: int = 0
+    """Characters of it that the voice had prepared."""
 
 
 @dataclass(frozen=True)

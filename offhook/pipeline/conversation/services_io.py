@@ -53,6 +53,7 @@ from offhook.pipeline.speech.synthesizer import (
     SynthesizerStream,
     VoiceOptions,
 )
+from offhook.pipeline.speech.voice.speech_ahead_io import SpeechAhead
 
 FRAME_QUEUE = 256
 """Maximum frames queued for a slow pipeline: beyond it partial transcripts are dropped first, then
@@ -178,6 +179,17 @@ class SpokenResponseStartFrame(LLMFullResponseStartFrame):
 
 
 @dataclass
+class _Ahead:
+    """The beginning of a reply that is spoken before it is certain to be said."""
+
+    speech: SpeechAhead
+    options: VoiceOptions
+    running: asyncio.Task[None]
+    characters: int = 0
+    """Characters given to the voice."""
+
+
+@dataclass
 class _Reply:
     stream: SynthesizerStream
     complete: asyncio.Event
@@ -185,6 +197,8 @@ class _Reply:
     remote: bool = False
     """The speech comes from elsewhere, perhaps all of it before its last word is known."""
     speaking: asyncio.Task[None] | None = None
+    ahead: _Ahead | None = None
+    """What of the reply was spoken ahead."""
     failed: bool = False
     waiting: int = 0
     """Characters written and not spoken."""
@@ -285,6 +299,8 @@ class OffhookTTS(TTSService):
         self._warns = True
         """Whether the first text without sound is still to be logged."""
         self._replies: dict[str, _Reply] = {}
+        self._ahead: _Ahead | None = None
+        """What may be the beginning of the next reply."""
         self._spoken: tuple[str | None, SpokenResponseStartFrame] | None = None
         """A response with speech of its own that has no text yet, and its context id."""
 
@@ -296,9 +312,7 @@ class OffhookTTS(TTSService):
             await self.create_audio_context(context_id)
             started = UtteranceStartedFrame(context_id=context_id)
             await self.append_to_audio_context(context_id, started)
-            remote = self._is_remote(context_id)
-            stream = self._stream_for(context_id, started)
-            reply = _Reply(stream, asyncio.Event(), remote)
+            reply = self._reply_for(context_id, started)
             self._replies[context_id] = reply
             reply.speaking = self.create_task(self._speak(reply, context_id), f"speak {context_id}")
         await self._write(self._replies[context_id], text)
@@ -332,15 +346,44 @@ class OffhookTTS(TTSService):
             return self._replies[context_id].remote
         return self._spoken is not None and self._spoken[0] == context_id
 
-    def _stream_for(self, context_id: str, started: UtteranceStartedFrame) -> SynthesizerStream:
-        """Returns the response's own speech, or opens a synthesizer."""
+    def _reply_for(self, context_id: str, started: UtteranceStartedFrame) -> _Reply:
+        """Returns a reply with the response's own speech, with that which was spoken ahead, or
+        opens a synthesizer."""
         if self._is_remote(context_id):
             assert self._spoken is not None
             response, self._spoken = self._spoken[1], None
             response.utterance = started
             assert response.speech is not None
-            return response.speech
-        return self._synthesizer.open(self.options)
+            return _Reply(response.speech, asyncio.Event(), remote=True)
+        ahead = self._ahead
+        if ahead is not None and ahead.options == self.options:
+            self._ahead = None
+            return _Reply(ahead.speech, asyncio.Event(), ahead=ahead)
+        return _Reply(self._synthesizer.open(self.options), asyncio.Event())
+
+    # --- before it is certain what is said ---
+
+    def speak_ahead(self, text: str, *, end: bool = False) -> None:
+        """Has the voice prepare more of what is likely to be the next reply, unheard; with `end`,
+        the last of it."""
+        if self._ahead is None:
+            options = self.options
+            speech = SpeechAhead(lambda: self._synthesizer.open(options))
+            self._ahead = _Ahead(speech, options, self.create_task(speech.run(), "speak ahead"))
+        self._ahead.characters += len(text)
+        self._ahead.speech.expect(text, end=end)
+
+    async def drop_ahead(self) -> int:
+        """Drops what was prepared of a reply. Returns how many characters that were."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return 0
+        await self._end_ahead(ahead)
+        return ahead.characters
+
+    async def _end_ahead(self, ahead: _Ahead) -> None:
+        ahead.speech.cancel()
+        await self.cancel_task(ahead.running)
 
     async def _register_spoken_text(
         self, src_frame: AggregatedTextFrame, text: str, context_id: str
@@ -388,6 +431,8 @@ class OffhookTTS(TTSService):
             reply.stream.cancel()
             await self.cancel_task(reply.speaking)
             reply.spoke.set()
+        if reply is not None and reply.ahead is not None:
+            await self._end_ahead(reply.ahead)
 
     async def _speak(self, reply: _Reply, context_id: str) -> None:
         samples = 0
@@ -453,6 +498,7 @@ class OffhookTTS(TTSService):
     async def cleanup(self) -> None:
         for context_id in tuple(self._replies):
             await self._drop(context_id)
+        await self.drop_ahead()
         await super().cleanup()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:

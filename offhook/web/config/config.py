@@ -635,6 +635,13 @@ class Agent(AgentModel):
     the turn; if the caller goes on, it is dropped. That costs some requests more, see the metric
     `offhook_agent_answers_dropped_total`, and saves a part of the model's time to its first
     token."""
+    speak_ahead: bool = True
+    """Whether the voice prepares the first sentence of such an answer, which saves its time to its
+    first sound; `offhook_agent_characters_dropped_total` counts what it prepares for nothing."""
+    judges_turns: bool = False
+    """Whether the language model judges with the first token of its answer whether the caller has
+    finished; if not, the agent stays silent for some seconds more. For models that follow
+    instructions exactly."""
     ready_probe: bool = False
     """Whether /readyz fails while the model does not answer, which is asked for a token once a
     minute; a speech-to-speech model's server, for its list of models."""

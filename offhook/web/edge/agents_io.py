@@ -99,6 +99,8 @@ class CallAgents:
             fallback=fallback,
             gives_up_to=a.gives_up_to,
             think_ahead=a.think_ahead,
+            speak_ahead=a.speak_ahead,
+            judges_turns=a.judges_turns,
         )
         return openai_agent(settings, call, self._models, standby)
 

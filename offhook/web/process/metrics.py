@@ -253,6 +253,11 @@ class Metrics:
             "Answers that a language model began in a pause of the caller for nothing",
             registry=registry,
         )
+        self.characters_dropped = Counter(
+            "offhook_agent_characters_dropped_total",
+            "Characters of these answers that the voice had prepared",
+            registry=registry,
+        )
         self.agent_errors = Counter(
             "offhook_agent_errors_total",
             "Failures of agents' language models and tools, by what was done about them",
@@ -410,8 +415,9 @@ class Metrics:
                 self.quiet_callers.inc()
             case AgentFailed(fault=fault, action=action):
                 self.agent_errors.labels(fault, action).inc()
-            case AnswerDropped():
+            case AnswerDropped(characters=characters):
                 self.answers_dropped.inc()
+                self.characters_dropped.inc(characters)
             case PlayoutResumed():
                 self.false_interruptions.inc()
             case TurnLatency(spans=spans, total_ms=total):

@@ -7,6 +7,7 @@ from typing import Any
 from offhook.pipeline.conversation.agents.agent_faults import AgentFailure, Fault
 from offhook.pipeline.conversation.agents.spoken_content import Spoken, SpokenContent
 from offhook.pipeline.conversation.agents.tool_calls import ToolCall, ToolCalls
+from offhook.pipeline.conversation.agents.turn_marks import WAITS_S, TurnMark, read_mark
 from offhook.pipeline.conversation.directed_io import Incomplete
 from offhook.pipeline.speech.openai.answers import plain
 
@@ -39,15 +40,18 @@ class Completion:
         thinks_first: bool = False,
         first_token_by: float = 0.0,
         aloud: bool = True,
+        marked: bool = False,
     ) -> None:
         """`limit`: maximum characters of its text and tool arguments together. `functions`: the
         names of those it may call. `thinks_first`: its content begins inside the reasoning.
         `aloud`: a voice speaks it, so that it begins with its first letter or digit, and is empty
-        without one."""
+        without one. `marked`: it begins with a `TurnMark`."""
         self.first_token_by = first_token_by
         """Deadline for its first token."""
         self.text = ""
         """What is spoken of it."""
+        self.mark: TurnMark | None = None
+        """Whether the caller has finished, as far as it is marked."""
         self.finish_reason: str | None = None
         self.usage: dict[str, Any] | None = None
         self.model = ""
@@ -61,6 +65,7 @@ class Completion:
         """Reasoning that came beside the content, by the name of its field."""
         self._limit = limit
         self._aloud = aloud
+        self._marked = marked
         self._held = ""
         """Its beginning, in which nothing is to be heard."""
         self._characters = 0
@@ -71,6 +76,11 @@ class Completion:
     @property
     def has_begun(self) -> bool:
         return bool(self.text or self.tools)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is none, since the caller has not finished."""
+        return self.mark in WAITS_S and not self.tools
 
     @property
     def ends_sentence(self) -> bool:
@@ -175,8 +185,13 @@ class Completion:
     def _speak(self, spoken: Spoken) -> Spoken:
         if spoken.anew:
             self.text = self._held = ""
+            self.mark = None
         room = self._limit + CUT_CHARACTERS - len(self.text) - len(self._held)
         text = self._held + spoken.text[: max(0, room)]
+        if self._marked and not self.text:
+            if self.mark is None:
+                self.mark, text = read_mark(text)
+            text = "" if self.mark in WAITS_S else text.lstrip()
         if self._aloud and not self.text and not is_speakable(text):
             self._held = text
             return Spoken("", spoken.anew)

@@ -52,13 +52,14 @@ from offhook.pipeline.conversation.agents.agent_faults import (
 )
 from offhook.pipeline.conversation.agents.completion import MAX_CONTENT_CHARACTERS, Completion
 from offhook.pipeline.conversation.agents.completion_events import CompletionEvents
-from offhook.pipeline.conversation.agents.early_answer_io import EarlyAnswer
+from offhook.pipeline.conversation.agents.early_answer_io import EarlyAnswer, FirstSentence
 from offhook.pipeline.conversation.agents.model_requests import CallDetails
 from offhook.pipeline.conversation.agents.openai_model_io import OpenAIModel, fault_of
 from offhook.pipeline.conversation.agents.prompt import in_turn
 from offhook.pipeline.conversation.agents.spoken_content import Spoken
 from offhook.pipeline.conversation.agents.supervision_io import Supervision
 from offhook.pipeline.conversation.agents.tool_calls import ToolCall
+from offhook.pipeline.conversation.agents.turn_marks import INSTRUCTIONS, SILENT, WAITS_S
 from offhook.pipeline.conversation.call_info import model_instructions
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.call_tools_io import ANYWHERE, call_tools
@@ -100,6 +101,10 @@ class OpenAIAgentSettings(OpenAIModel):
     """Target to which the caller is transferred when the agent gives up; empty: the call ends."""
     think_ahead: bool = False
     """Whether the answer is begun in pauses of the caller that may be the end of the turn."""
+    speak_ahead: bool = False
+    """Whether the voice prepares the first sentence of an answer that is begun so."""
+    judges_turns: bool = False
+    """Whether the model marks its answers with whether the caller has finished."""
 
 
 class _OpenAI(OpenAILLMService):
@@ -208,13 +213,28 @@ class _OpenAI(OpenAILLMService):
         given: Any = self._settings
         params = await self._params(context, assert_given(given.system_instruction))
         create = self._own_client.chat.completions.create
-        self._early = EarlyAnswer(params, lambda params: self._create(create, self._about, params))
+        self._early = EarlyAnswer(
+            params,
+            lambda params: self._create(create, self._about, params),
+            *([self._speak_ahead()] if self._about.speak_ahead else []),
+        )
+
+    def _speak_ahead(self) -> Callable[[bytes | None], None]:
+        """Returns what has the voice prepare the first sentence of an answer as it is received."""
+        sentence = FirstSentence(self._new_answer(0.0))
+
+        def received(data: bytes | None) -> None:
+            text = sentence.feed(data)
+            if text or sentence.is_complete:
+                self._call.voice.speak_ahead(text, end=sentence.is_complete)
+
+        return received
 
     async def _drop_early(self) -> None:
         if self._early is not None:
             early, self._early = self._early, None
-            self._call.answer_dropped()
             await early.close()
+            self._call.answer_dropped(await self._call.voice.drop_ahead())
 
     async def _claimed(self, params: dict[str, Any]) -> EarlyAnswer | None:
         """Returns the answer that was begun with these parameters; another one is dropped."""
@@ -227,6 +247,8 @@ class _OpenAI(OpenAILLMService):
 
     async def _params(self, context: LLMContext, instructions: str | None) -> dict[str, Any]:
         """Returns the parameters of a request."""
+        if self._is_marked:
+            instructions = f"{instructions}\n\n{INSTRUCTIONS}"
         given = await self.get_llm_adapter().get_llm_invocation_params(
             context,
             system_instruction=instructions,
@@ -304,7 +326,13 @@ class _OpenAI(OpenAILLMService):
             thinks_first=self._queried.traits.thinks_first,
             first_token_by=first_token_by,
             aloud=self._call.is_aloud,
+            marked=self._is_marked,
         )
+
+    @property
+    def _is_marked(self) -> bool:
+        """Whether answers begin with a mark; a program that directs the call knows of none."""
+        return self._about.judges_turns and not self._call.is_directed
 
     @property
     def _queried(self) -> OpenAIModel:
@@ -327,13 +355,18 @@ class _OpenAI(OpenAILLMService):
         instructions = assert_given(given.system_instruction)
         params = await self._params(context, instructions)
         functions = _functions_of(params)
-        corrected = False
+        corrected = waited = False
         by = self._faults.first_token_by(self._now())
         while True:
             answer = self._answer = self._new_answer(by, functions)
             await self._stream(params)
             await self._supervision.stop_waiting()
             calls = answer.calls()
+            if answer.waits and not waited:
+                waited = True
+                await self._wait_for_more(answer, params)
+                by = self._now() + self._about.limits.first_token_seconds
+                continue
             self._call_details.keep(answer, calls)
             known = [call for call in calls if call.name in functions]
             if calls and not known and not corrected:
@@ -363,6 +396,14 @@ class _OpenAI(OpenAILLMService):
                 for call in known
             ]
         )
+
+    async def _wait_for_more(self, answer: Completion, params: dict[str, Any]) -> None:
+        """Waits in silence for a caller who has not finished, and ends this turn by going on; then
+        the model is told that they do not."""
+        assert answer.mark is not None
+        await asyncio.sleep(WAITS_S[answer.mark])
+        self._supervision.ask_again()
+        params["messages"] = in_turn([*params["messages"], {"role": "user", "content": SILENT}])
 
     async def _stream(self, params: dict[str, Any]) -> None:
         """Makes a request and speaks the answer while it is timely and valid."""

@@ -89,6 +89,10 @@ class Supervision:
         await self.stop_waiting()
         self.faults.begin(now, tool_round=tool_round, greeting=not context.messages)
 
+    def ask_again(self) -> None:
+        """The model is queried again in the same turn, after a pause."""
+        self._begun_at = self._now()
+
     async def spoke(self) -> None:
         """The model says something."""
         self.has_spoken = True

@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from offhook.bench.scripted import TEXT, ScriptedRecognizer, ScriptedRecognizerStream
+from offhook.bench.scripted import (
+    TEXT,
+    ScriptedRecognizer,
+    ScriptedRecognizerStream,
+    ScriptedSynthesizer,
+    ScriptedSynthesizerStream,
+)
 from offhook.media.pcm import Pcm
 from offhook.pipeline.conversation.agents import early_answer_io
 from offhook.pipeline.conversation.agents.agent_faults import Limits
-from offhook.pipeline.conversation.agents.early_answer_io import EarlyAnswer
+from offhook.pipeline.conversation.agents.completion import Completion
+from offhook.pipeline.conversation.agents.early_answer_io import EarlyAnswer, FirstSentence
 from offhook.pipeline.conversation.agents.openai_agent_io import (
     OpenAIAgentSettings,
     model_connections,
@@ -26,7 +33,8 @@ from offhook.pipeline.conversation.events import (
     CallerTurn,
 )
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Partial, StreamOptions
-from tests.pipeline.conversation.phone import Model, Phone, calls, model, phone_call, says
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, VoiceOptions
+from tests.pipeline.conversation.phone import Model, Phone, calls, chunk, model, phone_call, says
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 LONG = Limits(first_token_seconds=30, between_tokens_seconds=30)
@@ -45,16 +53,43 @@ class SureStream(ScriptedRecognizerStream):
         self._events.put_nowait(Partial(TEXT, 0, self._ms))
 
 
+class Voice(ScriptedSynthesizer):
+    """Keeps what it was given to speak, reply by reply."""
+
+    def __init__(self) -> None:
+        self.replies: list[str] = []
+
+    def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "VoiceStream":
+        self.replies.append("")
+        return VoiceStream(self.replies)
+
+
+class VoiceStream(ScriptedSynthesizerStream):
+    def __init__(self, replies: list[str]) -> None:
+        super().__init__()
+        self._replies, self._number = replies, len(replies) - 1
+
+    def write(self, text: str) -> None:
+        self._replies[self._number] += text
+        super().write(text)
+
+
 @asynccontextmanager
-async def talking(endpoint: Model, **settings: Any) -> AsyncIterator[Phone]:
+async def talking(
+    endpoint: Model, voice: Voice | None = None, **settings: Any
+) -> AsyncIterator[Phone]:
     about = OpenAIAgentSettings(
         *("scripted", endpoint.url, "key", "Be kind."),
         limits=LONG,
-        **{"think_ahead": True, **settings},
+        **{"think_ahead": True, "speak_ahead": True, **settings},
     )
     async with (
         model_connections() as connections,
-        phone_call(lambda call: openai_agent(about, call, connections), recognizer=Sure()) as phone,
+        phone_call(
+            lambda call: openai_agent(about, call, connections),
+            recognizer=Sure(),
+            synthesizer=voice,
+        ) as phone,
     ):
         await heard(phone, "Hello.")
         await phone.until(lambda: not phone.speaking)
@@ -93,7 +128,8 @@ async def test_who_goes_on_hears_nothing_of_it(voice: Pcm) -> None:
         await pauses(phone, voice, endpoint)
         await pauses(phone, voice, endpoint)
         await heard(phone, "Nine to six.")
-        assert len(phone.of(AnswerDropped)) == 1
+        (dropped,) = phone.of(AnswerDropped)
+        assert dropped.characters == len("Too early.")
         (turn,) = phone.of(CallerTurn)
         assert turn.text == f"{TEXT} {TEXT}"
         assert not any("early" in str(turn) for turn in phone.of(AgentTurn))
@@ -141,6 +177,71 @@ async def test_nothing_is_asked_early_if_that_is_not_wanted(voice: Pcm) -> None:
         assert len(endpoint.requests) == 2
 
 
+async def test_the_voice_has_begun_when_the_turn_is_over(voice: Pcm) -> None:
+    speaker = Voice()
+    script = [says("Hello.")], [says("Nine "), says("to six."), says(" Anything"), says(" else?")]
+    async with model(*script) as endpoint, talking(endpoint, speaker) as phone:
+        await pauses(phone, voice, endpoint)
+        async with asyncio.timeout(300):
+            while len(speaker.replies) < 2 or not speaker.replies[1].startswith("Nine to six."):
+                await asyncio.sleep(0.01)
+        assert not phone.of(CallerTurn)
+        await heard(phone, "Nine to six. Anything else?")
+        assert speaker.replies == ["Hello.", "Nine to six. Anything else?"]
+
+
+async def test_the_voice_begins_later_if_that_is_not_wanted(voice: Pcm) -> None:
+    speaker = Voice()
+    script = [says("Hello.")], [says("Nine to six.")]
+    async with model(*script) as endpoint, talking(endpoint, speaker, speak_ahead=False) as phone:
+        await pauses(phone, voice, endpoint)
+        await asyncio.sleep(0.1)
+        assert speaker.replies == ["Hello."]
+        await heard(phone, "Nine to six.")
+
+
+async def test_what_the_voice_has_prepared_is_not_said_of_other_words(voice: Pcm) -> None:
+    speaker = Voice()
+    script = [says("Hello.")], [says("Too early.")], [says("Nine to six.")]
+    async with model(*script) as endpoint, talking(endpoint, speaker) as phone:
+        await pauses(phone, voice, endpoint)
+        await phone.until(lambda: "Too early." in speaker.replies)
+        await pauses(phone, voice, endpoint)
+        await heard(phone, "Nine to six.")
+        assert speaker.replies == ["Hello.", "Too early.", "Nine to six."]
+        assert not any("early" in str(turn) for turn in phone.of(AgentTurn))
+
+
+# --- its first sentence ---
+
+FIRST = (
+    ([says("Yes. "), says("And"), says(" no.")], "Yes. ", False),
+    ([says("Yes"), says("."), says(" And")], "Yes. And", False),
+    ([says("Yes.")], "Yes.", True),
+    ([says("a" * 60), says("b" * 60), says("c")], "a" * 60 + "b" * 60, False),
+    ([says("<think>Hm."), says("</think>Yes.")], "Yes.", True),
+    ([says("One moment."), calls("look")], "One moment.", False),
+    ([], "", False),
+)
+
+
+@pytest.mark.parametrize(("deltas", "spoken", "complete"), FIRST)
+def test_the_first_sentence_is_spoken(
+    deltas: list[dict[str, Any]], spoken: str, complete: bool
+) -> None:
+    sentence = FirstSentence(Completion(1000))
+    bodies = [*map(chunk, deltas), b"data: [DONE]\n\n", None]
+    assert "".join(map(sentence.feed, bodies)) == spoken
+    assert sentence.is_complete is complete
+
+
+@pytest.mark.parametrize("body", [b"data: {\n\n", b'data: {"error": "busy"}\n\n', b"{"])
+def test_nothing_is_spoken_of_what_is_no_answer(body: bytes) -> None:
+    sentence = FirstSentence(Completion(1000))
+    assert [sentence.feed(body), sentence.feed(None), sentence.feed(None)] == ["", "", ""]
+    assert not sentence.is_complete
+
+
 # --- one answer ---
 
 
@@ -152,8 +253,8 @@ class Stream:
         self.response = self
 
     async def aiter_bytes(self) -> AsyncIterator[bytes]:
-        for chunk in self.chunks:
-            yield chunk
+        for piece in self.chunks:
+            yield piece
         if self.more is not None:
             await self.more.wait()
 
