@@ -31,6 +31,7 @@ from benchmarks.turn_taking.script import (
     over_the_agent,
     utterances,
 )
+from benchmarks.turn_taking.stock import play_stock
 from offhook.bench.transcript import prefix_distances
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
 
@@ -59,7 +60,7 @@ def row(name: str, heard: Sequence[Heard]) -> dict[str, Any]:
 
 
 def ends(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Ends of turns, by kind, and together."""
+    """Ends of turns, by kind, and together; and those of stock Pipecat."""
     said = [
         one
         for one in utterances(options.sounds, options.language)
@@ -70,11 +71,11 @@ def ends(options: argparse.Namespace) -> list[dict[str, Any]]:
     kinds = defaultdict(list)
     for one in heard:
         kinds[one.utterance.kind].append(one)
-    return [
-        *(row(kind, of_kind) for kind, of_kind in sorted(kinds.items())),
-        row("all with pauses", [h for h in heard if h.utterance.pauses]),
-        row("all without", [h for h in heard if not h.utterance.pauses]),
-    ]
+    rows = [row(kind, of_kind) for kind, of_kind in sorted(kinds.items())]
+    for name, of in (("", heard), ("Pipecat: ", asyncio.run(play_stock(said, how)))):
+        rows.append(row(f"{name}all with pauses", [h for h in of if h.utterance.pauses]))
+        rows.append(row(f"{name}all without", [h for h in of if not h.utterance.pauses]))
+    return rows
 
 
 def callers(options: argparse.Namespace) -> list[dict[str, Any]]:

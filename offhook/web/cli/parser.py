@@ -283,9 +283,13 @@ def _tts_arguments(
     parser: argparse.ArgumentParser, *more: str, devices: Sequence[str] = DEVICES
 ) -> None:
     """Adds the TTS options; `more` lists further engines."""
-    engines = ("embedded", "flite", "espeak", "pocket", "qwen3-tts", "qwen3-tts-official", *more)
+    here = ("embedded", "flite", "espeak", "piper", "kokoro", "pocket", "qwen3-tts")
+    engines = (*here, "qwen3-tts-official", *more)
     parser.add_argument("--engine", choices=engines, default="embedded")
-    help = f"qwen3-tts: {MODEL_HELP} or a folder; pocket: a language such as english, or a folder"
+    help = (
+        f"qwen3-tts: {MODEL_HELP} or a folder; pocket: a language such as english, or a folder; "
+        "piper: a voice such as en_US-joe-medium, or a folder; kokoro: a repository or a folder"
+    )
     parser.add_argument("--model", default="", help=help)
     _hub_argument(parser)
     _voices_argument(parser)

@@ -69,7 +69,16 @@ AsrEngine = Literal[
     "auto",
 ]
 TtsEngine = Literal[
-    "embedded", "flite", "espeak", "pocket", "qwen3-tts", "qwen3-tts-official", "openai", "auto"
+    "embedded",
+    "flite",
+    "espeak",
+    "piper",
+    "kokoro",
+    "pocket",
+    "qwen3-tts",
+    "qwen3-tts-official",
+    "openai",
+    "auto",
 ]
 """embedded: Flite if its library is installed; without it, and for languages that it does not
 speak, eSpeak NG if its wheel is. openai: an external server with OpenAI's audio API. auto: the best

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from offhook.pipeline.engine.onnx_voice.voices import KOKORO_LANGUAGES, PIPER_NAME
 from offhook.pipeline.models.hub.catalogue import ASR_LANGUAGES, of_name
 from offhook.pipeline.models.pocket.config import config_named
 from offhook.pipeline.models.pocket.licences import listed as pocket_voices
@@ -58,6 +59,11 @@ def abilities(engine: AsrEngine | TtsEngine, model: str) -> Abilities:
             return Abilities(ASR_LANGUAGES)
         case "pocket":
             return _pocket(model)
+        case "kokoro":
+            return Abilities(KOKORO_LANGUAGES)
+        case "piper":
+            name = PIPER_NAME.fullmatch(model)
+            return Abilities((name["language"],) if name else ())
         case "flite":
             return _with_voices(FliteSynthesizer.spoken)
         case "espeak":

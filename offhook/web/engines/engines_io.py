@@ -31,6 +31,8 @@ MODELS: dict[AsrEngine | TtsEngine, str] = {
     "sherpa": "csukuangfj/sherpa-onnx-streaming-zipformer-en-kroko-2025-08-06",
     "qwen3-asr-official": "Qwen/Qwen3-ASR-0.6B",
     "pocket": "english",
+    "kokoro": "onnx-community/Kokoro-82M-v1.0-ONNX",
+    "piper": "en_US-joe-medium",
     "qwen3-tts": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
     "qwen3-tts-official": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
 }
@@ -44,10 +46,14 @@ MODEL_PACKAGES = ("torch", "safetensors", "tokenizers", "huggingface_hub")
 """Packages of the engines with a model (the extra `qwen`)."""
 TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
 """Packages of text normalization for synthesis."""
+VOICE_PACKAGES = ("espeakng_loader", "onnxruntime", "huggingface_hub")
+"""Packages of the voices that speak eSpeak's phonemes (the extra `espeak`)."""
 NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "qwen3-asr": ("Qwen3-ASR", MODEL_PACKAGES),
     "nemotron": ("Nemotron", MODEL_PACKAGES),
     "sherpa": ("The engine sherpa", ("sherpa_onnx", "huggingface_hub")),
+    "kokoro": ("Kokoro", VOICE_PACKAGES),
+    "piper": ("Piper", VOICE_PACKAGES),
     "pocket": ("Pocket TTS", (*MODEL_PACKAGES, "sentencepiece", *TEXT_PACKAGES)),
     "qwen3-tts": ("Qwen3-TTS", MODEL_PACKAGES + TEXT_PACKAGES),
 }
@@ -74,8 +80,8 @@ def check_engine(engine: AsrEngine | TtsEngine) -> None:
     name, needed = NEEDED.get(engine, ("", ()))
     missing = [package for package in needed if find_spec(package) is None]
     if missing:
-        kind = "tts" if engine in ("pocket", "qwen3-tts") else "asr"
-        target = "run" if engine == "sherpa" else "qwen"
+        kind = "tts" if engine in ("kokoro", "piper", "pocket", "qwen3-tts") else "asr"
+        target = {"sherpa": "run", "kokoro": "espeak", "piper": "espeak"}.get(engine, "qwen")
         raise EngineError(
             f"{name} needs {', '.join(missing)}, not installed here: `make {target}`, or "
             f"pip install {' '.join(missing)}, or set [{kind}] url to a worker on a "
@@ -177,6 +183,10 @@ def open_synthesizer(
         from offhook.pipeline.engine.pocket.synthesizer_io import PocketSynthesizer
 
         return PocketSynthesizer(with_usual_model(engine, models), progress)
+    if engine in ("kokoro", "piper"):
+        from offhook.pipeline.engine.onnx_voice.synthesizer_io import OnnxSynthesizer
+
+        return OnnxSynthesizer(engine, with_usual_model(engine, models), progress)
     if engine == "qwen3-tts-official":
         from offhook.pipeline.engine.tts.official_io import OfficialSynthesizer
 

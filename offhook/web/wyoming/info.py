@@ -24,6 +24,8 @@ ATTRIBUTIONS = {
     "qwen3-asr-official": Attribution("Qwen", f"{HUB}/Qwen"),
     "qwen3-tts-official": Attribution("Qwen", f"{HUB}/Qwen"),
     "nemotron": Attribution("NVIDIA", f"{HUB}/nvidia"),
+    "piper": Attribution("Piper voices", f"{HUB}/rhasspy/piper-voices"),
+    "kokoro": Attribution("hexgrad", f"{HUB}/hexgrad/Kokoro-82M"),
     "pocket": Attribution("Kyutai", f"{HUB}/kyutai"),
     "sherpa": Attribution("k2-fsa", "https://github.com/k2-fsa/sherpa-onnx"),
 }

@@ -20,6 +20,7 @@ from offhook.web.cli import speak_io
 from offhook.web.cli.speak_io import FileError, Spoken, of_pipe, of_text, speak
 from offhook.web.engines.engines_io import at_hand
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
+from tests.support import tiny_voices
 from tests.web.worker.workers import ROOT
 
 TEXT = "Good morning, this is the front desk."
@@ -122,6 +123,17 @@ def test_qwen3_tts_speaks_a_text_on_a_cpu(
     pcm = read_wav(Path("speech.wav"))
     assert len(pcm) / RATE_OUT == pytest.approx(result["seconds"])
     assert np.abs(pcm).max() > 100
+
+
+def test_a_voice_of_piper_speaks_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny_voices.piper(tmp_path / "voice")
+    assert cli.main(["speak", TEXT, "--engine", "piper", "--model", "voice", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert "".join(word["text"] for word in result["words"]) == TEXT
+    assert np.abs(read_wav(Path("speech.wav"))).max() > 100
 
 
 def test_what_is_typed_is_heard_before_the_rest_is_typed() -> None:

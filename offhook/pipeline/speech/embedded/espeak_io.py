@@ -46,7 +46,7 @@ HOW_TO_GET = (
 )
 
 
-class _Child:
+class EspeakChild:
     """The child process. Raises EngineError if it cannot speak."""
 
     def __init__(self) -> None:
@@ -69,14 +69,22 @@ class _Child:
     def say(self, words: list[str], voice: str, speed: float) -> Sound:
         text = " ".join(words)
         asked = {"text": text, "voice": voice, "wpm": round(USUAL_RATE_WPM * speed)}
+        table, data = self._ask(asked)
+        pcm = np.frombuffer(data, np.int16)
+        return Sound(pcm, table["rate"], list(_word_ends(words, table["words"], len(pcm))))
+
+    def phonemes(self, texts: list[str], voice: str) -> list[str]:
+        """Returns the phonemes of texts, in IPA and without punctuation."""
+        table, _ = self._ask({"phonemes": texts, "voice": voice})
+        return list(table["phonemes"])
+
+    def _ask(self, asked: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(asked).encode() + b"\n")
         except (OSError, ValueError) as error:
             raise EngineError("the process of eSpeak NG has ended") from error
-        table, data = self._answer()
-        pcm = np.frombuffer(data, np.int16)
-        return Sound(pcm, table["rate"], list(_word_ends(words, table["words"], len(pcm))))
+        return self._answer()
 
     def _answer(self) -> tuple[dict[str, Any], bytes]:
         until = time.monotonic() + ANSWER_S
@@ -166,11 +174,11 @@ class EspeakSynthesizer(EmbeddedSynthesizer):
     def __init__(self) -> None:
         super().__init__()
         self.spoken = voices_here()
-        self._child: _Child | None = None
+        self._child: EspeakChild | None = None
 
     def load(self) -> None:
         if self._child is None or not self._child.alive:
-            self._child = _Child()
+            self._child = EspeakChild()
 
     def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
         self.load()

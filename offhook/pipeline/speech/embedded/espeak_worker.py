@@ -6,7 +6,8 @@ it runs this program where the wheel espeakng-loader is installed, and talks to 
 On standard input come lines of JSON, ``{"text": ..., "voice": ..., "wpm": ...}``. Each is answered
 on standard output, as is the beginning (without sound), by a line of JSON, ``{"rate": Hz, "words":
 [[place in the text, sample]], "bytes": count}`` and so many bytes of 16-bit mono sound, in the
-machine's order; or by ``{"error": ...}``, which at the beginning is the end.
+machine's order; or by ``{"error": ...}``, which at the beginning is the end. A line
+``{"phonemes": [text, ...], "voice": ...}`` is answered by ``{"phonemes": [IPA, ...], "bytes": 0}``.
 
 Run as ``python -m offhook.pipeline.speech.embedded.espeak_worker``; it ends with its
 standard input.
@@ -17,6 +18,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 # speak_lib.h
@@ -25,6 +27,7 @@ EVENT_LIST_TERMINATED = 0
 EVENT_WORD = 1
 POS_CHARACTER = 1
 CHARS_UTF8 = 1
+PHONEMES_IPA = 2
 RATE = 1
 OK = 0
 
@@ -82,6 +85,10 @@ class Espeak:
             *(ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int),
             *(ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p),
         ]
+        self._lib.espeak_TextToPhonemes.argtypes = [
+            *(ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, ctypes.c_int)
+        ]
+        self._lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
         self._voice = ""
 
     def _receive(self, samples: Any, count: int, events: Any) -> int:
@@ -98,10 +105,7 @@ class Espeak:
     def say(self, text: str, voice: str, wpm: int) -> tuple[bytes, list[tuple[int, int]]]:
         """Returns the audio, and the positions of word starts in the text and in samples. Raises
         EspeakError."""
-        if voice != self._voice:
-            if self._lib.espeak_SetVoiceByName(voice.encode()) != OK:
-                raise EspeakError(f"eSpeak NG has no voice {voice!r}")
-            self._voice = voice
+        self._set_voice(voice)
         self._lib.espeak_SetParameter(RATE, wpm, 0)
         self._sound, self._words = bytearray(), []
         data = text.encode()
@@ -110,6 +114,25 @@ class Espeak:
         if status != OK:
             raise EspeakError(f"eSpeak NG cannot speak {text!r}: status {status}")
         return bytes(self._sound), self._words
+
+    def phonemes(self, texts: list[str], voice: str) -> list[str]:
+        """Returns the phonemes of texts. Raises EspeakError."""
+        self._set_voice(voice)
+        return [" ".join(self._clauses(text)) for text in texts]
+
+    def _clauses(self, text: str) -> Iterator[str]:
+        """Yields the phonemes of a text, which the library reads clause by clause."""
+        data = ctypes.create_string_buffer(text.encode())
+        rest = ctypes.c_void_p(ctypes.addressof(data))
+        while rest.value is not None:
+            read = self._lib.espeak_TextToPhonemes(ctypes.byref(rest), CHARS_UTF8, PHONEMES_IPA)
+            yield (read or b"").decode(errors="replace").strip()
+
+    def _set_voice(self, voice: str) -> None:
+        if voice != self._voice:
+            if self._lib.espeak_SetVoiceByName(voice.encode()) != OK:
+                raise EspeakError(f"eSpeak NG has no voice {voice!r}")
+            self._voice = voice
 
 
 def _answer(output: BinaryIO, table: dict[str, Any], sound: bytes = b"") -> None:
@@ -128,12 +151,16 @@ def main() -> None:
         return
     _answer(output, {"rate": espeak.rate, "words": [], "bytes": 0})
     for line in sys.stdin.buffer:
+        asked = json.loads(line)
         try:
-            sound, words = espeak.say(**json.loads(line))
+            if "phonemes" in asked:
+                phonemes = espeak.phonemes(asked["phonemes"], asked["voice"])
+                _answer(output, {"phonemes": phonemes, "bytes": 0})
+            else:
+                sound, words = espeak.say(**asked)
+                _answer(output, {"rate": espeak.rate, "words": words, "bytes": len(sound)}, sound)
         except EspeakError as error:
             _answer(output, {"error": str(error)})
-        else:
-            _answer(output, {"rate": espeak.rate, "words": words, "bytes": len(sound)}, sound)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import { acceptEngines } from "./signalling.js";
 
 const NAMES = {
   nemotron: "Nemotron",
+  piper: "Piper",
+  kokoro: "Kokoro",
   pocket: "Pocket TTS",
   sherpa: "a streaming Zipformer",
   "qwen3-asr": "Qwen3-ASR",
