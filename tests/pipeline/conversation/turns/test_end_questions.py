@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from offhook.pipeline.conversation.turns import turn as turn_taking
 from offhook.pipeline.conversation.turns.end_questions_io import EndQuestions
 from offhook.pipeline.conversation.turns.patience import Doubt
 from offhook.pipeline.conversation.turns.turn import TurnSettings
-from offhook.pipeline.speech.vad.turn_model_io import open_turn_model
+from offhook.pipeline.speech.vad.turn_model_io import OnnxTurnModel, open_turn_model
 from tests.pipeline.conversation.turns.test_user_turn import Conversation, Judge, Said
+from tests.support.turn_models import loudness
 
 TURNS = TurnSettings()
 SENTENCE = Said(((20, 0),), 0.99, 0)
@@ -157,6 +159,41 @@ async def test_a_model_that_blocks_its_thread_holds_up_no_call() -> None:
     finally:
         let.set()
         await model.close()
+
+
+async def test_a_file_that_blocks_holds_up_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = OnnxTurnModel(loudness(tmp_path / "eou.onnx", 1, "N"))
+    let = threading.Event()
+    monkeypatch.setattr(model, "_last", lambda pcm: let.wait(60) and 0.9)
+    try:
+        assert await silences(model, 3) == [TURNS.end_answer] * 3
+    finally:
+        let.set()
+        await model.close()
+
+
+class Patient(With):
+    """Time stands still while the model is asked."""
+
+    async def _pass(self, packets: int) -> None:
+        for _ in range(packets):
+            await super()._pass(1)
+            while self._hearing.asks_for_the_end:
+                await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize(("times", "silence_ms"), [(15.0, 260), (1.0, 520)])
+async def test_a_file_decides_how_long_silence_lasts(
+    tmp_path: Path, times: float, silence_ms: int
+) -> None:
+    """It hears 0.4 s at a quarter of full scale within two seconds."""
+    model = OnnxTurnModel(loudness(tmp_path / "eou.onnx", 1, 2 * RATE_IN, times=times))
+    call = Patient(partial_ms=0, final_ms=40, answer=0.0, model=model)
+    await call.run([SENTENCE] * 2)
+    assert call.silences == [silence_ms] * 2
+    await model.close()
 
 
 async def test_a_good_answer_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
