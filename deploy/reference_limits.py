@@ -68,6 +68,7 @@ ELSEWHERE: Mapping[str, str] = {
     "pipeline/speech/text": "spelling of numbers and words",
     "pipeline/speech/vad": "signal processing",
     "pipeline/speech/vad/smart_turn_io.py": "",
+    "pipeline/speech/vad/turn_model_io.py": "",
     "pipeline/speech/vad/vad_io.py": "",
     "pipeline/speech/voice": "signal processing",
     "pipeline/speech/voice/audio_cache_io.py": "",

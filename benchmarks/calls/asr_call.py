@@ -215,8 +215,7 @@ class Server:
             await asyncio.gather(*(call.close() for call in calls))
 
     async def close(self) -> None:
-        await self._turn_detection.smart_turn.close()
-        self._turn_detection.vad.close()
+        await self._turn_detection.close()
 
 
 @dataclass

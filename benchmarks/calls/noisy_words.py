@@ -140,17 +140,12 @@ async def call(
         turns.vad.run()
         hearing.reply.busy = False  # nobody answers
         await asyncio.sleep(PACKET_MS / 1000 / SPEED if stream.listening else 0)
-        while stream.finals_due or turns.vad._due or _asks(hearing):
+        while stream.finals_due or turns.vad._due or hearing.asks_for_the_end:
             await asyncio.sleep(0.001)
     await hearing.close()
     result = _result(events, speech, len(pcm) * 1000 // RATE_IN)
     result.fed = stream.fed
     return result
-
-
-def _asks(hearing: UserTurnController) -> bool:
-    """Whether the end-of-turn model is at work."""
-    return hearing._end_question is not None and not hearing._end_question.done()
 
 
 def _result(events: list[Event], speech: tuple[float, float], length_ms: int) -> CallResult:
@@ -231,8 +226,7 @@ async def measure(
                 rows.append(row)
                 _tell(row)
     await engine.close()
-    await turns.smart_turn.close()
-    turns.vad.close()
+    await turns.close()
     return rows
 
 

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from pocketsphinx import Decoder
 
-from benchmarks.calls.noisy_words import RecordedLeg, _asks, last_loud
+from benchmarks.calls.noisy_words import RecordedLeg, last_loud
 from benchmarks.calls.words import SPEECH, read_16k, references
 from offhook.bench.scripted import ScriptedRecognizer
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import CallerTurn, Event
-from offhook.pipeline.conversation.turns import user_turn_io
+from offhook.pipeline.conversation.turns import end_questions_io
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.conversation.turns.user_turn_io import (
     FEED_MS,
@@ -36,7 +36,13 @@ from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
 from offhook.pipeline.speech.recognizer import Final, Partial
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.streams.recent_audio import RecentAudio
-from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES, SmartTurn, TurnQuestions, log_mel
+from offhook.pipeline.speech.vad.smart_turn_io import (
+    SAMPLES,
+    SharedTurnModel,
+    SmartTurn,
+    TurnQuestions,
+    log_mel,
+)
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.http.listening_io import Address, listener
 from offhook.web.routes_io import listening
@@ -89,7 +95,9 @@ def align(pcm: Pcm, text: str) -> list[Word]:
 class KnownWords:
     """A recognizer's stream that knows what is said on a leg."""
 
-    def __init__(self, leg: RecordedLeg, words: list[Word], model: SmartTurn | None = None) -> None:
+    def __init__(
+        self, leg: RecordedLeg, words: list[Word], model: SharedTurnModel | None = None
+    ) -> None:
         """`model` judges turns by what the stream was fed, as workers do."""
         self._leg, self._words = leg, words
         self._model = model
@@ -191,7 +199,7 @@ async def call(
     """Returns when turns ended, in ms. `by_engine`: as the recognizer judges."""
     events: list[Event] = []
     leg = RecordedLeg(pcm)
-    stream = KnownWords(leg, words, turns.smart_turn if by_engine else None)
+    stream = KnownWords(leg, words, turns.model if by_engine else None)
     turns.settings = settings
     turns.enhancement = EnhancementSettings("off", automatic_gain=False)
     hearing = UserTurnController(leg, turns, stream, events.append, lambda _: None)
@@ -201,7 +209,7 @@ async def call(
         stream.tick()
         hearing.reply.busy = False  # nobody answers
         await asyncio.sleep(0)
-        while turns.vad._due or _asks(hearing):
+        while turns.vad._due or hearing.asks_for_the_end:
             await asyncio.sleep(0)
     await hearing.close()
     return [event.at_ms for event in events if isinstance(event, CallerTurn)]
@@ -211,7 +219,7 @@ async def measure(
     settings: TurnSettings, pauses_ms: Sequence[int], by_engine: bool, after: bool
 ) -> list[Row]:
     """`after`: each call begins with another turn."""
-    user_turn_io.ASK_ENGINE_MS = PATIENCE_MS
+    end_questions_io.ASK_ENGINE_MS = PATIENCE_MS
     model = CountedModel()
     turns = TurnDetection(VadBatch(), model)
     rows = [Row(0), *(Row(ms) for ms in pauses_ms)]

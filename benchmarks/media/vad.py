@@ -15,7 +15,7 @@ from time import process_time, thread_time
 import numpy as np
 
 from offhook.media.pcm import SAMPLES_IN
-from offhook.pipeline.speech.vad.onnx_io import OnnxModel
+from offhook.pipeline.speech.vad.onnx_io import OnnxModel, package_file
 from offhook.pipeline.speech.vad.silero import CONTEXT, STATE
 from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.pipeline.speech.vad.vad_io import VadBatch, load_silero
@@ -42,7 +42,7 @@ def _cost_us(run: Callable[[], object], batch: int, evict: np.ndarray | None) ->
 def networks(batch: int) -> dict[str, float]:
     """Returns the cost of each network by its name."""
     rows = np.random.default_rng(1).normal(0, 0.05, (batch, CONTEXT + WINDOW)).astype(np.float32)
-    onnx = OnnxModel("pipecat", "audio/vad/data/silero_vad.onnx")
+    onnx = OnnxModel(package_file("pipecat", "audio/vad/data/silero_vad.onnx"))
     states = np.zeros((2, batch, STATE // 2), np.float32)
     inputs = {"input": rows, "state": states, "sr": np.array(16_000, np.int64)}
     ours, zeros = load_silero(), np.zeros((batch, STATE), np.float32)

@@ -32,6 +32,7 @@ from offhook.pipeline.conversation.turns.user_turn_io import (
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
 from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
+from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, OnnxTurnModel, open_turn_model
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 MS = RATE_IN // 1000
@@ -71,12 +72,15 @@ class Clock:
 
 
 class Judge:
-    """The end-of-turn model, whose answers to a sound are kept in a file."""
+    """The end-of-turn model, whose answers to a sound are known from then on; those of Smart Turn
+    are kept in a file."""
 
-    def __init__(self, clock: Clock, file: Path) -> None:
-        self._clock, self._file, self._model = clock, file, SmartTurn()
+    def __init__(self, clock: Clock, model: SmartTurn | OnnxTurnModel, file: Path) -> None:
+        self.name, self.window_s = model.name, model.window_s
+        self._clock, self._model = clock, model
+        self._file = file if isinstance(model, SmartTurn) else None
         self._known: dict[str, float] = {}
-        if file.exists():
+        if self._file is not None and file.exists():
             kept = np.load(file)
             self._known = dict(zip(kept["keys"].tolist(), kept["values"].tolist(), strict=True))
 
@@ -92,7 +96,8 @@ class Judge:
 
     async def close(self) -> None:
         keys, values = list(self._known), list(self._known.values())
-        np.savez(self._file, keys=np.array(keys), values=np.array(values))
+        if self._file is not None:
+            np.savez(self._file, keys=np.array(keys), values=np.array(values))
         await self._model.close()
 
 
@@ -370,6 +375,8 @@ class Options:
     """Recognizes the audio of an utterance; None: the words are known."""
     whole_turns: bool = True
     """As `[asr] whole_turns`."""
+    turn_model: str = SMART_TURN
+    """As `[turn] model`, but no object, which would answer in its own time."""
     callers: int | None = None
     """How many callers say the utterances one after another, from whose pauses the server learns;
     None: each is another caller's."""
@@ -379,7 +386,9 @@ async def play(said: Sequence[Utterance], options: Options, judged: Path) -> lis
     """Plays the utterances, each on a call of its own. `judged` is the file that keeps the answers
     of the end-of-turn model."""
     clock = Clock()
-    judge: Any = Judge(clock, judged)
+    model = open_turn_model(options.turn_model)
+    assert model is None or isinstance(model, SmartTurn | OnnxTurnModel)
+    judge = None if model is None else Judge(clock, model, judged)
     vad = VadBatch()
     enhancement = EnhancementSettings()
     detection = TurnDetection(vad, judge, options.settings, enhancement)
@@ -405,6 +414,5 @@ async def play(said: Sequence[Utterance], options: Options, judged: Path) -> lis
                 await call.close()
                 heard.append(call.heard)
     finally:
-        vad.close()
-        await judge.close()
+        await detection.close()
     return heard

@@ -16,6 +16,7 @@ import re
 import wave
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from benchmarks.turn_taking.script import (
 from benchmarks.turn_taking.stock import play_stock
 from offhook.bench.transcript import prefix_distances
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
+from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN
 
 HALVES = ("held-out", "tuned", "all")
 LATENCIES_MS = (100, 500, 1000)
@@ -59,6 +61,10 @@ def row(name: str, heard: Sequence[Heard]) -> dict[str, Any]:
     }
 
 
+def how_of(options: argparse.Namespace) -> Options:
+    return Options(options.latency, options.reply, turn_model=options.turn_model)
+
+
 def ends(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Ends of turns, by kind, and together; and those of stock Pipecat."""
     said = [
@@ -66,7 +72,7 @@ def ends(options: argparse.Namespace) -> list[dict[str, Any]]:
         for one in utterances(options.sounds, options.language)
         if options.half == "all" or is_held_out(one) == (options.half == "held-out")
     ]
-    how = Options(options.latency, options.reply)
+    how = how_of(options)
     heard = asyncio.run(play(said, how, options.sounds / "judged.npz"))
     kinds = defaultdict(list)
     for one in heard:
@@ -83,7 +89,7 @@ def callers(options: argparse.Namespace) -> list[dict[str, Any]]:
     server learns: by the kind of caller, first turns and later ones."""
     said = list(utterances(options.sounds, options.language))
     random.Random(1).shuffle(said)
-    how = Options(options.latency, options.reply, callers=CALLERS)
+    how = replace(how_of(options), callers=CALLERS)
     kinds = {
         "pauses in each turn": [one for one in said if one.pauses],
         "pauses in some": said,
@@ -100,11 +106,12 @@ def callers(options: argparse.Namespace) -> list[dict[str, Any]]:
 def short_answers(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Answers at the end of the agent's question, by the recognizer's latency."""
     said = list(answers(options.sounds))[:: options.every]
-    return [
-        row(f"recognizer of {latency} ms", asyncio.run(play(said, Options(latency), judged)))
-        for judged in (options.sounds / "judged.npz",)
-        for latency in LATENCIES_MS
-    ]
+    judged = options.sounds / "judged.npz"
+    rows = []
+    for latency in LATENCIES_MS:
+        how = replace(how_of(options), latency_ms=latency)
+        rows.append(row(f"recognizer of {latency} ms", asyncio.run(play(said, how, judged))))
+    return rows
 
 
 FULL, SILENT = 0.7, 0.02
@@ -116,7 +123,8 @@ def over(options: argparse.Namespace) -> list[dict[str, Any]]:
     long the agent was lowered or silent, and how soon it was silent at an interruption."""
     said, rows = list(over_the_agent(options.sounds)), []
     for latency in LATENCIES_MS:
-        heard = asyncio.run(play(said, Options(latency), options.sounds / "judged.npz"))
+        how = replace(how_of(options), latency_ms=latency)
+        heard = asyncio.run(play(said, how, options.sounds / "judged.npz"))
         for kind in ("backchannel", "noise", "interruption"):
             of_kind = [one for one in heard if one.utterance.kind == kind]
             rows.append({"recognizer ms": latency, "kind": kind, **_over_row(kind, of_kind)})
@@ -150,7 +158,7 @@ def understood(options: argparse.Namespace) -> list[dict[str, Any]]:
     asked = Transcripts(options.url, options.model, options.language)
     rows = []
     for whole in (False, True):
-        how = Options(options.latency, options.reply, transcribe=asked, whole_turns=whole)
+        how = replace(how_of(options), transcribe=asked, whole_turns=whole)
         heard = asyncio.run(play(said[:: options.every], how, options.sounds / "judged.npz"))
         kinds = defaultdict(list)
         for one in heard:
@@ -230,6 +238,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--half", choices=HALVES, default=HALVES[0])
     parser.add_argument("--latency", type=int, default=100, help="of the recognizer, in ms")
     parser.add_argument("--reply", type=int, default=400, help="until the agent is heard, in ms")
+    parser.add_argument("--turn-model", default=SMART_TURN, help='or "words", or an ONNX file')
     parser.add_argument("--every", type=int, default=1, help="every so manyth of the turns")
     parser.add_argument("--url", default="", help="of a server that transcribes, for dictated")
     parser.add_argument("--model", default="whisper-1", help="of that server")

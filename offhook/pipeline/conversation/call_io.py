@@ -149,8 +149,7 @@ class Engines:
     async def close(self) -> None:
         await self.recognizer.close()
         await self.synthesizer.close()
-        await self.turn_detection.smart_turn.close()
-        self.turn_detection.vad.close()
+        await self.turn_detection.close()
 
 
 Message = tuple[Literal["user", "assistant"], str]

@@ -1,7 +1,7 @@
 """Answers a recognizer's streams whether turns are over: on the GPU that has their audio anyway, in
 a thread and on a CUDA stream beside those of the recognition."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 
 import numpy as np
@@ -36,6 +36,13 @@ class TurnJudge(TurnQuestions):
     def load(self) -> None:
         """Loads and captures the model. Blocks; raises OSError, ValueError, EngineError."""
         self._thread.submit(self._load).result()
+
+    async def probability(self, pcm: Pcm, call: Hashable) -> float | None:
+        try:
+            return await super().probability(pcm, call)
+        except Exception as error:  # whatever happens, somebody waits for an answer
+            logger.error("the end-of-turn model failed: {}", error)
+            return None
 
     @torch.inference_mode()
     def _load(self) -> None:

@@ -9,12 +9,13 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -40,6 +41,7 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED, VoiceOptions
+from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, WORDS, is_turn_model
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 from offhook.web.config.environment import overrides
@@ -810,6 +812,22 @@ class Recording(Section):
     never does."""
 
 
+def _turn_model(choice: str) -> str:
+    if not is_turn_model(choice):
+        names = f'"{SMART_TURN}", "{WORDS}"'
+        files = "a file that ends in .onnx, or package.module:Name"
+        raise ValueError(f'must be {names}, {files}, not "{choice}"')
+    return choice
+
+
+@dataclass(frozen=True)
+class TurnTaking(TurnSettings):
+    model: Annotated[str, AfterValidator(_turn_model)] = SMART_TURN
+    """What hears whether a silent caller has finished: "smart-turn", asked of a worker with a GPU
+    that has it, and else here; "words": nothing, silence and the words decide alone; an ONNX file;
+    or package.module:Name, an object of an installed Python package (docs/embedded.md)."""
+
+
 class Tracing(Section):
     otlp_endpoint: str = ""
     """OTLP endpoint for OpenTelemetry traces; empty: tracing is off."""
@@ -834,8 +852,8 @@ class Config(Section):
     recording: Recording = Recording()
     log: Log = Log()
     tracing: Tracing = Tracing()
-    turn: TurnSettings = TurnSettings()
-    """Times of turn-taking, in milliseconds."""
+    turn: TurnTaking = TurnTaking()
+    """The end-of-turn model, and times of turn-taking in milliseconds."""
     frontdesk: Business = DEMO
     """The business that the front desk represents."""
 

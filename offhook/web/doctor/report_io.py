@@ -31,6 +31,7 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
+from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, open_turn_model
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.ice.port_io import RECEIVE_BUFFER_BYTES
 from offhook.web.config.config import (
@@ -223,6 +224,17 @@ def _vad() -> str:
     return "Silero VAD, one batch for all calls"
 
 
+def _turn_model(choice: str) -> str:
+    """Raises EngineError, OSError."""
+    if choice == SMART_TURN:
+        return _smart_turn()
+    model = open_turn_model(choice)
+    if model is None:
+        return "by the words and silence, without a model"
+    asyncio.run(model.close())
+    return f"{model.name}, asked about {model.window_s:g} s of audio"
+
+
 def _smart_turn() -> str:
     SmartTurn().judge(SILENCE)
     return "Smart Turn v3.2 (ONNX)"
@@ -393,7 +405,7 @@ def examine(path: Path | None) -> list[Finding]:
         Finding("packets", "ok" if native.used else "note", native.description()),
         _attempt("opus", _opus),
         _attempt("voice activity", _vad),
-        _attempt("end of turn", _smart_turn),
+        _attempt("end of turn", lambda: _turn_model(config.turn.model)),
         _attempt("hearing", lambda: _recognizer_line(config)),
         *_speaking(config),
         *_beyond_the_engines(config),

@@ -12,11 +12,12 @@ from loguru import logger
 from offhook.pipeline.conversation.call_io import Engines
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.speech.recognizer import Recognizer
+from offhook.pipeline.speech.recognizer import EngineError, Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
-from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
+from offhook.pipeline.speech.vad.smart_turn_io import SharedTurnModel
+from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, open_turn_model
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.config.config import Config, ConfigError, TtsEngine
 from offhook.web.engines.abilities_io import check_engines, fault_on_phones, faults_of
@@ -63,8 +64,13 @@ class CallEngines:
         EngineError, ConfigError."""
         config = self._config
         check_engines(config)
-        turns, enhancement = config.turn, config.asr.enhancement()
-        turn_detection = TurnDetection(VadBatch(), SmartTurn(), turns, enhancement)
+        turn_detection = TurnDetection(
+            VadBatch(),
+            await asyncio.to_thread(_open_turn_model, config.turn.model),
+            config.turn,
+            config.asr.enhancement(),
+            ask_engine=config.turn.model == SMART_TURN,
+        )
         recognizer = await self._open_recognizer()
         synthesizer, speaking = await self._open_synthesizer()
         hearing = config.asr.options()
@@ -233,6 +239,14 @@ class CallEngines:
         if tts.preload is not False:
             self._awaited.append(partial(started, remote, tts))
         return remote, options
+
+
+def _open_turn_model(choice: str) -> SharedTurnModel | None:
+    """Raises ConfigError; OSError if Smart Turn is missing."""
+    try:
+        return open_turn_model(choice)
+    except EngineError as error:
+        raise ConfigError(f"turn.model: {error}") from error
 
 
 def _best(engines: Sequence[AutoEngine[Brought]]) -> Brought | None:

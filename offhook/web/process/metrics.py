@@ -26,7 +26,7 @@ from offhook.pipeline.conversation.events import (
     TurnLatency,
 )
 from offhook.pipeline.conversation.latency import STAMPS
-from offhook.pipeline.conversation.turns.user_turn_io import TurnAnswerer
+from offhook.pipeline.conversation.turns.end_questions_io import TurnAnswerer
 from offhook.pipeline.speech.recognizer import Loss
 from offhook.signaling.ice.agent_io import on_malformed_stun
 from offhook.signaling.ice.port_io import IcePort

@@ -9,6 +9,7 @@ from offhook.web.realtime.protocol.conversation_session import (
 
 EAGERNESS = {
     "high": TurnSettings(
+        end_answer=400,
         end_silence=200,
         end_silence_unsure=400,
         end_silence_listing=500,
@@ -21,6 +22,7 @@ EAGERNESS = {
     "medium": TurnSettings(),
     "low": TurnSettings(
         ask_end_times=2,
+        end_answer=1000,
         end_silence=500,
         end_silence_unsure=1500,
         end_silence_listing=2000,

@@ -38,8 +38,7 @@ class Caller:
         return await call(self.line, span, way, self._turns, self._recognizer)
 
     async def close(self) -> None:
-        await self._turns.smart_turn.close()
-        self._turns.vad.close()
+        await self._turns.close()
 
 
 @pytest_asyncio.fixture

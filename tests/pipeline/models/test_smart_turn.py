@@ -64,6 +64,16 @@ async def test_a_batch_has_the_results_of_its_questions(judge: TurnJudge) -> Non
     assert await judge.probability(questions[1], "call") == pytest.approx(alone[1], abs=0.02)
 
 
+async def test_a_batch_that_fails_has_no_answers(
+    judge: TurnJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(questions: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(judge, "judge_all", fail)
+    assert await judge.probability(sound(1), "call") is None
+
+
 @pytest.mark.speech
 @pytest.mark.skipif(not SPEECH.is_dir(), reason="no recorded speech")
 def test_decisions_are_those_of_the_edge(model: SmartTurnModel) -> None:

@@ -61,11 +61,13 @@ def test_lists_and_tables_come_as_json_in_the_environment():
         "OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1", "::1"]',
         "OFFHOOK_WEBRTC_ICE_SERVERS": json.dumps(servers),
         "OFFHOOK_TURN_END_SILENCE": "300",
+        "OFFHOOK_TURN_MODEL": "models/eou.onnx",
     }
     config = load(None, environment)
     assert config.webrtc.addresses == ["127.0.0.1", "::1"]
     assert config.webrtc.ice_servers[0].credential == "c"
     assert config.turn.end_silence == 300
+    assert config.turn.model == "models/eou.onnx"
 
 
 def test_what_is_set_for_others_passes():

@@ -48,6 +48,13 @@ def errors_of(text: str | bytes, environment: dict[str, str] | None = None) -> l
             ["2: server.max-calls: there is no such key; did you mean max_calls?"],
         ),
         (
+            "[turn]\nmodel = 'smartturn'",
+            [
+                '2: turn.model: must be "smart-turn", "words", a file that ends in .onnx, or '
+                "package.module:Name, not \"smartturn\""
+            ],
+        ),
+        (
             "[server]\nend_silence = 3",
             ["2: server.end_silence: there is no such key; it belongs below [turn]"],
         ),

@@ -21,7 +21,7 @@ from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import Speller
 from tests.pipeline.speech.openai.openai_server import openai_stub
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
-from tests.support import tiny_sherpa
+from tests.support import tiny_sherpa, turn_models
 from tests.web.worker.workers import worker_app
 
 
@@ -49,6 +49,23 @@ def test_this_machine_can_take_calls(capsys):
     assert "libopus" in findings["opus"]["detail"]
     speaking = [findings["speaking"]["verdict"], findings["speaking, fall-back"]["verdict"]]
     assert "ok" in speaking
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_the_model_that_judges_turns_is_the_configured_one(tmp_path):
+    path, file = tmp_path / "offhook.toml", tmp_path / "eou.onnx"
+    path.write_text('[turn]\nmodel = "words"')
+    assert found(examine(path), "end of turn").detail == "by the words and silence, without a model"
+    path.write_text(f'[turn]\nmodel = "{file}"')
+    missing = found(examine(path), "end of turn")
+    assert (missing.verdict, missing.detail) == ("fails", f"{file}: there is no such file")
+    turn_models.loudness(file, 1, 32_000)
+    there = found(examine(path), "end of turn")
+    assert (there.verdict, there.detail) == ("ok", "eou.onnx, asked about 2 s of audio")
+    turn_models.with_state(file)
+    other = found(examine(path), "end of turn")
+    assert other.verdict == "fails"
+    assert other.detail.startswith(f"{file} takes sound float32 [1, 512], state float32 [1, 512];")
 
 
 @pytest.mark.usefixtures("no_engines")

@@ -14,8 +14,8 @@ import pytest
 from offhook.bench.scripted import ScriptedRecognizer
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.conversation.events import CallerTurn
+from offhook.pipeline.conversation.turns import end_questions_io
 from offhook.pipeline.conversation.turns import turn as turn_taking
-from offhook.pipeline.conversation.turns import user_turn_io
 from offhook.pipeline.conversation.turns.patience import Doubt
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.engine.asr_models import AsrModels
@@ -111,7 +111,7 @@ async def says(phone: Phone, pcm: Pcm) -> None:
     for _ in range(len(pcm) // 320 + (500 + SILENCE_MS) // 20):
         await phone.pass_ms(20)
         async with asyncio.timeout(SOON):
-            while (asking := phone.call.hearing._end_question) and not asking.done():
+            while phone.call.hearing.asks_for_the_end:
                 await asyncio.sleep(0.002)
 
 
@@ -137,7 +137,7 @@ async def spoken(recognizer: RemoteRecognizer, pcm: Pcm) -> Spoken:
         return Spoken(
             dict(detection.answers),
             phone.call.hearing.watch.silence_ms,
-            detection.smart_turn._model._session is not None,
+            detection.model._model._session is not None,
         )
 
 
@@ -149,7 +149,7 @@ async def test_a_turn_ends_by_what_the_worker_says(
 ) -> None:
     """The worker has the real models: recognition, and the end of turns on a CPU. Its random words
     come sooner or later, so they do not say when it is asked."""
-    monkeypatch.setattr(user_turn_io, "ASK_ENGINE_MS", 1000 * SOON)
+    monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 1000 * SOON)
     monkeypatch.setattr(turn_taking, "doubt", lambda *about: Doubt.NONE)
     model = str(tiny_nemotron.write(tmp_path))
     engine = NemotronRecognizer(AsrModels(model, "cpu"))
@@ -183,7 +183,7 @@ async def test_the_worker_decides_how_long_silence_lasts(
     silence_ms: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(user_turn_io, "ASK_ENGINE_MS", 1000 * SOON)
+    monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 1000 * SOON)
     async with answers(probability) as judge, reached(server, Hears(judge)) as recognizer:
         assert await spoken(recognizer, phrase) == Spoken({"engine": 1}, silence_ms, loaded=False)
 
@@ -191,7 +191,7 @@ async def test_the_worker_decides_how_long_silence_lasts(
 async def test_a_worker_that_stalls_leaves_the_answer_to_the_edge(
     server: LosableServer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_turn_io, "ASK_ENGINE_MS", 20)
+    monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 20)
     monkeypatch.setattr(SmartTurn, "judge", lambda self, pcm: 0.9)
     async with answers(0.1) as judge, reached(server, Hears(judge)) as recognizer:
         judge.let.clear()

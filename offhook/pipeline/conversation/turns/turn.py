@@ -107,7 +107,8 @@ class TurnSettings:
     """Silence after which the final transcript is requested even if the model expects more
     speech."""
     end_answer: int = 500
-    """Timeout of the end-of-turn model, unless the transcript breaks off."""
+    """Silence that ends a turn if the end-of-turn model has not said whether it is complete, or
+    there is none; a transcript that breaks off is waited for longer."""
     lower: bool = True
     """Whether the agent, silent since the caller's first sound over it, goes on 12 dB lower when
     the sound has ended and all that is understood is agreement ("okay"), until it is certain; on
@@ -161,6 +162,7 @@ class Facts:
     turn_text: str = ""
     """Final transcripts of the turn's earlier utterances."""
     end_probability: float | None = None
+    """What the end-of-turn model said in this pause; None if nothing, or if there is none."""
     agent_speaking: bool = False
     """Agent audio is being played or is paused."""
     agent_busy: bool = False

@@ -10,17 +10,15 @@ audio. Playout is controlled directly at the leg, not by queued frames.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Literal
 
 import numpy as np
 from loguru import logger
 
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
-from offhook.media.tasks_io import TaskSet, end_all
+from offhook.media.tasks_io import end_all
 from offhook.pipeline.conversation.digits import Digits, as_text
 from offhook.pipeline.conversation.events import (
     CallerAmplified,
@@ -39,6 +37,7 @@ from offhook.pipeline.conversation.latency import TurnStopwatch
 from offhook.pipeline.conversation.reply import Reply
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion
 from offhook.pipeline.conversation.turns.echo import MAX_DELAY_MS, EchoDetector
+from offhook.pipeline.conversation.turns.end_questions_io import EndQuestions, TurnAnswerer
 from offhook.pipeline.conversation.turns.pace import Pace
 from offhook.pipeline.conversation.turns.turn import (
     Action,
@@ -58,9 +57,9 @@ from offhook.pipeline.speech.enhancement.enhancer import (
     LineNoisy,
 )
 from offhook.pipeline.speech.enhancement.noise import PRIMING_MS
-from offhook.pipeline.speech.recognizer import Final, JudgesTurns, Partial, RecognizerStream
+from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream
 from offhook.pipeline.speech.streams.recent_audio import RecentAudio
-from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES, SmartTurn
+from offhook.pipeline.speech.vad.smart_turn_io import SECONDS, SharedTurnModel
 from offhook.pipeline.speech.vad.vad import (
     SpeechDetector,
     SpeechDismissed,
@@ -70,9 +69,6 @@ from offhook.pipeline.speech.vad.vad import (
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 MS = RATE_IN // 1000
-ASK_ENGINE_MS = 100
-"""Time in ms for the recognizer's engine to say whether the turn is over, if it says so; then the
-model of this process is asked, which still answers before silence alone decides."""
 PRE_ROLL_MS = 320
 """ms of audio before the detected onset that the recognizer also gets, since detection lags."""
 PRE_ROLL_ECHO_MS = 120
@@ -125,21 +121,24 @@ windows."""
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
 
-TurnAnswerer = Literal["engine", "late", "edge"]
-"""Who said whether a turn was over: the recognizer's engine; the model of this process because the
-engine did not, or not in time; or that model because the engine never does."""
-
-
 @dataclass
 class TurnDetection:
     """The VAD and end-of-turn models shared by all calls of a process, and their settings."""
 
     vad: VadBatch
-    smart_turn: SmartTurn
+    model: SharedTurnModel | None
+    """Says whether turns are over; None: the words and silence alone do."""
     settings: TurnSettings = field(default_factory=TurnSettings)
     enhancement: EnhancementSettings = field(default_factory=EnhancementSettings)
     answers: Counter[TurnAnswerer] = field(default_factory=Counter)
     """Questions whether turns were over, by who answered."""
+    ask_engine: bool = True
+    """Whether a recognizer's engine that judges turns is asked first."""
+
+    async def close(self) -> None:
+        if self.model is not None:
+            await self.model.close()
+        self.vad.close()
 
 
 class UserTurnListener:
@@ -215,7 +214,6 @@ class UserTurnController:
         self._emit = emit
         self._excuse = excuse
         self._recognizer = recognizer
-        self._turn_detection = turn_detection
         self._turn = Turn(self._settings)
         self._facts = Facts(echo=self._is_echo, agent_left_ms=self._agent_left_ms)
         self._detector = SpeechDetector()
@@ -224,7 +222,14 @@ class UserTurnController:
         self._recognizes_suppressed = self._enhancer.suppresses_for(recognizer_name)
         self._fed_gain: float | None = None
         """Gain in dB at the end of the utterance's audio so far; None before any."""
-        self._memory = RecentAudio()
+        self._end = EndQuestions(
+            leg.call_id,
+            recognizer,
+            turn_detection.model,
+            turn_detection.answers,
+            turn_detection.ask_engine,
+        )
+        self._memory = RecentAudio(max(SECONDS, self._end.window_s))
         self._turn_audio = TurnAudio(recognizer)
         self._suspected = False
         self._onset = 0
@@ -271,12 +276,9 @@ class UserTurnController:
         """Sample position at which the last turn's speech ended."""
         self._committed = ""
         """Text of the last turn, with what was taken back before."""
-        self._end_question: asyncio.Task[None] | None = None
         self._turns = 0
         self._vad = turn_detection.vad.open(self._voice_window)
         self._stop_listening = leg.listen(self._tick)
-        self._questions = TaskSet()
-        """Ask whether the turn is over."""
         self._reader = asyncio.create_task(self._read_words(), name=f"words {leg.call_id}")
 
     async def close(self) -> None:
@@ -286,7 +288,7 @@ class UserTurnController:
         try:
             await self._recognizer.close()
         finally:
-            await end_all(lambda: (self._reader, *self._questions))
+            await end_all(lambda: (self._reader, *self._end.tasks))
         # The rest of a call has reference cycles and waits for the garbage collector; free its
         # audio now. A program may still interrupt: the call is not over yet.
         self._memory.close()
@@ -305,8 +307,12 @@ class UserTurnController:
     def awaits_an_answer(self) -> bool:
         """Whether the recognizer or the end-of-turn model is about to say something of the audio so
         far; more of it may be spoken meanwhile, but not be read ahead."""
-        question = self._end_question
-        return self._finals_due > 0 or (question is not None and not question.done())
+        return self._finals_due > 0 or self.asks_for_the_end
+
+    @property
+    def asks_for_the_end(self) -> bool:
+        """Whether the end-of-turn model, or the recognizer's engine as one, is about to answer."""
+        return self._end.open
 
     @property
     def away(self) -> bool:
@@ -394,8 +400,7 @@ class UserTurnController:
         for event in self._detector.window(probability, level, end_sample):
             match event:
                 case SpeechSuspected(at_sample):
-                    if self._engine_that_judges() is None:
-                        self._turn_detection.smart_turn.load()  # it will run at the first pause
+                    self._end.prepare()
                     self._suspected = True
                     self._onset = at_sample
                     self._facts.speech_ms = 0  # earlier speech does not count
@@ -444,7 +449,7 @@ class UserTurnController:
             facts.agent_asks = self.reply.asks
         if facts.voice and self._turn.state in (TurnState.LISTENING, TurnState.HEARING):
             facts.end_probability = None
-            self._withdraw_question()
+            self._end.withdraw()
 
     def _agent_left_ms(self) -> int | None:
         return self._leg.playout.audible_left_ms
@@ -686,7 +691,7 @@ class UserTurnController:
             self._keep_final()
         facts.excused = False
         facts.end_probability = None
-        self._withdraw_question()
+        self._end.withdraw()
         self.listener.on_resume()
 
     def _keep_final(self) -> None:
@@ -711,46 +716,24 @@ class UserTurnController:
         self.listener.on_interrupt()
 
     def _check_end_of_turn(self) -> None:
-        engine = self._engine_that_judges()
-        if engine is not None:
+        if self._end.engine is not None:
             self._feed_rest()
-        sound = (self._memory.end - SAMPLES, self._memory.end)
+        end = self._memory.end
 
-        async def ask() -> None:
-            probability = await self._ask_engine(engine) if engine is not None else None
-            if probability is None:
-                self._turn_detection.answers["edge" if engine is None else "late"] += 1
-                model = self._turn_detection.smart_turn
-                probability = await model.probability(self._memory.slice(*sound), self._leg.call_id)
+        def sound(samples: int) -> Pcm:
+            return self._memory.slice(end - samples, end)
+
+        def answered(probability: float | None) -> None:
             self._facts.end_probability = probability
 
-        self._withdraw_question()
-        self._end_question = self._questions.spawn(ask(), f"end? {self._leg.call_id}")
-
-    async def _ask_engine(self, engine: JudgesTurns) -> float | None:
-        """Returns None if the recognizer's engine cannot say, or not in time."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(ASK_ENGINE_MS / 1000):
-                probability = await engine.turn_probability()
-                if probability is not None:
-                    self._turn_detection.answers["engine"] += 1
-                return probability
-        return None
-
-    def _engine_that_judges(self) -> JudgesTurns | None:
-        stream = self._recognizer
-        return stream if isinstance(stream, JudgesTurns) and stream.judges_turns else None
-
-    def _withdraw_question(self) -> None:
-        if self._end_question is not None:
-            self._end_question.cancel()
-            self._end_question = None
+        self._end.ask(self._ms(end), sound, answered)
 
     def _commit(self, now: float) -> None:
         self._turns += 1
         self._committed_at = self._memory.end
         facts = self._facts
         self._turn_end = self._memory.end - facts.silence_ms * MS
+        self._end.decided(self._ms(self._memory.end))
         self.pace.end_turn()
         self.watch = self._watch_keys(now) if self._keyed else self._watch_words(now)
         self.watch.stamp("turn_decided", now)
@@ -785,7 +768,7 @@ class UserTurnController:
         self._cancel_utterance()
         self._facts.excused = False
         self._facts.end_probability = None
-        self._withdraw_question()
+        self._end.withdraw()
 
     def _ms(self, sample: int) -> int:
         return sample // MS

@@ -7,10 +7,10 @@ from offhook.pipeline.speech.vad.smart_turn_io import SECONDS
 
 
 class RecentAudio:
-    """Ring buffer of the last 8 s of 16 kHz audio, addressed by absolute sample position."""
+    """Ring buffer of the last seconds of 16 kHz audio, addressed by absolute sample position."""
 
-    def __init__(self) -> None:
-        self._ring = np.zeros(SECONDS * RATE_IN, np.int16)
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._ring = np.zeros(round(seconds * RATE_IN), np.int16)
         self.end = 0
 
     def add(self, pcm: Pcm) -> None:

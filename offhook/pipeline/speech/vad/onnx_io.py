@@ -1,4 +1,4 @@
-"""Runs the ONNX models shipped with pipecat-ai, each on one CPU thread."""
+"""Runs ONNX models, such as those shipped with pipecat-ai, each on one CPU thread."""
 
 import os
 import threading
@@ -44,15 +44,14 @@ def package_file(package: str, path: str) -> Path:
 
 
 class OnnxModel:
-    """The model in the file `path` of the Python package `package`, loaded by `load` or by its
-    first run. Raises OSError if it is missing.
+    """The model in a file, loaded by `load` or by its first run.
 
     The operator `unfused` is not fused with the quantization around it."""
 
-    def __init__(self, package: str, path: str, unfused: str = "", **settings: str) -> None:
+    def __init__(self, path: Path, unfused: str = "", **settings: str) -> None:
         import onnxruntime
 
-        self._path = package_file(package, path)
+        self._path = path
         self._unfused = unfused
         self._options = onnxruntime.SessionOptions()
         # More threads do not speed up such small models and take cores from the calls.
@@ -61,6 +60,7 @@ class OnnxModel:
         # The arena would keep the most that was ever needed at once, in blocks that double: 29 MB
         # for Silero and Smart Turn. A run takes no longer without it.
         self._options.enable_cpu_mem_arena = False
+        self._options.log_severity_level = 4  # errors are raised
         for name, value in settings.items():
             self._options.add_session_config_entry(f"session.{name}", value)
         self._session: onnxruntime.InferenceSession | None = None

@@ -18,7 +18,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.vad.onnx_io import OnnxModel, cpu_flags, package_file
@@ -99,6 +98,19 @@ class TurnAnswers(Protocol):
         silence."""
 
 
+class SharedTurnModel(TurnAnswers, Protocol):
+    """The end-of-turn model of all calls of a process. `probability` may raise anything."""
+
+    name: str
+    window_s: float
+    """Seconds of audio that it judges."""
+
+    def load(self) -> None:
+        """Starts loading, if it has not loaded: a caller begins to speak."""
+
+    async def close(self) -> None: ...
+
+
 class TurnQuestions(ABC):
     """The questions of many calls whether turns are over, answered in batches by one thread."""
 
@@ -120,7 +132,7 @@ class TurnQuestions(ABC):
         """Returns the probability that a turn ends with `pcm`, which must not change until then.
 
         Returns None if a newer question of the same call arrived before this one was taken up, at
-        once if too many others are waiting, or if the model failed; then decide by silence.
+        once if too many others are waiting; then decide by silence. Raises what the model raised.
         Cancelling the awaiting task withdraws the question.
         """
         if call in self._waiting:
@@ -160,13 +172,14 @@ class TurnQuestions(ABC):
     ) -> None:
         self._busy = False
         self._start_next()
-        found: Sequence[float | None] = [None] * len(answers)
-        if (error := done.exception()) is None:
-            found = done.result()
-        else:
-            logger.error("the end-of-turn model failed: {}", error)
+        error = done.exception()
+        found = [None] * len(answers) if error is not None else done.result()
         for answer, probability in zip(answers, found, strict=True):
-            if not answer.done():
+            if answer.done():
+                continue
+            if error is not None:
+                answer.set_exception(error)
+            else:
                 answer.set_result(probability)
 
 
@@ -175,6 +188,9 @@ class SmartTurn(TurnQuestions):
     `load` may wait for the first speech; an idle server then uses 15 MB less. Raises OSError if the
     model is missing."""
 
+    name = "Smart Turn v3.2"
+    window_s: float = SECONDS
+
     def __init__(self) -> None:
         super().__init__(max_batch=1, max_waiting=MAX_WAITING)
         # The weights are int8. On x86 without VNNI the default kernels add pairs of products in 16
@@ -182,9 +198,10 @@ class SmartTurn(TurnQuestions):
         # precise kernels take a tenth longer and do not. With VNNI both give the same results, and
         # the precise ones take 40 % longer.
         vnni = not {"avx512_vnni", "avx_vnni"}.isdisjoint(cpu_flags() or ())
+        precision = "0" if vnni else "1"
         # Softmax by a table over 8-bit numbers is ten times as slow as that of floats, a third of
         # the run, and changed 2 of 88 decisions.
-        self._model = OnnxModel(*_FILE, unfused="Softmax", x64quantprecision="0" if vnni else "1")
+        self._model = OnnxModel(model_file(), unfused="Softmax", x64quantprecision=precision)
 
     def load(self) -> None:
         """Starts loading in the thread; does nothing if already loaded."""

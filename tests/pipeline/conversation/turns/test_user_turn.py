@@ -71,8 +71,7 @@ async def test_the_sound_of_a_call_that_ended_does_not_wait_for_the_collector() 
     finally:
         tracemalloc.stop()
         gc.enable()
-        await turn_detection.smart_turn.close()
-        turn_detection.vad.close()
+        await turn_detection.close()
     assert in_the_call - after > SECONDS * RATE_IN * 2
 
 
@@ -109,6 +108,8 @@ class Judge:
     """An end-of-turn model that always says the same."""
 
     answer: float
+    name: str = "judge"
+    window_s: float = SECONDS
 
     def load(self) -> None:
         pass
@@ -206,7 +207,7 @@ class Conversation:
         )
         detection: Any = TurnDetection(
             Loudness(),  # type: ignore[arg-type]
-            Judge(self.answer),  # type: ignore[arg-type]
+            self._model(),
             enhancement=EnhancementSettings("off", automatic_gain=False),
         )
         self._hearing = UserTurnController(
@@ -214,6 +215,9 @@ class Conversation:
         )
         self._hearing.listener = self._Listener(self)
         self._now = 0.0
+
+    def _model(self) -> Any:
+        return Judge(self.answer)
 
     async def run(self, sentences: list[Said]) -> list[set[str]]:
         """Returns which words of each sentence began before the agent's sound."""
@@ -435,5 +439,4 @@ async def test_words_whose_answer_was_not_heard_count_for_the_next_pause() -> No
             assert hearing._facts.before == before
     finally:
         await hearing.close()
-        await turn_detection.smart_turn.close()
-        turn_detection.vad.close()
+        await turn_detection.close()

@@ -19,11 +19,11 @@ from offhook.pipeline.speech.vad.onnx_graph import (
     wire_fields,
     wire_text,
 )
-from offhook.pipeline.speech.vad.onnx_io import OnnxModel
+from offhook.pipeline.speech.vad.onnx_io import OnnxModel, package_file
 
 
 def silero() -> OnnxModel:
-    return OnnxModel("pipecat", "audio/vad/data/silero_vad.onnx")
+    return OnnxModel(package_file("pipecat", "audio/vad/data/silero_vad.onnx"))
 
 
 def test_whoever_needs_it_first_loads_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_whoever_needs_it_first_loads_it_once(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_model_that_is_not_there_is_noticed_before_it_is_needed() -> None:
     with pytest.raises(OSError, match=r"nothing\.onnx"):
-        OnnxModel("pipecat", "audio/vad/data/nothing.onnx")
+        package_file("pipecat", "audio/vad/data/nothing.onnx")
 
 
 def test_an_operator_is_not_fused_with_the_quantization_around_it() -> None:

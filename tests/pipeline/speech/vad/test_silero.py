@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 
 @cache
 def models() -> tuple[Silero, OnnxModel]:
-    return load_silero(), OnnxModel("pipecat", "audio/vad/data/silero_vad.onnx")
+    return load_silero(), OnnxModel(package_file("pipecat", "audio/vad/data/silero_vad.onnx"))
 
 
 class Twins:

@@ -121,7 +121,8 @@ async def test_what_waits_is_asked_together() -> None:
 async def test_a_model_that_fails_leaves_no_question_open() -> None:
     model = Batches()
     model.let.set()
-    assert await model.probability(np.array([9], np.int16), "call") is None
+    with pytest.raises(RuntimeError, match="the model failed"):
+        await model.probability(np.array([9], np.int16), "call")
     assert await model.probability(np.array([1], np.int16), "call") == 1
     await model.close()
 

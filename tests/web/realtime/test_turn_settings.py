@@ -1,0 +1,19 @@
+"""How patient a session is where no end-of-turn model answers."""
+
+import pytest
+
+from offhook.pipeline.conversation.turns.turn import Facts, TurnSettings, end_silence
+from offhook.web.realtime.protocol.conversation_session import ConversationSemanticVad
+from offhook.web.realtime.turn_settings import EAGERNESS, turn_settings
+
+
+@pytest.mark.parametrize("eagerness", [*EAGERNESS])
+def test_without_an_answer_silence_is_waited_through_as_the_eagerness_says(eagerness: str) -> None:
+    """No shorter than for a likely end, and no longer than for an unlikely one."""
+    vad = ConversationSemanticVad.model_validate({"type": "semantic_vad", "eagerness": eagerness})
+    settings = turn_settings(vad, TurnSettings())
+    likely, unknown, unlikely = (
+        end_silence(settings, Facts(text="on sunday", end_probability=probability))
+        for probability in (0.9, None, 0.1)
+    )
+    assert likely < unknown <= unlikely
