@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import openai
 
+from benchmarks.turn_taking.lines import LINES
 from benchmarks.turn_taking.play import Heard, Options, play
 from benchmarks.turn_taking.script import (
     AGENT_LEVEL,
@@ -67,8 +68,9 @@ def how_of(options: argparse.Namespace) -> Options:
 
 def ends(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Ends of turns, by kind, and together; and those of stock Pipecat."""
+    line = LINES[options.line]
     said = [
-        one
+        replace(one, sound=line(one.sound))
         for one in utterances(options.sounds, options.language)
         if options.half == "all" or is_held_out(one) == (options.half == "held-out")
     ]
@@ -236,6 +238,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("sounds", type=Path, help="the folder that speak.py has written")
     parser.add_argument("--language", default="en")
     parser.add_argument("--half", choices=HALVES, default=HALVES[0])
+    parser.add_argument("--line", choices=LINES, default="clean", help="for ends")
     parser.add_argument("--latency", type=int, default=100, help="of the recognizer, in ms")
     parser.add_argument("--reply", type=int, default=400, help="until the agent is heard, in ms")
     parser.add_argument("--turn-model", default=SMART_TURN, help='or "words", or an ONNX file')

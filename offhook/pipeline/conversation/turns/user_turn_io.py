@@ -36,7 +36,7 @@ from offhook.pipeline.conversation.events import (
 from offhook.pipeline.conversation.latency import TurnStopwatch
 from offhook.pipeline.conversation.reply import Reply
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion
-from offhook.pipeline.conversation.turns.echo import MAX_DELAY_MS, EchoDetector
+from offhook.pipeline.conversation.turns.echo_gate import EchoGate
 from offhook.pipeline.conversation.turns.end_questions_io import EndQuestions, TurnAnswerer
 from offhook.pipeline.conversation.turns.pace import Pace
 from offhook.pipeline.conversation.turns.turn import (
@@ -92,31 +92,6 @@ WORDS_LATE_MS = 4000
 loads; the caller then hears an apology."""
 VOICE_GAP_MS = 100
 """ms of silence at which the turn's clock starts; the VAD waits longer before it ends speech."""
-ECHO_CHECK_MS = 100
-"""ms for which an echo check stays valid: a check takes milliseconds of CPU time."""
-ECHO_CHECK_MOST_MS = 150
-"""Maximum ms of audio that a check without echo clears, since a stall before it affects it, too; a
-longer interval counts as this much."""
-ECHO_TAIL_MS = MAX_DELAY_MS
-"""How late in ms the agent's last words can return as echo after they were sent."""
-ECHO_KNOWN_MS = 10_000
-"""A line with echo in the last so many ms is assumed to have more: a number of checks in a row must
-then find none..."""
-ECHO_MISSES_SPEAKING = 2
-"""...this many while the agent speaks, when it has to fall silent soon..."""
-ECHO_MISSES_SILENT = 3
-"""...and this many after its last word, when waiting loses nothing because the audio is kept."""
-ECHO_DOUBT_MS = 400
-"""Age in ms up to which a check confirms another: on a busy machine and between words, checks are
-farther apart than usual."""
-ECHO_UNKNOWN_MS = 800
-"""Delay in ms assumed for echo while it is unknown whether the line has any..."""
-QUIET_PROVES_MS = 1500
-"""...until the agent has spoken for this many ms without any echo, which proves that there is
-none."""
-ECHO_LINGERS_MS = 160
-"""ms for which the VAD still reports voice after echo ends, from room reverberation and its
-windows."""
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
@@ -217,7 +192,7 @@ class UserTurnController:
         self._turn = Turn(self._settings)
         self._facts = Facts(echo=self._is_echo, agent_left_ms=self._agent_left_ms)
         self._detector = SpeechDetector()
-        self._echo = EchoDetector()
+        self._echo = EchoGate()
         self._enhancer = Enhancer(turn_detection.enhancement)
         self._recognizes_suppressed = self._enhancer.suppresses_for(recognizer_name)
         self._fed_gain: float | None = None
@@ -252,24 +227,8 @@ class UserTurnController:
         self._keyed = ""
         """Complete key entries not yet handed over."""
         self._pressed_at = 0
-        self._echo_verdict = (False, -(10**9))
-        self._echo_misses = 0
-        """Consecutive checks that found no echo."""
-        self._echo_until = -(10**9)
-        """Sample position up to which the received audio is known to be echo."""
-        self._echo_known_at = -(10**9)
-        """Sample position of the last check that found echo at the delay of another one."""
-        self._echo_sure_until = -(10**9)
-        """As `_echo_until`, but only from checks that do not directly follow one without echo: a
-        caller who talks over the agent is sometimes taken for echo."""
-        self._echo_gone = -(10**9)
-        """Sample position from which audio sent before the last pause can no longer return as
-        echo."""
-        self._agent_sound_at = -(10**9)
         self._agent_began = -(10**9)
         """Sample position at which the agent last began to speak while nobody did."""
-        self._agent_alone_ms = 0
-        """ms for which the agent has spoken in this call while nothing was received."""
         self._committed_at = 0
         """Sample position at which the last turn was committed."""
         self._turn_end = -(10**9)
@@ -292,7 +251,7 @@ class UserTurnController:
         # The rest of a call has reference cycles and waits for the garbage collector; free its
         # audio now. A program may still interrupt: the call is not over yet.
         self._memory.close()
-        del self._echo
+        self._echo.close()
 
     @property
     def heard_ms(self) -> int:
@@ -371,14 +330,10 @@ class UserTurnController:
             self._gather_keys()
             self._feed_manual_turn()
             return
-        self._echo.sent(said)
-        self._echo.add_received(heard)
-        if said is not None:
-            self._agent_sound_at = self._memory.end
-            if self._turn.state is TurnState.LISTENING:
-                self._agent_began = self._memory.end
-            if not (self._detector.speaking or self._suspected):
-                self._agent_alone_ms += PACKET_MS
+        quiet = not (self._detector.speaking or self._suspected)
+        self._echo.add(heard, said, self._memory.end, quiet=quiet)
+        if said is not None and self._turn.state is TurnState.LISTENING:
+            self._agent_began = self._memory.end
         self._vad.feed(self._enhancer.amplify(suppressed, self._enhancer.gain))
         if self._leg.hurries:
             self._vad.catch_up()
@@ -392,7 +347,7 @@ class UserTurnController:
 
     def _voice_window(self, probability: float, level: float, end_sample: int) -> None:
         level -= self._enhancer.gain
-        may_be_echo = self._may_be_echo()
+        may_be_echo = self._echo.may_return
         for change in self._enhancer.window(probability, level, not may_be_echo):
             self._apply(change)
         # What comes back of the agent is no quiet caller.
@@ -428,12 +383,12 @@ class UserTurnController:
         facts, detector = self._facts, self._detector
         facts.voice = detector.speaking and detector.silence_ms <= VOICE_GAP_MS
         facts.suspected = self._suspected
-        facts.echo_free = self._agent_alone_ms >= QUIET_PROVES_MS and not self._echo_is_known()
+        facts.echo_free = self._echo.is_free
         facts.first = self._onset < self._agent_began
         if detector.speaking:
             # Counted from the end of the echo, if the speech began with echo.
             voiced_until = detector.now - detector.silence_ms * MS
-            callers = voiced_until - max(self._echo_until, self._echo_gone)
+            callers = voiced_until - self._echo.over_since
             facts.speech_ms = min(detector.speech_ms, max(0, self._ms(callers)))
         facts.silence_ms = detector.silence_ms
         facts.asked, facts.language = self.reply.last, self.language or USUAL_LANGUAGE
@@ -442,7 +397,7 @@ class UserTurnController:
         facts.words_due = self._finals_due > 0
         facts.agent_speaking = self.interruptible and self._agent_is_speaking()
         facts.agent_busy = self.interruptible and self.reply.busy
-        since = max(self._agent_sound_at, self._committed_at)
+        since = max(self._echo.sent_at, self._committed_at)
         facts.agent_silent_ms = (self._memory.end - since) // MS
         if self._finals_due or self._turn.state is TurnState.SUSPECTED:
             facts.agent_said = self.reply.recent()
@@ -459,50 +414,19 @@ class UserTurnController:
 
     def _is_echo(self) -> bool:
         # Only audio that the VAD has processed, which may lag on a busy machine.
-        end = self._detector.now
-        if end - self._agent_sound_at > ECHO_TAIL_MS * MS:
-            return False
-        verdict, at = self._echo_verdict
-        if end - at >= ECHO_CHECK_MS * MS:
-            found = self._echo.is_echo((self._memory.end - end) // SAMPLES_IN)
-            if found and self._echo.repeats:
-                self._echo_known_at = end
-            known = end - self._echo_known_at < ECHO_KNOWN_MS * MS
-            # The first sounds of a caller, short as they are, sometimes pass for echo.
-            found = found and (self._echo_known_at >= 0 or self._agent_alone_ms < QUIET_PROVES_MS)
-            if found:
-                self._echo_until = end
-                if not self._echo_misses:
-                    self._echo_sure_until = end
-                if self._turn.state not in (TurnState.SUSPECTED, TurnState.JUDGING):
-                    self._facts.no_echo_ms = 0
-            else:
-                self._facts.no_echo_ms += min(self._ms(end - at), ECHO_CHECK_MOST_MS)
-            misses = self._echo_misses if end - at < ECHO_DOUBT_MS * MS else 0
-            self._echo_misses = 0 if found else misses + 1
-            speaking = self._agent_is_speaking()
-            enough = ECHO_MISSES_SPEAKING if speaking else ECHO_MISSES_SILENT
-            verdict = found or (known and self._echo_misses < enough)
-            self._echo_verdict = (verdict, end)
-        return verdict
+        suspected = self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING)
+        speaking = self._agent_is_speaking()
+        echo = self._echo.is_echo(self._detector.now, speaking=speaking, suspected=suspected)
+        self._facts.no_echo_ms = self._echo.no_echo_ms
+        return echo
+
+    def _forget_no_echo(self) -> None:
+        self._facts.no_echo_ms = self._echo.no_echo_ms = 0
 
     def _pause(self) -> None:
-        """Pause playout; audio already sent may still return as echo."""
         self._leg.playout.pause()
         if not self._facts.echo_free:
-            self._echo_gone = self._echo_end()
-
-    def _echo_is_known(self) -> bool:
-        return self._memory.end - self._echo_known_at < ECHO_KNOWN_MS * MS
-
-    def _echo_end(self) -> int:
-        """Return the sample position from which the agent's last audio can no longer return."""
-        delay_ms = self._echo.delay_ms if self._echo_is_known() else ECHO_UNKNOWN_MS
-        return self._agent_sound_at + (delay_ms + ECHO_LINGERS_MS) * MS
-
-    def _may_be_echo(self) -> bool:
-        """Whether received audio may contain the agent's, if only what a canceller left of it."""
-        return self._memory.end < self._echo_end()
+            self._echo.pause()
 
     # --- keys ---
 
@@ -525,7 +449,7 @@ class UserTurnController:
             self._fed_until = max(
                 self._fed_end,
                 self._onset - PRE_ROLL_MS * MS,
-                self._echo_sure_until - PRE_ROLL_ECHO_MS * MS,
+                self._echo.sure_until - PRE_ROLL_ECHO_MS * MS,
             )
             self._fed_gain = None
             self._turn_audio.clear()
@@ -649,7 +573,7 @@ class UserTurnController:
                         began = self._ms(self._onset)
                         self._emit(PlayoutPaused(self._ms(self._memory.end), began))
                 case Action.RESUME:
-                    self._facts.no_echo_ms = 0
+                    self._forget_no_echo()
                     if not self._away:
                         self._leg.playout.resume()
                     self._emit(PlayoutResumed(self._ms(self._memory.end), self._facts.text))
@@ -703,7 +627,7 @@ class UserTurnController:
 
     def interrupt(self) -> None:
         """Silence the agent and cancel its reply."""
-        self._facts.no_echo_ms = 0
+        self._forget_no_echo()
         self._leg.playout.flush()
         if self._away:
             self._leg.playout.pause()
