@@ -15,6 +15,9 @@ _PARTS = re.compile(
     r"""(?P<lead>["'“”‘’«»„(\[{¿¡]*)(?P<core>.*?)(?P<trail>[.,;:!?…"'“”‘’«»)\]}]*)""", re.DOTALL
 )
 
+_SENTENCE_ENDS = re.compile(r"""(?:[!?…]|(?<=\w{4})\.|(?<=\d)\.)["'”’»)\]]*$""")
+"""Matches the last word of a sentence; a shorter one with a dot may be an abbreviation."""
+
 
 class NeedsMoreText(Exception):
     """Raised when a rule needs text that has not been written yet."""
@@ -73,6 +76,16 @@ class Reading:
     def following(self, number: int = 0) -> str:
         """Returns a word after the consumed ones, regardless of punctuation in between."""
         return self._words.word(self.taken + number)
+
+    def sentence(self) -> list[str]:
+        """Returns the words before it in its sentence, in lower case and without punctuation,
+        nearest last."""
+        found: list[str] = []
+        for word in reversed(self.before):
+            if not word or _SENTENCE_ENDS.search(word):
+                break
+            found.insert(0, word.lower().strip("\"'“”„‘’«»()[].,;:#"))
+        return found
 
     def next_char(self) -> str:
         """Returns the first letter or digit after the consumed words, regardless of punctuation."""
