@@ -16,11 +16,19 @@ from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.word_lists import words
 
 _LINKS = words(
-    "is are was were ist sind war lautet lauten heißt est sont était es son era è sono é são eram "
-    "zijn luidt luiden ="
+    "is are was were ist sind war lautet lauten heißt est sont était es son era è sono é são "
+    "eram zijn luidt luiden it's it’s that's that’s = — –"
 )
 """Words between what a number is and the number."""
 _LINKS_MANY = words("are were sind waren lauten sont son sono são zijn luiden")
+_DUTCH_LINKS = words("is was zijn")
+_STILL = words(
+    "be sera será sarà wird wordt still noch toujours ancora ainda nog siendo now jetzt "
+    "maintenant ahora adesso agora nu equals remains bleibt reste becomes"
+)
+"""Words that may stand for a link, or behind one."""
+_FROM = words("from von de da van du")
+_FROM_TO = words("to auf zu à a para naar en")
 _AS = words("as als comme como come")
 _YOURS = words(
     "your my his her the ihr ihre ihrer mein meine deine votre mon ma le la su mi el suo sua mio "
@@ -29,6 +37,7 @@ _YOURS = words(
 _HOW_MANY = words("anzahl zahl gesamtzahl nombre cantidad quantità quantidade aantal")
 _MANY = re.compile("(?:s|i|en|träge|persone|volte)$")
 """Matches nouns in the plural."""
+_HOUSES = words("hausnummer huisnummer")
 _NUMBER_WORDS = words("number numéro número numero")
 _OF = words("of de di du del della do da des dos")
 _LAST = words("last letzten derniers dernières últimos últimas últimas ultime laatste")
@@ -50,21 +59,24 @@ _REPLY = words(
 )
 _REPLY_WITH = words("with mit par avec con com met")
 _SEND_TO = words("to an au al a para naar")
-_ENDS = ("end", "termin", "finis", "fini", "eindig", "acab")
-_ENDS_IN = words("in with auf mit par en con per em por com op")
+_ENDS = ("end", "termin", "finis", "fini", "eindig", "acab", "заканч", "оканч")
+_ENDS_IN = words("in with auf mit par en con per em por com op на")
 _ENDINGS = words("ending endung endziffern final terminación terminaison")
 _IDENTIFIED = words(
-    "card account number phone order karte konto nummer carte compte numéro tarjeta cuenta número "
-    "carta conto numero cartão conta kaart rekening"
+    "card account number phone order karte konto nummer carte compte numéro tarjeta cuenta "
+    "número carta conto numero cartão conta kaart rekening"
 )
 """Things of which one says the last digits."""
 _CALL = CALL_WORDS & words(
     "call dial ring text rufen wählen wählt ruf appelez appeler composez appelle llame llamar "
-    "llámenos marque chiami chiama chiamare componga ligue ligar liguem bel bellen belt"
+    "llámenos marque chiami chiama chiamare componga ligue ligar liguem bel bellen belt звоните "
+    "позвоните звонить наберите набрать"
 )
+_AT = words("at unter au al op")
 _CALL_BEHIND = words("anrufen wählen rufen alarmieren verständigen bellen")
 _URGENT = re.compile(
     r".*(?:emerg|notfall|notruf|urgen|nood|poli[cz]|polít|feuerwehr|pompier|bombe|ambul)\w*"
+    r"|(?:hot|help|life)?line$"
 )
 EMERGENCIES = words("000 061 091 110 111 112 113 115 118 119 190 192 193 911 999")
 """Numbers that are called in an emergency, of all countries."""
@@ -78,7 +90,8 @@ _CODE = re.compile(
 _MASKED = re.compile(r"[xX•●.…-]{2,}(\d{3,})")
 _MORE = re.compile(r"(?!I$)[A-Z]$|(?=.*\d)[A-Z0-9]{1,12}(?:[-/][A-Z0-9]{1,12})*|[A-Z]{2,4}")
 _ACCOUNT = re.compile(r"[A-Z]{2}\d{2}([A-Z0-9]{11,30})?")
-_BRITISH_POSTCODE = re.compile(r"[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}")
+_DISTRICT = re.compile(r"[A-Z]{1,2}\d[A-Z\d]?")
+"""Matches the first half of a British postcode."""
 _GERMAN_PLATE = re.compile("[A-ZÄÖÜ]{1,3}-[A-Z]{1,2}")
 _SLASH_DATE = re.compile(r"\d\d?([./])\d\d?\1\d{2,4}|\d{4}([./])\d\d?\2\d\d?")
 _BOTH = re.compile(r"(?=.*\d)(?=.*[A-Z])[A-Z0-9]{2,}")
@@ -118,6 +131,8 @@ class CodeWords:
         return self._has(word, self.numbered)
 
     def _has(self, word: str, of: frozenset[str]) -> bool:
+        if word in _HOUSES:
+            return False
         one = word.removesuffix("s")
         if word in of or one in of or word.endswith("code"):
             return True
@@ -127,13 +142,15 @@ class CodeWords:
 CODE_WORDS = {
     "en": CodeWords(
         words(
-            "code passcode pin otp password passphrase cvv cvc zip zipcode postcode isbn imei vin "
-            "ssn iban swift bic pnr sku tan serial digit hotline helpline routing combination"
+            "code passcode pin otp password passphrase cvv cvc zip zipcode postcode isbn imei "
+            "vin ssn iban swift bic pnr sku tan serial digit hotline helpline routing "
+            "combination buzzer"
         ),
         words(
-            "number no nos nr account acct ticket confirmation invoice reference ref id passport "
-            "order case booking reservation card tracking verification member membership policy "
-            "claim license licence plate registration patient customer employee"
+            "number id no nos nr account acct ticket confirmation invoice reference ref id "
+            "passport order case booking reservation card tracking verification member "
+            "membership policy claim license licence plate registration patient customer "
+            "employee"
         ),
         re.compile(
             r"(?!(?:has|his|this|was|does|needs|ships|includes|contains|arrives|comes|goes|is|as|"
@@ -143,13 +160,13 @@ CODE_WORDS = {
     ),
     "de": CodeWords(
         words(
-            "code pin tan passwort kennwort plz postleitzahl geheimzahl prüfziffer ziffern "
+            "code pin tan passwort kennwort plz postleitzahl geheimzahl prüfziffer ziffer ziffern "
             "durchwahl bankleitzahl blz cvv cvc iban bic nummer nr otp aktenzeichen kennzeichen "
             "kennung hotline"
         ),
         words(
-            "konto bestellung buchung reservierung auftrag rechnung ticket karte sendung referenz "
-            "vorgang fall police vertrag aufträge aufträgen bestellungen rechnungen"
+            "id konto bestellung buchung reservierung auftrag rechnung ticket karte sendung "
+            "referenz vorgang fall police vertrag aufträge aufträgen bestellungen rechnungen"
         ),
         re.compile(r"(?!(?:Sie|Ihnen|Ihre?|Uhr|Und)$)[A-ZÄÖÜ][a-zäöüß]+|mal|mehr|weitere"),
         compound=True,
@@ -171,10 +188,10 @@ CODE_WORDS = {
     "es": CodeWords(
         words(
             "código pin clave contraseña uso cvv cvc iban bic otp dígito cifra matrícula dni nie "
-            "extensión interno folio curp rfc nip nif localizador token"
+            "extensión interno folio curp rfc nip nif localizador token identificador"
         ),
         words(
-            "número núm n.º nº cuenta tarjeta referencia ref pedido reserva postal expediente "
+            "id número núm n.º nº cuenta tarjeta referencia ref pedido reserva postal expediente "
             "factura billete cliente seguimiento ticket póliza contrato orden caso"
         ),
         re.compile(
@@ -188,7 +205,7 @@ CODE_WORDS = {
             "interno parola monouso"
         ),
         words(
-            "numero n° nº n conto carta riferimento rif ordine prenotazione postale pratica "
+            "id numero n° nº n conto carta riferimento rif ordine prenotazione postale pratica "
             "fattura biglietto cliente spedizione tessera polizza ordini"
         ),
         re.compile(
@@ -198,15 +215,29 @@ CODE_WORDS = {
     ),
     "pt": CodeWords(
         words(
-            "código pin senha palavra-passe cvv cvc iban bic otp dígito cep cpf cnpj nif matrícula "
-            "ramal extensão placa token localizador"
+            "código pin senha palavra-passe cvv cvc iban bic otp dígito cep cpf cnpj nif "
+            "matrícula ramal extensão placa token localizador"
         ),
         words(
-            "número n.º nº conta cartão referência ref pedido reserva postal encomenda processo "
-            "fatura bilhete cliente rastreio rastreamento protocolo apólice contrato"
+            "id número n.º nº conta cartão referência ref pedido reserva postal encomenda "
+            "processo fatura bilhete cliente rastreio rastreamento protocolo apólice contrato"
         ),
         re.compile(
             r"(?!(?:depois|antes|mas|nos|após|através|mais|pois|aos|às)$)[a-zà-ÿ]{3,}s|mil|euros?"
+        ),
+    ),
+    "ru": CodeWords(
+        words(
+            "код кода коду кодом коды пин пин-код пароль пароля паролем индекс инн снилс бик cvv "
+            "cvc iban"
+        ),
+        words(
+            "номер номера номером счёт счет счёта счета заказ заказа заказу карта карты картой "
+            "карте бронь брони билет билета договор договора заявка заявки"
+        ),
+        re.compile(
+            r"(?:руб|доллар|евро|челов|штук|раз|минут|час|дн|дней|лет|год|метр|тысяч|миллион|"
+            r"процент|бал|слов|букв|знак|символ|цифр)\w*|мест|мин|кг|км|м|г"
         ),
     ),
     "nl": CodeWords(
@@ -215,8 +246,8 @@ CODE_WORDS = {
             "hotline klantnr"
         ),
         words(
-            "rekening kaart referentie bestelling boeking reservering dossier factuur ticket order "
-            "zending polis zaak bestellingen facturen"
+            "id rekening kaart referentie bestelling boeking reservering dossier factuur ticket "
+            "order zending polis zaak bestellingen facturen"
         ),
         re.compile(
             r"mensen|personen|stuks?|keer|maal|dagen|uren|minuten|jaren?|weken|maanden|kamers|"
@@ -248,7 +279,12 @@ def _group(text: str, digits: Callable[[str], str]) -> str:
         return ", ".join(map(digits, split(text)))
     if text.isalpha() and len(text) > 3 and re.search("[aeiouyAEIOUY]", text):
         return text  # CASE-1042, but not INV-2024
-    runs = re.findall(r"\d+|[A-Za-z]+", text)
+    runs = re.findall(r"\d+|[^\W\d_]+", text)
+    if len(runs) == 1:
+        return _each(text, digits)
+    short = len(runs) == 2 and len(runs[0]) > 3 and len(runs[1]) < 3
+    if short and re.search("[AEIOU]", runs[0][1:]):
+        return f"{runs[0].capitalize()} {_group(runs[1], digits)}"  # WELCOME10
     if not runs[0].isupper() and runs[0].isalpha() and len(runs[0]) > 2:
         return " ".join(_group(run, digits) for run in runs)
     whole = len(text) <= (4 if len(runs) == 2 else LONGEST_WHOLE)
@@ -290,10 +326,9 @@ def find_code(reading: Reading, language: str) -> Code | None:
             if further:
                 reading.consume(len(further))
             return Code(groups, marked)
-    if text[0].isalpha() and _BRITISH_POSTCODE.fullmatch(f"{text} {reading.after().core}"):
-        parts.append(reading.after().core)
+    if _DISTRICT.fullmatch(text) and re.fullmatch(r"\d[A-Z]{2}", place := reading.after().core):
         reading.consume()
-        return Code(parts)
+        return Code([text, place])
     mixed = "." not in text and any(map(_BOTH.fullmatch, parts))
     if _ALWAYS.fullmatch(text) or (mixed and (len(parts) > 1 or marked)):
         return Code(parts, marked)
@@ -373,11 +408,16 @@ def _fewest_digits(reading: Reading, known: CodeWords) -> int:
         return NUMBERED
     if fewest := _fewest_behind_link(before, known):
         return fewest
+    if any(map(known.is_secret, before)) and _is_value(reading, before):
+        return SECRET
     if _is_ending(reading, before) or _is_entered(reading, before):
         return SECRET
-    apart = reading.before[-1].endswith(":") or (reading.before[-1].endswith(",") and reading.trail)
+    last = reading.before[-2 if before[-1] in _ARTICLES else -1]
+    apart = last.endswith(":") or (last.endswith(",") and reading.trail)
     if apart and any(map(known.is_secret, before)):
         return SECRET
+    if apart and reading.trail and any(map(known.is_numbered, before)):
+        return NUMBERED
     if before[-1] in _REPLY_WITH and not _REPLY.isdisjoint(before[-2:-1]):
         return SECRET
     if before[-1] in _SEND_TO and not _SEND.isdisjoint(before[-5:]):
@@ -385,9 +425,25 @@ def _fewest_digits(reading: Reading, known: CodeWords) -> int:
     return SECRET * _is_named_behind(reading, known)
 
 
+def _is_value(reading: Reading, before: list[str]) -> bool:
+    """Returns whether it is the value of a code: your code will be 2580, change your PIN from 1234
+    to 9876."""
+    if before[-1] in _STILL:
+        return True
+    if len(before) > 2 and before[-1] in _FROM_TO and before[-3] in _FROM:
+        return before[-2].isdecimal()
+    if before[-1] not in _FROM:
+        return False
+    listed = len(before) < len(reading.sentence())
+    return listed or (reading.after().core in _FROM_TO and reading.after(1).core.isdecimal())
+
+
 def _fewest_behind_link(before: list[str], known: CodeWords) -> int:
     """The code I sent you is 4821, your order is 10482; but the number of orders is 4821."""
-    *subject, link = before[:-1] if before[-1] in _ARTICLES and len(before) > 1 else before
+    article = len(before) > 1 and before[-1] in _ARTICLES
+    if article and before[-1] == "de" and before[-2] not in _DUTCH_LINKS:
+        return 0  # la facture est de 2023
+    *subject, link = before[:-1] if article else before
     if link not in _LINKS or not subject:
         return 0
     if not _HOW_MANY.isdisjoint(subject):
@@ -440,12 +496,8 @@ def _is_ending(reading: Reading, before: list[str]) -> bool:
     """A card ending in 4821."""
     if before and before[-1] in _ENDINGS:
         return True
-    if (
-        not before
-        or before[-1] not in _ENDS_IN
-        or len(before) < 2
-        or not before[-2].startswith(_ENDS)
-    ):
+    *verb, last = before or [""]
+    if last not in _ENDS_IN or not verb or not verb[-1].startswith(_ENDS):
         return False
     return not _IDENTIFIED.isdisjoint(before) or not _YEAR.fullmatch(reading.core)
 
@@ -482,12 +534,13 @@ def _is_named_behind(reading: Reading, known: CodeWords) -> bool:
 def number_to_call(reading: Reading, language: str) -> str | None:
     """Returns the digits of an emergency's number, or of another short one that is to be called."""
     known, text = CODE_WORDS[language], reading.core
-    grouped = f"{text} {reading.after().core}" if text == "116" else ""
-    if _ANSWERED_BY_ALL.fullmatch(grouped) and not is_counted(reading, known, 1):
+    both = f"{text} {reading.after().core}" if text == "116" else ""
+    if _ANSWERED_BY_ALL.fullmatch(both) and not is_counted(reading, known, 1):
         reading.consume()
-        return grouped.replace(" ", "")
+        return both.replace(" ", "")
     alone = re.fullmatch(r"#?\d{3,6}[.,;:!?]*", reading.word)
-    if not alone or reading.next_char().isdecimal() or is_counted(reading, known):
+    grouped = alone and not reading.trail and reading.next_char().isdecimal()
+    if not alone or grouped or is_counted(reading, known):
         return None
     if _ANSWERED_BY_ALL.fullmatch(text):
         return text
@@ -505,5 +558,5 @@ def number_to_call(reading: Reading, language: str) -> str | None:
         before.pop()
     if not before or (_YEAR.fullmatch(text) and reading.after().core):
         return None
-    linked = before[-1] in _LINKS and any(map(_URGENT.match, before))
+    linked = (before[-1] in _LINKS or before[-1] in _AT) and any(map(_URGENT.match, before))
     return text if before[-1] in _CALL or linked else None

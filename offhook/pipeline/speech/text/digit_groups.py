@@ -35,7 +35,8 @@ CALL_WORDS = words(
     "tarjeta teléfono número móvil llame llamar llámenos marque fijo otp passcode password tan "
     "rufen wählen wählt appelle chiami chiama chiamare componga telefono cellulare numero conto "
     "ligue ligar liguem telefone celular telemóvel conta cartão bel bellen belt telefoonnummer "
-    "mobiel rekening kaart text"
+    "mobiel rekening kaart text звоните позвоните звонить наберите набрать телефон тел номер счёт "
+    "карта код"
 )
 """Words before a telephone number."""
 _OR = words("or oder ou o of and und et y e en")

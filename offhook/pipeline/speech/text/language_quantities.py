@@ -288,7 +288,9 @@ def number(language: Language, reading: Reading) -> str | None:
     if len(number) > 8 and number.isdecimal() and not number.endswith("000000"):
         groups = split(number) if language.code in CODE_WORDS else [number]
         return ", ".join(digits(language.code, group) for group in groups)
-    return number_words(language, number, agreeing_gender(language, number, reading.after().core))
+    named = reading.before[-1].lower() in ("número", "numero", "numéro", "nummer")
+    counted_noun = "" if named else reading.after().core
+    return number_words(language, number, agreeing_gender(language, number, counted_noun))
 
 
 def _perhaps_year(language: Language, reading: Reading, text: str) -> str:

@@ -210,7 +210,7 @@ FRENCH = Language(
     ),
     feminine=words(
         "heure minute seconde milliseconde livre tonne kilocalorie roupie semaine année page fois "
-        "voiture chambre table place"
+        "voiture chambre table place commande facture carte lettre"
     ),
     scales=frozenset(("mille", "million", "millions", "milliard", "milliards")),
     more_signs=table(

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 _PARTS = re.compile(
-    r"""(?P<lead>["'“”‘’«»„(\[{¿¡]*)(?P<core>.*?)(?P<trail>[.,;:!?…"'“”‘’«»)\]}]*)""", re.DOTALL
+    r"""(?P<lead>["'“”‘’«»„(\[{¿¡]*)(?P<core>.*?)(?P<trail>[.,;:!?…"'“”‘’«»)\]}—]*)""", re.DOTALL
 )
 
-_SENTENCE_ENDS = re.compile(r"""(?:[!?…]|(?<=\w{4})\.|(?<=\d)\.)["'”’»)\]]*$""")
-"""Matches the last word of a sentence; a shorter one with a dot may be an abbreviation."""
+_SENTENCE_ENDS = re.compile(r"""(?:[!…]|(?<=\w{4})\.|(?<=\d)\.)["'”’»)\]]*$""")
+"""Matches the last word of a sentence; a shorter one with a dot may be an abbreviation. A question
+and its answer are of the same thing."""
+_ELIDED = re.compile(r"\w{1,4}['’](?=\w{3})")
+"""Matches an article that is a part of the word: l'ordine."""
 
 
 class NeedsMoreText(Exception):
@@ -84,7 +87,8 @@ class Reading:
         for word in reversed(self.before):
             if not word or _SENTENCE_ENDS.search(word):
                 break
-            found.insert(0, word.lower().strip("\"'“”„‘’«»()[].,;:#"))
+            plain = word.lower().strip("\"'“”„‘’«»()[].,;:?¿#")
+            found.insert(0, _ELIDED.sub("", plain.rstrip("—") or plain))
         return found
 
     def next_char(self) -> str:

@@ -140,15 +140,15 @@ def _weekdays(reading: Reading) -> str | None:
         spoken: str | None = f"{days[0]} {'and' if days[1] == '/' else 'to'} {days[2]}"
     else:
         spoken = weekday(reading, DAY_NAMES, MONTH_NAMES)
-    if spoken and reading.trail.startswith("."):
-        if reading.following()[:1] == "&" or not ends_sentence(reading):
-            reading.drop_dot()
+    dotted = spoken and reading.trail.startswith(".")
+    if dotted and (reading.following()[:1] == "&" or not ends_sentence(reading)):
+        reading.drop_dot()
     return spoken
 
 
 def _about(reading: Reading) -> None:
     """~8:00 is about eight, as ~5 km is about five kilometers."""
-    if re.fullmatch(r"~\d\d?:\d\d\w*", reading.core):
+    if re.match(r"~\d", reading.core):
         reading.core = reading.core[1:]
         reading.surround(f"{reading.lead}about ", reading.trail)
 

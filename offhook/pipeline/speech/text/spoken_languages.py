@@ -12,6 +12,7 @@ from babel.dates import get_day_names, get_month_names
 
 from offhook.pipeline.speech.text.codes import (
     CODE_WORDS,
+    EMERGENCIES,
     find_code,
     is_counted,
     mixed_code,
@@ -52,7 +53,7 @@ from offhook.pipeline.speech.text.spoken_numbers import (
     ordinal,
     russian_ordinal,
 )
-from offhook.pipeline.speech.text.word_lists import words
+from offhook.pipeline.speech.text.word_lists import table, words
 
 Rule = Callable[[Language, Reading], str | None]
 
@@ -70,7 +71,16 @@ _SHORT_ENDS = {
     "de": {"str": "straße", "nr": "nummer"},
     "nl": {"str": "straat", "nr": "nummer"},
 }
+_OFTEN = table("de = mal | nl = keer | fr = fois | es = veces | it = volte | pt = vezes")
+"""Words behind the number of 3x."""
 _FLIGHTS = words("zug train tren treno trein comboio flug vol vuelo volo voo vlucht")
+_EASTERN_CODES = re.compile(
+    "(?:验证码|校验码|密码|号码|单号|编号|账号|卡号|代码|电话|尾号|"
+    "番号|コード|パスワード|電話|"
+    "번호|코드|암호|전화)[^0-9]{0,5}$"
+)
+_EASTERN_CALLS = re.compile("(?:打|拨|叫)[^0-9]{0,2}$|전화|신고")
+_EASTERN_TELEPHONE = re.compile(r"0\d{1,3}-\d{3,8}(?:-\d{3,4})?|[48]00-\d{3,4}-\d{3,4}")
 _BETWEEN = ("zwischen", "entre")
 """Words before a range of which the ends are joined by "and"."""
 _RANGE = re.compile(r"\d.*[-–].*\d")
@@ -292,10 +302,27 @@ def _written_code(language: Language, reading: Reading) -> str | None:
 
 def _house(language: Language, reading: Reading) -> str | None:
     """15/A."""
-    match = re.fullmatch(r"(\d{1,4})/([A-Za-z])", reading.core)
+    match = re.fullmatch(r"(\d{1,4})/([A-Za-z]|bis|ter)", reading.core)
     if not match or language.code not in CODE_WORDS:
         return None
     return joined(language, number_words(language, match[1]), language.signs["/"], match[2])
+
+
+def _eastern_code(language: Language, reading: Reading) -> str | None:
+    """Telephone numbers and codes in Chinese, Japanese and Korean: 验证码是4821, 02-1234-5678."""
+    pause = {"zh": "，", "ja": "、", "ko": ", "}.get(language.code)
+    if not pause or not re.fullmatch(r"\d{2,}(?:-\d{2,})*", reading.core):
+        return None
+    if language.code == "zh" and reading.core.isdecimal() and len(reading.core) > 8:
+        return None  # of a telephone, which is spoken in one go
+    written = "".join(list(reading.before)[-4:])
+    named = len(reading.core) > 3 and _EASTERN_CODES.search(written)
+    dialled = reading.core in EMERGENCIES and _EASTERN_CALLS.search(written)
+    if not (named or dialled or _EASTERN_TELEPHONE.fullmatch(reading.core)):
+        return None
+    groups = (part for group in reading.core.split("-") for part in split(group))
+    spoken = pause.join(digits(language.code, group) for group in groups)
+    return spoken.replace("영", "공")
 
 
 def _postcode(language: Language, reading: Reading) -> str | None:
@@ -433,6 +460,8 @@ def _sign_word(language: Language, reading: Reading) -> str | None:
 
 def _mixed(language: Language, reading: Reading) -> str | None:
     """Letters and digits in one word: A320, GPT-4, 5G."""
+    if (often := re.fullmatch(r"(\d+)[x×]", reading.core)) and language.code in _OFTEN:
+        return joined(language, number_words(language, often[1]), _OFTEN[language.code])
     match = re.fullmatch(r"\+?[^\W_]+(?:[-.][^\W_]+)*", reading.core)
     if not match or not any(map(str.isdecimal, reading.core)):
         return None
@@ -445,12 +474,13 @@ def _mixed(language: Language, reading: Reading) -> str | None:
     return joined(language, *(number_words(language, g) if g.isdecimal() else g for g in groups))
 
 
-_QUANTITIES: tuple[Rule, ...] = (_date, _time, percent, money, measure, number)
+_QUANTITIES: tuple[Rule, ...] = (_eastern_code, _date, _time, percent, money, measure, number)
 RULES: tuple[Rule, ...] = (
     *(
         _address,
         _keys,
         _written_code,
+        _eastern_code,
         _number_to_call,
         _postcode,
         _flight,
