@@ -24,9 +24,18 @@ _LINKS_MANY = words("are were sind waren lauten sont son sono são zijn luiden")
 _DUTCH_LINKS = words("is was zijn")
 _STILL = words(
     "be sera será sarà wird wordt still noch toujours ancora ainda nog siendo now jetzt "
-    "maintenant ahora adesso agora nu equals remains bleibt reste becomes"
+    "maintenant ahora adesso agora nu equals remains bleibt reste becomes être ser essere sein "
+    "not nicht niet non pas não like wie as als comme como come also donc entonces quindi então "
+    "dus so then try essayez pruebe provi tente probeer isn't isn’t"
 )
 """Words that may stand for a link, or behind one."""
+_AMOUNTS = words(
+    "about around over under nearly almost than costs cost pay pays paid owe charge charges "
+    "charged worth save saves for kostet kosten zahlt zahlen sparen über unter fast etwa rund "
+    "circa coûte coûtent payer environ plus presque cuesta cuestan pagar casi unos costa costano "
+    "pagare quasi custa custam kost betaalt ongeveer bijna für per por voor"
+)
+"""Words before an amount."""
 _FROM = words("from von de da van du")
 _FROM_TO = words("to auf zu à a para naar en")
 _AS = words("as als comme como come")
@@ -44,13 +53,13 @@ _LAST = words("last letzten derniers dernières últimos últimas últimas ultim
 _FOUR = words("4 four vier quatre cuatro quattro quatro 3 three drei trois tres tre três drie")
 _ARTICLES = words("the le la el il lo o a den die das dem der het de l")
 _AND = words("and or und oder et ou y o e en of & to bis")
-_PLEASE = words("please sie bitte simply just now then veuillez por favor also code pin")
+_PLEASE = words("in sur please sie bitte simply just now then veuillez por favor also code pin")
 _ENTER = words(
-    "enter type dial eingeben tippen drücken wählen saisir saisissez tapez taper entrez appuyez "
-    "introduzca marque teclee ingrese inserisca digiti digita componga digite insira introduza "
-    "tecle toets typ kies pulse presione oprima prema pressione carregue"
+    "enter type dial punch quote prima eingeben tippen drücken wählen saisir saisissez tapez "
+    "taper entrez appuyez introduzca marque teclee ingrese inserisca digiti digita componga "
+    "digite insira introduza tecle toets typ kies pulse presione oprima prema pressione carregue"
 )
-_ENTER_APART = {"geben": "ein", "gib": "ein", "voer": "in"}
+_ENTER_APART = {"geben": ("ein", "an"), "gib": ("ein", "an"), "voer": ("in",)}
 """Verbs of which a part is behind the number."""
 _SEND = words("text send sms senden schicken envoyez envíe mande invii mandi envie stuur")
 _REPLY = words(
@@ -160,9 +169,9 @@ CODE_WORDS = {
     ),
     "de": CodeWords(
         words(
-            "code pin tan passwort kennwort plz postleitzahl geheimzahl prüfziffer ziffer ziffern "
-            "durchwahl bankleitzahl blz cvv cvc iban bic nummer nr otp aktenzeichen kennzeichen "
-            "kennung hotline"
+            "code pin tan passwort kennwort plz postleitzahl geheimzahl prüfziffer ziffer "
+            "ziffern durchwahl bankleitzahl blz cvv cvc iban bic nummer nr otp aktenzeichen "
+            "kennzeichen kennung hotline"
         ),
         words(
             "id konto bestellung buchung reservierung auftrag rechnung ticket karte sendung "
@@ -408,7 +417,7 @@ def _fewest_digits(reading: Reading, known: CodeWords) -> int:
         return NUMBERED
     if fewest := _fewest_behind_link(before, known):
         return fewest
-    if any(map(known.is_secret, before)) and _is_value(reading, before):
+    if any(map(known.is_secret, before)) and _is_value(reading, known, before):
         return SECRET
     if _is_ending(reading, before) or _is_entered(reading, before):
         return SECRET
@@ -425,13 +434,25 @@ def _fewest_digits(reading: Reading, known: CodeWords) -> int:
     return SECRET * _is_named_behind(reading, known)
 
 
-def _is_value(reading: Reading, before: list[str]) -> bool:
+def _words_of_clause(reading: Reading) -> int:
+    """Returns how many words stand before it since the last comma; 1 if none does."""
+    number = 0
+    for word in reversed(reading.before):
+        if not word or word[-1] in ",;":
+            break
+        number += 1
+    return number or 1
+
+
+def _is_value(reading: Reading, known: CodeWords, before: list[str]) -> bool:
     """Returns whether it is the value of a code: your code will be 2580, change your PIN from 1234
     to 9876."""
     if before[-1] in _STILL:
         return True
     if len(before) > 2 and before[-1] in _FROM_TO and before[-3] in _FROM:
         return before[-2].isdecimal()
+    if len(reading.core) > 3 and before[-1] not in _AMOUNTS and not _YEAR.fullmatch(reading.core):
+        return any(map(known.is_secret, before[-_words_of_clause(reading) :]))
     if before[-1] not in _FROM:
         return False
     listed = len(before) < len(reading.sentence())
@@ -510,7 +531,7 @@ def _is_entered(reading: Reading, before: list[str]) -> bool:
     if not verb:
         return False
     if verb[-1] in _ENTER_APART:
-        return reading.after().core == _ENTER_APART[verb[-1]]
+        return reading.after().core in _ENTER_APART[verb[-1]]
     told = len(verb) == 1 or verb[-2] in _PLEASE | _AND
     return verb[-1] in _ENTER and (told or not _YEAR.fullmatch(reading.core))
 

@@ -91,7 +91,8 @@ def read_language(language: Language, reading: Reading) -> str:
     if reading.core in language.greek:
         return f"{reading.lead}{language.greek[reading.core]}{reading.trail}"
     plain = reading.core.isalpha() and not reading.trail.startswith(".")
-    if plain and reading.core.lower() not in _not_plain(language.code):
+    letters = reading.core.isupper() and len(reading.core) < 4 and language.code in CODE_WORDS
+    if plain and not letters and reading.core.lower() not in _not_plain(language.code):
         return reading.word
     for rule in RULES:
         spoken = rule(language, reading)
