@@ -1,11 +1,11 @@
-"""What a caller writes down, in groups with pauses: telephone, card and account numbers, codes,
-spelled names. And the numbers of emergency services, and abbreviated days of the week.
+"""What a caller writes down, in groups with pauses: telephone, card and account numbers, spelled
+names. And abbreviated days of the week.
 
 The rules are the same in all languages; each spells the groups in its own words.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from offhook.pipeline.speech.text.reading import Reading
@@ -35,17 +35,17 @@ CALL_WORDS = words(
     "tarjeta teléfono número móvil llame llamar llámenos marque fijo otp passcode password tan "
     "rufen wählen wählt appelle chiami chiama chiamare componga telefono cellulare numero conto "
     "ligue ligar liguem telefone celular telemóvel conta cartão bel bellen belt telefoonnummer "
-    "mobiel rekening kaart"
+    "mobiel rekening kaart text звоните позвоните звонить наберите набрать телефон тел номер счёт "
+    "карта код"
 )
 """Words before a telephone number."""
+_OR = words("or oder ou o of and und et y e en")
 _SPELLED = re.compile(r"[^\W\d_](?:-[^\W\d_]){2,}")
-_CODE = re.compile(r"(?P<mark>#?)(?P<parts>[A-Z0-9]+(?:[-/][A-Z0-9]+)*)")
-_BOTH = re.compile(r"(?=.*\d)(?=.*[A-Z]).{2,}")
-_DAYS = re.compile(r"(?P<first>\w{1,5})\.?[-–—](?P<last>\w{1,5})")
-CODE_DIGITS = 5
-"""Fewest digits of a code without letters: 5-10 and 2/3 are none."""
-EMERGENCIES = words("000 061 091 110 111 112 113 115 118 119 190 192 193 911 999")
-"""Numbers that are called in an emergency, of all countries."""
+_HOURS = re.compile(r"\d{1,2}(?:[:.h]\d\d|h)?(?:[-–]\d|h)|\d{1,2}[:h]\d\d")
+_HOUR_WORDS = words("uhr Uhr h uur am pm AM PM a.m. p.m. heures horas ore - – to bis")
+_CLOSED = words("closed geschlossen fermé cerrado chiuso fechado gesloten")
+_UNTIL = words("to through thru until - – & and und bis au à et a al até y e tot t/m en")
+_DAYS = re.compile(r"(?P<first>\w{1,5})\.?(?P<mark>[-–—/])(?P<last>\w{1,5})")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ def account(reading: Reading) -> Groups | None:
         if len(word) > 14 and taken and _ACCOUNT.fullmatch(word):
             reading.consume(taken)
             return Groups(_chunks(word, 4))
-    return Groups(_chunks(reading.core, 4)) if _ACCOUNT.fullmatch(reading.core) else None
+    whole = _ACCOUNT.fullmatch(reading.core) and len(reading.core) > 14
+    return Groups(_chunks(reading.core, 4)) if whole else None
 
 
 def telephone(
@@ -105,7 +106,9 @@ def telephone(
     splits a long group."""
     first = reading.word.lstrip("\"'“„«")
     start = _START.match(first)
-    called = any(word.lower().strip(".,:;()") in CALL_WORDS for word in reading.before)
+    before = reading.sentence()
+    listed = len(before) > 2 and before[-1] in _OR and before[-2].isdecimal()
+    called = any(word in CALL_WORDS for word in (before if listed else before[-3:]))
     if not start or _DAY.fullmatch(start[0]):
         return None
     if _DATE.fullmatch(start[0].rstrip(".-/")) and not (called and "-" in start[0]):
@@ -113,6 +116,9 @@ def telephone(
     parts, trail = [start[0].rstrip(".-/")], first[len(start[0].rstrip(".-/")) :]
     while not trail.strip(")") and len(parts) < MAX_GROUPS:
         word = reading.following(len(parts) - 1)
+        if word in ("-", "–", "/") and parts[0][:1] in ("0", "+", "(") and parts[-1] not in "-–/":
+            parts.append(word)
+            continue
         group = _GROUP.match(word)
         rest = word[group.end() :] if group else word or "end"
         digits = sum(map(str.isdecimal, "".join([*parts, word])))
@@ -120,6 +126,8 @@ def telephone(
             break
         parts.append(word[: len(word) - len(rest)] if rest else word)
         trail = rest
+    if parts[-1] in "-–/":
+        parts.pop()
     if trail.strip(_PUNCTUATION):
         return None
     international = parts[0].lstrip("(").startswith("+")
@@ -182,33 +190,37 @@ def spelled(reading: Reading) -> str | None:
     return ", ".join(letter.upper() for letter in reading.core.split("-"))
 
 
-def code_parts(reading: Reading, *, known: bool) -> tuple[bool, list[str]] | None:
-    """A7-55X/19, #A7, and, where a word before says that it is a code (`known`), 73-9428: whether
-    it begins with #, and its parts."""
-    match = _CODE.fullmatch(reading.core)
-    if not match:
-        return None
-    parts = re.split("[-/]", match["parts"])
-    digits = sum(map(str.isdecimal, match["parts"]))
-    mixed = len(parts) > 1 and any(map(_BOTH.fullmatch, parts))
-    marked = bool(match["mark"]) and (len(parts) > 1 or _BOTH.fullmatch(parts[0]) is not None)
-    known = known and len(parts) > 1 and digits >= CODE_DIGITS
-    return (bool(match["mark"]), parts) if mixed or marked or known else None
-
-
-def is_emergency(reading: Reading) -> bool:
-    """Call 911, dial 112 or 999."""
-    if reading.core not in EMERGENCIES:
-        return False
-    before = [word.lower().strip(".,:;()") for word in reading.before]
-    return any(word in CALL_WORDS or word in EMERGENCIES for word in before)
-
-
-def weekdays(reading: Reading, names: Mapping[str, str]) -> tuple[str, str] | None:
-    """Mon–Fri, Mo.-Fr.: the two days in full. `names` are those of the days, by their
-    abbreviations in lower case and without a dot."""
+def weekdays(reading: Reading, names: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """Mon–Fri, Mo.-Fr., Sa/So: the two days in full and the mark between. `names` are those of the
+    days, by their abbreviations in lower case and without a dot."""
     match = _DAYS.fullmatch(reading.core)
     if not match:
         return None
     first, last = (names.get(match[end].lower()) for end in ("first", "last"))
-    return (first, last) if first and last else None
+    return (first, match["mark"], last) if first and last else None
+
+
+def weekday(reading: Reading, names: Mapping[str, str], months: Collection[str]) -> str | None:
+    """A single abbreviated day, before hours or a date, or as an end of a range: Sa 10–14 Uhr, Fri
+    5 May, lun. au ven."""
+    day = names.get(reading.core.lower())
+    if day is None or (day[0].isupper() and not reading.core[0].isupper()):
+        return None
+    following = reading.following()
+    lower = following[:1].islower() or following[:1].isdecimal() or following[:1] == "&"
+    dotted = reading.trail.startswith(".") and (reading.trail != "." or lower)
+    if dotted or _HOURS.match(following) or following.lower().rstrip(".,;") in _CLOSED:
+        return day
+    month = following if following[:1].isalpha() else ""
+    if following[:1].isdecimal():
+        month = reading.following(1)
+        if month in _HOUR_WORDS:
+            return day
+    if month.lower().rstrip(".,;") in months:
+        return day
+    earlier = [word.lower().strip(".,") for word in list(reading.before)[-2:]]
+    days = {*names, *map(str.lower, names.values())}
+    if earlier[1] in _UNTIL and earlier[0] in days:
+        return day
+    last = reading.following(1).rstrip(".,:;") if following in _UNTIL else ""
+    return day if last.lower() in days and last[0].isupper() >= day[0].isupper() else None

@@ -6,6 +6,7 @@ following words that belong to it, or None if it does not apply.
 
 import re
 
+from offhook.pipeline.speech.text.codes import CODE_WORDS, is_counted
 from offhook.pipeline.speech.text.digit_groups import account, join_thousands, spell, telephone
 from offhook.pipeline.speech.text.english_numbers import (
     MONTHS,
@@ -24,7 +25,6 @@ from offhook.pipeline.speech.text.english_numbers import (
     year,
 )
 from offhook.pipeline.speech.text.english_tables import (
-    CODES,
     CURRENCIES,
     CURRENCY_CODES,
     DECADE_WORDS,
@@ -48,6 +48,7 @@ from offhook.pipeline.speech.text.english_times import (
     written_date,
 )
 from offhook.pipeline.speech.text.reading import Reading
+from offhook.pipeline.speech.text.word_lists import words
 
 _SIGN = "[-+±~≈<>≤≥]"
 _SIGN_WORDS = {
@@ -275,6 +276,10 @@ _RATIO = re.compile(r"(\d{1,3}):(\d{1,3})")
 _SIGNED = re.compile(rf"(?P<sign>{_SIGN}?)(?P<number>{NUMBER})")
 
 
+_EXPIRY = words("expires expiry expiration exp valid thru")
+"""Words before a month and a year: 05/27."""
+
+
 def decades(reading: Reading) -> str | None:
     """The 1990s, her 30s, '80s, '85."""
     apostrophe = reading.lead.endswith(("'", "’"))
@@ -310,6 +315,8 @@ def parts_of_one(reading: Reading) -> str | None:
     if reading.core in ("24/7", "9/11"):
         return {"24/7": "twenty-four seven", "9/11": "nine eleven"}[reading.core]
     upper, lower = int(match["upper"]), int(match["lower"])
+    if (reading.core[0] == "0" or before(reading) in _EXPIRY) and 0 < upper < 13 <= lower < 50:
+        return f"{MONTHS[upper - 1]} {year(2000 + lower)}"
     if before(reading) in YEAR_WORDS and (day := date(lower, upper)):
         return day
     if spoken := fraction(upper, lower):
@@ -374,7 +381,8 @@ def version(reading: Reading) -> str | None:
         return None
     rest = re.sub(r"\d+", lambda number: f" {cardinal(int(number[0]))}", match["rest"] or "")
     spoken = " point ".join(cardinal(int(group)) for group in groups)
-    return f"{'version ' if match['v'] else ''}{spoken} {rest.lstrip('-')}".rstrip()
+    version_word = "version " if match["v"] and before(reading) != "version" else ""
+    return f"{version_word}{spoken} {rest.lstrip('-')}".rstrip()
 
 
 def number_range(reading: Reading) -> str | None:
@@ -415,11 +423,8 @@ def _in_context(reading: Reading, text: str) -> str | None:
         if _is_year(text):
             return year(value)
     state = len(text) == 5 and re.fullmatch("[A-Z]{2}", reading.before[-1])
-    if len(text) == 3 and word in ("call", "dial"):
-        return digits(text)
-    if len(text) > 3 and is_code(reading):
-        return code(text)
-    if word in IDENTIFIERS or state:
+    linked = word in ("is", "was") and len(text) > 2 and before(reading, 2) in IDENTIFIERS
+    if (word in IDENTIFIERS or linked or state) and not is_counted(reading, CODE_WORDS["en"]):
         return name(text)
     if _is_year(text) and (value >= 1900 or _means_year(reading, word)):
         return None if _is_counted(reading) else year(value)
@@ -432,19 +437,18 @@ def _in_context(reading: Reading, text: str) -> str | None:
     return None
 
 
-def is_code(reading: Reading) -> bool:
-    """The code 4821, your code is 4821, the account ending in 4821."""
-    if before(reading) in CODES or before(reading) == "ending":
-        return True
-    earlier = {before(reading, back) for back in (2, 3)}
-    return before(reading) in ("is", "in", "are", "was", "with") and not CODES.isdisjoint(earlier)
-
-
 def _is_counted(reading: Reading) -> bool:
-    """Returns whether a unit, currency or the like follows."""
+    """Returns whether a unit, currency or the like follows, or a noun in the plural that no year
+    is of."""
+    if before(reading) not in YEAR_WORDS | _OF_A_YEAR and is_counted(reading, CODE_WORDS["en"]):
+        return True
     found = reading.after().core
     unit = is_unit(found) and found not in NEVER_APART
     return unit or found == "%" or found in CURRENCIES or found in CURRENCY_CODES
+
+
+_OF_A_YEAR = words("the a an my your his her our their its this these those last new and or &")
+"""Words before a year before a plural: the 2024 elections."""
 
 
 def _means_year(reading: Reading, word: str) -> bool:

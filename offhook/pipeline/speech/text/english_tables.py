@@ -176,11 +176,6 @@ IDENTIFIERS = words(
     "error status order ticket case suite apt apartment unit box account confirmation invoice "
     "reference isbn number id passport locker platform line model interstate area policy sku"
 )
-CODES = words(
-    "code pin zip zipcode postcode ticket account confirmation invoice reference isbn number id "
-    "passport sku ref pnr verification password otp tracking booking reservation card order case"
-)
-"""Words before a number that is written down digit by digit."""
 NUMBERED = words(
     "version python release ios android windows ubuntu java node chapter part volume act "
     "section phase appendix level title article bowl type class step stage book episode season"
@@ -208,12 +203,15 @@ ABBREVIATIONS = table(
     "tel = telephone | mon = Monday | tue = Tuesday | tues = Tuesday | wed = Wednesday | "
     "thu = Thursday | thur = Thursday | thurs = Thursday | fri = Friday | sat = Saturday | "
     "sun = Sunday | appt = appointment | ph.d = P H D | b.sc = B S C | m.sc = M S C | "
-    "incl = including | w/ = with | w/o = without | b/c = because | n/a = not applicable "
+    "incl = including | ref = reference | acct = account | "
+    "ct = Court | pkwy = Parkway | cir = Circle | "
+    "w/ = with | w/o = without | b/c = because | n/a = not applicable "
 )
 CAPITAL_ONLY = words("mon tue wed thu fri sat sun gen col rep sen co est pres hon")
 """Ordinary words when written in lower case."""
 NEVER_LAST = words(
-    "vs e.g i.e eg ie cf approx prof rev hon gen col sgt capt lt sen rep gov pres apt ste incl ca"
+    "vs e.g i.e eg ie cf approx prof rev hon gen col sgt capt lt sen rep gov pres apt ste incl ca "
+    "ref acct"
 )
 """Abbreviations that never end a sentence."""
 STARTERS = words(

@@ -101,6 +101,7 @@ def gender_of(language: Language, noun: str) -> str:
 def agreeing_gender(language: Language, number: str, noun: str) -> str:
     """Returns the gender that a number takes from the following noun; empty if it does not
     inflect."""
+    number = ungrouped(language, number)
     last = number[-1:] if number.isdecimal() else ""
     if language.code in ("de", "it"):
         counts = number == "1" and noun.isalpha() and noun.istitle() == (language.code == "de")

@@ -8,9 +8,11 @@ import re
 from functools import lru_cache
 
 from babel import Locale
+from babel.dates import get_month_names
 from babel.numbers import get_currency_name
 from babel.units import format_unit
 
+from offhook.pipeline.speech.text.codes import CODE_WORDS, is_counted
 from offhook.pipeline.speech.text.digit_groups import split
 from offhook.pipeline.speech.text.language_numbers import (
     GERMAN_ARTICLES,
@@ -42,6 +44,7 @@ from offhook.pipeline.speech.text.spoken_numbers import (
     ordinal,
     russian_ordinal,
 )
+from offhook.pipeline.speech.text.word_lists import words
 
 
 def percent(language: Language, reading: Reading) -> str | None:
@@ -91,7 +94,7 @@ def _amount(language: Language, sign: str, number: str, code: str) -> str:
         name = _currency(language, code, whole)
         spoken = number_words(language, whole, gender_of(language, _currency(language, code, "1")))
         minor = cardinal(language.code, int(cents))
-        pause = "," if len(whole) > 3 and language.code_words else ""
+        pause = "," if len(whole) > 3 and language.code in CODE_WORDS else ""
         return joined(language, sign, f"{spoken} {name}{pause}{language.cents}{minor}")
     name = _currency(language, code, number)
     gender = gender_of(language, _currency(language, code, "1"))
@@ -115,7 +118,7 @@ def money(language: Language, reading: Reading) -> str | None:
             return joined(language, both_ends(language, match), _currency(language, code, "5"))
         return _amount(language, sign_of(language, match), match["number"], code)
     if core in CURRENCY_SIGNS or core in CURRENCY_CODES:
-        amount = patterns["number"].fullmatch(reading.after().core)
+        amount = patterns["number"].fullmatch(re.sub(",[-–]+$", "", reading.after().core))
         if not amount or amount["until"]:
             return None
         reading.consume()
@@ -130,14 +133,28 @@ _CENTS = {
     "fr": ("centime", "centimes"),
     "es": ("céntimo", "céntimos"),
 }
+_SHORT_SCALES = {
+    "fr": {"M": "millions", "Md": "milliards"},
+    "es": {"M": "millones"},
+    "it": {"mln": "milioni", "mld": "miliardi", "M": "milioni"},
+    "pt": {"mi": "milhões", "bi": "bilhões"},
+    "nl": {"mln": "miljoen", "mld": "miljard"},
+    "de": {"Mio": "Millionen", "Mrd": "Milliarden"},
+}
 _PER = {"de": "pro", "fr": "par", "es": "por", "it": "al", "pt": "por"}
 
 
 def _money_behind(language: Language, reading: Reading, match: re.Match[str]) -> str | None:
     """A number with the currency in the next word, or after a scale such as "million"."""
     scale, found = "", reading.after().core
-    if found in language.scales:
-        scale, found = found, reading.after(1).core
+    short = _SHORT_SCALES.get(language.code, {})
+    if found in language.scales or found in short:
+        scale, found = short.get(found, found), reading.after(1).core
+    elif found[-1:] in CURRENCY_SIGNS and found[:-1] in short:  # 1,2 M€
+        reading.consume()
+        name = _currency(language, _code(language, found[-1]), "5")
+        amount = number_words(language, match["number"], "m")
+        return f"{amount} {short[found[:-1]]} {_of(language, name)}{name}"
     found, slash, unit = found.partition("/")
     if slash and not (unit.isalpha() and language.code in _PER):
         return None
@@ -153,11 +170,16 @@ def _money_behind(language: Language, reading: Reading, match: re.Match[str]) ->
         sign = sign_of(language, match)
         return joined(language, _amount(language, sign, match["number"], code), per)
     name = _currency(language, code, "5")
-    of = {"fr": "de ", "es": "de ", "pt": "de ", "it": "di "}.get(language.code, "")
-    if language.code == "fr" and name[0] in "aeiouy":
-        of = "d'"
+    of = _of(language, name)
     scale = {"тыс": "тысяч", "млн": "миллионов", "млрд": "миллиардов"}.get(scale, scale)
     return f"{number_words(language, match['number'], 'm')} {scale} {of}{name}"
+
+
+def _of(language: Language, name: str) -> str:
+    """Returns the word between a million and a currency, with its space."""
+    if language.code == "fr" and name[0] in "aeiouy":
+        return "d'"
+    return {"fr": "de ", "es": "de ", "pt": "de ", "it": "di "}.get(language.code, "")
 
 
 def measure(language: Language, reading: Reading) -> str | None:
@@ -168,7 +190,8 @@ def measure(language: Language, reading: Reading) -> str | None:
         match = shapes(language.decimal)["number"].fullmatch(reading.core)
         unit = reading.after().core if match else ""
         year = unit == "г" and re.fullmatch(r"[12]\d{3}", reading.core)
-        if not match or year or not (unit in UNIT_IDS or unit in CYRILLIC_UNITS):
+        has = unit == "ha" and language.code in ("es", "it")
+        if not match or year or has or not (unit in UNIT_IDS or unit in CYRILLIC_UNITS):
             return None
         reading.consume()
         if reading.trail.startswith(".") and reading.next_char():
@@ -194,12 +217,14 @@ def unit_pattern(language: Language, unit: str, value: float) -> str:
 
 _RANKS = {
     "nl": re.compile(r"(?P<number>\d{1,4})(?P<end>ste|de|e)"),
-    "es": re.compile(r"(?P<number>\d+)\.?(?P<end>º|ª|er|o|a)"),
-    "pt": re.compile(r"(?P<number>\d+)\.?(?P<end>º|ª|o|a)"),
-    "it": re.compile(r"(?P<number>\d+)(?P<end>º|ª)"),
+    "es": re.compile(r"(?P<number>\d+)\.?(?P<end>º|°|ª|er|o|a)"),
+    "pt": re.compile(r"(?P<number>\d+)\.?(?P<end>º|°|ª|o|a)"),
+    "it": re.compile(r"(?P<number>\d+)(?P<end>º|°|ª)"),
     "fr": re.compile(r"(?P<number>\d+)(?P<end>er|re|ère|e|ème|eme|nd|nde)"),
     "ru": re.compile(r"(?P<number>\d+)-(?P<end>й|ый|ой|ий|я|ая|е|ое|го|ого|му|м|ом|х|ых|ми)"),
 }
+_RANKED = words("piano posto giorno anno livello turno premio capitolo piso puesto andar lugar")
+"""Nouns before which 2° is an ordinal."""
 _RUSSIAN_ENDS = {
     "я": ("n", "f"),
     "ая": ("n", "f"),
@@ -226,7 +251,9 @@ def rank(language: Language, reading: Reading) -> str | None:
     if language.code not in _RANKS:
         return None
     match = _RANKS[language.code].fullmatch(reading.core)
-    if not match:
+    if not match or (
+        match["end"] == "°" and not _is_ranked(language, match["number"], reading.after().core)
+    ):
         return None
     number, end = int(match["number"]), match["end"]
     if language.code == "ru":
@@ -236,11 +263,11 @@ def rank(language: Language, reading: Reading) -> str | None:
     return spoken.removesuffix("o") if end == "er" and language.code == "es" else spoken
 
 
-_ENDS_WITH = (
-    ("end", "termin", "finis", "eindig"),
-    ("auf", "mit", "par", "en", "con", "in", "em", "op"),
-)
-"""Beginnings of a verb, and words between it and the last digits of a number."""
+def _is_ranked(language: Language, number: str, noun: str) -> bool:
+    """Returns whether 2° before it is an ordinal, and not an angle."""
+    if number == "1" and noun == "de":  # 1° de mayo
+        return True
+    return noun in _RANKED or noun in get_month_names("wide", "format", language.code).values()
 
 
 def number(language: Language, reading: Reading) -> str | None:
@@ -250,26 +277,20 @@ def number(language: Language, reading: Reading) -> str | None:
     number = match["number"]
     if match["until"] or match["sign"]:
         return joined(language, sign_of(language, match), both_ends(language, match))
-    if len(number) > 3 and number.isdecimal() and is_code(language, reading):
-        return ", ".join(digits(language.code, group) for group in split(number))
     if re.fullmatch(r"1[1-9]\d\d|20\d\d", number):
-        return _perhaps_year(language, reading, number)
+        counted = language.code in ("es", "fr", "it", "pt") and is_counted(
+            reading, CODE_WORDS[language.code]
+        )
+        if not counted:
+            return _perhaps_year(language, reading, number)
     if language.code == "zh" and number == "2" and reading.after().core[:1] in _CHINESE_MEASURES:
         return "两" if reading.after().core else "二"
     if len(number) > 8 and number.isdecimal() and not number.endswith("000000"):
-        groups = split(number) if language.code_words else [number]
+        groups = split(number) if language.code in CODE_WORDS else [number]
         return ", ".join(digits(language.code, group) for group in groups)
-    return number_words(language, number, agreeing_gender(language, number, reading.after().core))
-
-
-def is_code(language: Language, reading: Reading) -> bool:
-    """Returns whether a number after these words is written down digit by digit."""
-    before = [word.lower().strip("\"'“”„()[].,:#") for word in reading.before]
-    if before[-1] in _ENDS_WITH[1] and before[-2].startswith(_ENDS_WITH[0]):
-        return True  # a card ending in 4242
-    linked = before[-1] in ("ist", "lautet", "est", "es", "è", "é", "is", "de")
-    near = before[-3:] if linked else before[-1:]
-    return any(word == "n" or word.endswith(tuple(language.code_words)) for word in near if word)
+    named = reading.before[-1].lower() in ("número", "numero", "numéro", "nummer")
+    counted_noun = "" if named else reading.after().core
+    return number_words(language, number, agreeing_gender(language, number, counted_noun))
 
 
 def _perhaps_year(language: Language, reading: Reading, text: str) -> str:

@@ -6,7 +6,7 @@ import unicodedata
 from fractions import Fraction
 from functools import partial
 
-from offhook.pipeline.speech.text.characters import SUPERSCRIPTS
+from offhook.pipeline.speech.text.codes import CODE_WORDS
 from offhook.pipeline.speech.text.digit_groups import (
     account,
     join_thousands,
@@ -26,6 +26,7 @@ from offhook.pipeline.speech.text.language_tables import UNIT_IDS, Language
 from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.spoken_numbers import cardinal, digits
 from offhook.pipeline.speech.text.word_lists import words
+from offhook.pipeline.speech.text.written_words import SUPERSCRIPTS
 
 _VULGAR = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅒"
 _PART = re.compile(
@@ -40,15 +41,16 @@ _FOOTNOTE = re.compile(r"(?P<word>[^\W\d_]{3,})[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 SPANISH_MOBILE = "679"
 _LITTLE = words(
     "de du des del la le les el y et und oder o ou von vom der die das den en in im à a al est es "
-    "ist bis"
+    "ist bis di do da del della"
 )
 """Words that are not counted."""
+_DUTCH_NEUTER = words("uur jaar kwartier glas pond brood pak blik kilo percent procent")
 _NEUTER = words("kilo kilogramm gramm pfund jahr glas brot")
 
 
 def written_down(language: Language, reading: Reading) -> str | None:
     """Telephone and account numbers, digit by digit; in French in pairs."""
-    if not language.code_words:
+    if language.code not in CODE_WORDS:
         return None
     plus = language.signs["+"]
     by_digit = partial(digits, language.code)
@@ -75,9 +77,12 @@ def _french_group(text: str) -> str:
 
 
 def thousands(language: Language, reading: Reading) -> None:
-    """Joins 1 000 to one number for the rules that follow."""
+    """Joins 1 000 to one number for the rules that follow, and turns 1,234.56 round."""
     if language.decimal == ",":
+        reading.core = re.sub(r"(?<=\d),[-–]{1,2}(?=€?$)", "", reading.core)
         join_thousands(reading, ".")
+        if re.fullmatch(r"\D?\d{1,3}(?:,\d{3})+\.\d+\D?", reading.core):
+            reading.core = reading.core.translate({ord(","): ".", ord("."): ","})
 
 
 def part(language: Language, reading: Reading) -> str | None:
@@ -140,22 +145,26 @@ def _in_words(language: Language, whole: int, fraction: Fraction, noun: str) -> 
             return spoken, False
         return cardinal("de", whole, "m") + spoken.replace(" ", "").lower(), False
     if language.code == "nl":
+        inflected = noun and noun not in _DUTCH_NEUTER
         if half and whole == 1:
-            return ("anderhalve" if noun else "anderhalf"), False
+            return ("anderhalve" if inflected else "anderhalf"), False
         if whole:
             return f"{cardinal('nl', whole)} en {spoken}", False
-        return ("een halve" if half and noun else spoken), False
-    gender = gender_of(language, noun.removesuffix("s")) if noun else "m"
+        return ("een halve" if half and inflected else spoken), False
+    one_of_them = _singular(language, noun)
+    gender = gender_of(language, one_of_them) if noun else "m"
     number = cardinal(language.code, whole, gender if noun else "") if whole else ""
-    if not half or (language.code == "es" and not noun and not whole):
-        of = {"fr": " de", "es": " de"}[language.code] if noun and not whole else ""
-        link = " y" if language.code == "es" and whole else ""
+    and_word, *middle = _HALVES.get(language.code, ("", "", ""))
+    if not half or (middle[0] and not noun and not whole):
+        of = _OF[language.code] if noun and not whole else ""
+        link = f" {and_word}" if and_word and whole else ""
         return joined(language, number + link, spoken + of), False
-    if language.code == "es":
-        middle = "media" if gender == "f" else "medio"
+    if middle[0]:
+        medio = middle[gender == "f"]
+        counted = one_of_them if whole == 1 else noun
         if whole:
-            return joined(language, number, noun, "y", middle), bool(noun)
-        return joined(language, middle, noun), bool(noun)
+            return joined(language, number, counted, and_word, medio), bool(noun)
+        return joined(language, medio, noun), bool(noun)
     if whole:
         return joined(language, number, noun, "et demie" if gender == "f" else "et demi"), bool(
             noun
@@ -163,6 +172,21 @@ def _in_words(language: Language, whole: int, fraction: Fraction, noun: str) -> 
     if not noun:
         return spoken, False
     return f"{'une' if gender == 'f' else 'un'} demi-{noun}", True
+
+
+_HALVES = {
+    "es": ("y", "medio", "media"),
+    "it": ("e", "mezzo", "mezza"),
+    "pt": ("e", "meio", "meia"),
+}
+"""And, and a half of a masculine and of a feminine noun."""
+_OF = {"fr": " de", "es": " de", "it": " di", "pt": " de"}
+
+
+def _singular(language: Language, noun: str) -> str:
+    if language.code == "it":
+        return re.sub("i$", "o", re.sub("e$", "a", noun))
+    return noun.removesuffix("s")
 
 
 def power(language: Language, reading: Reading) -> str | None:

@@ -78,8 +78,6 @@ class Language:
     """Word between a number and its power; empty if powers are left as written."""
     parts: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Words for fractions by their denominator: one, and many."""
-    code_words: frozenset[str] = frozenset()
-    """Ends of words before a number that is written down digit by digit."""
     keys: tuple[str, str] = ("", "")
     """Names of the keys * and # of a telephone; empty if they are left as written."""
     greek: dict[str, str] = field(default_factory=dict)
@@ -129,7 +127,7 @@ GERMAN = Language(
         "bzw = beziehungsweise | ca = circa | dr = Doktor | prof = Professor | nr = Nummer | "
         "str = Straße | tel = Telefon | mio = Millionen | mrd = Milliarden | evtl = eventuell | "
         "inkl = inklusive | ggf = gegebenenfalls | hr = Herr | fr = Frau | st = Sankt | "
-        "std = Stunden | min = Minuten | vgl = vergleiche | max = maximal"
+        "med = med | std = Stunden | min = Minuten | vgl = vergleiche | max = maximal"
     ),
     scales=frozenset(("Million", "Millionen", "Milliarde", "Milliarden", "Tausend", "tausend")),
     more_signs=table(
@@ -149,9 +147,6 @@ GERMAN = Language(
         "5 = ein Fünftel/Fünftel | 6 = ein Sechstel/Sechstel | 8 = ein Achtel/Achtel | "
         "10 = ein Zehntel/Zehntel"
     ),
-    code_words=words(
-        "nummer konto code pin tan plz postleitzahl passwort kennwort nr iban ziffern"
-    ),
 )
 SPANISH = Language(
     *("es", ",", "coma", "menos", "a", "número"),
@@ -169,7 +164,10 @@ SPANISH = Language(
         "ud = usted | uds = ustedes | etc = etcétera | p.ej = por ejemplo | "
         "p. ej = por ejemplo | núm = número | n.º = número | nº = número | "
         "aprox = aproximadamente | tel = teléfono | av = avenida | avda = avenida | "
-        "ee.uu = Estados Unidos | ee. uu = Estados Unidos | pág = página"
+        "esq = esquina | pza = plaza | izda = izquierda | dcha = derecha | ctra = carretera | "
+        "c/ = calle | "
+        "ref = referencia | pág = página | "
+        "ee.uu = Estados Unidos | ee. uu = Estados Unidos"
     ),
     scales=frozenset(("mil", "millón", "millones", "billón", "billones")),
     more_signs=table(
@@ -190,9 +188,6 @@ SPANISH = Language(
         "5 = un quinto/quintos | 6 = un sexto/sextos | 8 = un octavo/octavos | "
         "10 = un décimo/décimos"
     ),
-    code_words=words(
-        "número cuenta tarjeta código pin contraseña referencia pedido reserva postal iban n.º nº"
-    ),
 )
 FRENCH = Language(
     *("fr", ",", "virgule", "moins", "à", "numéro"),
@@ -206,14 +201,16 @@ FRENCH = Language(
     minute="{hour} heures {minute}",
     date="{day} {month} {year}",
     abbreviations=table(
-        "m = monsieur | mm = messieurs | mme = madame | mlle = mademoiselle | dr = docteur | "
+        "m = monsieur | mm = messieurs | mme = madame | mlle = mademoiselle | me = maître | "
+        "dr = docteur | "
         "pr = professeur | etc = et cetera | p.ex = par exemple | p. ex = par exemple | "
+        "pl = place | rte = route | bât = bâtiment | "
         "n° = numéro | env = environ | tél = téléphone | av = avenue | bd = boulevard | "
-        "st = Saint | c.-à-d = c'est-à-dire"
+        "st = Saint | ste = Sainte | mmes = mesdames | réf = référence | c.-à-d = c'est-à-dire"
     ),
     feminine=words(
         "heure minute seconde milliseconde livre tonne kilocalorie roupie semaine année page fois "
-        "voiture chambre table place"
+        "voiture chambre table place commande facture carte lettre"
     ),
     scales=frozenset(("mille", "million", "millions", "milliard", "milliards")),
     more_signs=table(
@@ -234,9 +231,6 @@ FRENCH = Language(
         "5 = un cinquième/cinquièmes | 6 = un sixième/sixièmes | 8 = un huitième/huitièmes | "
         "10 = un dixième/dixièmes"
     ),
-    code_words=words(
-        "numéro compte carte code pin référence commande dossier réservation postal iban n°"
-    ),
 )
 ITALIAN = Language(
     *("it", ",", "virgola", "meno", "a", "numero"),
@@ -253,12 +247,23 @@ ITALIAN = Language(
         "sig = signor | sig.ra = signora | dott = dottor | dott.ssa = dottoressa | "
         "dr = dottor | ecc = eccetera | p.es = per esempio | p. es = per esempio | "
         "es = esempio | tel = telefono | pag = pagina | ing = ingegner | avv = avvocato | "
+        "int = interno | v.le = viale | p.za = piazza | p.zza = piazza | c.so = corso | "
+        "l.go = largo | "
+        "rif = riferimento | "
         "prof = professor | ca = circa | n° = numero | n = numero"
     ),
-    code_words=words(
-        "numero conto carta codice pin password riferimento ordine prenotazione postale cap iban n°"
+    feminine=words("volta notte parte mano"),
+    more_signs=table(
+        "× = per | · = per | * = per | ÷ = diviso | ≠ = diverso da | ≈ = circa | ~ = circa | "
+        "< = minore di | > = maggiore di | ≤ = al massimo | ≥ = almeno | ± = più o meno | "
+        "− = meno | → = a | √ = radice di | ∞ = infinito | § = paragrafo | © = copyright | "
+        "‰ = per mille | ° = gradi | °C = gradi Celsius | € = euro | £ = sterline"
     ),
-    more_signs={"~": "circa"},
+    power="alla",
+    parts=_parts(
+        "2 = un mezzo/mezzi | 3 = un terzo/terzi | 4 = un quarto/quarti | 5 = un quinto/quinti | "
+        "6 = un sesto/sesti | 8 = un ottavo/ottavi | 10 = un decimo/decimi"
+    ),
     keys=("asterisco", "cancelletto"),
     scales=frozenset(("mila", "milione", "milioni", "miliardo", "miliardi")),
 )
@@ -277,12 +282,23 @@ PORTUGUESE = Language(
         "sr = senhor | sra = senhora | dr = doutor | dra = doutora | etc = et cetera | "
         "p.ex = por exemplo | p. ex = por exemplo | ex = exemplo | nº = número | n.º = número | "
         "tel = telefone | av = avenida | aprox = aproximadamente | pág = página | "
-        "prof = professor | profa = professora"
+        "apto = apartamento | esq = esquerdo | dto = direito | r = rua | ref = referência | "
+        "prof = professor | "
+        "profa = professora"
     ),
-    code_words=words(
-        "número conta cartão código pin senha referência pedido reserva postal cep iban nº n.º"
+    more_signs=table(
+        "× = vezes | · = vezes | * = vezes | ÷ = dividido por | ≠ = diferente de | "
+        "≈ = cerca de | ~ = cerca de | < = menor que | > = maior que | ≤ = no máximo | "
+        "≥ = no mínimo | ± = mais ou menos | − = menos | → = para | √ = raiz de | "
+        "∞ = infinito | § = parágrafo | © = copyright | ‰ = por mil | ° = graus | "
+        "°C = graus Celsius | € = euros | £ = libras"
     ),
-    more_signs={"~": "cerca de"},
+    power="elevado a",
+    parts=_parts(
+        "2 = um meio/meios | 3 = um terço/terços | 4 = um quarto/quartos | "
+        "5 = um quinto/quintos | 6 = um sexto/sextos | 8 = um oitavo/oitavos | "
+        "10 = um décimo/décimos"
+    ),
     keys=("asterisco", "cardinal"),
     scales=frozenset(("mil", "milhão", "milhões", "bilhão", "bilhões")),
 )
@@ -301,12 +317,16 @@ DUTCH = Language(
         "st = Sint | blz = bladzijde | o.a = onder andere | t/m = tot en met"
     ),
     scales=frozenset(("duizend", "miljoen", "miljard")),
-    more_signs=table("~ = ongeveer | ≈ = ongeveer | × = keer | ± = plus min | − = min"),
+    more_signs=table(
+        "× = keer | · = keer | * = keer | ÷ = gedeeld door | ≠ = niet gelijk aan | "
+        "≈ = ongeveer | ~ = ongeveer | < = kleiner dan | > = groter dan | ≤ = hoogstens | "
+        "≥ = minstens | ± = plus min | − = min | → = naar | √ = wortel van | ∞ = oneindig | "
+        "§ = paragraaf | © = copyright | ‰ = promille | ° = graden | °C = graden Celsius | "
+        "€ = euro | £ = pond"
+    ),
+    power="tot de macht",
     parts=_parts("2 = een half/halve | 3 = een derde/derde | 4 = een kwart/kwart"),
     keys=("sterretje", "hekje"),
-    code_words=words(
-        "nummer rekening code pin wachtwoord kaart postcode referentie bestelling nr iban cijfers"
-    ),
 )
 RUSSIAN = Language(
     *("ru", ",", "", "минус", "—", "номер"),

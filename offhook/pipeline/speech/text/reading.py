@@ -12,8 +12,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 _PARTS = re.compile(
-    r"""(?P<lead>["'“”‘’«»„(\[{¿¡]*)(?P<core>.*?)(?P<trail>[.,;:!?…"'“”‘’«»)\]}]*)""", re.DOTALL
+    r"""(?P<lead>["'“”‘’«»„(\[{¿¡]*)(?P<core>.*?)(?P<trail>[.,;:!?…"'“”‘’«»)\]}—]*)""", re.DOTALL
 )
+
+_SENTENCE_ENDS = re.compile(r"""(?:[!…]|(?<=\w{4})\.|(?<=\d)\.)["'”’»)\]]*$""")
+"""Matches the last word of a sentence; a shorter one with a dot may be an abbreviation. A question
+and its answer are of the same thing."""
+_ELIDED = re.compile(r"\w{1,4}['’](?=\w{3})")
+"""Matches an article that is a part of the word: l'ordine."""
 
 
 class NeedsMoreText(Exception):
@@ -73,6 +79,17 @@ class Reading:
     def following(self, number: int = 0) -> str:
         """Returns a word after the consumed ones, regardless of punctuation in between."""
         return self._words.word(self.taken + number)
+
+    def sentence(self) -> list[str]:
+        """Returns the words before it in its sentence, in lower case and without punctuation,
+        nearest last."""
+        found: list[str] = []
+        for word in reversed(self.before):
+            if not word or _SENTENCE_ENDS.search(word):
+                break
+            plain = word.lower().strip("\"'“”„‘’«»()[].,;:?¿#")
+            found.insert(0, _ELIDED.sub("", plain.rstrip("—") or plain))
+        return found
 
     def next_char(self) -> str:
         """Returns the first letter or digit after the consumed words, regardless of punctuation."""

@@ -6,13 +6,8 @@ the next; a word without a rule is spoken as written. American English where var
 
 import re
 
-from offhook.pipeline.speech.text.characters import SUPERSCRIPTS
-from offhook.pipeline.speech.text.digit_groups import (
-    code_parts,
-    is_emergency,
-    spelled,
-    weekdays,
-)
+from offhook.pipeline.speech.text.codes import find_code, mixed_code, number_to_call
+from offhook.pipeline.speech.text.digit_groups import spelled, weekday, weekdays
 from offhook.pipeline.speech.text.english_numbers import (
     NUMBER,
     cardinal,
@@ -23,7 +18,7 @@ from offhook.pipeline.speech.text.english_numbers import (
     ordinal,
 )
 from offhook.pipeline.speech.text.english_quantities import RULES as QUANTITIES
-from offhook.pipeline.speech.text.english_quantities import before, is_code
+from offhook.pipeline.speech.text.english_quantities import before
 from offhook.pipeline.speech.text.english_tables import (
     ABBREVIATIONS,
     AFTER_NAME,
@@ -50,6 +45,7 @@ from offhook.pipeline.speech.text.reading import Reading
 from offhook.pipeline.speech.text.spoken_addresses import spoken_address
 from offhook.pipeline.speech.text.transliteration import GREEK, greek_name
 from offhook.pipeline.speech.text.word_lists import table
+from offhook.pipeline.speech.text.written_words import SUPERSCRIPTS
 
 ADDRESS_SIGNS = table(
     ". = dot | / = slash | - = dash | _ = underscore | + = plus | @ = at | : = port"
@@ -59,6 +55,12 @@ _POWER = re.compile(
     rf"(?P<sign>[-+±]?)(?:(?P<times>{NUMBER})[x×·*])?(?P<base>{NUMBER}|[A-Za-z]+)"
     r"(?:\^(?P<power>-?\d+)|(?P<mark>[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))"
 )
+_SIDES = table(
+    "N = North | S = South | E = East | W = West | NE = Northeast | NW = Northwest | "
+    "SE = Southeast | SW = Southwest"
+)
+"""Parts of a street's name."""
+_RANK = re.compile(r"\d+(?:st|nd|rd|th)\b")
 _RANGE = re.compile(r"\d.*[-–].*\d")
 _FOOTNOTE = re.compile(r"(?P<word>[A-Za-z'’-]*[a-z]{3,})[¹²³⁴⁵⁶⁷⁸⁹⁰]+")
 _SCIENTIFIC = re.compile(rf"(?P<number>{NUMBER})[eE](?P<power>[-+]?\d{{1,3}})")
@@ -108,7 +110,7 @@ def _plain(reading: Reading) -> str | None:
     if not core.isalpha() or not core.isascii() or core.isupper() or reading.trail.startswith("."):
         return None
     known = core.lower()
-    special = known in TITLES or known in MONTH_NAMES or known in WITHOUT_DOT
+    special = any(known in words for words in (TITLES, MONTH_NAMES, DAY_NAMES, WITHOUT_DOT))
     return None if special else core
 
 
@@ -125,41 +127,47 @@ def _phone_keys(reading: Reading) -> str | None:
 
 
 def _written_code(reading: Reading) -> str | None:
-    """A7-55X/19, invoice 2024-00187."""
-    known = is_code(reading) or before(reading) in ("no", "nos", "nr")
-    found = code_parts(reading, known=known)
+    """A7-55X/19, invoice 2024-00187, your PIN is 4821, 5500#."""
+    found = find_code(reading, "en")
     if found is None:
         return None
-    marked, parts = found
-    spoken = (code(part) if part.isdecimal() else _by_each(part) for part in parts)
-    return f"{'number ' if marked else ''}{', '.join(spoken)}"
+    mark, keyed = "number " * found.marked, f" {KEYS['#']}" * found.keyed
+    return f"{mark}{found.spoken(digits)}{keyed}"
 
 
 def _weekdays(reading: Reading) -> str | None:
-    days = weekdays(reading, DAY_NAMES)
-    if days is None:
-        return None
-    if reading.trail.startswith(".") and not ends_sentence(reading):
+    if days := weekdays(reading, DAY_NAMES | {"m": "Monday", "f": "Friday"}):
+        spoken: str | None = f"{days[0]} {'and' if days[1] == '/' else 'to'} {days[2]}"
+    else:
+        spoken = weekday(reading, DAY_NAMES, MONTH_NAMES)
+    dotted = spoken and reading.trail.startswith(".")
+    if dotted and (reading.following()[:1] == "&" or not ends_sentence(reading)):
         reading.drop_dot()
-    return " to ".join(days)
+    return spoken
 
 
 def _about(reading: Reading) -> None:
     """~8:00 is about eight, as ~5 km is about five kilometers."""
-    if re.fullmatch(r"~\d\d?:\d\d\w*", reading.core):
+    if re.match(r"~\d", reading.core):
         reading.core = reading.core[1:]
         reading.surround(f"{reading.lead}about ", reading.trail)
 
 
 def _house(reading: Reading) -> str | None:
     """1420 Elm Street: the number of a house is read in two parts."""
-    if not re.fullmatch(r"[1-9]\d{2,4}", reading.core) or reading.trail:
+    if not re.fullmatch(r"[1-9]\d{0,4}", reading.core) or reading.trail:
         return None
-    for number in range(STREET_WORDS):
-        word = reading.after(number).core
-        if number and word.lower() in STREETS:
-            return name(reading.core)
-        if not word[:1].isupper():
+    first = reading.following()
+    side = _SIDES.get(first.rstrip("."), "")
+    for number in range(bool(side), STREET_WORDS):
+        word = reading.following(number)
+        if number > bool(side) and word.lower().rstrip(".,;:!?") in STREETS:
+            house = name(reading.core) if len(reading.core) > 2 else cardinal(int(reading.core))
+            if side:
+                reading.consume()
+                reading.surround(reading.lead, "")
+            return f"{house} {side}".rstrip()
+        if not (word[:1].isupper() or _RANK.match(word)) or word[-1] in ",;:!?":
             return None
     return None
 
@@ -173,8 +181,9 @@ def _plate(reading: Reading) -> str | None:
     return name(reading.core) if before(reading, 2) == "flight" else None
 
 
-def _emergency(reading: Reading) -> str | None:
-    return digits(reading.core) if is_emergency(reading) else None
+def _number_to_call(reading: Reading) -> str | None:
+    found = number_to_call(reading, "en")
+    return code(found) if found else None
 
 
 def _greek(reading: Reading) -> str | None:
@@ -255,11 +264,12 @@ def _by_each(text: str) -> str:
 
 def _alphanumeric(reading: Reading) -> str | None:
     """4B "four B", GPT-4 "GPT four"; mixed codes character by character."""
+    found = mixed_code(reading.core)
+    if found:
+        return found.spoken(digits)
     if not _ALPHANUMERIC.fullmatch(reading.core):
         return None
     groups = re.findall(r"\d+|[A-Za-z]+", reading.core)
-    if len(reading.core) > 4 and len(groups) == 2 and reading.core.isupper() and is_code(reading):
-        return ", ".join(code(part) if part.isdecimal() else " ".join(part) for part in groups)
     if len(groups) > 2 and reading.core.isupper() and len(reading.core) > 4:
         return ", ".join(map(_by_each, reading.core.split("-")))
     return " ".join(name(group) if group.isdecimal() else group for group in groups)
@@ -282,7 +292,8 @@ def _abbreviation(reading: Reading) -> str | None:
         spoken = " ".join(reading.core.replace(".", "").upper())
         if reading.trail == "." and reading.following().lower() not in STARTERS | {""}:
             reading.drop_dot()
-    if spoken is not None and dotted and (key in NEVER_LAST or not ends_sentence(reading)):
+    named = key in ("jr", "sr") and reading.following().lower() not in STARTERS | {""}
+    if spoken is not None and dotted and (named or key in NEVER_LAST or not ends_sentence(reading)):
         reading.drop_dot()
     return spoken
 
@@ -320,7 +331,8 @@ def _short_month(reading: Reading, key: str) -> str | None:
 
 def _before_number(reading: Reading, key: str) -> str | None:
     """ "No. 5" is number five; "No." alone is no."""
-    if reading.trail != "." or not reading.next_char().isdecimal():
+    code = re.match(r"#?[A-Z]+-?\d", reading.following())
+    if reading.trail != "." or not (code or reading.next_char().isdecimal()):
         return None
     reading.drop_dot()
     spoken = BEFORE_NUMBER[key]
@@ -436,7 +448,7 @@ RULES = (
         _about,
         _house,
         _plate,
-        _emergency,
+        _number_to_call,
         _decimal_comma,
         *QUANTITIES,
         _ends,

@@ -6,17 +6,19 @@ Language-specific rules are marked by the language's code.
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from babel.dates import get_day_names, get_month_names
 
-from offhook.pipeline.speech.text.digit_groups import (
-    code_parts,
-    is_emergency,
-    spelled,
-    split,
-    weekdays,
+from offhook.pipeline.speech.text.codes import (
+    CODE_WORDS,
+    EMERGENCIES,
+    find_code,
+    is_counted,
+    mixed_code,
+    number_to_call,
 )
+from offhook.pipeline.speech.text.digit_groups import spelled, split, weekday, weekdays
 from offhook.pipeline.speech.text.language_numbers import (
     GERMAN_ARTICLES,
     GERMAN_DATIVE,
@@ -26,7 +28,6 @@ from offhook.pipeline.speech.text.language_numbers import (
     year_words,
 )
 from offhook.pipeline.speech.text.language_quantities import (
-    is_code,
     measure,
     money,
     number,
@@ -52,6 +53,7 @@ from offhook.pipeline.speech.text.spoken_numbers import (
     ordinal,
     russian_ordinal,
 )
+from offhook.pipeline.speech.text.word_lists import table, words
 
 Rule = Callable[[Language, Reading], str | None]
 
@@ -61,6 +63,24 @@ _KOREAN_COUNTERS = (
 )
 
 
+_UNDOTTED = words("dr dra sr sra mme mmes mlle mm me pr st ste bd av dhr mevr")
+"""Abbreviations that stand without a dot before a name."""
+_MAY_END = words("etc usw ecc enz")
+"""Abbreviations that may end a sentence."""
+_SHORT_ENDS = {
+    "de": {"str": "straße", "nr": "nummer"},
+    "nl": {"str": "straat", "nr": "nummer"},
+}
+_OFTEN = table("de = mal | nl = keer | fr = fois | es = veces | it = volte | pt = vezes")
+"""Words behind the number of 3x."""
+_FLIGHTS = words("zug train tren treno trein comboio flug vol vuelo volo voo vlucht")
+_EASTERN_CODES = re.compile(
+    "(?:验证码|校验码|密码|号码|单号|编号|账号|卡号|代码|电话|尾号|"
+    "番号|コード|パスワード|電話|"
+    "번호|코드|암호|전화)[^0-9]{0,5}$"
+)
+_EASTERN_CALLS = re.compile("(?:打|拨|叫)[^0-9]{0,2}$|전화|신고")
+_EASTERN_TELEPHONE = re.compile(r"0\d{1,3}-\d{3,8}(?:-\d{3,4})?|[48]00-\d{3,4}-\d{3,4}")
 _BETWEEN = ("zwischen", "entre")
 """Words before a range of which the ends are joined by "and"."""
 _RANGE = re.compile(r"\d.*[-–].*\d")
@@ -71,7 +91,8 @@ def read_language(language: Language, reading: Reading) -> str:
     if reading.core in language.greek:
         return f"{reading.lead}{language.greek[reading.core]}{reading.trail}"
     plain = reading.core.isalpha() and not reading.trail.startswith(".")
-    if plain and reading.word != "x":
+    letters = reading.core.isupper() and len(reading.core) < 4 and language.code in CODE_WORDS
+    if plain and not letters and reading.core.lower() not in _not_plain(language.code):
         return reading.word
     for rule in RULES:
         spoken = rule(language, reading)
@@ -81,6 +102,13 @@ def read_language(language: Language, reading: Reading) -> str:
                 spoken = spoken.replace(to, both, 1)
             return f"{reading.lead}{spoken}{reading.trail}"
     return reading.word
+
+
+@lru_cache
+def _not_plain(code: str) -> frozenset[str]:
+    """Returns words of letters that are not always spoken as they are written."""
+    days = _days(code) if code in CODE_WORDS else {}
+    return _UNDOTTED.union(("x", "nº"), days)
 
 
 # --- links, dates, times
@@ -98,13 +126,23 @@ _DATE = re.compile(r"(?P<day>\d\d?)(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark)(?P<y
 _ONE_TIME = r"(?P<{0}hour>[01]?\d|2[0-4])(?:[:h](?P<{0}minute>[0-5]\d)(?::[0-5]\d)?|h)"
 _TIME = re.compile(_ONE_TIME.format(""))
 _TIMES = re.compile(f"{_ONE_TIME.format('')}[-–]{_ONE_TIME.format('to_')}")
+_LATE_TIMES = re.compile(
+    r"(?P<hour>[01]?\d|2[0-4])[-–](?P<to_hour>[01]?\d|2[0-4])[:h.](?P<minute>)(?P<to_minute>[0-5]\d)"
+)
+"""9–17.30: minutes at the end only."""
+_ONE_DOTTED = r"(?P<{0}hour>[01]?\d|2[0-4])\.(?P<{0}minute>[0-5]\d)"
+_DOTTED_TIMES = re.compile(f"{_ONE_DOTTED.format('')}[-–]{_ONE_DOTTED.format('to_')}")
+_HOURS = ("Uhr", "heures", "horas", "uur", "часов", "h", "hs")
+_AT = words("um von bis ab gegen alle dalle ore le las às om van vanaf tot")
+"""Words before a time of day."""
 _DOTTED_TIME = re.compile(r"(?P<hour>[01]?\d|2[0-4])\.(?P<minute>[0-5]\d)")
 
 
 def _date(language: Language, reading: Reading) -> str | None:
     day_month = re.fullmatch(r"(\d\d?)\.(0\d|1[0-2]|\d)", reading.core)
     if day_month and not day_month[2].startswith("0"):
-        known = reading.before[-1].lower() in GERMAN_DATIVE | GERMAN_ARTICLES
+        word = reading.before[-1].lower().rstrip(".,")
+        known = word in GERMAN_DATIVE | GERMAN_ARTICLES or word in _days("de")
         day_month = day_month if known else None
     if language.code == "de" and day_month and reading.trail.startswith("."):
         day, month = int(day_month[1]), int(day_month[2])
@@ -127,6 +165,11 @@ def _date(language: Language, reading: Reading) -> str | None:
 @lru_cache
 def _months(code: str) -> dict[str, int]:
     return {name: number for number, name in get_month_names("wide", "format", code).items()}
+
+
+@lru_cache
+def _lower_months(code: str) -> frozenset[str]:
+    return frozenset(map(str.lower, _months(code)))
 
 
 def _month(language: Language, number: int) -> str:
@@ -169,19 +212,26 @@ def _day_and_month(language: Language, reading: Reading) -> str | None:
 
 def _time(language: Language, reading: Reading) -> str | None:
     """14:30, 14h30, 9h, 9:00–18:00, 14.30 Uhr."""
-    match = _TIME.fullmatch(reading.core) or _TIMES.fullmatch(reading.core)
-    if not match and language.code == "de" and reading.after().core == "Uhr":
-        match = _DOTTED_TIME.fullmatch(reading.core)
+    core = reading.core.lstrip("~≈")
+    match = _TIME.fullmatch(core) or _TIMES.fullmatch(core) or _DOTTED_TIMES.fullmatch(core)
+    if language.code in CODE_WORDS:
+        match = match or _LATE_TIMES.fullmatch(core)
+    dotted = None if match else _DOTTED_TIME.fullmatch(core)
+    if dotted and language.code in CODE_WORDS:
+        at = reading.before[-1].lower() in _AT
+        at = at and not is_counted(reading, CODE_WORDS[language.code])
+        match = dotted if at or reading.after().core in _HOURS else None
     if not match:
         return None
-    if reading.after().core in ("Uhr", "heures", "horas", "uur", "часов", "h", "hs"):
+    if reading.after().core in _HOURS:
         reading.consume()
     groups = match.groupdict()
+    about = language.more_signs.get("~", "") if core != reading.core else ""
     start = _clock(language, int(groups["hour"]), int(groups["minute"] or 0))
     if "to_hour" not in groups:
-        return start
+        return joined(language, about, start)
     end = _clock(language, int(groups["to_hour"]), int(groups["to_minute"] or 0))
-    return joined(language, start, language.to, end)
+    return joined(language, about, start, language.to, end)
 
 
 def _clock(language: Language, hour: int, minute: int) -> str:
@@ -225,6 +275,9 @@ def _fraction(language: Language, reading: Reading) -> str | None:
     match = re.fullmatch(r"(\d{1,3})/(\d{1,3})", reading.core)
     if not match:
         return None
+    if match[1][0] == "0" and 0 < int(match[1]) < 13 <= int(match[2]) < 50:
+        # a card's expiry
+        return joined(language, digits(language.code, match[1]), number_words(language, match[2]))
     upper, lower = (cardinal(language.code, int(match[number])) for number in (1, 2))
     between = {"zh": "分之", "ja": "分の", "ko": "분의 "}
     if language.code in between:
@@ -236,28 +289,83 @@ def _fraction(language: Language, reading: Reading) -> str | None:
 
 
 def _written_code(language: Language, reading: Reading) -> str | None:
-    """K-O-W-A-L-S-K-I, A7-55X/19, Nr. 73-9428."""
-    if not language.code_words:
+    """K-O-W-A-L-S-K-I, A7-55X/19, Nr. 73-9428, 5500#."""
+    if language.code not in CODE_WORDS:
         return None
     if letters := spelled(reading):
         return letters
-    if is_emergency(reading) and language.code != "fr":  # le cent douze
-        return digits(language.code, reading.core)
-    known = is_code(language, reading)
-    found = code_parts(reading, known=known)
+    found = find_code(reading, language.code)
     if found is None:
-        one = known and re.fullmatch(r"(?=.*\d)(?=.*[A-Z])[A-Z0-9]{5,}", reading.core)
-        return _by_each(language, reading.core) if one else None
-    marked, parts = found
-    spoken = ", ".join(_by_each(language, part) for part in parts)
-    return joined(language, language.number, spoken) if marked else spoken
+        return None
+    mark, keyed = language.number * found.marked, language.keys[1] * found.keyed
+    return joined(language, mark, found.spoken(partial(digits, language.code)), keyed)
 
 
-def _by_each(language: Language, text: str) -> str:
-    """Returns each character of a part of a code, and digits in groups."""
-    if text.isdecimal():
-        return ", ".join(digits(language.code, group) for group in split(text))
-    return " ".join(digits(language.code, char) if char.isdecimal() else char for char in text)
+def _house(language: Language, reading: Reading) -> str | None:
+    """15/A."""
+    match = re.fullmatch(r"(\d{1,4})/([A-Za-z]|bis|ter)", reading.core)
+    if not match or language.code not in CODE_WORDS:
+        return None
+    return joined(language, number_words(language, match[1]), language.signs["/"], match[2])
+
+
+def _eastern_code(language: Language, reading: Reading) -> str | None:
+    """Telephone numbers and codes in Chinese, Japanese and Korean: 验证码是4821, 02-1234-5678."""
+    pause = {"zh": "，", "ja": "、", "ko": ", "}.get(language.code)
+    if not pause or not re.fullmatch(r"\d{2,}(?:-\d{2,})*", reading.core):
+        return None
+    if language.code == "zh" and reading.core.isdecimal() and len(reading.core) > 8:
+        return None  # of a telephone, which is spoken in one go
+    written = "".join(list(reading.before)[-4:])
+    named = len(reading.core) > 3 and _EASTERN_CODES.search(written)
+    dialled = reading.core in EMERGENCIES and _EASTERN_CALLS.search(written)
+    if not (named or dialled or _EASTERN_TELEPHONE.fullmatch(reading.core)):
+        return None
+    groups = (part for group in reading.core.split("-") for part in split(group))
+    spoken = pause.join(digits(language.code, group) for group in groups)
+    return spoken.replace("영", "공")
+
+
+def _postcode(language: Language, reading: Reading) -> str | None:
+    """1012 AB Amsterdam, 1250-096 Lisboa, 28013 Madrid; in German behind the street only."""
+    if not re.fullmatch(r"\d{4,5}(?:-\d{3})?", reading.core):
+        return None
+    code, city = language.code, reading.after().core
+    spell = partial(digits, code)
+    if code == "pt" and "-" in reading.core:
+        return ", ".join(map(spell, reading.core.split("-")))
+    if code == "nl" and len(reading.core) == 4 and re.fullmatch("[A-Z]{2}", city):
+        reading.consume()
+        return f"{spell(reading.core)}, {' '.join(city)}"
+    if len(reading.core) != 5 or not re.match("[A-ZÄÖÜÁÉÍÓÚ][a-zà-ÿ]", city):
+        return None
+    before = reading.before[-1]
+    behind_street = before.endswith(",") or before.lower() in ("in", "nach", "d")
+    placed = behind_street or (not before and not reading.following(1))
+    return spell(reading.core) if code in ("es", "it") or (code == "de" and placed) else None
+
+
+def _flight(language: Language, reading: Reading) -> str | None:
+    """Flug LH 1482, Zug ICE 1482."""
+    match = re.fullmatch(r"([A-Z]{2})?(\d{2,4})", reading.core)
+    before = [word.lower() for word in list(reading.before)[-2:]]
+    if not match:
+        return None
+    line = re.fullmatch(r"[A-Z][A-Z0-9]{1,2}|[0-9][A-Z]", reading.before[-1])
+    named = before[1] in _FLIGHTS if match[1] else line and before[0] in _FLIGHTS
+    if not named and (match[1] or reading.before[-1] not in ("ICE", "IC", "TGV", "AVE")):
+        return None
+    return joined(language, " ".join(match[1] or ""), digits(language.code, match[2]))
+
+
+def _number_to_call(language: Language, reading: Reading) -> str | None:
+    """110, 116 117; in French those of three digits are numbers and of four are pairs."""
+    found = number_to_call(reading, language.code) if language.code in CODE_WORDS else None
+    if found is None or (language.code == "fr" and len(found) == 3 and found != "911"):
+        return None
+    if language.code == "fr" and len(found) == 4:
+        return " ".join(number_words(language, found[at : at + 2]) for at in (0, 2))
+    return ", ".join(digits(language.code, group) for group in split(found))
 
 
 @lru_cache
@@ -268,12 +376,18 @@ def _days(code: str) -> dict[str, str]:
 
 def _weekdays(language: Language, reading: Reading) -> str | None:
     """Mo–Fr, lun.-ven."""
-    days = weekdays(reading, _days(language.code))
-    if days is None:
+    names = _days(language.code)
+    days = weekdays(reading, names)
+    if days is None and language.code not in CODE_WORDS:
         return None
-    if reading.next_char():
+    if days:
+        link = language.signs["&"] if days[1] == "/" else language.to
+        spoken: str | None = joined(language, days[0], link, days[2])
+    else:
+        spoken = weekday(reading, names, _lower_months(language.code))
+    if spoken and reading.next_char():
         reading.drop_dot()
-    return joined(language, days[0], language.to, days[1])
+    return spoken
 
 
 # --- words
@@ -289,16 +403,29 @@ def _abbreviation(language: Language, reading: Reading) -> str | None:
             if reading.next_char():
                 reading.drop_dot()
             return language.abbreviations[spaced]
-    if key not in language.abbreviations:
+    spoken = language.abbreviations.get(key) or _whole_word(language, reading.core)
+    capital = reading.core[:1].isupper()
+    undotted = (
+        key in _UNDOTTED and (capital or key in ("bd", "av")) and reading.next_char().isupper()
+    )
+    dotted = reading.trail.startswith(".")
+    if not spoken or not (dotted or undotted or any(mark in key for mark in "º°./")):
         return None
-    if not (reading.trail.startswith(".") or key.endswith(("º", "°"))):
-        return None
+    if key == "r" and reading.before[-1][:1].isupper() and reading.before[-1][-1] != ",":
+        return None  # an initial
     following = reading.next_char()
-    last = reading.trail == "." and (not following or (following.isupper() and len(key) > 2))
-    title = reading.core[0].isupper() or language.code == "de"
-    if not last or title:
+    ended = not following or (following.isupper() and key in _MAY_END)
+    if not (reading.trail == "." and ended) or capital:
         reading.drop_dot()
-    return language.abbreviations[key]
+    return spoken
+
+
+def _whole_word(language: Language, core: str) -> str:
+    """Returns Hauptstraße for Hauptstr, Kundennummer for Kundennr; empty for other words."""
+    for short, whole in _SHORT_ENDS.get(language.code, {}).items():
+        if core.endswith(short) and len(core) > len(short) + 1:
+            return core.removesuffix(short) + whole
+    return ""
 
 
 def _keys(language: Language, reading: Reading) -> str | None:
@@ -309,6 +436,14 @@ def _keys(language: Language, reading: Reading) -> str | None:
     star, hash_key = language.keys
     spoken = joined(language, star, digits(language.code, match[1]))
     return joined(language, spoken, hash_key) if match[2] else spoken
+
+
+def _saint(language: Language, reading: Reading) -> str | None:
+    """St-Denis, in French."""
+    match = re.fullmatch(r"(Ste?)-(?=[A-Z])(.+)", reading.core)
+    if not match or language.code != "fr":
+        return None
+    return f"{language.abbreviations[match[1].lower()]}-{match[2]}"
 
 
 def _sign_word(language: Language, reading: Reading) -> str | None:
@@ -326,21 +461,30 @@ def _sign_word(language: Language, reading: Reading) -> str | None:
 
 def _mixed(language: Language, reading: Reading) -> str | None:
     """Letters and digits in one word: A320, GPT-4, 5G."""
+    if (often := re.fullmatch(r"(\d+)[x×]", reading.core)) and language.code in _OFTEN:
+        return joined(language, number_words(language, often[1]), _OFTEN[language.code])
     match = re.fullmatch(r"\+?[^\W_]+(?:[-.][^\W_]+)*", reading.core)
     if not match or not any(map(str.isdecimal, reading.core)):
         return None
-    groups = re.findall(r"\d+|[^\W\d_]+", reading.core)
+    if code := mixed_code(reading.core):
+        return code.spoken(partial(digits, language.code))
+    groups = re.findall(r"\d+|[^\W\d_]+|(?<=\d)\.(?=\d)", reading.core)
+    groups = [language.signs.get(group, group) for group in groups]
     if reading.core[0] == "+":
         groups.insert(0, language.signs["+"])
     return joined(language, *(number_words(language, g) if g.isdecimal() else g for g in groups))
 
 
-_QUANTITIES: tuple[Rule, ...] = (_date, _time, percent, money, measure, number)
+_QUANTITIES: tuple[Rule, ...] = (_eastern_code, _date, _time, percent, money, measure, number)
 RULES: tuple[Rule, ...] = (
     *(
         _address,
         _keys,
         _written_code,
+        _eastern_code,
+        _number_to_call,
+        _postcode,
+        _flight,
         _weekdays,
         _date,
         _day_and_month,
@@ -351,7 +495,20 @@ RULES: tuple[Rule, ...] = (
         percent,
         money,
     ),
-    *(measure, rank, number, _korean, _fraction, power, dash, _sign_word, _abbreviation, _mixed),
+    *(
+        rank,
+        measure,
+        number,
+        _house,
+        _korean,
+        _fraction,
+        power,
+        dash,
+        _sign_word,
+        _abbreviation,
+        _saint,
+        _mixed,
+    ),
     *(times, signs),
 )
 """Rules in the order in which they are tried."""

@@ -42,6 +42,10 @@ def with_rules(language: str) -> str:
     return language if language == "en" or all(map(find_spec, RULES)) else UNKNOWN
 
 
+MAX_BEFORE = 12
+"""Words already spoken that may decide how the next is."""
+
+
 class TextReader:
     """Streaming text in, spoken words out.
 
@@ -53,7 +57,7 @@ class TextReader:
         self._cutter = WordCutter(language, markup=normalise)
         self._read = _reader(language) if normalise else None
         self._waiting: deque[Written] = deque()
-        self._before: deque[str] = deque(("", "", ""), maxlen=3)
+        self._before: deque[str] = deque(("", "", ""), maxlen=MAX_BEFORE)
         self._final = False
         self._last = ""
         self._space = False

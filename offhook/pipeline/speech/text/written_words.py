@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from offhook.pipeline.speech.text.characters import in_usual_shape
 from offhook.pipeline.speech.text.markup import Markup
 
 MAX_WORD = 200
@@ -193,6 +192,34 @@ def first_letter(text: str) -> str | None:
     if match[1] is None:
         return None
     return match[1] if match[1].isalnum() and match[1].isascii() else ""
+
+
+_USUAL = str.maketrans(
+    {
+        **dict.fromkeys("−‐‑﹣⁃", "-"),
+        "‒": "–",
+        **dict.fromkeys("∕⁄", "/"),
+        **dict.fromkeys("⋅∙", "·"),
+        **dict.fromkeys("⇒⟶➔➜➝➡", "→"),
+        **{chr(0x2080 + digit): str(digit) for digit in range(10)},
+        **dict.fromkeys("®™\u00ad\u200b\u2060\ufeff"),
+    }
+)
+_COMPATIBLE = re.compile(
+    "[\u2160-\u217f\u2460-\u2473\u3371-\u33df\ufb00-\ufb06\U0001d400-\U0001d7ff]+"
+)
+"""Roman numerals, circled numbers, squared units, ligatures and mathematical letters."""
+_DEGREE = re.compile(r"(?<=\d)º(?=[CF]\b)|^º(?=[CF]\b)")
+_DASH_OF_A_NUMBER = re.compile(r"^–(?=[.\d$€£])")
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+
+
+def in_usual_shape(word: str) -> str:
+    """Returns the word with one shape of each character."""
+    if word.isascii() or word == "−":  # alone it is no hyphen
+        return word
+    word = _COMPATIBLE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), word)
+    return _DASH_OF_A_NUMBER.sub("-", _DEGREE.sub("°", word.translate(_USUAL)))
 
 
 _BULLET = re.compile(r"#{1,6}|[-*+•‣◦▪–]|>+")

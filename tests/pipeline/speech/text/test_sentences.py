@@ -1,4 +1,4 @@
-"""Whole sentences of four languages, as agents write them, and how they are read."""
+"""Whole sentences as agents write them, and how they are read, in eleven languages."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +38,5 @@ def test_a_sentence_is_read(language: str, written: str, spoken: str) -> None:
 def test_there_are_many_of_each_language() -> None:
     languages = [language for language, _, _ in SENTENCES]
     counts = {language: languages.count(language) for language in languages}
-    assert counts["en"] >= 80
-    assert counts["de"] >= 50
-    assert counts["fr"] >= 35
-    assert counts["es"] >= 35
+    assert counts["en"] >= 300
+    assert all(counts[language] >= 140 for language in ("de", "fr", "es", "it", "pt", "nl"))

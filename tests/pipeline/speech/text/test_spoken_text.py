@@ -405,6 +405,35 @@ PIECES = [
         "Code ist ",
     ),
     *(
+        "code ",
+        "PIN ",
+        "is ",
+        "es ",
+        "4821",
+        "K7QX2P",
+        "your ",
+        "and ",
+        "116",
+        "117 ",
+        "Sat",
+        "Mo",
+        "lun.",
+    ),
+    *(
+        "M-AB ",
+        "t/m ",
+        "from ",
+        "to ",
+        "call ",
+        "112",
+        "~8:00",
+        "W.",
+        "St.",
+        "17.30 ",
+        "Uhr",
+        "mln ",
+    ),
+    *(
         "$3",
         "3",
         ".50",
@@ -455,7 +484,9 @@ PIECES = [
     ),
 ]
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=14).map("".join)
-LANGUAGES = st.sampled_from(["en", "zh", "de", "es", "ja", "fr", "ko", "ru", "it", "pt", "xx"])
+LANGUAGES = st.sampled_from(
+    ["en", "zh", "de", "es", "ja", "fr", "ko", "ru", "it", "pt", "nl", "xx"]
+)
 
 
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=12), LANGUAGES, st.booleans())
