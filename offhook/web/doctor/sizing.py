@@ -123,6 +123,8 @@ ENGINES: dict[Kind, tuple[EngineCost, ...]] = {
         EngineCost("pocket", "_2m", "core", 1 / 0.04, EPYC, 0, 600),
         EngineCost("pocket", "", "core", 1 / 0.13, CALLS, 0, 1030, VNNI),
         EngineCost("pocket", "", "core", 1 / 0.27, SLOW, 0, 1030),
+        EngineCost("piper", "", "core", 1 / 0.15, EPYC, 0, 300),
+        EngineCost("kokoro", "", "core", 1 / 1.0, EPYC, 0, 500),
         EngineCost("embedded", "", "core", 1 / 0.02, EPYC),
         EngineCost("flite", "", "core", 1 / 0.02, EPYC),
         EngineCost("espeak", "", "core", 1 / 0.02, EPYC),
