@@ -5,11 +5,14 @@ without waiting for the engine or loading it. The cache holds audio rather than 
 serves all formats, since encoding takes a hundredth of its duration.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
+from pydantic import TypeAdapter
 
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, VoiceOptions
@@ -28,6 +31,8 @@ MAX_VOICES = 1000
 
 Keep = Callable[[Sequence[Speech]], None]
 """Caches the pieces of a whole reply."""
+_VOICE = TypeAdapter(tuple[str, str])
+"""Name and identity of a lasting voice, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,27 @@ class SpeechCache(ReplyCache):
         known = self.get(key) or await self.fetch(key)
         (self._misses if known is None else self._hits).inc()
         return known
+
+    async def find_voice(self, engine: str, name: str) -> ResolvedVoice | None:
+        """Returns the voice that another server with this engine resolved a name to; None if none
+        did, or the name may be given to another voice."""
+        if (found := await self.recall(_voice_key(engine, name))) is None:
+            return None
+        try:
+            return ResolvedVoice(*_VOICE.validate_json(found), lasting=True)
+        except ValueError as error:
+            self.failed(error)
+            return None
+
+    def share_voice(self, engine: str, name: str, chosen: ResolvedVoice) -> None:
+        """Lets other servers know the voice of a name, so that they need not load the engine for a
+        reply that is cached."""
+        if chosen.lasting and chosen.identity is not None:
+            self.share(_voice_key(engine, name), _VOICE.dump_json((chosen.name, chosen.identity)))
+
+
+def _voice_key(engine: str, name: str) -> str:
+    return hashlib.sha256(json.dumps(("voice", engine, name.lower())).encode()).hexdigest()
 
 
 REPLIES: web.AppKey[SpeechCache] = web.AppKey("replies", SpeechCache)

@@ -43,12 +43,13 @@ async def say(quick: Quick, headers: dict[str, str] | None = None, **fields: Any
         return response.headers["X-Cache"]
 
 
+async def ended() -> Synthesizer:
+    raise EngineError("the worker has ended")
+
+
 async def test_what_was_said_before_is_said_again_without_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def ended() -> Synthesizer:
-        raise EngineError("the worker has ended")
-
     async with remembering(monkeypatch) as quick:
         quick.voice.slow_s = 0.05
         assert await say(quick, input=WORDS) == "miss"
@@ -111,8 +112,13 @@ async def test_servers_share_what_they_said(
     with redis_server(tmp_path) as url:
         async with remembering(monkeypatch, url) as quick:
             assert await say(quick, input="welcome") == "miss"
+            assert await say(quick, input="welcome", voice="low") == "miss"
+            assert await say(quick, input="welcome", voice="alloy") == "hit"
         async with remembering(monkeypatch, url) as other:
-            assert await say(other, input="welcome") == "hit"
+            engines = other.server.engines
+            engines["speech"] = replace(engines["speech"], get=ended)
+            for voice in ("", "alloy", "low"):
+                assert await say(other, input="welcome", voice=voice) == "hit"
             assert other.voice.opened == []
 
 
