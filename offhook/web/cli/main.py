@@ -39,7 +39,9 @@ def _asr_models(arguments: Namespace) -> AsrModels:
 def _tts_models(arguments: Namespace) -> TtsModels:
     a = arguments
     cache = getattr(a, "audio_cache", "")
-    return _bounded(TtsModels(a.model, _device(a), a.voices, cache, a.hub, a.precision), a)
+    size_mb = getattr(a, "audio_cache_mb", TtsModels.audio_cache_mb)
+    models = TtsModels(a.model, _device(a), a.voices, cache, size_mb, a.hub, a.precision)
+    return _bounded(models, a)
 
 
 def _device(arguments: Namespace) -> Device:
@@ -550,6 +552,7 @@ def _work(
             api_key=a.api_key,
             local=address.local,
             audio_cache=getattr(a, "audio_cache", ""),
+            audio_cache_mb=getattr(a, "audio_cache_mb", TtsModels.audio_cache_mb),
             metrics=a.metrics,
         )
         await serve(Worker(settings, make, metrics), listener(address), stop)

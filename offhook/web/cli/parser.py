@@ -9,6 +9,7 @@ from typing import Any
 from offhook import __version__
 from offhook.pipeline.engine.asr_models import ALIGNER
 from offhook.pipeline.engine.capacity import SHARED
+from offhook.pipeline.engine.tts_models import CACHE_MB
 
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
 BENCHMARKS = ("calls", "failover", "edge", "turns", "sip", "http", "stream", "cpu")
@@ -203,6 +204,13 @@ def _worker_parser(worker: argparse.ArgumentParser) -> None:
         default="",
         metavar="URL",
         help="URL of a Redis cache of short replies, shared by workers; off: no cache",
+    )
+    tts.add_argument(
+        "--audio-cache-mb",
+        type=int,
+        default=CACHE_MB,
+        metavar="MB",
+        help="size of the cache of short replies in memory (default %(default)s)",
     )
     _worker_arguments(tts, 7871)
 

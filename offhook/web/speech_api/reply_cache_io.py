@@ -21,8 +21,6 @@ from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 from offhook.pipeline.speech.voice_cloning import VoiceCloner
 from offhook.web.speech_api.http.speech_request import find_voice
 
-CACHE_BYTES = 32 << 20
-"""Size of the cache, eleven minutes of speech."""
 MAX_CHARS = 500
 """Maximum length of a text whose reply is cached; recurring texts are short, and longer ones are
 synthesized each time."""
@@ -86,11 +84,11 @@ class ResolvedVoices:
 
 
 class SpeechCache(ReplyCache):
-    """The reply cache of one speech server, for any engine. `url` is a Redis URL or "". Raises
-    EngineError like `ReplyCache`."""
+    """The reply cache of one speech server, for any engine; `url` is a Redis URL or "", `mb` its
+    size in MB. Raises EngineError like `ReplyCache`."""
 
-    def __init__(self, url: str, registry: CollectorRegistry) -> None:
-        super().__init__(CACHE_BYTES, url)
+    def __init__(self, url: str, mb: int, registry: CollectorRegistry) -> None:
+        super().__init__(mb << 20, url)
         self._hits = Counter(
             "offhook_speech_cache_hits_total", "Replies found said before", registry=registry
         )

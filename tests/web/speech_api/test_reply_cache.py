@@ -12,8 +12,10 @@ import pytest
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
+from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.http.audio_encoder import FORMATS
 from offhook.web.speech_api.reply_cache_io import MAX_CHARS
+from offhook.web.speech_api.server_io import SpeechServer
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
 from tests.web.speech_api import conftest
 from tests.web.speech_api.conftest import WORD_S, Quick, ScriptedSynthesizer, quickly_served
@@ -103,6 +105,14 @@ async def test_a_server_that_is_to_keep_nothing_does_not(monkeypatch: pytest.Mon
         for _ in range(2):
             assert await say(quick, input="a secret") == "miss"
         assert [speaking.options.cache for speaking in quick.voice.opened] == [False, False]
+
+
+async def test_the_cache_is_as_large_as_is_said() -> None:
+    handle = conftest.at_once(ScriptedSynthesizer(), "scripted", "scripted-voice")
+    server = SpeechServer(Settings(), None, handle, audio_cache_mb=2)
+    assert server.replies is not None
+    assert server.replies.limit_bytes == 2 << 20
+    await server.close()
 
 
 async def test_servers_share_what_they_said(
