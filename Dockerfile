@@ -4,10 +4,10 @@
 #                                                    with sherpa-onnx, Nemotron and Pocket TTS
 #   docker build --target cuda -t offhook:cuda .     with torch, for an NVIDIA GPU
 #
-# All stand on Debian with Python, which is an argument so that a mirror can serve it: it needs
-# apt, and Python 3.11 or newer with pip, venv and headers. An nvidia/cuda image would only add a
-# second copy of what torch's wheels bring in the very versions they were built with: the CUDA
-# runtime, cuBLAS, cuDNN, NVRTC. The driver is the host's in any case.
+# All stand on Debian with Python, which is an argument so that a mirror can serve it: it needs apt,
+# and Python 3.11 to 3.13 (PocketSphinx has no wheel for 3.14) with pip, venv and headers. An
+# nvidia/cuda image would only add a second copy of what torch's wheels bring in the very versions
+# they were built with: the CUDA runtime, cuBLAS, cuDNN, NVRTC. The driver is the host's in any case.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 

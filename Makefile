@@ -9,7 +9,7 @@ ARGS ?=
 # Servers and tests start processes by the hundred: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run cpu qwen espeak ray qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
+.PHONY: run cpu qwen espeak ray qwen-asr-official qwen-tts-official test test-all test-asr-official test-tts-official lint format bench lock licences reference docs audit size clean
 
 run: $(VENV)/.runtime
 	$(BIN)/offhook serve $(ARGS)
@@ -49,8 +49,12 @@ test: $(VENV)/.test audit
 	wait $$lint || failed=1; cat $(VENV)/lint.log; exit $$failed
 
 # Property tests draw new examples; what fails is kept in .hypothesis, and tried first the next time.
-test-all: $(VENV)/.test lint
+test-all: $(VENV)/.test lint test-tts-official
 	$(BIN)/python -m pytest --examples 200 $(ARGS)
+
+# Our engines beside the official packages, in the environments of these.
+test-asr-official test-tts-official: test-%-official: .venv-qwen-%/.test
+	.venv-qwen-$*/bin/python -m pytest tests/pipeline/engine/$*/test_official.py
 
 LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 lint: $(VENV)/.test
@@ -111,6 +115,10 @@ $(VENV)/.espeak: $(VENV)/.runtime
 	$(call install_torch,$(@D))
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	sh deploy/install-packages.sh debian-packages.txt
+	touch $@
+
+.venv-qwen-asr/.test .venv-qwen-tts/.test: %/.test: %/.made
+	$(call install,$(@D),official-test)
 	touch $@
 
 # Oracles: where they cannot be had, the tests that ask them are skipped.

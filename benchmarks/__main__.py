@@ -23,6 +23,7 @@ NAMES = {
     "pocket": "voices.pocket",
     "realtime": "realtime.realtime",
     "realtime_agent": "calls.realtime_agent",
+    "recordings": "media.recordings",
     "sherpa": "recognition.sherpa",
     "sip": "sip.sip",
     "soak": "calls.soak",

@@ -21,7 +21,7 @@ import numpy as np
 from pocketsphinx import Decoder
 
 from benchmarks.calls.noisy_words import RecordedLeg, last_loud
-from benchmarks.calls.words import SPEECH, read_16k, references
+from benchmarks.calls.words import NO_RECORDINGS, SPEECH, read_16k, references
 from offhook.bench.scripted import ScriptedRecognizer
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import CallerTurn, Event
@@ -387,7 +387,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], help="NAME=MS of [turns]")
     arguments = parser.parse_args(argv)
     if not Path(SPEECH).exists():
-        parser.error(f"no recordings: name their folder in OFFHOOK_SPEECH (not {SPEECH})")
+        parser.error(NO_RECORDINGS)
     if arguments.cost:
         for size, features_ms, run_ms in cost((1, 2, 4, 8), 20):
             print(f"{size} in a run: features {features_ms:.1f} ms, model {run_ms:.1f} ms each")

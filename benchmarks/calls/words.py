@@ -32,6 +32,10 @@ from offhook.signaling.peer_io import use_addresses
 from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
 
 SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
+NO_RECORDINGS = (
+    f"no recordings: name their folder in OFFHOOK_SPEECH (not {SPEECH}); "
+    "`python -m benchmarks recordings FOLDER` fetches them"
+)
 PACKET_MS = 20
 PHONE_HZ, PHONE_GAIN = (150, 300, 3400, 3800), (0, 1, 1, 0)
 TRANSCRIPT_S = 20
@@ -208,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="noises for each recording")
     arguments = parser.parse_args(argv)
     if not SPEECH.exists():
-        parser.error(f"no recordings: name their folder in OFFHOOK_SPEECH (not {SPEECH})")
+        parser.error(NO_RECORDINGS)
     if arguments.noise:
         recordings = {path: (read_16k(path), text) for path, text in references(SPEECH).items()}
         ratios, ways = [float(n) for n in arguments.snr.split(",")], arguments.ways.split(",")

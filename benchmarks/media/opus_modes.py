@@ -9,7 +9,6 @@ when it is installed, and the recordings of the folder OFFHOOK_SPEECH.
 
 import argparse
 import ctypes
-import os
 import wave
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from time import thread_time
 import numpy as np
 import soxr
 
+from benchmarks.calls.words import NO_RECORDINGS, SPEECH
 from offhook.bench.speech.table import Table
 from offhook.media.codecs.opus import (
     SET_SIGNAL,
@@ -81,7 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="a JSON line a row")
     options = parser.parse_args(argv)
-    sounds = recordings(Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech")))
+    sounds = recordings(SPEECH)
+    if not sounds:
+        parser.error(NO_RECORDINGS)
     table = Table("opus_modes", f"{len(sounds)} recordings", COLUMNS, options.json)
     for bitrate in (24_000, 32_000, 48_000):
         for mode, signal in (("SILK + CELT", SIGNAL_VOICE), ("CELT", SIGNAL_MUSIC)):

@@ -350,7 +350,13 @@ def run(interruptions: int, as_json: bool) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="offhook bench turns")
-    parser.add_argument("--interruptions", type=int, default=INTERRUPTIONS)
+    parser.add_argument(
+        "--interruptions",
+        type=int,
+        default=INTERRUPTIONS,
+        metavar="N",
+        help=f"replies that are interrupted (default: {INTERRUPTIONS})",
+    )
     parser.add_argument(
         "--first-token",
         type=float,

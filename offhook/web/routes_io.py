@@ -7,11 +7,13 @@ from typing import Literal
 
 from aiohttp import web
 
+from offhook.pipeline.speech.remote.alignments_protocol import ALIGNMENTS_PATH
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.access_io import open_door
 from offhook.web.http.health_io import Health, add_health_routes
 from offhook.web.http.listening_io import Listen, Runner
 from offhook.web.realtime.transcription.server_io import realtime
+from offhook.web.speech_api.http.alignments_io import alignments
 from offhook.web.speech_api.http.speech_io import speech, speech_pcm, speech_stream
 from offhook.web.speech_api.http.transcriptions_io import (
     transcriptions,
@@ -51,6 +53,7 @@ ROUTES = (
     Route("transcription", "POST", "/v1/audio/transcriptions", transcriptions, True),
     Route("transcription", "POST", "/v1/audio/translations", translations, True),
     Route("transcription", "POST", "/v1/audio/transcriptions/stream", transcriptions_stream, True),
+    Route("transcription", "POST", ALIGNMENTS_PATH, alignments, True),
     Route("transcription", "GET", "/ws/transcribe", transcribe_socket),
     Route("transcription", "GET", "/v1/realtime", realtime),
     Route("transcription", "GET", "/v1/realtime/", realtime),

@@ -8,6 +8,8 @@ from offhook.pipeline.engine.capacity import SHARED
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16", "int8", "fp8-weights", "int8-weights"]
 
+ALIGNER = "Qwen/Qwen3-ForcedAligner-0.6B"
+
 
 @dataclass(frozen=True)
 class AsrModels:

@@ -12,14 +12,12 @@ from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.engine.reply import EngineReply, TextPart, VoiceProfile
 from offhook.pipeline.engine.reply_streams_io import Numbered, ReplyStreams
 from offhook.pipeline.engine.tts.messages import Ended, Reason
-from offhook.pipeline.engine.tts_models import NO_CACHE
+from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import MAX_SEED, Speech, VoiceOptions
 from offhook.pipeline.speech.voice.audio_cache import reply_key
 from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 
-CACHE_BYTES = 64 << 20
-"""Size of the cache of short replies: twenty minutes of speech."""
 MAX_PROFILES = 1000
 """Voices whose learned profile is kept; the least recently used is evicted."""
 
@@ -29,17 +27,18 @@ E = TypeVar("E", bound=Numbered)
 
 
 class EngineSynthesizer(Generic[P, E]):
-    """A voice model, shared by all replies of the process. `audio_cache` is that of `TtsModels`.
-    Raises EngineError if the shared cache cannot be used.
+    """A voice model, shared by all replies of the process. `models` says which cache its replies
+    have. Raises EngineError if the shared cache cannot be used.
 
     When the engine fails, e.g. after a CUDA error, all replies and later calls raise EngineFailed.
     """
 
-    def __init__(self, name: str, audio_cache: str, streams: ReplyStreams[P, E]) -> None:
+    def __init__(self, name: str, models: TtsModels, streams: ReplyStreams[P, E]) -> None:
         self.name = name
         self.streams = streams
-        self._keeps_replies = audio_cache != NO_CACHE
-        self.cache = ReplyCache(CACHE_BYTES, audio_cache if self._keeps_replies else "")
+        self._keeps_replies = models.audio_cache != NO_CACHE
+        url = models.audio_cache if self._keeps_replies else ""
+        self.cache = ReplyCache(models.audio_cache_mb << 20, url)
         self.asking = TaskSet()
         """Lookups in the shared cache, at most one per reply."""
         self._profiles: OrderedDict[Hashable, VoiceProfile] = OrderedDict()

@@ -6,6 +6,8 @@ from offhook.pipeline.engine.asr_models import Device, Precision
 from offhook.pipeline.engine.capacity import SHARED
 
 VOICES = "~/.local/share/offhook/voices"
+CACHE_MB = 64
+"""Default size of a cache of replies in MB: 23 minutes of speech."""
 NO_CACHE = "off"
 """Disables the reply cache, in place of a Redis URL."""
 
@@ -23,6 +25,8 @@ class TtsModels:
     audio_cache: str = ""
     """URL of a Redis with the short replies of all workers, redis://host:port/db or unix:///path;
     empty: a cache in this process; "off": no cache."""
+    audio_cache_mb: int = CACHE_MB
+    """Size of the cache in this process, in MB."""
     hub: str = ""
     """Download source, see `AsrModels.hub`."""
     precision: Precision = "auto"

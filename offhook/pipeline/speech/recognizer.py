@@ -14,6 +14,12 @@ UPDATE_MS_MIN, UPDATE_MS, UPDATE_MS_MAX = 80, 400, 1120
 MAX_CONTEXT_CHARS = 4000
 """Maximum length of the context; a longer one is refused. It would slow down every update without
 improving recognition."""
+MAX_ALIGNED_S = 180
+"""Maximum audio in s whose text can be aligned, the limit of the published aligner."""
+NO_ALIGNER = (
+    "the speech engine aligns no text: that takes the engine qwen3-asr with [asr] aligner or "
+    "--aligner, such as Qwen/Qwen3-ForcedAligner-0.6B"
+)
 LANGUAGE_TAG = re.compile("([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Za-z]{2}|[0-9]{3}))?")
 """Matches language, script and region of a BCP 47 tag; other subtags are not used for speech."""
 
@@ -187,6 +193,16 @@ class WholeTurns(Protocol):
     def drop_finished(self) -> int:
         """Drops the utterances that have ended and whose finals have not been told; returns how
         many there were."""
+
+
+@runtime_checkable
+class AlignsText(Protocol):
+    """A `Recognizer` that can also say when the words of a known text are spoken."""
+
+    async def align(self, pcm: Pcm, text: str, language: str) -> tuple[Word, ...]:
+        """Returns all words of the text, as written, with their times. `pcm` is 16 kHz, of up to
+        MAX_ALIGNED_S; `language` is an ISO 639 code. Raises EngineError; UnsupportedRequest for
+        what cannot be aligned, and without an aligner."""
 
 
 class Recognizer(Protocol):

@@ -39,7 +39,9 @@ def _asr_models(arguments: Namespace) -> AsrModels:
 def _tts_models(arguments: Namespace) -> TtsModels:
     a = arguments
     cache = getattr(a, "audio_cache", "")
-    return _bounded(TtsModels(a.model, _device(a), a.voices, cache, a.hub, a.precision), a)
+    size_mb = getattr(a, "audio_cache_mb", TtsModels.audio_cache_mb)
+    models = TtsModels(a.model, _device(a), a.voices, cache, size_mb, a.hub, a.precision)
+    return _bounded(models, a)
 
 
 def _device(arguments: Namespace) -> Device:
@@ -260,6 +262,42 @@ def _transcribe(arguments: Namespace) -> int:
     for fault in faults:
         print(f"offhook: {fault}", file=sys.stderr)
     return int(bool(faults))
+
+
+def _align(arguments: Namespace) -> int:
+    from offhook.pipeline.speech.recognizer import canonical_tag
+    from offhook.web.cli.align_io import align_file, aligner_at, aligner_here
+    from offhook.web.cli.speak_io import read_text
+    from offhook.web.cli.transcribe_io import Bar
+    from offhook.web.process.logs import Log
+    from offhook.web.process.logs_io import set_up
+    from offhook.web.speech_api.http.transcript import Transcript
+
+    set_up(Log(level="WARNING"))
+    a = arguments
+    text = read_text(a.text_file) if a.text_file else a.text
+    language = canonical_tag(a.language).partition("-")[0]
+
+    async def align() -> Transcript:
+        if not a.url:
+            here = aligner_here(a.model, a.device, a.hub, Bar("loading:").loading)
+            return await align_file(a.file, text, language, here)
+        there = aligner_at(a.url, a.api_key)
+        try:
+            return await align_file(a.file, text, language, there.align)
+        finally:
+            await there.close()
+
+    found = run(align())
+    (segment,) = found.segments
+    if a.format == "labels":
+        print(segment.labels())
+    elif a.format == "json":
+        table = found.render("verbose_json", ("word",))
+        print(json.dumps(table, ensure_ascii=False))
+    else:
+        print(found.render(a.format), end="")
+    return 0
 
 
 def _speak(arguments: Namespace) -> int:
@@ -514,6 +552,7 @@ def _work(
             api_key=a.api_key,
             local=address.local,
             audio_cache=getattr(a, "audio_cache", ""),
+            audio_cache_mb=getattr(a, "audio_cache_mb", TtsModels.audio_cache_mb),
             metrics=a.metrics,
         )
         await serve(Worker(settings, make, metrics), listener(address), stop)
@@ -553,6 +592,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "dial": _dial,
     "sip-trace": _sip_trace,
     "transcribe": _transcribe,
+    "align": _align,
     "speak": _speak,
     "voice": _voice,
     "models": _models,

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from offhook import __version__
+from offhook.pipeline.engine.asr_models import ALIGNER
 from offhook.pipeline.engine.capacity import SHARED
+from offhook.pipeline.engine.tts_models import CACHE_MB
 
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
 BENCHMARKS = ("calls", "failover", "edge", "turns", "sip", "http", "stream", "cpu")
@@ -54,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     _phone_parsers(commands)
 
     _transcribe_parser(commands.add_parser("transcribe", help="transcribe audio or video files"))
+    _align_parser(commands.add_parser("align", help="find when the words of a text are spoken"))
     _speak_parser(commands.add_parser("speak", help="synthesize a text to a file or a player"))
     _voice_parser(commands.add_parser("voice", help="manage voices cloned from recordings"))
     _models_parser(commands.add_parser("models", help="list, download and remove models"))
@@ -159,6 +162,29 @@ def _transcribe_parser(transcribe: argparse.ArgumentParser) -> None:
     )
 
 
+def _align_parser(align: argparse.ArgumentParser) -> None:
+    align.add_argument("file", type=Path, metavar="FILE", help="audio or video of up to 3 minutes")
+    what = align.add_mutually_exclusive_group(required=True)
+    what.add_argument("--text", help="what is said in it")
+    what.add_argument("--text-file", type=Path, metavar="F", help="the same, in this file")
+    align.add_argument("--language", required=True, metavar="CODE", help='of the text, e.g. "en"')
+    align.add_argument("--model", default=ALIGNER, help="or a folder (default %(default)s)")
+    _hub_argument(align)
+    _device_argument(align, DEVICES)
+    align.add_argument(
+        "--url",
+        default="",
+        help="URL of a worker with an aligner, or of a gateway: http://host:port or unix:PATH",
+    )
+    align.add_argument("--api-key", default="", help="API key of that server")
+    align.add_argument(
+        "--format",
+        choices=("labels", "json", "srt", "vtt"),
+        default="labels",
+        help="labels: a line per word with its start and end in seconds; srt, vtt: captions",
+    )
+
+
 def _worker_parser(worker: argparse.ArgumentParser) -> None:
     kinds = worker.add_subparsers(dest="kind", required=True, metavar="KIND")
     asr = kinds.add_parser("asr", help="speech recognition at /ws/transcribe")
@@ -178,6 +204,13 @@ def _worker_parser(worker: argparse.ArgumentParser) -> None:
         default="",
         metavar="URL",
         help="URL of a Redis cache of short replies, shared by workers; off: no cache",
+    )
+    tts.add_argument(
+        "--audio-cache-mb",
+        type=int,
+        default=CACHE_MB,
+        metavar="MB",
+        help="size of the cache of short replies in memory (default %(default)s)",
     )
     _worker_arguments(tts, 7871)
 

@@ -461,6 +461,9 @@ class Tts(SpeechEngine):
     audio_cache: str = ""
     """URL of a Redis with the short replies of all workers, redis://host:port/db or unix:///path;
     empty: a cache in each worker; "off": no cache."""
+    audio_cache_mb: int = Field(TtsModels.audio_cache_mb, ge=1, le=65_536)
+    """Size of a process' own cache of short replies, in MB, of which 64 are 23 minutes of
+    speech."""
     voice: str = ""
     """Name of the voice; empty: the engine's default."""
     language: str = ""
@@ -490,7 +493,8 @@ class Tts(SpeechEngine):
 
     def models(self, hub: str) -> TtsModels:
         return TtsModels(
-            self.model, self.torch_device, self.voices, self.audio_cache, hub, self.precision
+            *(self.model, self.torch_device, self.voices, self.audio_cache, self.audio_cache_mb),
+            *(hub, self.precision),
         )
 
     @model_validator(mode="after")

@@ -308,7 +308,11 @@ class Edge:
         """Builds the speech API on the engines of the calls, which have priority."""
         engines, registry = self.engines.for_programs(), self.metrics.registry
         settings = self.config
-        speech = SpeechServer(settings.speech, *engines, registry, settings.tts.audio_cache)
+        tts = settings.tts
+        speech = SpeechServer(
+            *(settings.speech, *engines, registry, tts.audio_cache),
+            audio_cache_mb=tts.audio_cache_mb,
+        )
         speech.calls_come_first = True
         speech.admission.shares = settings.server.shares
         return speech

@@ -4,6 +4,8 @@ schemas of requests are generated from their models."""
 from typing import Any
 
 from offhook import __version__
+from offhook.pipeline.speech.remote.alignments_protocol import ALIGNMENTS_PATH
+from offhook.web.speech_api.http.alignments_io import AlignmentForm
 from offhook.web.speech_api.http.audio_encoder import FORMATS
 from offhook.web.speech_api.http.speech_request import MAX_INPUT_CHARS, VOICE_NAME, SpeechRequest
 from offhook.web.speech_api.http.transcription_request import TranscriptionForm
@@ -45,6 +47,9 @@ REFUSALS = {
 TRANSCRIPTION = schema(TranscriptionForm, form=True)
 TRANSCRIPTION["required"] = ["file"]
 TRANSCRIPTION["properties"]["file"] = {"type": "string", "format": "binary"}
+ALIGNMENT = schema(AlignmentForm, form=True)
+ALIGNMENT["required"] = ["file", "text", "language"]
+ALIGNMENT["properties"]["file"] = {"type": "string", "format": "binary"}
 SPEECH = schema(SpeechRequest)
 VOICE: Table = {
     "type": "object",
@@ -102,6 +107,11 @@ HEARING: Table = {
     "/v1/audio/transcriptions": _heard("What a file says", TRANSCRIPT),
     "/v1/audio/translations": _heard("What a file says, in English", TRANSCRIPT),
     "/v1/audio/transcriptions/stream": _heard("Each segment as it is done", EVENTS),
+    ALIGNMENTS_PATH: {
+        "post": _operation(
+            "When the words of a known text are spoken", JSON_OBJECT, ALIGNMENT, FORM
+        )
+    },
 }
 SPEAKING: Table = {
     "/v1/audio/speech": _documented("A text as sound", {**AUDIO, **EVENTS}),

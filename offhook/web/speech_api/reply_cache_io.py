@@ -5,11 +5,14 @@ without waiting for the engine or loading it. The cache holds audio rather than 
 serves all formats, since encoding takes a hundredth of its duration.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
+from pydantic import TypeAdapter
 
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, VoiceOptions
@@ -18,8 +21,6 @@ from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 from offhook.pipeline.speech.voice_cloning import VoiceCloner
 from offhook.web.speech_api.http.speech_request import find_voice
 
-CACHE_BYTES = 32 << 20
-"""Size of the cache, eleven minutes of speech."""
 MAX_CHARS = 500
 """Maximum length of a text whose reply is cached; recurring texts are short, and longer ones are
 synthesized each time."""
@@ -28,6 +29,8 @@ MAX_VOICES = 1000
 
 Keep = Callable[[Sequence[Speech]], None]
 """Caches the pieces of a whole reply."""
+_VOICE = TypeAdapter(tuple[str, str])
+"""Name and identity of a lasting voice, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,11 @@ class ResolvedVoices:
 
 
 class SpeechCache(ReplyCache):
-    """The reply cache of one speech server, for any engine. `url` is a Redis URL or "". Raises
-    EngineError like `ReplyCache`."""
+    """The reply cache of one speech server, for any engine; `url` is a Redis URL or "", `mb` its
+    size in MB. Raises EngineError like `ReplyCache`."""
 
-    def __init__(self, url: str, registry: CollectorRegistry) -> None:
-        super().__init__(CACHE_BYTES, url)
+    def __init__(self, url: str, mb: int, registry: CollectorRegistry) -> None:
+        super().__init__(mb << 20, url)
         self._hits = Counter(
             "offhook_speech_cache_hits_total", "Replies found said before", registry=registry
         )
@@ -105,6 +108,27 @@ class SpeechCache(ReplyCache):
         known = self.get(key) or await self.fetch(key)
         (self._misses if known is None else self._hits).inc()
         return known
+
+    async def find_voice(self, engine: str, name: str) -> ResolvedVoice | None:
+        """Returns the voice that another server with this engine resolved a name to; None if none
+        did, or the name may be given to another voice."""
+        if (found := await self.recall(_voice_key(engine, name))) is None:
+            return None
+        try:
+            return ResolvedVoice(*_VOICE.validate_json(found), lasting=True)
+        except ValueError as error:
+            self.failed(error)
+            return None
+
+    def share_voice(self, engine: str, name: str, chosen: ResolvedVoice) -> None:
+        """Lets other servers know the voice of a name, so that they need not load the engine for a
+        reply that is cached."""
+        if chosen.lasting and chosen.identity is not None:
+            self.share(_voice_key(engine, name), _VOICE.dump_json((chosen.name, chosen.identity)))
+
+
+def _voice_key(engine: str, name: str) -> str:
+    return hashlib.sha256(json.dumps(("voice", engine, name.lower())).encode()).hexdigest()
 
 
 REPLIES: web.AppKey[SpeechCache] = web.AppKey("replies", SpeechCache)

@@ -20,7 +20,7 @@ from loguru import logger
 from prometheus_client import CollectorRegistry
 
 from offhook import __version__
-from offhook.pipeline.engine.tts_models import NO_CACHE
+from offhook.pipeline.engine.tts_models import CACHE_MB, NO_CACHE
 from offhook.pipeline.speech.recognizer import (
     EngineError,
     EngineFailed,
@@ -160,6 +160,7 @@ class SpeechServer:
         registry: CollectorRegistry | None = None,
         audio_cache: str = "",
         limits: Limits | None = None,
+        audio_cache_mb: int = CACHE_MB,
     ) -> None:
         self.settings = settings
         self.id = secrets.token_hex(8)
@@ -182,7 +183,7 @@ class SpeechServer:
         registry = registry or CollectorRegistry()
         self.metrics = SpeechMetrics(registry, self.admission)
         keeps = synthesizer is not None and audio_cache != NO_CACHE
-        self.replies = SpeechCache(audio_cache, registry) if keeps else None
+        self.replies = SpeechCache(audio_cache, audio_cache_mb, registry) if keeps else None
         self.resolved = ResolvedVoices()
 
     def use_keys(self, settings: Speech, shares: Shares) -> None:

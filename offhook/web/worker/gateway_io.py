@@ -62,7 +62,10 @@ class Gateway(SpeechServer):
         self._workers = WorkerCollector(self._hears.engine, self._speaks.engine)
         registry.register(self._workers)
         handles = self._hears.handle(), self._speaks.handle()
-        super().__init__(config.speech, *handles, registry, tts.audio_cache)
+        super().__init__(
+            *(config.speech, *handles, registry, tts.audio_cache),
+            audio_cache_mb=tts.audio_cache_mb,
+        )
         self.admission.shares = config.server.shares
 
     def know(self, config: Config) -> None:

@@ -16,6 +16,7 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.pipeline.engine.capacity import open_streams
+from offhook.pipeline.engine.tts_models import CACHE_MB
 from offhook.pipeline.speech.recognizer import EngineFailed, Progress
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
@@ -68,6 +69,8 @@ class WorkerSettings:
     audio_cache: str = ""
     """URL of a Redis cache of the replies that are sent over HTTP; empty: they are cached in
     memory; "off": they are not."""
+    audio_cache_mb: int = CACHE_MB
+    """Size of that cache in memory, in MB."""
     metrics: Literal["open", "key"] = "open"
     """Who may read /metrics, as in [server]."""
     fronts: int | None = None
@@ -135,6 +138,7 @@ class Worker(SpeechServer, Generic[E]):
                 idle_streams=self._open_for(most) - most,
                 streams_setting="--max-streams",
             ),
+            settings.audio_cache_mb,
         )
         self.ports = settings.ports
         metrics.streams.set_function(lambda: len(self.busy))

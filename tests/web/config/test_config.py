@@ -338,6 +338,14 @@ def test_how_long_nemotron_waits_for_company_reaches_its_worker():
     assert Config().asr.options().update_ms == 400
 
 
+def test_the_cache_of_replies_has_a_size(tmp_path):
+    config = load(written(tmp_path, "[tts]\naudio_cache_mb = 8"), {})
+    models = config.tts.models("hub")
+    assert (models.audio_cache_mb, models.hub, models.precision) == (8, "hub", "auto")
+    with pytest.raises(ConfigError, match=r"tts\.audio_cache_mb"):
+        load(written(tmp_path, "[tts]\naudio_cache_mb = 0"), {})
+
+
 def test_the_example_is_the_defaults():
     text = (Path(__file__).parents[3] / "offhook.example.toml").read_text()
     assert Config.model_validate(tomllib.loads(text)) == Config()

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from offhook.media.pcm import RATE_OUT
 from tests.web.speech_api.conftest import Quick, Served, quickly_served
+from tests.web.speech_api.http.test_alignments import aligning
 from tests.web.speech_api.recordings import QUESTION, encoded, spoken, write_video, write_wav
 
 ROOT = Path(__file__).parents[3]
@@ -58,6 +59,13 @@ async def hearing() -> AsyncIterator[Quick]:
         yield server
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def aligner() -> AsyncIterator[Quick]:
+    async with quickly_served() as server:
+        aligning(server)
+        yield server
+
+
 async def test_there_are_examples():
     assert len(ALL) >= 8
 
@@ -65,9 +73,11 @@ async def test_there_are_examples():
 @needs_curl
 @pytest.mark.parametrize("command", ALL)
 async def test_a_documented_command_does_what_is_said(
-    command: str, hearing: Quick, speech_server: Served, folder: Path
+    command: str, hearing: Quick, aligner: Quick, speech_server: Served, folder: Path
 ) -> None:
-    url = (hearing if "/transcriptions" in command else speech_server).url
+    scripted = {"transcriptions": hearing, "alignments": aligner}
+    asked = command.partition("/v1/audio/")[2].partition(" ")[0].partition("/")[0]
+    url = (scripted.get(asked) or speech_server).url
     there = re.sub(r"(http://)?localhost:7862", url, command)
     there = PLAYERS.sub("", there)
     process = await asyncio.create_subprocess_shell(

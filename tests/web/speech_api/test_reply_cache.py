@@ -12,8 +12,10 @@ import pytest
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
+from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.http.audio_encoder import FORMATS
 from offhook.web.speech_api.reply_cache_io import MAX_CHARS
+from offhook.web.speech_api.server_io import SpeechServer
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
 from tests.web.speech_api import conftest
 from tests.web.speech_api.conftest import WORD_S, Quick, ScriptedSynthesizer, quickly_served
@@ -43,12 +45,13 @@ async def say(quick: Quick, headers: dict[str, str] | None = None, **fields: Any
         return response.headers["X-Cache"]
 
 
+async def ended() -> Synthesizer:
+    raise EngineError("the worker has ended")
+
+
 async def test_what_was_said_before_is_said_again_without_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def ended() -> Synthesizer:
-        raise EngineError("the worker has ended")
-
     async with remembering(monkeypatch) as quick:
         quick.voice.slow_s = 0.05
         assert await say(quick, input=WORDS) == "miss"
@@ -104,6 +107,14 @@ async def test_a_server_that_is_to_keep_nothing_does_not(monkeypatch: pytest.Mon
         assert [speaking.options.cache for speaking in quick.voice.opened] == [False, False]
 
 
+async def test_the_cache_is_as_large_as_is_said() -> None:
+    handle = conftest.at_once(ScriptedSynthesizer(), "scripted", "scripted-voice")
+    server = SpeechServer(Settings(), None, handle, audio_cache_mb=2)
+    assert server.replies is not None
+    assert server.replies.limit_bytes == 2 << 20
+    await server.close()
+
+
 async def test_servers_share_what_they_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,8 +122,13 @@ async def test_servers_share_what_they_said(
     with redis_server(tmp_path) as url:
         async with remembering(monkeypatch, url) as quick:
             assert await say(quick, input="welcome") == "miss"
+            assert await say(quick, input="welcome", voice="low") == "miss"
+            assert await say(quick, input="welcome", voice="alloy") == "hit"
         async with remembering(monkeypatch, url) as other:
-            assert await say(other, input="welcome") == "hit"
+            engines = other.server.engines
+            engines["speech"] = replace(engines["speech"], get=ended)
+            for voice in ("", "alloy", "low"):
+                assert await say(other, input="welcome", voice=voice) == "hit"
             assert other.voice.opened == []
 
 

@@ -1,10 +1,11 @@
 """Qwen3-ASR as a `Recognizer`."""
 
+from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.asr.loading_io import Loading
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.streams_io import EngineRecognizer
 from offhook.pipeline.engine.turns_io import turn_judge
-from offhook.pipeline.speech.recognizer import Progress
+from offhook.pipeline.speech.recognizer import NO_ALIGNER, Progress, UnsupportedRequest, Word
 from offhook.pipeline.speech.streams.languages import NAMES
 
 
@@ -33,6 +34,12 @@ class Qwen3Recognizer(EngineRecognizer):
     def max_open_streams(self) -> int | None:
         """Live streams that may be open; None until it is loaded."""
         return self._loading.open_streams
+
+    async def align(self, pcm: Pcm, text: str, language: str) -> tuple[Word, ...]:
+        """Returns the words of a known text with their times; see `AlignsText`."""
+        if self._loading.word_times is None:
+            raise UnsupportedRequest(NO_ALIGNER)
+        return await self._loading.word_times.words_of(pcm, text, language)
 
     async def close(self) -> None:
         await super().close()

@@ -1,5 +1,6 @@
 """Runs the forced aligner in its own thread, beside the recognition thread."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +11,7 @@ from loguru import logger
 from offhook.media.pcm import Pcm
 from offhook.pipeline.models.qwen3_asr.aligner import ForcedAligner
 from offhook.pipeline.models.qwen3_asr.alignment import AlignmentError
-from offhook.pipeline.speech.recognizer import Word
+from offhook.pipeline.speech.recognizer import UnsupportedRequest, Word
 
 Command = Callable[[], None]
 
@@ -58,6 +59,16 @@ class WordTimes:
                 self._submit(lambda: told(aligned.result()))
 
         self._thread.submit(self._words, pcm, text, language).add_done_callback(report)
+
+    async def words_of(self, pcm: Pcm, text: str, language: str) -> tuple[Word, ...]:
+        """Returns the words of a known text with their times, once those asked for before are
+        done. Raises UnsupportedRequest for what cannot be aligned."""
+        try:
+            return await asyncio.wrap_future(
+                self._thread.submit(lambda: self._aligner.align(pcm, text, language))
+            )
+        except AlignmentError as error:
+            raise UnsupportedRequest(str(error)) from error
 
     def _words(self, pcm: Pcm, text: str, language: str) -> Sequence[Word]:
         try:

@@ -42,7 +42,7 @@ class PocketSynthesizer(EngineSynthesizer[Clause, PocketEvent]):
     ) -> None:
         name = f"Pocket TTS ({models.model})"
         self._thread: ThreadStreams[Clause, PocketEvent] = ThreadStreams(name, self._open_stream)
-        super().__init__(name, models.audio_cache, self._thread)
+        super().__init__(name, models, self._thread)
         self._precision = models.precision
         self._loading = PocketLoading(models, progress)
         self._voices: list[str] = []

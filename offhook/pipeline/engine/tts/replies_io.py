@@ -152,7 +152,7 @@ class Qwen3Replies(EngineSynthesizer[WordTokens, EngineEvent]):
     shared cache cannot be used."""
 
     def __init__(self, models: TtsModels, streams: ReplyStreams[WordTokens, EngineEvent]) -> None:
-        super().__init__(name_of(models), models.audio_cache, streams)
+        super().__init__(name_of(models), models, streams)
         self.far_settings: ReplySettings
         """What opens replies, in this process or another; set by `begin`."""
         self.store: VoiceStore | None = None

@@ -21,17 +21,15 @@ from offhook.pipeline.models.qwen3.tokenizer import Tokenizer
 from offhook.pipeline.models.qwen3_asr import checkpoint as asr_checkpoint
 from offhook.pipeline.models.qwen3_asr.alignment import AlignmentError, Unit, split, timed
 from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
-from offhook.pipeline.speech.recognizer import EngineError, Word
+from offhook.pipeline.speech.recognizer import MAX_ALIGNED_S, EngineError, Word
 
-MAX_S = 180
-"""Maximum utterance in s, the limit of the published aligner."""
-MAX_SAMPLES = MAX_S * RATE_IN
+MAX_SAMPLES = MAX_ALIGNED_S * RATE_IN
 BIN_MS = 80
 STEM_S = 16
 """Seconds that pass through the convolutions together; each needs 6 MB in bf16."""
 PAGE_SIZE = 64
 """Page size in tokens, equal to the recognition engine's, so that kernels are compiled once."""
-WARM_UP_S = (MAX_S, 128, 64, 32, 16, 8, 4, 2, 1)
+WARM_UP_S = (MAX_ALIGNED_S, 128, 64, 32, 16, 8, 4, 2, 1)
 WARM_UP_WORDS = 3
 """Words per second assumed at warm-up."""
 
@@ -84,15 +82,15 @@ class ForcedAligner:
         """Returns all words of the text with times in ms that never decrease.
 
         `pcm` is 16 kHz; `language` is an ISO 639 code. Raises AlignmentError if the audio exceeds
-        MAX_S, text and audio exceed MAX_POSITIONS tokens, or the language is not in
+        MAX_ALIGNED_S, text and audio exceed MAX_POSITIONS tokens, or the language is not in
         `alignment.LANGUAGES`.
         """
         return self.align_all([AlignmentInput(pcm, text, language)])[0]
 
     @torch.inference_mode()
     def align_all(self, utterances: Sequence[AlignmentInput]) -> list[tuple[Word, ...]]:
-        """Aligns several utterances, in batches of up to MAX_S. Raises AlignmentError, aligning
-        none, if one cannot be aligned."""
+        """Aligns several utterances, in batches of up to MAX_ALIGNED_S. Raises AlignmentError,
+        aligning none, if one cannot be aligned."""
         prompts = [self._prompt(utterance) for utterance in utterances]
         times = (t for pack in _packs(p for p in prompts if p.units) for t in self._times(pack))
         return [timed(p.units, next(times), p.audio_ms) if p.units else () for p in prompts]
@@ -101,7 +99,7 @@ class ForcedAligner:
         samples = len(utterance.pcm)
         if samples > MAX_SAMPLES:
             raise AlignmentError(
-                f"the sound is {samples / RATE_IN:.1f} s long, not at most {MAX_S}"
+                f"the sound is {samples / RATE_IN:.1f} s long, not at most {MAX_ALIGNED_S}"
             )
         config, t = self._model.config, self._tokenizer
         pcm = log_mel.lengthen(utterance.pcm)

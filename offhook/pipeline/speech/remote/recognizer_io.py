@@ -21,8 +21,10 @@ from time import monotonic
 
 from loguru import logger
 
+from offhook.media.pcm import Pcm
 from offhook.media.tasks_io import TaskSet
-from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Loss, StreamOptions
+from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Loss, StreamOptions, Word
+from offhook.pipeline.speech.remote.alignments_io import align
 from offhook.pipeline.speech.remote.asr_connection_io import (
     AsrConnection,
     AsrConnections,
@@ -80,6 +82,10 @@ class RemoteRecognizer:
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "RemoteStream":
         return RemoteStream(self, options)
+
+    async def align(self, pcm: Pcm, text: str, language: str) -> tuple[Word, ...]:
+        """Returns the words of a known text with their times; see `AlignsText`."""
+        return await align(self.workers, pcm, text, language)
 
     async def close(self) -> None:
         await self.connections.close()

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import aiohttp
 import numpy as np
 
-from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.pool_io import Workers
+from offhook.pipeline.speech.remote.requests_io import answer, failing, read_more
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, query
 from offhook.pipeline.speech.remote.voices_protocol import (
     CLONE_PATH,
@@ -18,18 +17,10 @@ from offhook.pipeline.speech.remote.voices_protocol import (
     parse_list,
     parse_voice,
 )
-from offhook.pipeline.speech.remote.worker_client_io import LOST, as_error, in_words
 from offhook.pipeline.speech.remote.worker_protocol import samples_of
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, UnknownVoice, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import NAME, KnownVoice, Sample
 
-MAX_ANSWER_BYTES = 4 << 20
-"""Maximum size of a JSON response, of which a thousand voices are 200 kB; with a longer one the
-request has failed."""
-QUIET_S = 60.0
-"""Time in s without data after which a speaking worker counts as lost, and its request has
-failed."""
-READ_BYTES = 1 << 14
 NO_SOUND = np.zeros(0, np.int16)
 T = TypeVar("T")
 
@@ -41,19 +32,21 @@ class RemoteVoices:
         self._client = client
 
     async def known(self) -> list[KnownVoice]:
-        async with _failing(self._client):
-            return parse_list(await _answer(await self._client.ask("GET", VOICES_PATH)))
+        async with failing(self._client):
+            return parse_list(await answer(await self._client.ask("GET", VOICES_PATH), error_of))
 
     async def add(self, name: str, sample: Sample, language: str) -> KnownVoice:
         form = _form(sample, "audio_sample", {"name": name, "language": language})
-        async with _failing(self._client):
-            return parse_voice(await _answer(await self._client.ask("POST", VOICES_PATH, form)))
+        async with failing(self._client):
+            return parse_voice(
+                await answer(await self._client.ask("POST", VOICES_PATH, form), error_of)
+            )
 
     async def remove(self, name: str) -> None:
         if not NAME.fullmatch(name):
             raise UnknownVoice(f"there is no voice {name[:80]!r}")
-        async with _failing(self._client):
-            await _answer(await self._client.ask("DELETE", f"{VOICES_PATH}/{name}"))
+        async with failing(self._client):
+            await answer(await self._client.ask("DELETE", f"{VOICES_PATH}/{name}"), error_of)
 
 
 class RemoteClone:
@@ -83,7 +76,7 @@ class RemoteClone:
     async def __aiter__(self) -> AsyncIterator[Speech]:
         await self._unless_cancelled(self._complete.wait())
         if self._text.strip():
-            async with _failing(self._client):
+            async with failing(self._client):
                 async for data in self._sound():
                     yield Speech(samples_of(data), "")
         if self._text and not self._cancelled.done():
@@ -96,9 +89,9 @@ class RemoteClone:
             return
         try:
             if response.status != 200:
-                await _answer(response)
+                await answer(response, error_of)
             rest = b""
-            while (data := await self._unless_cancelled(_more(response))) is not None and data:
+            while (data := await self._unless_cancelled(read_more(response))) is not None and data:
                 data = rest + data
                 whole = len(data) & ~1
                 rest = data[whole:]
@@ -123,11 +116,6 @@ class RemoteClone:
                 await asyncio.gather(task, return_exceptions=True)
 
 
-async def _more(response: aiohttp.ClientResponse) -> bytes:
-    async with asyncio.timeout(QUIET_S):
-        return await response.content.read(READ_BYTES)
-
-
 def _form(sample: Sample, field: str, more: dict[str, str]) -> aiohttp.FormData:
     form = aiohttp.FormData()
     for name, value in more.items():
@@ -136,29 +124,3 @@ def _form(sample: Sample, field: str, more: dict[str, str]) -> aiohttp.FormData:
     form.add_field("consent", str(sample.consent).lower())
     form.add_field(field, sample.file, filename="sample", content_type="application/octet-stream")
     return form
-
-
-async def _answer(response: aiohttp.ClientResponse) -> str:
-    """Reads a JSON response. Raises any of LOST, and errors of `error_of`."""
-    try:
-        data = bytearray()
-        while more := await _more(response):
-            data += more
-            if len(data) > MAX_ANSWER_BYTES:
-                raise EngineError("its answer is too long")
-        text = data.decode(errors="replace")
-        if response.status != 200:
-            raise error_of(response.status, text)
-        return text
-    finally:
-        response.close()
-
-
-@asynccontextmanager
-async def _failing(client: Workers) -> AsyncIterator[None]:
-    """Converts connection errors to EngineError."""
-    try:
-        yield
-    except LOST as error:
-        words = f"the speech worker at {client.url}: {in_words(error)}"
-        raise as_error(error, words, "") from error

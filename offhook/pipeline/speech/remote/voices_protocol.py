@@ -11,16 +11,15 @@ code of `REFUSALS`. This module is text only; the sockets are in web/speech/voic
 `remote_voices_io`.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from offhook.pipeline.speech.openai.answers import plain
-from offhook.pipeline.speech.recognizer import EngineError, EngineOverloaded
+from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.redact import without_locations
-from offhook.pipeline.speech.remote.worker_protocol import Count, parse_json
+from offhook.pipeline.speech.remote.worker_protocol import Count, parse_json, refusal
 from offhook.pipeline.speech.synthesizer import UnknownVoice
 from offhook.pipeline.speech.voice_cloning import (
     CONSENT_RULE,
@@ -65,7 +64,6 @@ _ERRORS: dict[str, tuple[type[Exception], str]] = {
     ),
 }
 """Exception of each error code, and the message used if the worker's own may not be shown."""
-_FULL = ("engine_full", "queue_full")
 _TYPES = {"speaker": "speaker", "design": "prompt", "clone": "audio_sample"}
 _KINDS = {type_: kind for kind, type_ in _TYPES.items()}
 
@@ -127,13 +125,10 @@ def parse_list(text: str) -> list[KnownVoice]:
 def error_of(status: int, text: str) -> Exception:
     """Converts a response other than 200 to one of REFUSALS or EngineError."""
     try:
-        error = json.loads(text)["error"]
-        message, code = str(error["message"]), error["code"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return EngineError(f"it answered {status} and not in JSON: is it an offhook of this age?")
-    if code in _FULL:
-        return EngineOverloaded(message)
-    kind, ours = _ERRORS.get(str(code) if status != 400 else "invalid_voice", (EngineError, ""))
+        message, code = refusal(status, text)
+    except EngineError as error:
+        return error
+    kind, ours = _ERRORS.get(code if status != 400 else "invalid_voice", (EngineError, ""))
     if kind is EngineError:
         return EngineError(f"it answered {status}: {plain(message)}")
     return kind(message if without_locations(message) else ours)

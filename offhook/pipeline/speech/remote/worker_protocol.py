@@ -15,6 +15,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import TypeAdapter, ValidationError
 
 from offhook.media.pcm import Pcm
+from offhook.pipeline.speech.recognizer import EngineError, EngineOverloaded
 
 IDLE_S = 60
 """Time in s without any data, even a ping, after which a stream ends with the error `idle`."""
@@ -89,6 +90,23 @@ def samples_of(data: bytes) -> Pcm:
 
 def bytes_of(pcm: Pcm) -> bytes:
     return pcm.astype("<i2", copy=False).tobytes()
+
+
+_FULL = ("engine_full", "queue_full")
+
+
+def refusal(status: int, text: str) -> tuple[str, str]:
+    """Returns message and code of the body of a response other than 200, which is OpenAI's error.
+    Raises EngineOverloaded, and EngineError if the body is none."""
+    try:
+        error = json.loads(text)["error"]
+        message, code = str(error["message"]), str(error["code"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        words = f"it answered {status} and not in JSON: is it an offhook of this age?"
+        raise EngineError(words) from error
+    if code in _FULL:
+        raise EngineOverloaded(message)
+    return message, code
 
 
 # --- JSON to values; all raise ProtocolError ---

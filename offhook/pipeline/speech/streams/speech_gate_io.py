@@ -17,6 +17,8 @@ import numpy as np
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
+    NO_ALIGNER,
+    AlignsText,
     EngineError,
     Final,
     Partial,
@@ -24,6 +26,8 @@ from offhook.pipeline.speech.recognizer import (
     RecognizerStream,
     StreamOptions,
     Timing,
+    UnsupportedRequest,
+    Word,
 )
 from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
 from offhook.pipeline.speech.streams.speech_gate import SpeechGate, Splices
@@ -72,6 +76,12 @@ class GatedRecognizer:
     async def start(self) -> None:
         await self.engine.start()
         self.name = self.engine.name
+
+    async def align(self, pcm: Pcm, text: str, language: str) -> tuple[Word, ...]:
+        """Returns the words of a known text with their times; see `AlignsText`."""
+        if not isinstance(self.engine, AlignsText):
+            raise UnsupportedRequest(NO_ALIGNER)
+        return await self.engine.align(pcm, text, language)
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> RecognizerStream:
         """Opens a stream. Raises EngineError, also if the VAD model is missing."""

@@ -52,18 +52,13 @@ class ReplyCache(AudioCache):
     async def fetch(self, key: str) -> list[Speech] | None:
         """Loads a reply from Redis into memory and returns its pieces; None if it is missing or
         Redis is too slow."""
-        if self._redis is None or self._rests():
+        if (packed := await self.recall(key)) is None:
             return None
         try:
-            async with asyncio.timeout(ANSWER_S):
-                packed = await self._redis.getex(PREFIX + key, ex=TTL_S)
-            if packed is None:
-                return None
-            assert isinstance(packed, bytes)
             if not (pieces := unpack(packed)):
                 raise ValueError("a reply of nothing")
-        except Exception as error:
-            self._failed(error)
+        except ValueError as error:
+            self.failed(error)
             return None
         self.shared_hits += 1
         super().put(key, pieces)
@@ -72,9 +67,27 @@ class ReplyCache(AudioCache):
     def put(self, key: str, pieces: Sequence[Speech]) -> None:
         """Caches a reply in memory and stores it in Redis in the background."""
         super().put(key, pieces)
+        if self.is_shared:
+            self.share(key, pack(pieces))
+
+    async def recall(self, key: str) -> bytes | None:
+        """Returns what is in Redis; None if nothing is, or it is too slow."""
+        if self._redis is None or self._rests():
+            return None
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                found = await self._redis.getex(PREFIX + key, ex=TTL_S)
+        except Exception as error:
+            self.failed(error)
+            return None
+        assert found is None or isinstance(found, bytes)
+        return found
+
+    def share(self, key: str, value: bytes) -> None:
+        """Stores a value in Redis in the background, if there is one."""
         if self._redis is None or self._rests() or len(self._storing) >= MOST_STORING:
             return
-        self._storing.spawn(self._store(self._redis, key, pack(pieces)), "store a reply")
+        self._storing.spawn(self._store(self._redis, key, value), "store a reply")
 
     async def close(self) -> None:
         """Waits up to STORE_S for replies being stored."""
@@ -82,17 +95,18 @@ class ReplyCache(AudioCache):
         if self._redis is not None:
             await self._redis.aclose()
 
-    async def _store(self, redis: "Redis", key: str, packed: bytes) -> None:
+    async def _store(self, redis: "Redis", key: str, value: bytes) -> None:
         try:
             async with asyncio.timeout(STORE_S):
-                await redis.set(PREFIX + key, packed, ex=TTL_S)
+                await redis.set(PREFIX + key, value, ex=TTL_S)
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
 
     def _rests(self) -> bool:
         return time.monotonic() < self._rests_until
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """Leaves Redis alone for a while, since it does not answer or has a damaged value."""
         # Speech goes on whatever fails here: redis-py raises its own errors, OSError and timeouts,
         # and a damaged value raises ValueError.
         self.failures += 1

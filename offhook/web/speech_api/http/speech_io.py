@@ -35,7 +35,7 @@ from offhook.web.speech_api.http.audio_encoder import (
 from offhook.web.speech_api.http.speech_request import MAX_BODY_BYTES, SpeechRequest
 from offhook.web.speech_api.http.synthesis_io import AudioBuffer, buffered, played, spoken
 from offhook.web.speech_api.metrics import Labels
-from offhook.web.speech_api.reply_cache_io import REPLIES, Keep, ResolvedVoice, choose
+from offhook.web.speech_api.reply_cache_io import REPLIES, Keep, ResolvedVoice, SpeechCache, choose
 from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
 
 BODY_S = 20.0
@@ -89,8 +89,8 @@ async def _speak(
             words = "this path always streams: POST /v1/audio/speech does not have to"
             raise ApiError(400, words, "stream")
         await turn()
-        voice = await _voice(server, context, wanted)
         cache = None if _has_directive(request, "no-store") else request.app.get(REPLIES)
+        voice = await _voice(server, context, wanted, cache)
         anew = _has_directive(request, "no-cache")
         # A remote engine must not use its cache either.
         options = replace(wanted.voice_options(voice.name), cache=cache is not None and not anew)
@@ -148,13 +148,20 @@ def _has_directive(request: web.Request, name: str) -> bool:
 
 
 async def _voice(
-    server: SpeechServer, context: RequestContext, wanted: SpeechRequest
+    server: SpeechServer,
+    context: RequestContext,
+    wanted: SpeechRequest,
+    cache: SpeechCache | None,
 ) -> ResolvedVoice:
     """Resolves the request's voice. Raises ApiError, EngineError."""
     voice = server.resolved.find(_engine(server), wanted.voice)
+    if voice is None and cache is not None:
+        voice = await cache.find_voice(_engine(server), wanted.voice)
     if voice is None:
         voice = await choose(await _loaded(server, context), wanted.voice)
-        server.resolved.remember(_engine(server), wanted.voice, voice)
+        if cache is not None:
+            cache.share_voice(_engine(server), wanted.voice, voice)
+    server.resolved.remember(_engine(server), wanted.voice, voice)
     return voice
 
 

@@ -59,7 +59,7 @@ _NAME = "|".join(f"[{name[0]}{name[0].lower()}]{name[1:]}" for name in _NAMED)
 _LANGUAGE = re.compile(f"([a-z]{{2,3}})(-[A-Za-z]{{2,4}})?|{_NAME}")
 
 
-def _not_blank(text: str) -> str:
+def not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("is missing or empty: give the text to say")
     return text
@@ -98,7 +98,7 @@ class SpeechRequest:
 
     input: Annotated[
         Text,
-        AfterValidator(_not_blank),
+        AfterValidator(not_blank),
         Field(max_length=MAX_INPUT_CHARS, json_schema_extra={"minLength": 1}),
     ]
     model: Text = ""

@@ -171,7 +171,7 @@ class _Job:
                         logger.info("heard {:.0f} s of a file{}", segment.end, part)
                     yield segment, added, progress
         except (FileError, DecoderUnavailable) as error:
-            raise _bad_file(error, self.upload) from error
+            raise bad_file(error, self.upload) from error
         self.context.stages.mark("inferred")
 
 
@@ -210,7 +210,7 @@ async def _opened(
                     translator if task == "translate" else None,
                 )
         except (FileError, DecoderUnavailable) as error:
-            raise _bad_file(error, upload) from error
+            raise bad_file(error, upload) from error
         finally:
             await stream.close()
             await file.close()
@@ -222,7 +222,8 @@ def _lengths(wanted: TranscriptionRequest) -> Sequence[float]:
     return (CAPTION_S if wanted.wants_times else PIECE_S,)
 
 
-def _bad_file(error: FileError | DecoderUnavailable, upload: Upload) -> ApiError:
+def bad_file(error: FileError | DecoderUnavailable, upload: Upload) -> ApiError:
+    """Returns what a client is told of a file that cannot be decoded."""
     if isinstance(error, DecoderUnavailable):
         logger.bind(a_minute="decoder").warning("transcription: {}", error)
         words = "files cannot be decoded now: try again later"

@@ -23,6 +23,7 @@ from offhook.pipeline.speech.recognizer import (
     Final,
     Partial,
     StreamOptions,
+    UnsupportedRequest,
 )
 from tests.pipeline.models import tiny
 
@@ -173,6 +174,20 @@ async def test_weights_in_8_bits(checkpoint: Path, precision: Precision) -> None
     stream.finish()
     assert (await asyncio.wait_for(until_final(stream), 300))[-1].audio_ms == 1000
     await recognizer.close()
+
+
+async def test_a_known_text_is_aligned(others: AsrModels) -> None:
+    recognizer = Qwen3Recognizer(replace(others, final_model=""))
+    await recognizer.start()
+    words = await recognizer.align(sound(3), "the cat sat", "en")
+    assert [word.text for word in words] == ["the", "cat", "sat"]
+    with pytest.raises(UnsupportedRequest, match="cannot be aligned"):
+        await recognizer.align(sound(3), "hej", "sv")
+    await recognizer.close()
+    alone = Qwen3Recognizer(replace(others, final_model="", aligner=""))
+    with pytest.raises(UnsupportedRequest, match="aligns no text"):
+        await alone.align(sound(3), "the cat sat", "en")
+    await alone.close()
 
 
 async def test_no_partial_text_is_promised_where_another_model_writes_the_final_one(
