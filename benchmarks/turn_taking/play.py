@@ -46,6 +46,19 @@ ROUNDS = 6
 """Rounds of the event loop after a step, in which everything that is due has happened."""
 CALLS = 64
 """Calls at a time."""
+ANSWER_MS, ANSWER_LEVEL = 2000, 2000
+
+
+def _answer() -> Pcm:
+    """The agent's, in syllables of noise, which is echo of nothing else."""
+    time = np.arange(ANSWER_MS * RATE_OUT // 1000) / RATE_OUT
+    noise = np.random.default_rng(2).normal(0, ANSWER_LEVEL, len(time))
+    return (
+        (noise * (0.55 - 0.45 * np.cos(2 * np.pi * 4 * time))).clip(-32768, 32767).astype(np.int16)
+    )
+
+
+ANSWER = _answer()
 
 
 class Clock:
@@ -345,7 +358,7 @@ class _Call(UserTurnListener):
     async def _answer(self) -> None:
         await self._clock.sleep(self._reply_ms)
         self.line.playout.begin()
-        self.line.playout.write(np.full(RATE_OUT * 2, 300, np.int16))
+        self.line.playout.write(ANSWER)
 
     async def close(self) -> None:
         if self._answering is not None:

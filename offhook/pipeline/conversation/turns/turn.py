@@ -256,7 +256,7 @@ def _barges_in(turn: "Turn", facts: Facts) -> bool:
 def _agrees(turn: "Turn", facts: Facts) -> bool:
     if turn.lowered or turn.had_floor or turn.may_answer or not turn.settings.lower:
         return False
-    return facts.echo_free and facts.agent_speaking and is_backchannel(facts.text)
+    return facts.echo_free and facts.agent_speaking and is_backchannel(facts.words)
 
 
 def _goes_on_over_it(turn: "Turn", facts: Facts) -> bool:
@@ -329,16 +329,16 @@ def _turn_over_with_words(turn: "Turn", facts: Facts) -> bool:
 
 def _means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
-    agreement = is_backchannel(facts.text)
+    agreement = is_backchannel(facts.words)
     if facts.speech_ms >= (s.interrupt_agreement if agreement else s.interrupt_speech):
-        return not only_echo(facts.text, facts.agent_said)
+        return not only_echo(facts.words, facts.agent_said)
     return facts.speech_ms >= turn.settings.interrupt_words_speech and _weighty(turn, facts)
 
 
 def _weighty(turn: "Turn", facts: Facts) -> bool:
-    if only_echo(facts.text, facts.agent_said):
+    if only_echo(facts.words, facts.agent_said):
         return False
-    return decisive(facts.text) or len(weighty_words(facts.text)) >= 2
+    return decisive(facts.words) or len(weighty_words(facts.words)) >= 2
 
 
 def _speech_of_the_caller(turn: "Turn", facts: Facts) -> bool:
@@ -348,7 +348,7 @@ def _speech_of_the_caller(turn: "Turn", facts: Facts) -> bool:
 def _speaks_into_silence(turn: "Turn", facts: Facts) -> bool:
     if turn.floor or facts.speech_ms < turn.settings.interrupt_words_speech:
         return False
-    return bool(words(facts.text)) and not only_echo(facts.text, facts.agent_said)
+    return bool(words(facts.words)) and not only_echo(facts.words, facts.agent_said)
 
 
 def _spoke_into_silence(turn: "Turn", facts: Facts) -> bool:
@@ -358,9 +358,9 @@ def _spoke_into_silence(turn: "Turn", facts: Facts) -> bool:
 def _final_means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
     return (
         facts.final
-        and (_speech_of_the_caller(turn, facts) or decisive(facts.text))
-        and bool(weighty_words(facts.text))
-        and not only_echo(facts.text, facts.agent_said)
+        and (_speech_of_the_caller(turn, facts) or decisive(facts.words))
+        and bool(weighty_words(facts.words))
+        and not only_echo(facts.words, facts.agent_said)
     )
 
 
@@ -369,9 +369,9 @@ def _final_is_nothing(turn: "Turn", facts: Facts) -> bool:
 
 
 def _final_answers(turn: "Turn", facts: Facts) -> bool:
-    if not (facts.final and turn.may_answer) or only_echo(facts.text, facts.agent_said):
+    if not (facts.final and turn.may_answer) or only_echo(facts.words, facts.agent_said):
         return False
-    return answers(facts.text, facts.agent_asks)
+    return answers(facts.words, facts.agent_asks)
 
 
 def _late_words_mean_a_turn(turn: "Turn", facts: Facts) -> bool:
@@ -405,9 +405,10 @@ def _cough(turn: "Turn", facts: Facts) -> bool:
     return (
         not facts.voice
         and not turn.may_answer
+        and facts.agent_speaking
         and turn.speech_in_state > 0
         and facts.speech_ms < turn.settings.cough
-        and not weighty_words(facts.text)
+        and not weighty_words(facts.words)
     )
 
 

@@ -93,6 +93,9 @@ loads; the caller then hears an apology."""
 VOICE_GAP_MS = 100
 """ms of silence at which the turn's clock starts; the VAD waits longer before it ends speech."""
 
+OVER_THE_AGENT = (TurnState.SUSPECTED, TurnState.JUDGING)
+"""States in which the caller may be speaking over the agent."""
+
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
 
@@ -358,7 +361,8 @@ class UserTurnController:
                     self._end.prepare()
                     self._suspected = True
                     self._onset = at_sample
-                    self._facts.speech_ms = 0  # earlier speech does not count
+                    if self._turn.state not in OVER_THE_AGENT:
+                        self._facts.speech_ms = 0  # earlier speech does not count
                 case SpeechDismissed():
                     self._suspected = False
                 case SpeechStart(at_sample):
@@ -414,7 +418,7 @@ class UserTurnController:
 
     def _is_echo(self) -> bool:
         # Only audio that the VAD has processed, which may lag on a busy machine.
-        suspected = self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING)
+        suspected = self._turn.state in OVER_THE_AGENT
         speaking = self._agent_is_speaking()
         echo = self._echo.is_echo(self._detector.now, speaking=speaking, suspected=suspected)
         self._facts.no_echo_ms = self._echo.no_echo_ms
@@ -584,6 +588,7 @@ class UserTurnController:
                 case Action.FINISH:
                     self._finish_utterance()
                 case Action.CANCEL:
+                    self._facts.turn_text = ""  # of the same sound
                     self._cancel_utterance()
                 case Action.THINK:
                     self.listener.on_pause(self._facts.words)
