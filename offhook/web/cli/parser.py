@@ -10,7 +10,7 @@ from offhook import __version__
 from offhook.pipeline.engine.capacity import SHARED
 
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
-BENCHMARKS = ("calls", "failover", "edge", "turns", "sip", "http", "stream", "cpu")
+BENCHMARKS = ("calls", "failover", "edge", "turns", "sip", "http", "stream", "cpu", "words")
 
 
 class _InOrderAction(argparse.Action):
