@@ -11,7 +11,7 @@ from offhook.bench.speech.whisper import missing
 
 CALLERS = SPEECH / "neural"
 """Sentences of callers, spoken by trained voices."""
-CEILINGS = {"flite": 20, "espeak": 40}
+CEILINGS = {"flite": 20, "espeak": 30}
 """Most words of the hard replies that may be wrong, in percent."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
