@@ -19,7 +19,8 @@ import numpy as np
 import pocketsphinx
 import soxr
 
-from benchmarks.calls.words import SPEECH, read_16k, references
+from benchmarks.calls.words import SPEECH, references
+from offhook.bench.words import read_16k
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.embedded.embedded_speech_io import EmbeddedSynthesizer
 from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.media.noises import STEADY, at_level, babble, mixed
+from offhook.bench.speech.noises import STEADY, at_level, babble, mixed
 from offhook.bench.transcript import prefix_distances, words
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm

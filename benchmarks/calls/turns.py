@@ -21,8 +21,9 @@ import numpy as np
 from pocketsphinx import Decoder
 
 from benchmarks.calls.noisy_words import RecordedLeg, last_loud
-from benchmarks.calls.words import NO_RECORDINGS, SPEECH, read_16k, references
+from benchmarks.calls.words import NO_RECORDINGS, SPEECH, references
 from offhook.bench.scripted import ScriptedRecognizer
+from offhook.bench.words import read_16k
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import CallerTurn, Event
 from offhook.pipeline.conversation.turns import end_questions_io

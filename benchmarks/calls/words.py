@@ -1,18 +1,12 @@
-"""Words recognised through the whole server beside the recogniser fed the file directly.
-
-Each recording is played into a real call; the server's final transcripts are compared with the
-reference, and so is what PocketSphinx makes of the file without a network in between.
+"""Words that PocketSphinx gets wrong where a call's sound is only simulated: with loss and jitter,
+on a telephone line, in noise. `offhook bench words` has real calls, and every engine.
 """
 
 import argparse
 import asyncio
 import json
 import os
-import re
-import time
-import wave
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +15,13 @@ import soxr
 from benchmarks.calls.noisy_words import KINDS, WAYS
 from benchmarks.calls.noisy_words import run as run_noisy
 from benchmarks.media.loss import SCENARIOS, hear, hear_aiortc
-from benchmarks.media.noises import SPEECH_DBFS
+from offhook.bench.speech.noises import SPEECH_DBFS
 from offhook.bench.speech.recordings import encode
 from offhook.bench.transcript import prefix_distances, recognise, words
-from offhook.bench.turns import server
+from offhook.bench.words import read_16k, texts
 from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.signaling.peer_io import use_addresses
-from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
 
 SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
 NO_RECORDINGS = (
@@ -38,79 +30,16 @@ NO_RECORDINGS = (
 )
 PACKET_MS = 20
 PHONE_HZ, PHONE_GAIN = (150, 300, 3400, 3800), (0, 1, 1, 0)
-TRANSCRIPT_S = 20
-"""The longest wait for the words of a recording after its end."""
-SETTLED_S = 3
-"""No further words for this long: the turn is over."""
-
-
-@dataclass
-class Row:
-    file: str
-    reference: str
-    direct: str
-    server: str
-    direct_errors: int
-    server_errors: int
 
 
 def references(folder: Path) -> dict[Path, str]:
-    """Recordings and their words, from the table in the folder's README."""
-    table = re.findall(r"^\| (\S+\.wav) \| (.+?) \|$", (folder / "README.md").read_text(), re.M)
-    return {folder / name: text for name, text in table}
+    """Recordings and their words."""
+    return {folder / name: text for name, text in texts(folder).items()}
 
 
 def word_errors(heard: str, reference: str) -> int:
     """Substitutions, insertions and deletions."""
     return prefix_distances(words(heard), reference.lower().split())[-1]
-
-
-def read_16k(path: Path) -> Pcm:
-    with wave.open(str(path)) as file:
-        return np.frombuffer(file.readframes(file.getnframes()), np.int16)
-
-
-class Listener(ScriptedCall):
-    """A call that waits for the words and for no reply."""
-
-    async def _listen(self, cut: float | None) -> None:
-        assert self._turn is not None
-        deadline = time.monotonic() + TRANSCRIPT_S
-        heard, since = "", time.monotonic()
-        while time.monotonic() < deadline:
-            await asyncio.sleep(0.1)
-            if self._turn.heard != heard:
-                heard, since = self._turn.heard, time.monotonic()
-            elif heard and time.monotonic() - since > SETTLED_S:
-                break
-
-
-async def measure(folder: Path) -> list[Row]:
-    use_addresses(["127.0.0.1"])
-    recognizer = PocketSphinxRecognizer(1)
-    await recognizer.start()
-    rows = []
-    async with server(OFFHOOK_AGENT_KIND="silent") as url:
-        for path, reference in references(folder).items():
-            direct = (await recognise(recognizer, read_16k(path))).text
-            pcm = soxr.resample(read_16k(path), RATE_IN, RATE_OUT).astype(np.int16)
-            silence = np.zeros(RATE_OUT // 2, np.int16)
-            line = ScriptLine(path.name, np.concatenate((silence, pcm, silence)))
-            call = Listener(url, [line])
-            report = await call.run()
-            heard = report.turns[0].heard
-            rows.append(
-                Row(
-                    path.name,
-                    reference,
-                    direct,
-                    heard,
-                    word_errors(direct, reference),
-                    word_errors(heard, reference),
-                )
-            )
-    await recognizer.close()
-    return rows
 
 
 IMPAIRED = ("none", "1 % loss", "5 % loss", "30 ms jitter + 5 % loss")
@@ -183,29 +112,13 @@ def run_by_phone(as_json: bool) -> int:
     return 0
 
 
-def run(as_json: bool) -> int:
-    rows = asyncio.run(measure(SPEECH))
-    total = sum(len(r.reference.split()) for r in rows)
-    direct, served = (sum(getattr(r, f"{k}_errors") for r in rows) for k in ("direct", "server"))
-    if as_json:
-        print(json.dumps([asdict(r) for r in rows], indent=1))
-        return 0
-    for r in rows:
-        print(f"{r.file}: {r.reference}")
-        print(f"  direct {r.direct_errors:2}: {r.direct}")
-        print(f"  server {r.server_errors:2}: {r.server}")
-    print(
-        f"{total} words: direct {100 * direct / total:.1f} %, server {100 * served / total:.1f} %"
-    )
-    return 0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks words")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--impaired", action="store_true", help="simulated loss and jitter instead")
-    parser.add_argument("--phone", action="store_true", help="on a telephone line instead")
-    parser.add_argument("--noise", nargs="?", const=",".join(KINDS), help=",".join(KINDS))
+    lines = parser.add_mutually_exclusive_group(required=True)
+    lines.add_argument("--impaired", action="store_true", help="with loss and jitter")
+    lines.add_argument("--phone", action="store_true", help="on a telephone line")
+    lines.add_argument("--noise", nargs="?", const=",".join(KINDS), help=",".join(KINDS))
     parser.add_argument("--snr", default="20,10,5", help="of the noise, dB")
     parser.add_argument("--level", type=float, default=SPEECH_DBFS, help="of the caller, dBFS")
     parser.add_argument("--ways", default=",".join(WAYS), help="where noise is suppressed")
@@ -220,4 +133,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_noisy(recordings, kinds, ratios, level, ways, seeds, arguments.json)
     if arguments.phone:
         return run_by_phone(arguments.json)
-    return (run_impaired if arguments.impaired else run)(arguments.json)
+    return run_impaired(arguments.json)

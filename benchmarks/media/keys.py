@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.media.noises import Sound, at_power
 from offhook.bench.process import run as run_loop
+from offhook.bench.speech.noises import Sound, at_power
 from offhook.bench.turns import CONVERSATION, spoken_lines
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.resample import Resampler

@@ -116,13 +116,23 @@ class Child:
 async def child(
     module: str, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})
 ) -> AsyncIterator[Child]:
-    """Runs `python -m MODULE ARGUMENTS` from its first line on, with `environment` besides ours;
-    stopped on exit of the block."""
+    """Runs `python -m MODULE ARGUMENTS` as `program` does."""
+    command = (sys.executable, "-m", module, *arguments)
+    async with program(*command, environment=environment) as running:
+        yield running
+
+
+@asynccontextmanager
+async def program(
+    *command: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Child]:
+    """Runs a command from its first line on, with `environment` besides ours; stopped on exit of
+    the block."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", module, *arguments),
+                *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=output,

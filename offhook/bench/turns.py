@@ -94,14 +94,16 @@ class Result:
 
 
 @asynccontextmanager
-async def server(log: Path | None = None, **environment: str) -> AsyncIterator[str]:
-    """Runs a real `offhook serve` on loopback, logging to a file; yields its URL. Raises
-    RuntimeError."""
+async def server(
+    log: Path | None = None, within_s: float = START_S, /, **environment: str
+) -> AsyncIterator[str]:
+    """Runs a real `offhook serve` on loopback, logging to a file; yields its URL once it is ready.
+    Raises RuntimeError."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     settings = {**os.environ, "OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]', **environment}
     arguments = ("serve", "--port", str(port))
-    async with started(arguments, partial(is_ready, url), START_S, ABSENT, settings, log=log):
+    async with started(arguments, partial(is_ready, url), within_s, ABSENT, settings, log=log):
         yield url
 
 

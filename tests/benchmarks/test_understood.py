@@ -1,20 +1,21 @@
 """Words that are said and not understood are counted."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from benchmarks.calls import understood
-from benchmarks.calls.understood import through, wrong
+from benchmarks.calls.understood import hard_replies, through
 from offhook.bench.speech.http_load import texts
-from offhook.bench.transcript import words
+from offhook.bench.speech.spoken_words import spoken_words, word_errors
 
 
-def test_words_that_differ_are_counted_whatever_their_case_and_marks() -> None:
-    assert wrong("Please hold the line.", "please hold the line") == 0
-    assert wrong("Please hold the line.", "peas hold line now") == 3
-    assert wrong("Please hold the line.", "") == 4
+def test_what_should_be_heard_of_hard_replies_is_in_plain_words() -> None:
+    replies = hard_replies()
+    assert len({text for text, _ in replies}) == 60
+    assert all(re.fullmatch(r"[a-z' ]+", said) for _, said in replies)
 
 
 def test_a_telephone_line_takes_the_high_tones() -> None:
@@ -28,9 +29,9 @@ def test_a_telephone_line_takes_the_high_tones() -> None:
 def test_the_embedded_voice_is_understood_in_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert understood.main(["--sentences", "2", "--json"]) == 0
     *rows, total = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["words"] for row in rows] == [len(words(text)) for text in texts()[:2]]
+    assert [row["words"] for row in rows] == [len(spoken_words(text)) for text in texts()[:2]]
     assert [row["wrong"] for row in rows] == [
-        wrong(text, row["text"]) for text, row in zip(texts(), rows, strict=False)
+        word_errors(row["text"], text) for text, row in zip(texts(), rows, strict=False)
     ]
     assert total["words"] == sum(row["words"] for row in rows)
     assert total["wrong"] == sum(row["wrong"] for row in rows)

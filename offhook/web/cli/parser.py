@@ -12,7 +12,7 @@ from offhook.pipeline.engine.capacity import SHARED
 from offhook.pipeline.engine.tts_models import CACHE_MB
 
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
-BENCHMARKS = ("calls", "failover", "edge", "turns", "sip", "http", "stream", "cpu")
+BENCHMARKS = ("calls", "failover", "edge", "turns", "sip", "http", "stream", "cpu", "words")
 
 
 class _InOrderAction(argparse.Action):

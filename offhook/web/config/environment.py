@@ -11,6 +11,7 @@ OTHERS = frozenset(
     {
         *("OFFHOOK_COMPILED", "OFFHOOK_WORKER_API_KEY", "OFFHOOK_RAY", "OFFHOOK_RAY_OUTAGE_S"),
         *("OFFHOOK_SPEECH", "OFFHOOK_ASTERISK", "OFFHOOK_MEDIAMTX_PAGES", "OFFHOOK_TEST"),
+        *("OFFHOOK_WHISPER", "OFFHOOK_WHISPER_PYTHON"),
     }
 )
 """Variables that are no part of the configuration: of other commands, of benchmarks and tests."""

@@ -7,8 +7,9 @@ import pytest
 import pytest_asyncio
 
 from benchmarks.calls.noisy_words import LEAD_S, CallResult, call, last_loud, line
-from benchmarks.calls.words import SPEECH, read_16k
+from benchmarks.calls.words import SPEECH
 from offhook.bench.transcript import words
+from offhook.bench.words import read_16k
 from offhook.media.pcm import RATE_IN, Pcm, dbfs
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer

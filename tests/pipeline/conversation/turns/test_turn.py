@@ -111,6 +111,27 @@ def test_a_short_sound_as_the_agent_ends_is_no_cough_until_its_words_are_known()
     assert row.actions == (Action.RESUME, Action.CANCEL)
 
 
+def test_a_short_sound_before_the_agent_is_heard_is_no_cough_until_its_words_are_known() -> None:
+    """As "no," of a caller whose turn went too early."""
+    turn, unheard = turn_in(S.REPLYING), Facts(agent_busy=True, speech_ms=200)
+    turn.step(replace(unheard, voice=True))
+    turn.step(replace(unheard, voice=True))
+    turn.step(unheard)
+    assert turn.state is S.JUDGING
+    turn.step(replace(unheard, text="no", final=True))
+    assert turn.state is S.ENDING
+
+
+def test_a_sound_over_the_agent_means_what_all_of_its_parts_say() -> None:
+    turn, over = turn_in(S.SPEAKING), replace(SPEAKING, turn_text="where are", speech_ms=150)
+    turn.step(replace(over, voice=True))
+    turn.step(replace(over, voice=True))
+    turn.step(over)
+    assert turn.state is S.JUDGING
+    turn.step(replace(over, text="uh-huh", final=True))
+    assert turn.state is S.ENDING
+
+
 @pytest.mark.parametrize(
     ("turn", "facts", "then", "actions"),
     [

@@ -24,7 +24,7 @@ from offhook.pipeline.conversation.events import (
     TurnDiscarded,
 )
 from offhook.pipeline.conversation.turns import echo
-from offhook.pipeline.conversation.turns.turn import TurnState
+from offhook.pipeline.conversation.turns.turn import TABLE, Action, TurnState
 from offhook.pipeline.conversation.turns.turn_audio import WHOLE_S, TurnAudio
 from offhook.pipeline.conversation.turns.user_turn_io import (
     TurnDetection,
@@ -437,6 +437,40 @@ async def test_words_whose_answer_was_not_heard_count_for_the_next_pause() -> No
                 hearing.reply.say()
             hearing.interrupt()
             assert hearing._facts.before == before
+    finally:
+        await hearing.close()
+        await turn_detection.close()
+
+
+async def test_a_flicker_of_noise_does_not_wipe_the_speech_that_is_judged() -> None:
+    turn_detection = TurnDetection(VadBatch(), SmartTurn())
+    hearing = UserTurnController(
+        SilentLeg("call"), turn_detection, await ScriptedRecognizer().open(), print, print
+    )
+    try:
+        for state, left_ms in ((TurnState.JUDGING, 300), (TurnState.SPEAKING, 0)):
+            hearing._facts.speech_ms = 300
+            hearing._turn.state = state
+            hearing._voice_window(0.0, -90.0, 512)
+            hearing._voice_window(0.9, -20.0, 1024)
+            assert hearing._facts.speech_ms == left_ms
+            for window in range(3, 20):
+                hearing._voice_window(0.0, -90.0, 512 * window)
+    finally:
+        await hearing.close()
+        await turn_detection.close()
+
+
+async def test_words_that_were_nothing_are_no_part_of_the_next_turn() -> None:
+    turn_detection = TurnDetection(VadBatch(), SmartTurn())
+    hearing = UserTurnController(
+        SilentLeg("call"), turn_detection, await ScriptedRecognizer().open(), print, print
+    )
+    try:
+        hearing._facts.turn_text, hearing._facts.text = "okay", "uh-huh"
+        nothing = next(row for row in TABLE if row.actions == (Action.RESUME, Action.CANCEL))
+        hearing._carry_out(nothing, 0.0)
+        assert hearing._facts.words == ""
     finally:
         await hearing.close()
         await turn_detection.close()
