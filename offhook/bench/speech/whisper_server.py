@@ -10,10 +10,9 @@ import sys
 import threading
 from email.parser import BytesParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from io import BytesIO
 from typing import Any
-
-from faster_whisper import WhisperModel  # type: ignore[import-not-found]
 
 NAME = "whisper"
 
@@ -23,7 +22,8 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folder: str) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self._model = WhisperModel(folder, device="cpu", compute_type="int8", cpu_threads=1)
+        whisper = import_module("faster_whisper")  # of that Python, and no dependency of offhook
+        self._model = whisper.WhisperModel(folder, device="cpu", compute_type="int8", cpu_threads=1)
         self._one = threading.Lock()
 
     def transcribe(self, sound: bytes, language: str | None) -> dict[str, Any]:

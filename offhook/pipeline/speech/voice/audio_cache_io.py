@@ -77,11 +77,12 @@ class ReplyCache(AudioCache):
         try:
             async with asyncio.timeout(ANSWER_S):
                 found = await self._redis.getex(PREFIX + key, ex=TTL_S)
+            if found is None or isinstance(found, bytes):
+                return found
+            raise TypeError(f"an answer of the kind {type(found).__name__}")
         except Exception as error:
             self.failed(error)
             return None
-        assert found is None or isinstance(found, bytes)
-        return found
 
     def share(self, key: str, value: bytes) -> None:
         """Stores a value in Redis in the background, if there is one."""

@@ -15,7 +15,7 @@ from offhook.pipeline.engine.replies_io import EngineSpeech, EngineSynthesizer
 from offhook.pipeline.engine.reply import FILE_S, MAX_WAITING_CHARS, VoiceProfile
 from offhook.pipeline.engine.tts.messages import Break, Ended, Reason, Spoken, Starved
 from offhook.pipeline.engine.tts.reply import FILE_TOKENS, Reply, WordTokens
-from offhook.pipeline.engine.tts_models import NO_CACHE
+from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.speech.text.spoken_text import TextReader
 from tests.pipeline.models.qwen3.test_token_stream import VOCABULARIES
@@ -163,7 +163,9 @@ async def test_sound_that_waited_for_text_is_delivered_with_the_text() -> None:
     """The engine believes that it was played, so the next piece may be a while."""
     given: list[WordTokens] = []
     streams: Any = SimpleNamespace(write=lambda stream, parts, last: given.extend(parts))
-    voice: EngineSynthesizer[Any, Any] = EngineSynthesizer("a voice", NO_CACHE, streams)
+    voice: EngineSynthesizer[Any, Any] = EngineSynthesizer(
+        "a voice", TtsModels("", audio_cache=NO_CACHE), streams
+    )
     said: EngineSpeech[Any, Any] = EngineSpeech(voice, reply(), None)
     noise = np.random.default_rng(0).normal(0, 3000, 12 * 1920).astype(np.int16)
     said.write("one two ")
