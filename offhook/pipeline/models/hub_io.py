@@ -13,9 +13,7 @@ from offhook.pipeline.models.hub.catalogue import CATALOGUE, FILES
 from offhook.pipeline.models.hub.download_io import Progress as Progress
 from offhook.pipeline.speech.recognizer import EngineError
 
-PINNED = {model.repository: model.revision for model in CATALOGUE} | {
-    "onnx-community/Kokoro-82M-v1.0-ONNX": "1939ad2a8e416c0acfeecc08a694d14ef25f2231"
-}
+PINNED = {model.repository: model.revision for model in CATALOGUE}
 """Pinned commits on the Hugging Face hub; ModelScope has others."""
 MODELSCOPE = "modelscope"
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from offhook.pipeline.engine.onnx_voice.voices import KOKORO_LANGUAGES, PIPER_NAME
-from offhook.pipeline.models.hub.catalogue import ASR_LANGUAGES, of_name
+from offhook.pipeline.engine.onnx_voice.voices import PIPER_NAME
+from offhook.pipeline.models.hub.catalogue import ASR_LANGUAGES, KOKORO_LANGUAGES, of_name
 from offhook.pipeline.models.pocket.config import config_named
 from offhook.pipeline.models.pocket.licences import listed as pocket_voices
 from offhook.pipeline.speech.embedded.embedded_speech_io import listed

@@ -12,7 +12,7 @@ from loguru import logger
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models import hub_io
-from offhook.pipeline.models.hub.catalogue import POCKET
+from offhook.pipeline.models.hub.catalogue import KOKORO, POCKET
 from offhook.pipeline.speech.embedded.espeak_io import HOW_TO_GET, EspeakSynthesizer, is_installed
 from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
@@ -31,7 +31,7 @@ MODELS: dict[AsrEngine | TtsEngine, str] = {
     "sherpa": "csukuangfj/sherpa-onnx-streaming-zipformer-en-kroko-2025-08-06",
     "qwen3-asr-official": "Qwen/Qwen3-ASR-0.6B",
     "pocket": "english",
-    "kokoro": "onnx-community/Kokoro-82M-v1.0-ONNX",
+    "kokoro": KOKORO,
     "piper": "en_US-joe-medium",
     "qwen3-tts": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
     "qwen3-tts-official": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",

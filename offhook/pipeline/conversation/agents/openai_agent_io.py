@@ -214,17 +214,16 @@ class _OpenAI(OpenAILLMService):
         params = await self._params(context, assert_given(given.system_instruction))
         create = self._own_client.chat.completions.create
         self._early = EarlyAnswer(
-            params,
-            lambda params: self._create(create, self._about, params),
-            *([self._speak_ahead()] if self._about.speak_ahead else []),
+            params, lambda params: self._create(create, self._about, params), self._speak_ahead()
         )
 
     def _speak_ahead(self) -> Callable[[bytes | None], None]:
-        """Returns what has the voice prepare the first sentence of an answer as it is received."""
+        """Returns what has the voice prepare the first sentence of an answer as it is received,
+        where that is wanted."""
         sentence = FirstSentence(self._new_answer(0.0))
 
         def received(data: bytes | None) -> None:
-            text = sentence.feed(data)
+            text = sentence.feed(data) if self._about.speak_ahead else ""
             if text or sentence.is_complete:
                 self._call.voice.speak_ahead(text, end=sentence.is_complete)
 

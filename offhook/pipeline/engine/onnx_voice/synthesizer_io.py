@@ -21,6 +21,7 @@ from offhook.pipeline.engine.onnx_voice.voices import PIPER_NAME, OnnxVoice, rea
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models import hub_io
+from offhook.pipeline.models.hub.catalogue import KOKORO_FILES
 from offhook.pipeline.speech.embedded.embedded_speech_io import (
     EmbeddedSynthesizer,
     Sound,
@@ -31,7 +32,6 @@ from offhook.pipeline.speech.recognizer import EngineError, Progress
 from offhook.pipeline.speech.text.spoken_text import TextReader, with_rules
 
 PIPER_VOICES = "rhasspy/piper-voices"
-KOKORO_FILES = ("onnx/model_quantized.onnx", "tokenizer.json", "voices/*.bin")
 MAX_THREADS = 4
 """Maximum threads of a voice in ONNX Runtime; further cores are not used."""
 MAX_SPEAKING = 16
@@ -63,7 +63,7 @@ class OnnxSynthesizer(EmbeddedSynthesizer):
         """Time in s that a second of the last clause took."""
         self._voice: OnnxVoice
         self._session: Any
-        self._espeak: EspeakChild | None = None
+        self._espeak = EspeakChild()
 
     async def start(self) -> None:
         await super().start()
@@ -80,7 +80,6 @@ class OnnxSynthesizer(EmbeddedSynthesizer):
         """Downloads and loads the model, and starts eSpeak NG. Raises EngineError."""
         import onnxruntime
 
-        self._espeak = EspeakChild()
         name = Path(self._models.model).name.removesuffix(".onnx")
         self._voice = read_voice(self._family, self._folder(), name)
         options = onnxruntime.SessionOptions()
@@ -95,6 +94,7 @@ class OnnxSynthesizer(EmbeddedSynthesizer):
             raise EngineError(f"{self._voice.onnx} cannot be loaded: {reason}") from error
         self._shapes = {each.name: each.shape for each in self._session.get_inputs()}
         self.spoken = {name: of.languages for name, of in self._voice.speakers.items()}
+        self._espeak.start()
 
     def _folder(self) -> Path:
         """Returns the folder of the voice, downloading it."""
@@ -126,9 +126,6 @@ class OnnxSynthesizer(EmbeddedSynthesizer):
         return Sound(pcm, self._voice.rate, ends)
 
     def _tokens(self, text: str, voice: str) -> list[int]:
-        assert self._espeak is not None
-        if not self._espeak.alive:
-            self._espeak = EspeakChild()
         parts = [part for part in PUNCTUATION.findall(text) if part.strip()]
         spoken = self._espeak.phonemes(parts, self._voice.speakers[voice].espeak)
         marks = (part[len(part.rstrip(".,;:!?…—")) :][:1] for part in parts)
@@ -155,5 +152,4 @@ class OnnxSynthesizer(EmbeddedSynthesizer):
 
     async def close(self) -> None:
         await super().close()
-        if self._espeak is not None:
-            self._espeak.end()
+        self._espeak.end()

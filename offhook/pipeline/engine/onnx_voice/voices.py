@@ -32,7 +32,6 @@ ESPEAK_VOICES = {
 }
 """eSpeak's voice by the first letter of a voice of Kokoro. Those of Chinese and Japanese need other
 phonemes than eSpeak's."""
-KOKORO_LANGUAGES = tuple(dict.fromkeys(v.partition("-")[0] for v in ESPEAK_VOICES.values()))
 KOKORO_RATE = 24_000
 KOKORO_USUAL = "af_heart"
 KOKORO_VOCABULARIES = ("tokenizer.json", "config.json", "vocab.json")

@@ -13,6 +13,9 @@ from offhook.pipeline.speech.streams.languages import NAMES
 FILES = ("*.json", "*.safetensors", "merges.txt")
 """Files needed from a repository and its subfolders, unless the model names others."""
 SHERPA_FILES = ("*.onnx", "*.data", "*.weights", "tokens.txt")
+KOKORO = "onnx-community/Kokoro-82M-v1.0-ONNX"
+KOKORO_FILES = ("onnx/model_quantized.onnx", "tokenizer.json", "voices/*.bin")
+KOKORO_LANGUAGES = ("en", "es", "fr", "hi", "it", "pt")
 POCKET = "kyutai/pocket-tts-without-voice-cloning"
 POCKET_COMMIT = "a7056f505a4a8ca72d8b5fb1440071d6f1a35739"
 CODEC_BYTES = 682_293_092
@@ -116,6 +119,10 @@ CATALOGUE: tuple[PublishedModel, ...] = (
     _kroko("es", 155_838_792, "20cf7a4921613397841d31168796cade5b866585"),
     _kroko("fr", 71_052_319, "08b84b7b7cf519be9817e9c16919d96a7a8bad91"),
     *(_pocket(folder, config.language) for folder, config in CONFIGS.items()),
+    PublishedModel(
+        *(KOKORO, "kokoro", "tts", KOKORO_LANGUAGES, "Apache-2.0"),
+        *("1939ad2a8e416c0acfeecc08a694d14ef25f2231", None, KOKORO, KOKORO_FILES),
+    ),
     _qwen3(
         *("Qwen3-ASR-0.6B", "qwen3-asr", "asr", 1_876_091_704),
         "5eb144179a02acc5e5ba31e748d22b0cf3e303b0",

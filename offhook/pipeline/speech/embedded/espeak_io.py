@@ -47,24 +47,28 @@ HOW_TO_GET = (
 
 
 class EspeakChild:
-    """The child process. Raises EngineError if it cannot speak."""
+    """The child process. One that has died is started again with the next request. Raises
+    EngineError if it cannot speak."""
 
     def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it, unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
         if not is_installed():
             raise EngineError(f"eSpeak NG is not installed: {HOW_TO_GET}")
         command = [sys.executable, "-m", "offhook.pipeline.speech.embedded.espeak_worker"]
+        self.end()
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )
         try:
-            self._answer()
+            self._answer(self._process)
         except EngineError:
             self.end()
             raise
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
 
     def say(self, words: list[str], voice: str, speed: float) -> Sound:
         text = " ".join(words)
@@ -79,29 +83,31 @@ class EspeakChild:
         return list(table["phonemes"])
 
     def _ask(self, asked: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        assert self._process.stdin is not None
+        self.start()
+        process = self._process
+        assert process is not None and process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+            process.stdin.write(json.dumps(asked).encode() + b"\n")
         except (OSError, ValueError) as error:
             raise EngineError("the process of eSpeak NG has ended") from error
-        return self._answer()
+        return self._answer(process)
 
-    def _answer(self) -> tuple[dict[str, Any], bytes]:
+    def _answer(self, process: subprocess.Popen[bytes]) -> tuple[dict[str, Any], bytes]:
         until = time.monotonic() + ANSWER_S
         data = b""
         while b"\n" not in data:
-            data += self._read(until)
+            data += self._read(process, until)
         line, _, rest = data.partition(b"\n")
         table = json.loads(line)
         if "error" in table:
             raise EngineError(table["error"])
         sound = bytearray(rest)
         while len(sound) < table["bytes"]:
-            sound += self._read(until)
+            sound += self._read(process, until)
         return table, bytes(sound)
 
-    def _read(self, until: float) -> bytes:
-        output = self._process.stdout
+    def _read(self, process: subprocess.Popen[bytes], until: float) -> bytes:
+        output = process.stdout
         assert output is not None
         try:
             came, _, _ = select.select([output], [], [], max(0.0, until - time.monotonic()))
@@ -115,6 +121,8 @@ class EspeakChild:
         return bytes(data)
 
     def end(self) -> None:
+        if self._process is None:
+            return
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -166,23 +174,19 @@ def _word_ends(words: list[str], starts: list[tuple[int, int]], samples: int) ->
 
 
 class EspeakSynthesizer(EmbeddedSynthesizer):
-    """eSpeak's voices, American English by default. A process that has died is restarted with the
-    next clause."""
+    """eSpeak's voices, American English by default."""
 
     name = "espeak"
 
     def __init__(self) -> None:
         super().__init__()
         self.spoken = voices_here()
-        self._child: EspeakChild | None = None
+        self._child = EspeakChild()
 
     def load(self) -> None:
-        if self._child is None or not self._child.alive:
-            self._child = EspeakChild()
+        self._child.start()
 
     def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
-        self.load()
-        assert self._child is not None
         return self._child.say(words, voice, speed)
 
     def _reader(self, language: str, normalise: bool = True) -> TextReader:
@@ -191,5 +195,4 @@ class EspeakSynthesizer(EmbeddedSynthesizer):
 
     async def close(self) -> None:
         await super().close()
-        if self._child is not None:
-            self._child.end()
+        self._child.end()

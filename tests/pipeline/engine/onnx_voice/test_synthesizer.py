@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.pipeline.engine.onnx_voice.synthesizer_io import OnnxSynthesizer
-from offhook.pipeline.engine.onnx_voice.voices import Kokoro, Piper, read_voice
+from offhook.pipeline.engine.onnx_voice.voices import ESPEAK_VOICES, Kokoro, Piper, read_voice
 from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.models.hub.catalogue import KOKORO_LANGUAGES
 from offhook.pipeline.speech.embedded.espeak_io import EspeakChild
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions
@@ -85,9 +86,10 @@ async def test_a_long_text_without_a_mark_is_spoken_to_its_end(tmp_path: Path) -
 
 async def test_espeak_is_started_again(tmp_path: Path) -> None:
     async with speaking("piper", tiny_voices.piper(tmp_path / "v")) as synthesizer:
-        assert synthesizer._espeak is not None
-        os.kill(synthesizer._espeak._process.pid, signal.SIGKILL)
-        synthesizer._espeak._process.wait()
+        process = synthesizer._espeak._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
         assert any(piece.pcm.any() for piece in await say(synthesizer, "Hello."))
 
 
@@ -200,6 +202,10 @@ def test_piper_puts_padding_between_symbols(voices: tuple[Kokoro, Piper]) -> Non
     between = [number for symbol in spoken for number in (symbol, 0)]
     assert given["input"].tolist() == [[1, 0, *between, 2]]
     assert given["scales"].tolist() == pytest.approx([0.667, 0.5, 0.8])
+
+
+def test_the_catalogue_has_the_languages_of_kokoro() -> None:
+    assert {voice.partition("-")[0] for voice in ESPEAK_VOICES.values()} == {*KOKORO_LANGUAGES}
 
 
 def test_espeak_reads_each_text_by_itself() -> None:
