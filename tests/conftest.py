@@ -15,6 +15,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.signaling.peer_io import use_addresses
 from tests.support.environment import OF_TESTS
 from tests.support.ports import free_port
+from tests.support.prefork import fork_servers
 
 EXAMPLES = 30
 """Of a property test that names no number of its own."""
@@ -44,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # Of the modules that happen to be loaded: any change would draw other examples everywhere.
         providers._get_local_constants = providers.Constants
     os.environ.update(OF_TESTS)
+    fork_servers()
     aioice.ice.CONSENT_FAILURES = 1000  # a call is not lost because this machine is busy
 
 

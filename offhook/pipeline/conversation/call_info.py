@@ -43,7 +43,7 @@ def for_a_model(info: CallInfo) -> str:
     without line breaks: it cannot end the line or the quotation.
     """
     facts: dict[str, object] = {
-        name: _bounded(text)
+        name: bounded(text)
         for name, text in (
             ("caller", info.caller),
             ("caller_name", info.caller_name),
@@ -54,13 +54,13 @@ def for_a_model(info: CallInfo) -> str:
     for name, values in (("headers", info.headers), ("variables", info.variables)):
         if values:
             some = list(values.items())[:MAX_VALUES]
-            facts[name] = {_bounded(key): _bounded(value) for key, value in some}
+            facts[name] = {bounded(key): bounded(value) for key, value in some}
     if not facts:
         return ""
     return f"{_LEAD}\n{json.dumps({'direction': info.direction, **facts}, ensure_ascii=False)}"
 
 
-def _bounded(value: object) -> str:
+def bounded(value: object) -> str:
     """Returns a value in printable characters, as JSON if it is not text."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     text = "".join(char if char.isprintable() else " " for char in text[: MAX_VALUE_CHARS + 1])

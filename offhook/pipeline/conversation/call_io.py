@@ -56,6 +56,7 @@ from offhook.pipeline.conversation.pipeline_io import RunningPipeline
 from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, excuses, sentence
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
+from offhook.pipeline.conversation.silences import Silences, SilenceStep
 from offhook.pipeline.conversation.transport_io import HeardFrame, LegTransport, TransportListener
 from offhook.pipeline.conversation.turns.user_turn_io import (
     TurnDetection,
@@ -118,6 +119,14 @@ class Agent:
     """Returns the state that the agent has beside the conversation, as JSON."""
     restore: Callable[[dict[str, Any]], None] = lambda dialog: None
     """Restores what `dialog` returned at another server. Raises ValueError, changing nothing."""
+    greeting: str = ""
+    """First words, spoken without asking the agent; empty: it finds its own."""
+    greeting_interruptible: bool = True
+    silences: Sequence[SilenceStep] = ()
+    """What happens when nobody speaks; replaces `on_idle`."""
+    goodbye: str = ""
+    """Last words before the call is ended by a silence or its maximum length; empty: none, and the
+    usual sentence."""
 
 
 class StandbyGate(FrameProcessor):
@@ -186,6 +195,9 @@ class Call(TransportListener):
         self._tracing = tracing
         self._sentences = sentences
         self._agent = make_agent(self)
+        self._silences = Silences(self._agent.silences)
+        self._greeted = asyncio.Event()
+        """Set when the fixed greeting has been played."""
         self._turn = 0
         self._finished = asyncio.Event()
         """Set when the agent's part is over."""
@@ -212,6 +224,10 @@ class Call(TransportListener):
     def emit(self, event: Event) -> None:
         if isinstance(event, CallerTurn):
             self._turn = event.turn
+            if self._silences.spoken():
+                self._tasks.spawn(self._await_silence(), "await silence")
+        elif isinstance(event, AgentTurn):
+            self._greeted.set()
         elif isinstance(event, Interrupted):
             self._agent.on_cut(event.heard)
         for listener in self.listeners:
@@ -271,17 +287,46 @@ class Call(TransportListener):
             self._stt.queue(TTSSpeakFrame(text))
             self._stt.queue(spoken)
         else:
-            await self._agent.processor.push_frame(TTSSpeakFrame(text))
-            await self._agent.processor.push_frame(spoken)
+            await self._speak(text, spoken)
         with suppress(TimeoutError):
             async with asyncio.timeout(SENTENCE_S):
                 await spoken.heard.wait()
+
+    async def _speak(self, text: str, spoken: HeardFrame) -> None:
+        await self._agent.processor.push_frame(TTSSpeakFrame(text))
+        await self._agent.processor.push_frame(spoken)
 
     async def end_with_a_word(self) -> None:
         """Announce that the server ends the call, in place of current speech. Does nothing while
         the caller is on hold or being transferred."""
         if not self.away:
             await self.say(self.sentence(Occasion.CLOSING), instead=True)
+
+    async def _greet(self) -> None:
+        """Speak the fixed greeting; returns when it was played or interrupted."""
+        spoken = HeardFrame(heard=self._greeted)
+        spoken.interruptible = False
+        self.hearing.interruptible = self._agent.greeting_interruptible
+        await self._speak(self._agent.greeting, spoken)
+        await self._greeted.wait()
+        self.hearing.interruptible = True
+
+    async def _await_silence(self) -> None:
+        """Have the next step of a silence taken when it is due."""
+        await self._worker.queue_frame(UserIdleTimeoutUpdateFrame(self._silences.after_s))
+
+    async def _break_silence(self) -> None:
+        """Take the step of a silence that is due."""
+        step = self._silences.step()
+        if step is None:
+            return
+        await self._await_silence()
+        if step.say:
+            await self.say(step.say)
+        if step.hang_up and self._agent.goodbye:
+            await self.say(self._agent.goodbye)
+        if step.hang_up and self._silences.lasts and not self.hearing.reply.cut:
+            await self.hang_up(End.CALLER_SILENT)
 
     def _excuse(self, occasion: Occasion) -> None:
         self._tasks.spawn(self.say(self.sentence(occasion)), f"say {occasion}")
@@ -463,8 +508,9 @@ class Call(TransportListener):
         await pipeline.start(self._pipeline_ended)
         self._tasks.spawn(self._follow_line(), f"line {self.leg.call_id}")
         await self._until(self._finished.wait(), deadline)
-        if self.end_reason is End.TOO_LONG:
-            await self.end_with_a_word()
+        if self.end_reason is End.TOO_LONG and not self.away:
+            words = self._agent.goodbye or self.sentence(Occasion.CLOSING)
+            await self.say(words, instead=True)
 
     def _pipeline_ended(self) -> None:
         if not self._finished.is_set():  # it has not even started, or would have said so
@@ -509,7 +555,7 @@ class Call(TransportListener):
         self.voice = OffhookTTS(
             engines.synthesizer, hearing, engines.speaking, self._reply_unspoken
         )
-        idle = IDLE_S if self._agent.on_idle is not None else 0
+        idle = self._silences.after_s or (IDLE_S if self._agent.on_idle is not None else 0)
         user, assistant = LLMContextAggregatorPair(
             self.context,
             user_params=LLMUserAggregatorParams(
@@ -550,6 +596,8 @@ class Call(TransportListener):
             messages = self.transcript()
             if messages and messages[-1][0] == "assistant":
                 self._excuse(Occasion.RESUMED)
+            elif self._agent.greeting and not messages:
+                self._tasks.spawn(self._greet(), f"greet {leg.call_id}")
             else:  # the agent greets the caller, or answers what is unanswered
                 await worker.queue_frame(LLMRunFrame())
 
@@ -564,7 +612,9 @@ class Call(TransportListener):
         @user.event_handler("on_user_turn_idle")
         async def on_user_turn_idle(aggregator: Any) -> None:
             if self._absences:  # the caller is away: restart the idle timer
-                await worker.queue_frame(UserIdleTimeoutUpdateFrame(idle))
+                await worker.queue_frame(UserIdleTimeoutUpdateFrame(self._silences.after_s or idle))
+            elif self._agent.silences:
+                self._tasks.spawn(self._break_silence(), f"silence {leg.call_id}")
             elif self._agent.on_idle is not None:
                 await self._agent.on_idle()
 

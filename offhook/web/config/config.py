@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import urlsplit
@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -25,10 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from offhook.pipeline.conversation.agents.agent_faults import Limits
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO, Business
-from offhook.pipeline.conversation.agents.model_options import ModelOptions
-from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
@@ -40,17 +36,18 @@ from offhook.pipeline.speech.recognizer import (
     StreamOptions,
 )
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS
-from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED, VoiceOptions
+from offhook.pipeline.speech.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, WORDS, is_turn_model
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
+from offhook.web.config.agents import Agent as Agent
 from offhook.web.config.environment import overrides
 from offhook.web.config.faults import booleans_for_numbers, faults_of
+from offhook.web.config.section import Secret, Section
 from offhook.web.config.toml_text import KeyPath, TomlText, read_toml
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
 from offhook.web.http.networks import private_network
 from offhook.web.http.shares import Shares
-from offhook.web.http.webhook_signature import signing_key
 from offhook.web.process.logs import Log as Log
 from offhook.web.process.overload import LATE_MS
 
@@ -90,18 +87,12 @@ AUTO = "auto"
 SMALL = "small"
 AUTOMATIC = (AUTO, SMALL)
 """Engines that bring in another one in place of the embedded one."""
-Secret = Annotated[str, Field(repr=False)]
-"""A string that is never logged."""
 TRANSPORTS = ("udp", "tcp", "tls", "ws", "wss")
 
 
 class ConfigError(ValueError):
     """Raised for an invalid configuration; the message has a line per error, with its place, its
     key and the remedy."""
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Server(Section):
@@ -218,9 +209,9 @@ class IceServer(Section):
 
 
 class WebRtc(Section):
-    ice_servers: list[IceServer] = []
+    ice_servers: list[IceServer] = Field([])
     """STUN and TURN servers for both sides."""
-    addresses: list[str] = []
+    addresses: list[str] = Field([])
     """Local addresses offered to callers; empty: all addresses of this machine."""
     port: int = Field(0, ge=0, le=65535)
     """Port of the audio of all calls, UDP and, for callers whose firewalls block UDP, TCP; further
@@ -506,189 +497,6 @@ class Tts(SpeechEngine):
         return VoiceOptions(self.voice, self.language, self.instructions, self.speed)
 
 
-_CHAT_ONLY = ("temperature", "top_p", "max_tokens", "reasoning_effort", "extra_body")
-_MODEL_ONLY = ("headers", "query")
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-_OWN_HEADERS = frozenset(("content-type", "content-length", "host", "connection"))
-_OWN_KEYS = frozenset(("model", "messages", "stream", "tools"))
-
-
-class AgentModel(Section):
-    """An agent's model, and how it is queried."""
-
-    kind: Literal["frontdesk", "openai", "realtime", "silent", "webhook"] = "frontdesk"
-    """The built-in front desk, a language model, a speech-to-speech model, an agent that only
-    listens, or a program that is asked by webhook whether it accepts the call."""
-    model: str = "gpt-4o-mini"
-    """Name of the language model at its server."""
-    base_url: str = "https://api.openai.com/v1"
-    """URL of a server with OpenAI's chat API, or Realtime API, without the query."""
-    api_key: Secret = ""
-    """Bearer token for that server."""
-    headers: Annotated[dict[str, str], Field(repr=False, max_length=32)] = {}
-    """Further headers of its requests, as `api-key` for Azure; never logged."""
-    query: Annotated[dict[str, str], Field(repr=False, max_length=32)] = {}
-    """Query of its requests, as `api-version` for Azure."""
-    temperature: float | None = Field(None, ge=0, le=2)
-    """Sampling temperature of the language model. As `top_p`, `max_tokens` and `reasoning_effort`
-    sent only if it is set, and no more to a server that refuses it."""
-    top_p: float | None = Field(None, gt=0, le=1)
-    """Share of the probability that the language model samples from."""
-    max_tokens: int | None = Field(None, ge=1)
-    """Maximum tokens of an answer, which ends with a sentence that says so. Sent as
-    `max_completion_tokens` to models that want it."""
-    reasoning_effort: str = Field("", pattern="^[a-z_]*$", max_length=20, examples=["low", "high"])
-    """How much a reasoning model thinks before it answers, such as none, minimal or low."""
-    extra_body: dict[str, Any] = {}
-    """Further parameters of its server, such as
-    `{chat_template_kwargs = {enable_thinking = false}}`."""
-    voice: str = Field("", max_length=MAX_VOICE_CHARS)
-    """Voice of a speech-to-speech model; empty: its default."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _is_a_url(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
-            raise ValueError(f"{url!r} is no URL; one begins with http:// or https://")
-        if parts.query or parts.fragment:
-            raise ValueError('what follows "?" is given by query = {name = "value"}')
-        return url
-
-    @field_validator("headers")
-    @classmethod
-    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
-                raise ValueError(f"{name!r} is no header that can be set")
-            if not _HEADER_VALUE.fullmatch(value):
-                raise ValueError(f"the value of {name} is empty or not of printable ASCII")
-        return headers
-
-    @field_validator("extra_body")
-    @classmethod
-    def _leaves_ours(cls, extra: dict[str, Any]) -> dict[str, Any]:
-        if ours := _OWN_KEYS.intersection(extra):
-            raise ValueError(f"{', '.join(sorted(ours))} cannot be set")
-        return extra
-
-    @model_validator(mode="after")
-    def _fits_its_kind(self) -> Self:
-        given = self.model_fields_set
-        for names, kinds in ((_CHAT_ONLY, ("openai",)), (_MODEL_ONLY, ("openai", "realtime"))):
-            if self.kind not in kinds and (others := [n for n in names if n in given]):
-                kind = " or ".join(f'"{kind}"' for kind in kinds)
-                raise ValueError(f"{', '.join(others)}: only for kind = {kind}")
-        if self.kind == "openai" and "base_url" in given and "model" not in given:
-            raise ValueError('kind = "openai" with a base_url needs model, as its server names it')
-        if self.kind == "openai" and urlsplit(self.base_url).scheme not in ("http", "https"):
-            raise ValueError(f"base_url {self.base_url!r} does not begin with http:// or https://")
-        if self.api_key and any(name.lower() == "authorization" for name in self.headers):
-            raise ValueError("api_key and an Authorization header exclude each other")
-        return self
-
-    @property
-    def options(self) -> ModelOptions:
-        """Returns how the model is queried."""
-        return ModelOptions(
-            *(self.temperature, self.top_p, self.max_tokens, self.reasoning_effort),
-            extra_body=self.extra_body,
-            headers=self.headers,
-            query=self.query,
-        )
-
-
-class Agent(AgentModel):
-    instructions: str = (
-        "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
-        "markup. Greet the caller first."
-    )
-    """System prompt of the language model."""
-    images: bool = False
-    """Whether the language model takes images, which Realtime clients may send."""
-    transfers: list[str] = []
-    """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), to which the model
-    may transfer calls. Empty by default, because callers could talk a model into expensive
-    calls."""
-    fallback: str = ""
-    """Name of another agent in [agents] that answers when the model fails, or when no program
-    accepts the call."""
-    url: str = Field(
-        "",
-        pattern=r"^(https?://[^/?#@\s]+(/[^#\s]*)?)?$",
-        examples=["https://app.example/hook"],
-    )
-    """URL of the webhook's receiver."""
-    secrets: Annotated[tuple[str, ...], Field(repr=False, max_length=4)] = ()
-    """Secrets that sign the webhook, usually one; a second one while the receiver changes over.
-    `whsec_` and base64, or any text."""
-    accept_seconds: float = Field(20, gt=0, le=60)
-    """Time in s that the program has to accept a call, webhook included; then the fallback answers,
-    or the call is rejected with 603."""
-    first_token_seconds: float = Field(Limits.first_token_seconds, gt=0, le=60)
-    """Time limit in s from the end of the caller's turn to the first token of the answer; then the
-    caller hears an apology. With a fallback, half of it for each."""
-    between_tokens_seconds: float = Field(Limits.between_tokens_seconds, gt=0, le=60)
-    """Time limit in s between tokens of an answer; then it is aborted."""
-    answer_characters: int = Field(Limits.answer_characters, ge=100, le=100_000)
-    """Length in characters after which an answer ends with the current sentence."""
-    tool_rounds: int = Field(Limits.tool_rounds, ge=1, le=100)
-    """Maximum rounds of tool calls in one turn; then the turn ends with an apology."""
-    tool_seconds: float = Field(Limits.tool_seconds, gt=0, le=60)
-    """Time limit of a tool in s, after which the model gets an error as its result; a transfer
-    lasts as long as it rings."""
-    failures: int = Field(Limits.failures, ge=1)
-    """Consecutive turns without an answer after which the agent gives up."""
-    gives_up_to: str = ""
-    """Number or SIP address to which the caller is then transferred; empty: the agent says goodbye
-    and hangs up."""
-    sentences: dict[Occasion, str] = {}
-    """What is said when the model fails, replacing the default sentences."""
-    think_ahead: bool = True
-    """Whether the language model begins its answer in pauses of the caller that may be the end of
-    the turn; if the caller goes on, it is dropped. That costs some requests more, see the metric
-    `offhook_agent_answers_dropped_total`, and saves a part of the model's time to its first
-    token."""
-    speak_ahead: bool = True
-    """Whether the voice prepares the first sentence of such an answer, which saves its time to its
-    first sound; `offhook_agent_characters_dropped_total` counts what it prepares for nothing."""
-    judges_turns: bool = False
-    """Whether the language model judges with the first token of its answer whether the caller has
-    finished; if not, the agent stays silent for some seconds more. For models that follow
-    instructions exactly."""
-    ready_probe: bool = False
-    """Whether /readyz fails while the model does not answer, which is asked for a token once a
-    minute; a speech-to-speech model's server, for its list of models."""
-
-    @model_validator(mode="after")
-    def _names_its_model(self) -> "Agent":
-        if self.kind == "realtime" and "model" not in self.model_fields_set:
-            raise ValueError('kind = "realtime" needs model, such as "gpt-realtime"')
-        if self.kind != "realtime" and self.voice:
-            raise ValueError('voice is for kind = "realtime"; [tts] voice is that of the others')
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_receiver(self) -> "Agent":
-        if self.kind != "webhook":
-            if self.url or self.secrets:
-                raise ValueError('url and secrets are for kind = "webhook"')
-            return self
-        if not self.url or not self.secrets:
-            raise ValueError('kind = "webhook" needs url and secrets')
-        for secret in self.secrets:
-            try:
-                signing_key(secret)
-            except ValueError as error:
-                raise ValueError(f"secrets: {error}") from error
-        return self
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(**{name: getattr(self, name) for name in asdict(Limits())})
-
-
 class Realtime(Section):
     """Realtime sessions of programs and pages."""
 
@@ -751,7 +559,7 @@ class Speech(Section):
     """Maximum duration of an uploaded file in minutes; a longer one is refused with 400."""
     lenient: bool = False
     """Whether unknown fields in requests are ignored instead of rejected."""
-    aliases: dict[str, str] = {}
+    aliases: dict[str, str] = Field({})
     """Aliases for names that programs send: "transcription" or "speech" for the local model of that
     kind, or the name of a voice ("" for the default)."""
     keys: tuple[SpeechKey, ...] = ()
@@ -845,7 +653,7 @@ class Config(Section):
     asr: Asr = Asr()
     tts: Tts = Tts()
     agent: Agent = Agent()
-    agents: dict[str, Agent] = {}
+    agents: dict[str, Agent] = Field({})
     """Further agents by name, selected by a route or a program."""
     sip: SipSettings | None = None
     """Phones over SIP; without this table there are none."""
@@ -894,8 +702,8 @@ class Config(Section):
             raise ValueError("\n".join(faults))
         return self
 
-    def _named_agents(self) -> dict[str, Agent]:
-        """All agents by the names of their tables."""
+    def named_agents(self) -> dict[str, Agent]:
+        """Returns all agents by the names of their tables."""
         return {"agent": self.agent} | {f"agents.{n}": one for n, one in self.agents.items()}
 
     def _faults_of_phones(self) -> Iterator[str]:
@@ -906,7 +714,7 @@ class Config(Section):
             yield "sip.recovery_seconds needs redis of [server]"
 
     def _faults_of_fallbacks(self) -> Iterator[str]:
-        for where, agent in self._named_agents().items():
+        for where, agent in self.named_agents().items():
             if not agent.fallback:
                 continue
             other = self.agents.get(agent.fallback)
@@ -920,7 +728,7 @@ class Config(Section):
 
     def _faults_of_programs(self) -> Iterator[str]:
         rings = self.sip.ring_seconds if self.sip is not None else 60
-        for where, agent in self._named_agents().items():
+        for where, agent in self.named_agents().items():
             if agent.kind == "webhook" and agent.accept_seconds > rings:
                 words = f"{where}.accept_seconds is longer than phones ring"
                 yield f"{words} ([sip] ring_seconds, {rings:g})"

@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from loguru import logger
 
 from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent, SilentAgent
 from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, Transfer
-from offhook.pipeline.conversation.call_io import Agent, Call
+from offhook.pipeline.conversation.call_io import Agent, Call, Engines
+from offhook.pipeline.conversation.call_variables import filled
+from offhook.pipeline.conversation.silences import SilenceStep
 from offhook.telephony.call_progress_io import DialError
-from offhook.web.config.config import Agent as AgentSettings
+from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.process.logs import brief, for_log, kind
 
@@ -44,12 +48,41 @@ class CallAgents:
             logger.warning("no agent is called {} any more: the usual one answers", name)
         return config.agent
 
+    def engines(self, a: AgentSettings, engines: Engines) -> Engines:
+        """Returns the engines of a call as its agent wants to hear and speak."""
+        hearing, speaking = engines.hearing, engines.speaking
+        if a.language:
+            hearing = replace(hearing, language=a.language)
+            speaking = replace(speaking, language=a.language.partition("-")[0].lower())
+        if a.context:
+            hearing = replace(hearing, context=a.context)
+        if a.kind != "realtime":
+            speed = speaking.speed if a.speed is None else a.speed
+            speaking = replace(speaking, voice=a.voice or speaking.voice, speed=speed)
+        return replace(engines, hearing=hearing, speaking=speaking)
+
     def make(self, a: AgentSettings, call: Call) -> Agent:
         """Makes the agent of a call."""
+        now = datetime.now(ZoneInfo(a.time_zone) if a.time_zone else None)
+
+        def fill(text: str) -> str:
+            return filled(text, call.leg.info, a.variables, now)
+
+        a = a.model_copy(update={"instructions": fill(a.instructions)})
+        greeting = fill(a.greeting)
+        if a.kind == "realtime":
+            return self._realtime(a, call, greeting)
+        return replace(
+            self._make(a, call),
+            greeting=greeting,
+            greeting_interruptible=a.greeting_interruptible,
+            silences=[SilenceStep(step.after, fill(step.say), step.hang_up) for step in a.silence],
+            goodbye=fill(a.goodbye),
+        )
+
+    def _make(self, a: AgentSettings, call: Call) -> Agent:
         if a.kind == "openai":
             return replace(self._openai(a, call), takes_images=a.images)
-        if a.kind == "realtime":
-            return self._realtime(a, call)
 
         async def act(action: Action) -> None:
             done = for_log(asdict(action), has_words=True)  # a message is left to be read
@@ -104,7 +137,7 @@ class CallAgents:
         )
         return openai_agent(settings, call, self._models, standby)
 
-    def _realtime(self, a: AgentSettings, call: Call) -> Agent:
+    def _realtime(self, a: AgentSettings, call: Call, greeting: str) -> Agent:
         from offhook.pipeline.conversation.agents.realtime_agent_io import (
             RealtimeAgentSettings,
             realtime_agent,
@@ -114,8 +147,9 @@ class CallAgents:
         if a.fallback:
             other = self._config().agents[a.fallback]
             standby = self.make(other.model_copy(update={"fallback": ""}), call)
+        begins = f"\n\nBegin the call with exactly these words: {greeting}" if greeting else ""
         settings = RealtimeAgentSettings(
-            *(a.model, a.base_url, a.api_key, a.instructions, a.voice, a.transfers),
+            *(a.model, a.base_url, a.api_key, a.instructions + begins, a.voice, a.transfers),
             options=a.options,
             limits=a.limits,
             gives_up_to=a.gives_up_to,

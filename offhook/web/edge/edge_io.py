@@ -762,10 +762,11 @@ class Edge:
                     logger.warning("{}: the agent begins anew: {}", leg.call_id, error)
             return made if direct is None else direct(call, made)
 
-        limit_s = self.config.server.max_call_minutes * 60
+        minutes = self.config.server.max_call_minutes
+        limit_s = 60 * min(minutes, agent.max_minutes or minutes)
         call = Call(
             leg,
-            self.engines.of_new_calls(),
+            self.agents.engines(agent, self.engines.of_new_calls()),
             make_agent,
             limit_s if saved is None else max(0.0, limit_s - saved.seconds),
             self._tracing,

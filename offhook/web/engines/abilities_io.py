@@ -88,8 +88,43 @@ def _pocket(model: str) -> Abilities:
 def check_engines(config: Config) -> None:
     """Raises ConfigError if an engine is asked for what it cannot do, with a line for each key;
     what only a loaded engine knows is left to its first stream."""
-    if faults := [fault for kind in KINDS for fault in faults_of(config, kind)]:
+    faults = [fault for kind in KINDS for fault in faults_of(config, kind)]
+    if faults := faults or list(_faults_of_agents(config)):
         raise ConfigError("\n".join(faults))
+
+
+def _faults_of_agents(config: Config) -> Iterator[str]:
+    """Yields what agents ask beyond the abilities of the engines that all calls share."""
+    engines = {kind: _shared_engine(config, kind) for kind in KINDS}
+    for where, agent in config.named_agents().items():
+        code = agent.language.partition("-")[0].lower()
+        voice = agent.voice if agent.kind != "realtime" else ""
+        asr = {"language": agent.language or config.asr.language}
+        tts = {"language": code or config.tts.language, "voice": voice or config.tts.voice}
+        own = config.model_copy(
+            update={
+                "asr": config.asr.model_copy(update=asr),
+                "tts": config.tts.model_copy(update=tts),
+            }
+        )
+        for kind, engine in engines.items():
+            if engine and (code or (voice and kind == "tts")):
+                model = config.asr.model if kind == "asr" else config.tts.model
+                for fault in faults_of(own, kind, engine, model if engine in MODELS else ""):
+                    yield f"{where}.{fault.partition('.')[2]}"
+
+
+def _shared_engine(config: Config, kind: Kind) -> AsrEngine | TtsEngine | None:
+    """Returns the engine of all calls; None if it is not known, or may be any."""
+    section = config.asr if kind == "asr" else config.tts
+    if section.url or section.engine == AUTO:
+        return None
+    if section.engine == SMALL:
+        return EMBEDDED_OF[kind]
+    try:
+        return at_hand(section.engine, section.language) if kind == "tts" else section.engine  # type: ignore[arg-type]
+    except EngineError:
+        return None
 
 
 def faults_of(

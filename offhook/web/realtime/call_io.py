@@ -165,7 +165,7 @@ class RealtimeCall(ResponseListener):
         self._enter(CallState.STARTING)
         self.conversation.accept_images(agent.takes_images)
         call.listeners.append(self._report)
-        return replace(agent, direction=self.direction, on_idle=None)
+        return replace(agent, direction=self.direction, on_idle=None, greeting="", silences=())
 
     def _report(self, event: Event) -> None:
         conversation = self.conversation

@@ -32,11 +32,14 @@ EAGERNESS = {
     ),
 }
 """The silences that end a turn by `eagerness`: the words and the end-of-turn model decide which."""
+VOICE_INTERRUPTS_MS = 200
+"""Speech over the agent that interrupts it with server_vad, whatever its words: most coughs are
+shorter, or no speech to the detector."""
 
 
 def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnSettings:
     """Returns the settings for `turn_detection`; `usual` where the client commits each turn. With
-    server_vad, silence alone ends a turn."""
+    server_vad, silence alone ends a turn, and voice alone interrupts the agent."""
     match detection:
         case ConversationSemanticVad(eagerness="auto" | "medium"):
             return usual
@@ -53,6 +56,8 @@ def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnS
                 end_silence_dangling=silence,
                 end_silence_searching=silence,
                 end_silence_learned=0,
+                interrupt_speech=VOICE_INTERRUPTS_MS,
+                interrupt_agreement=VOICE_INTERRUPTS_MS,
                 finish_unsure_after=min(TurnSettings.finish_unsure_after, silence),
             )
     return usual

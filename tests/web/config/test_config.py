@@ -461,7 +461,10 @@ def test_a_model_that_cannot_be_queried_so_is_a_fault(tmp_path, text, says):
     ("text", "says"),
     [
         ('[agents.r]\nkind = "realtime"', "needs model"),
-        ('[agents.o]\nkind = "openai"\nvoice = "marin"', "voice is for"),
+        (
+            '[agents.r]\nkind = "realtime"\nmodel = "m"\ngoodbye = "Bye."',
+            "goodbye: a speech-to-speech model has a voice of its own",
+        ),
         (
             '[agents.r]\nkind = "realtime"\nmodel = "m"\n'
             '[agents.o]\nkind = "openai"\nfallback = "r"',
@@ -472,6 +475,38 @@ def test_a_model_that_cannot_be_queried_so_is_a_fault(tmp_path, text, says):
 def test_what_is_wrong_with_a_realtime_agent_is_named(tmp_path, text, says):
     with pytest.raises(ConfigError, match=says):
         load(written(tmp_path, text), {})
+
+
+def test_instructions_of_a_file_are_those_of_the_agent(tmp_path):
+    (tmp_path / "desk.md").write_bytes(b"\xef\xbb\xbfYou sell bicycles.\n")
+    config = load(written(tmp_path, '[agent]\ninstructions_file = "desk.md"'), {})
+    assert config.agent.instructions == "You sell bicycles."
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('instructions_file = "none.md"', "none.md: No such file or directory"),
+        ('instructions_file = "bad.md"', "bad.md: is not UTF-8"),
+        ('instructions_file = "odd.md"', "instructions_file has {{nobody}}: there are caller"),
+        ('instructions_file = "odd.md"\ninstructions = "x"', "exclude each other"),
+        ('instructions = "{{plan}} {{caller}}"', "instructions has {{plan}}: there are"),
+        ('greeting = "{{name}}"\nvariables = {nam = "you"}', "greeting has {{name}}"),
+        ('silence = [{after = 5, say = "{{x}}"}]', "silence, step 1, has {{x}}"),
+        ("silence = [{after = 5}]", "needs say"),
+        ('silence = [{after = 0, say = "?"}]', "agent.silence.0.after"),
+        ('time_zone = "Berlin"', "'Berlin' is no time zone, such as Europe/Berlin"),
+        ('time_zone = "../etc/passwd"', "is no time zone"),
+        ('language = "german!"', "agent.language"),
+        ("speed = 9", "agent.speed"),
+        ('kind = "silent"\ngreeting = "Hello."', 'greeting: kind = "silent" says nothing'),
+    ],
+)
+def test_what_an_agent_cannot_say_is_a_fault_at_the_start(tmp_path, text, says):
+    (tmp_path / "bad.md").write_bytes(b"\xff")
+    (tmp_path / "odd.md").write_text("Hello {{nobody}}")
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load(written(tmp_path, f"[agent]\n{text}"), {})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,11 @@ import soxr
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from offhook.media.end_reason import End
+from offhook.media.leg import CallInfo
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline.conversation.agents.prompt import BEGINNING
+from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.rtvi_io import FAULT
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.pipeline.conversation.turns import user_turn_io as hearing_io
@@ -367,3 +371,50 @@ def said_by_flite(text: str) -> Pcm:
     pieces = FliteSynthesizer().speak(text, "slt")
     pcm = np.concatenate([piece.pcm for piece in pieces])
     return np.rint(soxr.resample(pcm.astype(np.float32), RATE_OUT, RATE_IN)).astype(np.int16)
+
+
+async def test_an_agent_has_its_own_greeting_voice_and_words_of_the_call(edge: Edge) -> None:
+    async with model([says("Of course.")]) as endpoint:
+        agent = Agent(
+            kind="openai",
+            base_url=endpoint.url,
+            model="scripted",
+            greeting="Hello {{header.x-name}}, you call {{called}}.",
+            instructions="You talk to {{caller}}, who has plan {{plan}}.",
+            variables={"plan": "basic"},
+            language="en-GB",
+            voice="rms",
+            speed=1.2,
+            context="Lindqvist",
+        )
+        info = CallInfo(edge="sip", caller="+49301", called="100", headers={"X-Name": "Ann"})
+        page = Page()
+        page.info = info
+        async with called(edge, {"desk": agent}, page):
+            await until(lambda: page.words() == "Hello Ann, you call 100.")
+            call = edge.conversations[page.call_id]
+            assert endpoint.requests == []
+            page.hear(type="send-text", id="1", data={"content": "My bike, please."})
+            await until(lambda: page.words().endswith("Of course."))
+    (asked,) = endpoint.requests
+    system, begins, greeted, user = (message["content"] for message in asked["messages"])
+    assert system.startswith("You talk to +49301, who has plan basic.")
+    assert begins == BEGINNING
+    assert greeted == "Hello Ann, you call 100."
+    assert user == "My bike, please."
+    assert isinstance(call, Call)
+    speaking, hearing = call.engines.speaking, call.engines.hearing
+    assert (speaking.voice, speaking.language, speaking.speed) == ("rms", "en", 1.2)
+    assert (hearing.language, hearing.context) == ("en-GB", "Lindqvist")
+
+
+async def test_a_call_is_no_longer_than_its_agent_allows(edge: Edge) -> None:
+    agent = Agent(greeting="Hello.", goodbye="Time is up.", max_minutes=0.05)
+    page = Page()
+    edge.config = CONFIG.model_copy(update={"agents": {"short": agent}})
+    call = asyncio.create_task(edge.run_call(page, "short"))
+    page.connect()
+    await asyncio.wait_for(call, SOON)
+    edge.config = CONFIG
+    assert page.closed == End.TOO_LONG
+    assert page.words() == "Hello. Time is up."

@@ -48,6 +48,39 @@ def test_what_callers_put_up_with_until_an_engine_is_there_is_known(
 
 
 @pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        (
+            {"tts": {"engine": "flite"}, "agents": {"de": {"language": "de"}}},
+            "agents.de.language: pocketsphinx hears en",
+        ),
+        (
+            {"tts": {"engine": "flite"}, "agent": {"voice": "marin"}},
+            "agent.voice: flite has no voice 'marin'",
+        ),
+        (
+            {"tts": {"engine": "pocket"}, "agents": {"a": {"voice": "rms"}}},
+            "agents.a.voice: pocket has no voice 'rms'",
+        ),
+    ],
+)
+def test_an_agent_asks_no_more_than_the_engines_of_all_calls_can(
+    table: dict[str, Any], fault: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(fault)}"):
+        check_engines(Config.model_validate(table))
+
+
+def test_what_the_engines_of_all_calls_can_an_agent_may_ask() -> None:
+    agents = {
+        "a": {"language": "en-US", "voice": "rms"},
+        "r": {"kind": "realtime", "model": "m", "voice": "marin"},
+    }
+    check_engines(Config.model_validate({"tts": {"engine": "flite"}, "agents": agents}))
+    check_engines(Config.model_validate({"asr": {"engine": "auto"}, "agent": {"language": "en"}}))
+
+
+@pytest.mark.parametrize(
     ("table", "faults"),
     [
         (

@@ -1,0 +1,50 @@
+"""Variables in the texts of an agent: `{{caller}}`, `{{header.X-Department}}`, and those that the
+agent declares."""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from offhook.media.leg import CallInfo
+from offhook.pipeline.conversation.call_info import bounded
+
+_PLACEHOLDER = re.compile(r"\{\{ *([A-Za-z_][\w.-]*) *\}\}")
+_HEADER = "header."
+"""What the names of an INVITE's headers begin with."""
+_OF_TIME = ("now", "date", "time", "weekday")
+_OF_CALLS = ("caller", "caller_name", "called", "trunk", "direction", *_OF_TIME)
+IN_WORDS = f"there are {', '.join(_OF_CALLS)}, {_HEADER}NAME, and the agent's variables"
+
+
+def unknown_names(text: str, declared: Mapping[str, str]) -> list[str]:
+    """Returns the names in a text that no call has a value for."""
+    names = dict.fromkeys(found[1] for found in _PLACEHOLDER.finditer(text))
+    known = {*_OF_CALLS, *declared}
+    return [name for name in names if name not in known and not name.startswith(_HEADER)]
+
+
+def filled(text: str, info: CallInfo, declared: Mapping[str, str], now: datetime) -> str:
+    """Returns a text with the values of a call in place of the names. `declared` has the values of
+    variables that the call does not set; headers that it lacks are empty. Values come from others:
+    each is a single line of limited length, and names within it stay as they are."""
+    values = dict(_values(info, declared, now))
+    return _PLACEHOLDER.sub(lambda found: bounded(values.get(_key(found[1]), "")), text)
+
+
+def _key(name: str) -> str:
+    """Headers have the same name in any case."""
+    return name.lower() if name.startswith(_HEADER) else name
+
+
+def _values(
+    info: CallInfo, declared: Mapping[str, str], now: datetime
+) -> Iterator[tuple[str, object]]:
+    yield from declared.items()
+    yield from ((name, info.variables[name]) for name in declared if name in info.variables)
+    yield from ((f"{_HEADER}{name}".lower(), value) for name, value in info.headers.items())
+    for name in ("caller", "caller_name", "called", "trunk", "direction"):
+        yield name, getattr(info, name) or ""
+    yield "now", f"{now:%A, %d %B %Y, %H:%M}"
+    yield "date", f"{now:%Y-%m-%d}"
+    yield "time", f"{now:%H:%M}"
+    yield "weekday", f"{now:%A}"

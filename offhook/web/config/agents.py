@@ -1,0 +1,314 @@
+"""The agents of the configuration: `[agent]` and `[agents.NAME]`."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import Field, field_validator, model_validator
+
+from offhook.pipeline.conversation.agents.agent_faults import Limits
+from offhook.pipeline.conversation.agents.model_options import ModelOptions
+from offhook.pipeline.conversation.call_variables import IN_WORDS, unknown_names
+from offhook.pipeline.conversation.sentences import Occasion
+from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
+from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
+from offhook.web.config.section import Secret, Section
+from offhook.web.http.webhook_signature import signing_key
+
+MAX_SPOKEN_CHARS = 2000
+"""Maximum characters of a text that an agent speaks as it stands."""
+MAX_INSTRUCTIONS_BYTES = 1_000_000
+_SPEAKING = ("frontdesk", "openai", "realtime")
+_SPEAKS = ("greeting", "greeting_interruptible", "silence", "goodbye", "voice", "speed")
+"""Keys of agents that speak by themselves."""
+_OUR_VOICE = ("greeting_interruptible", "silence", "goodbye", "speed")
+"""Those of agents that speak with our voice."""
+
+_CHAT_ONLY = ("temperature", "top_p", "max_tokens", "reasoning_effort", "extra_body")
+_MODEL_ONLY = ("headers", "query")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+_OWN_HEADERS = frozenset(("content-type", "content-length", "host", "connection"))
+_OWN_KEYS = frozenset(("model", "messages", "stream", "tools"))
+
+
+class AgentModel(Section):
+    """An agent's model, and how it is queried."""
+
+    kind: Literal["frontdesk", "openai", "realtime", "silent", "webhook"] = "frontdesk"
+    """The built-in front desk, a language model, a speech-to-speech model, an agent that only
+    listens, or a program that is asked by webhook whether it accepts the call."""
+    model: str = "gpt-4o-mini"
+    """Name of the language model at its server."""
+    base_url: str = "https://api.openai.com/v1"
+    """URL of a server with OpenAI's chat API, or Realtime API, without the query."""
+    api_key: Secret = ""
+    """Bearer token for that server."""
+    headers: dict[str, str] = Field({}, repr=False, max_length=32)
+    """Further headers of its requests, as `api-key` for Azure; never logged."""
+    query: dict[str, str] = Field({}, repr=False, max_length=32)
+    """Query of its requests, as `api-version` for Azure."""
+    temperature: float | None = Field(None, ge=0, le=2)
+    """Sampling temperature of the language model. As `top_p`, `max_tokens` and `reasoning_effort`
+    sent only if it is set, and no more to a server that refuses it."""
+    top_p: float | None = Field(None, gt=0, le=1)
+    """Share of the probability that the language model samples from."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Maximum tokens of an answer, which ends with a sentence that says so. Sent as
+    `max_completion_tokens` to models that want it."""
+    reasoning_effort: str = Field("", pattern="^[a-z_]*$", max_length=20, examples=["low", "high"])
+    """How much a reasoning model thinks before it answers, such as none, minimal or low."""
+    extra_body: dict[str, Any] = Field({})
+    """Further parameters of its server, such as
+    `{chat_template_kwargs = {enable_thinking = false}}`."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_a_url(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
+            raise ValueError(f"{url!r} is no URL; one begins with http:// or https://")
+        if parts.query or parts.fragment:
+            raise ValueError('what follows "?" is given by query = {name = "value"}')
+        return url
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
+                raise ValueError(f"{name!r} is no header that can be set")
+            if not _HEADER_VALUE.fullmatch(value):
+                raise ValueError(f"the value of {name} is empty or not of printable ASCII")
+        return headers
+
+    @field_validator("extra_body")
+    @classmethod
+    def _leaves_ours(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        if ours := _OWN_KEYS.intersection(extra):
+            raise ValueError(f"{', '.join(sorted(ours))} cannot be set")
+        return extra
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        given = self.model_fields_set
+        for names, kinds in ((_CHAT_ONLY, ("openai",)), (_MODEL_ONLY, ("openai", "realtime"))):
+            if self.kind not in kinds and (others := [n for n in names if n in given]):
+                kind = " or ".join(f'"{kind}"' for kind in kinds)
+                raise ValueError(f"{', '.join(others)}: only for kind = {kind}")
+        if self.kind == "openai" and "base_url" in given and "model" not in given:
+            raise ValueError('kind = "openai" with a base_url needs model, as its server names it')
+        if self.kind == "openai" and urlsplit(self.base_url).scheme not in ("http", "https"):
+            raise ValueError(f"base_url {self.base_url!r} does not begin with http:// or https://")
+        if self.api_key and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("api_key and an Authorization header exclude each other")
+        return self
+
+    @property
+    def options(self) -> ModelOptions:
+        """Returns how the model is queried."""
+        return ModelOptions(
+            *(self.temperature, self.top_p, self.max_tokens, self.reasoning_effort),
+            extra_body=self.extra_body,
+            headers=self.headers,
+            query=self.query,
+        )
+
+
+class Silence(Section):
+    """What happens when neither the caller nor the agent has spoken for a while."""
+
+    after: float = Field(ge=1, le=3600)
+    """Time in s of silence, after what was said before."""
+    say: str = Field("", max_length=MAX_SPOKEN_CHARS)
+    """What the agent says."""
+    hang_up: bool = False
+    """Whether it then says goodbye and hangs up."""
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Self:
+        if not self.say and not self.hang_up:
+            raise ValueError('needs say = "…" or hang_up = true')
+        return self
+
+
+class Agent(AgentModel):
+    greeting: str = Field("", max_length=MAX_SPOKEN_CHARS)
+    """First words of the agent, spoken at once and always the same; empty: the agent finds its
+    own."""
+    greeting_interruptible: bool = True
+    """Whether a caller who speaks interrupts the greeting."""
+    silence: Annotated[tuple[Silence, ...], Field(max_length=20)] = ()
+    """What happens when the caller is silent, step by step:
+    `[{after = 8, say = "Are you still there?"}, {after = 10, hang_up = true}]`. It begins anew once
+    the caller has spoken."""
+    goodbye: str = Field("", max_length=MAX_SPOKEN_CHARS)
+    """Last words before the agent hangs up by itself, after a silence or `max_minutes`."""
+    max_minutes: float = Field(0, ge=0, le=24 * 60)
+    """Maximum length of a call in minutes; 0: `max_call_minutes` of [server], which is never
+    exceeded."""
+    language: str = ""
+    """BCP 47 tag, e.g. "en" or "pt-BR", of what callers of this agent speak and are told; empty:
+    as in [asr] and [tts]."""
+    voice: str = Field("", max_length=MAX_VOICE_CHARS)
+    """Name of the voice; empty: that of [tts], or a speech-to-speech model's default."""
+    speed: float | None = Field(None, ge=MIN_SPEED, le=MAX_SPEED)
+    """Speaking rate; 2 is twice as fast. By default that of [tts]."""
+    context: str = Field("", max_length=MAX_CONTEXT_CHARS)
+    """Names and words that callers of this agent may say; empty: as in [asr]."""
+    variables: dict[str, str] = Field({})
+    """Variables of its texts beside those of every call, with the values that they have where
+    neither `POST /calls` nor a carrier's stream sets them: `{{customer}}` in the instructions needs
+    `variables = {customer = "unknown"}`."""
+    time_zone: str = Field("", examples=["Europe/Berlin"])
+    """Of `{{now}}`, `{{date}}`, `{{time}}` and `{{weekday}}`; empty: this machine's."""
+    instructions_file: str = ""
+    """File with the instructions, in place of `instructions`; read at the start and on a reload."""
+    instructions: str = (
+        "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
+        "markup. Greet the caller first."
+    )
+    """System prompt of the language model."""
+    images: bool = False
+    """Whether the language model takes images, which Realtime clients may send."""
+    transfers: list[str] = Field([])
+    """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), to which the model
+    may transfer calls. Empty by default, because callers could talk a model into expensive
+    calls."""
+    fallback: str = ""
+    """Name of another agent in [agents] that answers when the model fails, or when no program
+    accepts the call."""
+    url: str = Field(
+        "",
+        pattern=r"^(https?://[^/?#@\s]+(/[^#\s]*)?)?$",
+        examples=["https://app.example/hook"],
+    )
+    """URL of the webhook's receiver."""
+    secrets: Annotated[tuple[str, ...], Field(repr=False, max_length=4)] = ()
+    """Secrets that sign the webhook, usually one; a second one while the receiver changes over.
+    `whsec_` and base64, or any text."""
+    accept_seconds: float = Field(20, gt=0, le=60)
+    """Time in s that the program has to accept a call, webhook included; then the fallback answers,
+    or the call is rejected with 603."""
+    first_token_seconds: float = Field(Limits.first_token_seconds, gt=0, le=60)
+    """Time limit in s from the end of the caller's turn to the first token of the answer; then the
+    caller hears an apology. With a fallback, half of it for each."""
+    between_tokens_seconds: float = Field(Limits.between_tokens_seconds, gt=0, le=60)
+    """Time limit in s between tokens of an answer; then it is aborted."""
+    answer_characters: int = Field(Limits.answer_characters, ge=100, le=100_000)
+    """Length in characters after which an answer ends with the current sentence."""
+    tool_rounds: int = Field(Limits.tool_rounds, ge=1, le=100)
+    """Maximum rounds of tool calls in one turn; then the turn ends with an apology."""
+    tool_seconds: float = Field(Limits.tool_seconds, gt=0, le=60)
+    """Time limit of a tool in s, after which the model gets an error as its result; a transfer
+    lasts as long as it rings."""
+    failures: int = Field(Limits.failures, ge=1)
+    """Consecutive turns without an answer after which the agent gives up."""
+    gives_up_to: str = ""
+    """Number or SIP address to which the caller is then transferred; empty: the agent says goodbye
+    and hangs up."""
+    sentences: dict[Occasion, str] = Field({})
+    """What is said when the model fails, replacing the default sentences."""
+    think_ahead: bool = True
+    """Whether the language model begins its answer in pauses of the caller that may be the end of
+    the turn; if the caller goes on, it is dropped. That costs some requests more, see the metric
+    `offhook_agent_answers_dropped_total`, and saves a part of the model's time to its first
+    token."""
+    speak_ahead: bool = True
+    """Whether the voice prepares the first sentence of such an answer, which saves its time to its
+    first sound; `offhook_agent_characters_dropped_total` counts what it prepares for nothing."""
+    judges_turns: bool = False
+    """Whether the language model judges with the first token of its answer whether the caller has
+    finished; if not, the agent stays silent for some seconds more. For models that follow
+    instructions exactly."""
+    ready_probe: bool = False
+    """Whether /readyz fails while the model does not answer, which is asked for a token once a
+    minute; a speech-to-speech model's server, for its list of models."""
+
+    @model_validator(mode="after")
+    def _names_its_model(self) -> Self:
+        if self.kind == "realtime" and "model" not in self.model_fields_set:
+            raise ValueError('kind = "realtime" needs model, such as "gpt-realtime"')
+        return self
+
+    @model_validator(mode="after")
+    def _speaks(self) -> Self:
+        given = [name for name in _SPEAKS if name in self.model_fields_set]
+        if self.kind not in _SPEAKING and given:
+            raise ValueError(f'{", ".join(given)}: kind = "{self.kind}" says nothing by itself')
+        if self.kind == "realtime" and (given := [n for n in _OUR_VOICE if n in given]):
+            raise ValueError(f"{', '.join(given)}: a speech-to-speech model has a voice of its own")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reads_its_instructions(cls, table: Any) -> Any:
+        file = table.get("instructions_file") if isinstance(table, dict) else None
+        if not isinstance(file, str) or not file:
+            return table
+        if "instructions" in table:
+            raise ValueError("instructions and instructions_file exclude each other")
+        try:
+            with Path(file).expanduser().open("rb") as opened:
+                data = opened.read(MAX_INSTRUCTIONS_BYTES + 1)
+            text = data.decode("utf-8-sig")
+        except OSError as error:
+            raise ValueError(f"instructions_file {file}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"instructions_file {file}: is not UTF-8") from error
+        if len(data) > MAX_INSTRUCTIONS_BYTES:
+            raise ValueError(f"instructions_file {file}: is over {MAX_INSTRUCTIONS_BYTES} bytes")
+        return {**table, "instructions": text.strip()}
+
+    @field_validator("language")
+    @classmethod
+    def _is_a_tag(cls, language: str) -> str:
+        return canonical_tag(language) if language else ""
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_a_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name or "UTC")
+        except (KeyError, ValueError, OSError) as error:
+            raise ValueError(f"{name!r} is no time zone, such as Europe/Berlin") from error
+        return name
+
+    @model_validator(mode="after")
+    def _knows_its_variables(self) -> Self:
+        for name, text in self._texts():
+            if unknown := unknown_names(text, self.variables):
+                names = ", ".join(f"{{{{{one}}}}}" for one in unknown)
+                raise ValueError(f"{name} has {names}: {IN_WORDS}")
+        return self
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """Yields the texts in which variables are filled in, with their keys."""
+        yield "instructions_file" if self.instructions_file else "instructions", self.instructions
+        yield "greeting", self.greeting
+        yield "goodbye", self.goodbye
+        for number, step in enumerate(self.silence, 1):
+            yield f"silence, step {number},", step.say
+
+    @model_validator(mode="after")
+    def _has_a_receiver(self) -> Self:
+        if self.kind != "webhook":
+            if self.url or self.secrets:
+                raise ValueError('url and secrets are for kind = "webhook"')
+            return self
+        if not self.url or not self.secrets:
+            raise ValueError('kind = "webhook" needs url and secrets')
+        for secret in self.secrets:
+            try:
+                signing_key(secret)
+            except ValueError as error:
+                raise ValueError(f"secrets: {error}") from error
+        return self
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**{name: getattr(self, name) for name in asdict(Limits())})

@@ -1,0 +1,167 @@
+"""Servers that tests start are forked from a process that has imported what they are made of, which
+takes longer than most tests.
+
+`subprocess.Popen` of `python -m offhook serve` asks that process for a child, which becomes our own
+and starts the command as Python would. Where anything else about it is unusual, it is started as
+always.
+"""
+
+import ctypes
+import functools
+import gc
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from loguru import logger
+
+from offhook.media.parent_io import ending_with_us
+from tests.support.environment import environment
+
+SERVE = [sys.executable, "-m", "offhook", "serve"]
+MODULES = (
+    "offhook.web.cli.main",
+    "offhook.web.config.config",
+    "offhook.web.edge.processes_io",
+    "offhook.web.edge.server_io",
+    "offhook.web.engines.machine_io",
+    "offhook.web.process.logs_io",
+)
+"""What the command imports."""
+READ_LATE = ("OFFHOOK_", "PYTEST_", "PYTHONPATH", "TMPDIR")
+"""Beginnings of the names of variables that mean nothing to a module being imported."""
+REQUEST_BYTES = 1 << 18
+PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None)
+_execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+
+class Template:
+    """The process that servers are forked from. It ends with this one."""
+
+    def __init__(self) -> None:
+        variables = environment()
+        self._variables = _read_early(variables)
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # children of its children that have ended are ours
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                env=variables,
+                pass_fds=[theirs.fileno()],
+                preexec_fn=ending_with_us(),
+            )
+
+    def fits(self, variables: Mapping[str, str]) -> bool:
+        """Returns whether a server with this environment imports what the template has."""
+        return _read_early(variables) == self._variables
+
+    def fork(self, request: dict[str, Any], files: Sequence[int]) -> int:
+        """Returns the id of a new child of ours, with these files for standard input, output and
+        error."""
+        socket.send_fds(self._ours, [json.dumps(request).encode()], list(files))
+        return int(self._ours.recv(REQUEST_BYTES))
+
+
+def _read_early(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: of for name, of in variables.items() if not name.startswith(READ_LATE)}
+
+
+template = functools.cache(Template)
+
+
+def fork_servers() -> None:
+    """Has `subprocess` start servers so, for the rest of this process."""
+    subprocess.Popen._execute_child = _start  # type: ignore[attr-defined]
+
+
+def _start(self: Any, args: Any, executable: Any, preexec_fn: Any, *rest: Any) -> None:
+    names = _execute_child.__code__.co_varnames[4 : _execute_child.__code__.co_argcount]
+    of = dict(zip(names, rest, strict=True))
+    variables = os.environ if of["env"] is None else of["env"]
+    ends_with_us = getattr(preexec_fn, "func", None) is getattr(ending_with_us(), "func", 0)
+    usual = (
+        not isinstance(args, str)
+        and list(args)[: len(SERVE)] == SERVE
+        and (preexec_fn is None or ends_with_us)
+        and not of["pass_fds"]
+        and template().fits(variables)
+    )
+    if not usual:
+        _execute_child(self, args, executable, preexec_fn, *rest)
+        return
+    request = {
+        "arguments": [os.fspath(argument) for argument in args][3:],
+        "folder": os.fspath(of["cwd"] or os.getcwd()),
+        "variables": dict(variables),
+        "parent": os.getpid(),
+        "ends_with_parent": preexec_fn.args[1] if ends_with_us else 0,
+        "session": of["start_new_session"],
+    }
+    ends = (of["p2cread"], of["c2pwrite"], of["errwrite"])
+    files = [own if end == -1 else end for own, end in enumerate(ends)]
+    self.pid = template().fork(request, files)
+    self._child_created = True
+    self._close_pipe_fds(*(of[n] for n in names if n[:3] in ("p2c", "c2p", "err")))
+
+
+def _next(requests: socket.socket) -> dict[str, Any]:
+    """Returns a request in the process that has been forked for it, and never in the template."""
+    while True:
+        data, files, *_ = socket.recv_fds(requests, REQUEST_BYTES, 3)
+        if not data:
+            sys.exit()
+        if (between := os.fork()) == 0:
+            if os.fork():
+                os._exit(0)
+            request: dict[str, Any] = json.loads(data)
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+                os.close(file)
+            return request
+        os.waitpid(between, 0)
+        for file in files:
+            os.close(file)
+
+
+def _become(request: dict[str, Any], requests: socket.socket) -> None:
+    """Does to this process what comes before a command's first line of Python."""
+    while os.getppid() != request["parent"]:
+        time.sleep(0.001)
+    if request["ends_with_parent"]:
+        ending = ending_with_us(request["ends_with_parent"])
+        assert ending
+        partial(ending.func, request["parent"], request["ends_with_parent"])()
+    if request["session"]:
+        os.setsid()
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["variables"])
+    sys.argv = ["offhook", *request["arguments"]]
+    logger.add(sys.stderr)
+    sys.path[0] = request["folder"]
+    requests.send(str(os.getpid()).encode())
+    requests.close()
+
+
+def main() -> None:
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    logger.remove()  # what is logged on an import comes after a server has set up its log
+    for module in MODULES:
+        import_module(module)
+    gc.collect()
+    gc.freeze()  # its pages stay shared
+    _become(_next(requests), requests)
+    runpy.run_module("offhook", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
