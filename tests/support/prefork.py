@@ -16,14 +16,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from loguru import logger
 
-from offhook.media.parent_io import ending_with_us
+from offhook.media.parent_io import _end_with, ending_with_us
 from tests.support.environment import environment
 
 SERVE = [sys.executable, "-m", "offhook", "serve"]
@@ -87,7 +86,7 @@ def _start(self: Any, args: Any, executable: Any, preexec_fn: Any, *rest: Any) -
     names = _execute_child.__code__.co_varnames[4 : _execute_child.__code__.co_argcount]
     of = dict(zip(names, rest, strict=True))
     variables = os.environ if of["env"] is None else of["env"]
-    ends_with_us = getattr(preexec_fn, "func", None) is getattr(ending_with_us(), "func", 0)
+    ends_with_us = getattr(preexec_fn, "func", None) is _end_with
     usual = (
         not isinstance(args, str)
         and list(args)[: len(SERVE)] == SERVE
@@ -103,7 +102,7 @@ def _start(self: Any, args: Any, executable: Any, preexec_fn: Any, *rest: Any) -
         "folder": os.fspath(of["cwd"] or os.getcwd()),
         "variables": dict(variables),
         "parent": os.getpid(),
-        "ends_with_parent": preexec_fn.args[1] if ends_with_us else 0,
+        "ending": preexec_fn.args if ends_with_us else None,
         "session": of["start_new_session"],
     }
     ends = (of["p2cread"], of["c2pwrite"], of["errwrite"])
@@ -136,10 +135,8 @@ def _become(request: dict[str, Any], requests: socket.socket) -> None:
     """Does to this process what comes before a command's first line of Python."""
     while os.getppid() != request["parent"]:
         time.sleep(0.001)
-    if request["ends_with_parent"]:
-        ending = ending_with_us(request["ends_with_parent"])
-        assert ending
-        partial(ending.func, request["parent"], request["ends_with_parent"])()
+    if request["ending"] is not None:
+        _end_with(*request["ending"])
     if request["session"]:
         os.setsid()
     os.chdir(request["folder"])

@@ -85,7 +85,8 @@ class EspeakChild:
     def _ask(self, asked: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         self.start()
         process = self._process
-        assert process is not None and process.stdin is not None
+        assert process is not None
+        assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(asked).encode() + b"\n")
         except (OSError, ValueError) as error:
