@@ -8,7 +8,7 @@ from datetime import datetime
 from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.call_info import bounded
 
-_PLACEHOLDER = re.compile(r"\{\{ *([A-Za-z_][\w.-]*) *\}\}")
+PLACEHOLDER = re.compile(r"\{\{ *([A-Za-z_][\w.-]*) *\}\}")
 _HEADER = "header."
 """What the names of an INVITE's headers begin with."""
 _OF_TIME = ("now", "date", "time", "weekday")
@@ -18,7 +18,7 @@ IN_WORDS = f"there are {', '.join(_OF_CALLS)}, {_HEADER}NAME, and the agent's va
 
 def unknown_names(text: str, declared: Mapping[str, str]) -> list[str]:
     """Returns the names in a text that no call has a value for."""
-    names = dict.fromkeys(found[1] for found in _PLACEHOLDER.finditer(text))
+    names = dict.fromkeys(found[1] for found in PLACEHOLDER.finditer(text))
     known = {*_OF_CALLS, *declared}
     return [name for name in names if name not in known and not name.startswith(_HEADER)]
 
@@ -28,7 +28,7 @@ def filled(text: str, info: CallInfo, declared: Mapping[str, str], now: datetime
     variables that the call does not set; headers that it lacks are empty. Values come from others:
     each is a single line of limited length, and names within it stay as they are."""
     values = dict(_values(info, declared, now))
-    return _PLACEHOLDER.sub(lambda found: bounded(values.get(_key(found[1]), "")), text)
+    return PLACEHOLDER.sub(lambda found: bounded(values.get(_key(found[1]), "")), text)
 
 
 def _key(name: str) -> str:

@@ -134,10 +134,10 @@ def function_tool(name: str, description: str, parameters: dict[str, Any]) -> Fu
         properties = FunctionCallResultProperties(run_llm=False)
         await params.result_callback({}, properties=properties)
 
-    return _FunctionTool(name, description, parameters, reported)
+    return FunctionTool(name, description, parameters, reported)
 
 
-class _FunctionTool(FunctionSchema):
+class FunctionTool(FunctionSchema):
     """A function whose schema may have more than properties: definitions, for one."""
 
     def __init__(

@@ -18,6 +18,7 @@ from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
 from offhook.web.config.section import Secret, Section
 from offhook.web.http.webhook_signature import signing_key
+from offhook.web.tools.settings import HttpTool
 
 MAX_SPOKEN_CHARS = 2000
 """Maximum characters of a text that an agent speaks as it stands."""
@@ -179,6 +180,8 @@ class Agent(AgentModel):
     """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), to which the model
     may transfer calls. Empty by default, because callers could talk a model into expensive
     calls."""
+    tools: Annotated[tuple[HttpTool, ...], Field(max_length=64)] = ()
+    """Functions that the model may call, each an HTTP request: `[[agents.NAME.tools]]`."""
     fallback: str = ""
     """Name of another agent in [agents] that answers when the model fails, or when no program
     accepts the call."""
@@ -240,6 +243,10 @@ class Agent(AgentModel):
         given = [name for name in _SPEAKS if name in self.model_fields_set]
         if self.kind not in _SPEAKING and given:
             raise ValueError(f'{", ".join(given)}: kind = "{self.kind}" says nothing by itself')
+        if self.tools and self.kind not in ("openai", "realtime"):
+            raise ValueError(f'tools: kind = "{self.kind}" has no model that calls them')
+        if len({tool.name for tool in self.tools}) < len(self.tools):
+            raise ValueError("tools: two have the same name")
         if self.kind == "realtime" and (given := [n for n in _OUR_VOICE if n in given]):
             raise ValueError(f"{', '.join(given)}: a speech-to-speech model has a voice of its own")
         return self
@@ -293,6 +300,8 @@ class Agent(AgentModel):
         yield "goodbye", self.goodbye
         for number, step in enumerate(self.silence, 1):
             yield f"silence, step {number},", step.say
+        for tool in self.tools:
+            yield f"url of the tool {tool.name}", tool.url
 
     @model_validator(mode="after")
     def _has_a_receiver(self) -> Self:

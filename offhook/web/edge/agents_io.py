@@ -17,6 +17,7 @@ from offhook.telephony.call_progress_io import DialError
 from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.process.logs import brief, for_log, kind
+from offhook.web.tools.http_tool_io import HttpTools
 
 if TYPE_CHECKING:  # with an agent that asks a language model: it is large
     from openai import DefaultAsyncHttpxClient
@@ -30,6 +31,7 @@ class CallAgents:
         self._config = config
         self._models: DefaultAsyncHttpxClient | None = None
         """Connections to language models; created with the first call that needs one."""
+        self._tools = HttpTools()
 
     def check(self, name: str) -> None:
         """Raises DialError for an unknown agent."""
@@ -70,10 +72,14 @@ class CallAgents:
 
         a = a.model_copy(update={"instructions": fill(a.instructions)})
         greeting = fill(a.greeting)
+        made = self._realtime(a, call, greeting) if a.kind == "realtime" else self._make(a, call)
+        if a.tools:
+            tools = (self._tools.function(tool, call, fill) for tool in a.tools)
+            made = replace(made, tools=[*made.tools, *tools])
         if a.kind == "realtime":
-            return self._realtime(a, call, greeting)
+            return made
         return replace(
-            self._make(a, call),
+            made,
             greeting=greeting,
             greeting_interruptible=a.greeting_interruptible,
             silences=[SilenceStep(step.after, fill(step.say), step.hang_up) for step in a.silence],
@@ -157,6 +163,7 @@ class CallAgents:
         return realtime_agent(settings, call, standby)
 
     async def close(self) -> None:
-        """Closes the connections to language models."""
+        """Closes the connections to language models and tools."""
+        await self._tools.close()
         if self._models is not None:
             await self._models.aclose()

@@ -1,0 +1,179 @@
+"""Runs a tool that is an HTTP request.
+
+The server that responds is the operator's, but may be slow, down or broken: what it sends is
+bounded, and whatever fails is told to the model, which tells the caller.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from time import monotonic, time
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+from loguru import logger
+from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
+from pipecat.services.llm_service import FunctionCallParams
+from yarl import URL
+
+from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
+from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.call_variables import PLACEHOLDER
+from offhook.pipeline.conversation.directed_io import FunctionTool
+from offhook.web.http.webhook_signature import signed_headers
+from offhook.web.tools.settings import IN_PATH, HttpTool
+
+MAX_RESPONSE_BYTES = 256 * 1024
+"""Maximum size of a response; a longer one is an error."""
+MAX_RESULT_CHARS = 16_000
+"""Maximum characters of what the model sees of it."""
+ERROR_CHARS = 500
+"""Characters of an error's text that the model sees."""
+CONNECTIONS = 100
+"""Maximum connections of a process to servers of tools; further requests wait within their time."""
+
+
+class ToolFailed(Exception):
+    """Raised when a request has no result; the message is for the model."""
+
+
+class HttpTools:
+    """The tools of all calls of a process, which share their connections."""
+
+    def __init__(self) -> None:
+        self._http: aiohttp.ClientSession | None = None
+        """Created with the first request."""
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    def function(self, tool: HttpTool, call: Call, fill: Callable[[str], str]) -> FunctionSchema:
+        """Returns a tool for the language model of a call. `fill` puts the call's variables into a
+        text."""
+
+        async def run(params: FunctionCallParams) -> None:
+            saying = asyncio.create_task(_say_meanwhile(tool, call), name=f"tool {tool.name}")
+            began, outcome = monotonic(), "done"
+            try:
+                result = await self._result(tool, params.arguments, fill)
+            except ToolFailed as error:
+                outcome, result = str(error), {"error": str(error)}
+                cause = f"{tool.name} at {urlsplit(tool.url).netloc}: {error}"
+                call.agent_failed(Fault.TOOL_FAILED, Place.TOOL, Action.TELL_MODEL, cause)
+            finally:
+                saying.cancel()
+            took = round((monotonic() - began) * 1000)
+            host, call_id = urlsplit(tool.url).netloc, call.leg.call_id
+            logger.info("{}: tool {} at {}: {} ms, {}", call_id, tool.name, host, took, outcome)
+            await params.result_callback(result)
+
+        return FunctionTool(tool.name, tool.description, tool.schema_of_arguments, run)
+
+    async def _result(
+        self, tool: HttpTool, arguments: Mapping[str, Any], fill: Callable[[str], str]
+    ) -> Any:
+        """Raises ToolFailed."""
+        url, rest = _address(tool, arguments, fill)
+        try:
+            async with asyncio.timeout(tool.seconds):
+                return await self._ask(tool, url, rest)
+        except TimeoutError as error:
+            raise ToolFailed(f"no response within {tool.seconds:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ToolFailed(f"cannot be reached: {type(error).__name__}") from error
+
+    async def _ask(self, tool: HttpTool, url: URL, rest: dict[str, Any]) -> Any:
+        """Raises ToolFailed, aiohttp's exceptions, OSError."""
+        if self._http is None:
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+            self._http = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", **tool.headers}
+        body = b""
+        if tool.method == "GET":
+            url = url.update_query({name: _text(value) for name, value in rest.items()})
+        else:
+            body = json.dumps(rest, ensure_ascii=False).encode()
+            headers["Content-Type"] = "application/json"
+        if tool.secret:
+            headers |= signed_headers(f"tool_{uuid.uuid4().hex}", body, [tool.secret], time())
+        async with self._http.request(
+            tool.method, url, data=body or None, headers=headers, allow_redirects=False
+        ) as response:
+            text = await _text_of(response)
+            if not 200 <= response.status < 300:
+                raise ToolFailed(f"HTTP {response.status}{_reason(response, text)}")
+            return _read(tool, response.content_type, text)
+
+
+async def _say_meanwhile(tool: HttpTool, call: Call) -> None:
+    if tool.say:
+        await asyncio.sleep(tool.say_after)
+        await call.say(tool.say)
+
+
+def _address(
+    tool: HttpTool, arguments: Mapping[str, Any], fill: Callable[[str], str]
+) -> tuple[URL, dict[str, Any]]:
+    """Returns the URL with the call's variables and the arguments of its path, and the other
+    arguments. Raises ToolFailed for arguments that no URL can be made of."""
+    required = tool.schema_of_arguments.get("required", ())
+    if missing := [name for name in required if name not in arguments]:
+        raise ToolFailed(f"arguments are missing: {', '.join(missing)}")
+    in_path = IN_PATH.findall(tool.url)
+    url = IN_PATH.sub(lambda found: _part(found[1], _text(arguments.get(found[1], ""))), tool.url)
+    url = PLACEHOLDER.sub(lambda found: _part(found[1], fill(found[0])), url)
+    rest = {name: value for name, value in arguments.items() if name not in in_path}
+    return URL(url, encoded=True), rest
+
+
+def _part(name: str, text: str) -> str:
+    """Returns a text as a part of a URL. Raises ToolFailed if it would make another path of it."""
+    if text in ("", ".", ".."):
+        raise ToolFailed(f"{name} cannot be {text!r}")
+    return quote(text, safe="")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+async def _text_of(response: aiohttp.ClientResponse) -> str:
+    """Raises ToolFailed if it is compressed or too long."""
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise ToolFailed("the response is compressed, which was not asked for")
+    data = bytearray()
+    async for chunk in response.content.iter_any():
+        data += chunk
+        if len(data) > MAX_RESPONSE_BYTES:
+            raise ToolFailed(f"the response is over {MAX_RESPONSE_BYTES // 1024} kB")
+    return data.decode(errors="replace")
+
+
+def _reason(response: aiohttp.ClientResponse, text: str) -> str:
+    """Returns what a response that is an error says about it, if that is for programs."""
+    readable = response.content_type in ("text/plain", "application/json")
+    return f": {' '.join(text.split())[:ERROR_CHARS]}" if readable and text.strip() else ""
+
+
+def _read(tool: HttpTool, content_type: str, text: str) -> Any:
+    """Returns what the model sees of a response. Raises ToolFailed."""
+    if not text.strip():
+        return {"status": "done"}
+    if content_type == "text/plain":
+        result: Any = {"text": text}
+    elif content_type == "application/json" or content_type.endswith("+json"):
+        try:
+            result = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ToolFailed("the response is no JSON") from error
+    else:
+        raise ToolFailed(f"the response is {content_type}, not JSON")
+    if tool.fields and isinstance(result, dict):
+        result = {name: result[name] for name in tool.fields if name in result}
+    if len(json.dumps(result, ensure_ascii=False)) > MAX_RESULT_CHARS:
+        raise ToolFailed(f"the response has over {MAX_RESULT_CHARS} characters")
+    # Pipecat does not ask the model again after a result that is false, such as an empty list.
+    return result if isinstance(result, dict) and result else {"result": result}

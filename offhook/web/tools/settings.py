@@ -1,0 +1,104 @@
+"""An agent's tool that is an HTTP request, as the configuration describes it."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from offhook.web.config.section import Secret, Section
+from offhook.web.http.webhook_signature import signing_key
+
+IN_PATH = re.compile(r"(?<!\{)\{([A-Za-z_][\w-]*)\}(?!\})")
+"""Matches an argument in a URL, as in `/orders/{number}`."""
+OWN = (
+    *("end_call", "gather_digits", "send_dtmf", "hold_call", "resume_call"),
+    "transfer_call",
+)
+"""Names of the tools that agents have anyway."""
+_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+
+
+class HttpTool(Section):
+    """A function that a language model may call, and the request that runs it."""
+
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$", examples=["order_status"])
+    description: str = Field(min_length=1, max_length=4000)
+    """What the model is told that it does, and when to use it."""
+    parameters: dict[str, Any] = Field({})
+    """Its arguments: `{number = "the order's number"}`, where each is a required string, or a table
+    such as `{type = "integer", description = "…", optional = true}`; or a whole JSON Schema with
+    `type = "object"` and `properties`."""
+    url: str = Field(examples=["https://shop.example/orders/{number}"])
+    """Address of the request. `{number}` in its path is an argument, `{{caller}}` in its path or
+    query a variable of the call."""
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
+    """With GET, arguments that are not in the path go into the query; with others into a JSON
+    object, the body."""
+    headers: dict[str, str] = Field({}, repr=False, max_length=32)
+    """Headers of the request, such as Authorization; never logged."""
+    secret: Secret = ""
+    """Signs the request by Standard Webhooks: `whsec_` and base64, or any text."""
+    seconds: float = Field(10, gt=0, le=60)
+    """Time limit of the request in s; then the model is told that nothing came."""
+    say: Annotated[str, Field(max_length=2000)] = ""
+    """What the caller hears if it takes longer than `say_after`."""
+    say_after: float = Field(1.0, ge=0, le=60)
+    """Time in s."""
+    fields: tuple[str, ...] = ()
+    """Fields of the JSON object of the response that the model sees; empty: all."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if name in OWN:
+            raise ValueError(f"{name} is a tool that agents have anyway")
+        return name
+
+    @field_validator("headers")
+    @classmethod
+    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not re.fullmatch(r"[A-Za-z0-9-]+", name):
+                raise ValueError(f"{name!r} is no header")
+            if not _HEADER_VALUE.fullmatch(value):
+                raise ValueError(f"the value of {name} is empty or not of printable ASCII")
+        return headers
+
+    @field_validator("secret")
+    @classmethod
+    def _signs(cls, secret: str) -> str:
+        if secret:
+            signing_key(secret)
+        return secret
+
+    @model_validator(mode="after")
+    def _can_be_asked(self) -> Self:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
+            raise ValueError(f"url {self.url!r} is not one that begins with http:// or https://")
+        if "{" in parts.netloc:
+            raise ValueError(f"url {self.url!r}: its host cannot depend on the call")
+        known = self.schema_of_arguments["properties"]
+        if unknown := [name for name in IN_PATH.findall(parts.path) if name not in known]:
+            raise ValueError(f"url has {{{unknown[0]}}}, which is not in parameters")
+        if IN_PATH.search(parts.query):
+            raise ValueError("url: arguments stand in the path; GET puts the others into the query")
+        return self
+
+    @property
+    def schema_of_arguments(self) -> dict[str, Any]:
+        """The arguments as a JSON Schema of an object. Raises ValueError."""
+        given = self.parameters
+        if given.get("type") == "object" and isinstance(given.get("properties", {}), dict):
+            return {"properties": {}, **given}
+        properties, required = {}, []
+        for name, about in given.items():
+            if isinstance(about, str):
+                about = {"type": "string", "description": about}
+            if not isinstance(about, dict) or not isinstance(about.get("type"), str):
+                raise ValueError(f"parameters: {name} is neither a description nor has a type")
+            if not about.get("optional", False):
+                required.append(name)
+            properties[name] = {key: of for key, of in about.items() if key != "optional"}
+        return {"type": "object", "properties": properties, "required": required}

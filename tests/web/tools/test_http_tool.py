@@ -1,0 +1,227 @@
+"""Tools of an agent that are HTTP requests: over a call, with a real server that may misbehave."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from offhook.media.leg import CallInfo
+from offhook.pipeline.conversation.agents.agent_faults import Fault
+from offhook.pipeline.conversation.events import AgentFailed
+from offhook.web.config.agents import Agent
+from offhook.web.edge.edge_io import Edge
+from offhook.web.tools.http_tool_io import (
+    MAX_RESPONSE_BYTES,
+    MAX_RESULT_CHARS,
+)
+from offhook.web.tools.settings import HttpTool
+from tests.pipeline.conversation.phone import calls, model, says
+from tests.web.edge.test_agent import Page, called, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+SECRET = "Bearer not-to-be-seen"
+
+
+@asynccontextmanager
+async def shop(handler: Handler) -> AsyncIterator[str]:
+    """A server that responds to every path so; yields its URL."""
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def conversation(
+    edge: Edge, handler: Handler, page: Page | None = None, **tool: Any
+) -> tuple[Any, list[Any]]:
+    """A call in which the model calls the tool once and then answers. Returns what the model got,
+    and the faults."""
+    page = page or Page()
+    faults: list[Any] = []
+    arguments = {"number": "A/7 ü", "count": 2}
+    async with shop(handler) as url, model() as endpoint:
+        endpoint.answers = [[calls("order_status", **arguments)], [says("It comes tomorrow.")]]
+        about = {
+            "name": "order_status",
+            "description": "Looks up an order.",
+            "parameters": {
+                "number": "the order's number",
+                "count": {"type": "integer", "description": "how many", "optional": True},
+            },
+            "url": f"{url}/orders/{{number}}?by={{{{caller}}}}",
+            **tool,
+        }
+        agent = Agent(
+            kind="openai",
+            base_url=endpoint.url,
+            model="scripted",
+            greeting="Hello.",
+            tools=(HttpTool.model_validate(about),),
+        )
+        page.info = CallInfo(edge="webrtc", caller="+49 301&x")
+        async with called(edge, {"desk": agent}, page):
+            await until(lambda: page.words() == "Hello.")
+            edge.conversations[page.call_id].listeners.append(
+                lambda event: faults.append(event) if isinstance(event, AgentFailed) else None
+            )
+            page.hear(type="send-text", id="1", data={"content": "Where is my order?"})
+            await until(lambda: page.words().endswith("It comes tomorrow."))
+        (result,) = endpoint.results()
+        told = next(
+            t for t in endpoint.requests[0]["tools"] if t["function"]["name"] == about["name"]
+        )
+    assert told["function"]["parameters"] == {
+        "type": "object",
+        "properties": {
+            "number": {"type": "string", "description": "the order's number"},
+            "count": {"type": "integer", "description": "how many"},
+        },
+        "required": ["number"],
+    }
+    return result, faults
+
+
+def responds(**options: Any) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.Response(**options)
+
+    return handler
+
+
+JSON = "application/json"
+
+
+async def test_a_model_calls_a_tool_and_tells_the_caller_its_result(
+    edge: Edge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Any] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append((request.method, request.raw_path, await request.text(), request.headers))
+        return web.json_response({"status": "sent", "eta": "tomorrow", "cost": 12})
+
+    result, faults = await conversation(
+        *(edge, answer),
+        headers={"Authorization": SECRET},
+        secret="whsec_" + "A" * 32,
+        fields=["status", "eta"],
+    )
+    assert result == {"status": "sent", "eta": "tomorrow"}
+    ((method, path, body, headers),) = asked
+    assert (method, path) == ("POST", "/orders/A%2F7%20%C3%BC?by=%2B49%20301%26x")
+    assert json.loads(body) == {"count": 2}
+    assert headers["Authorization"] == SECRET
+    assert headers["webhook-signature"].startswith("v1,")
+    assert faults == []
+    assert SECRET not in capsys.readouterr().err
+
+
+async def test_get_puts_the_other_arguments_into_the_query(edge: Edge) -> None:
+    paths: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        paths.append(request.raw_path)
+        return web.Response(text="sent yesterday")
+
+    result, _ = await conversation(edge, answer, method="GET")
+    assert paths == ["/orders/A%2F7%20%C3%BC?by=%2B49+301%26x&count=2"]
+    assert result == {"text": "sent yesterday"}
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("[]", {"result": []}),
+        ("{}", {"result": {}}),
+        ("null", {"result": None}),
+        ("0", {"result": 0}),
+        ('[{"id": 1}]', {"result": [{"id": 1}]}),
+        (" ", {"status": "done"}),
+    ],
+)
+async def test_after_any_result_the_model_answers(edge: Edge, text: str, result: Any) -> None:
+    got, faults = await conversation(edge, responds(text=text, content_type=JSON))
+    assert (got, faults) == (result, [])
+
+
+async def test_whoever_waits_for_a_tool_hears_so(edge: Edge) -> None:
+    page = Page()
+
+    async def answer(request: web.Request) -> web.Response:
+        await until(lambda: "please." in page.words())
+        return web.json_response([])
+
+    await conversation(edge, answer, page, say="One moment, please.", say_after=0.0)
+    assert page.words() == "Hello. One moment, please. It comes tomorrow."
+
+
+async def hangs(request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(3600)
+    raise AssertionError
+
+
+async def drips(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    while True:
+        await response.write(b" ")
+        await asyncio.sleep(0.05)
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    while True:
+        await response.write(b"[" * 65_536)
+
+
+TOO_LONG = json.dumps("x" * MAX_RESULT_CHARS)
+BOMB = gzip.compress(b" " * 10_000_000)
+
+
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        (hangs, "no response within 0.5 s"),
+        (drips, "no response within 0.5 s"),
+        (endless, f"the response is over {MAX_RESPONSE_BYTES // 1024} kB"),
+        (responds(status=500, text="<b>x</b>", content_type="text/html"), "HTTP 500"),
+        (responds(status=404, text="no\nsuch order"), "HTTP 404: no such order"),
+        (responds(status=302, headers={"Location": "http://127.0.0.1:1/"}), "HTTP 302"),
+        (
+            responds(text="<b>x</b>", content_type="text/html"),
+            "the response is text/html, not JSON",
+        ),
+        (responds(text='{"a"', content_type=JSON), "the response is no JSON"),
+        (responds(text="[" * 100_000, content_type=JSON), "the response is no JSON"),
+        (responds(text=TOO_LONG, content_type=JSON), f"the response has over {MAX_RESULT_CHARS}"),
+        (
+            responds(body=BOMB, headers={"Content-Encoding": "gzip", "Content-Type": JSON}),
+            "the response is compressed, which was not asked for",
+        ),
+    ],
+)
+async def test_what_fails_is_told_to_the_model_and_the_call_goes_on(
+    edge: Edge, handler: Handler, says: str
+) -> None:
+    result, (fault,) = await conversation(edge, handler, seconds=0.5)
+    assert result["error"].startswith(says)
+    assert fault.fault is Fault.TOOL_FAILED
+
+
+async def test_a_server_that_is_not_there_is_told_to_the_model(edge: Edge) -> None:
+    url = "http://127.0.0.1:1/orders/{number}"
+    result, (fault,) = await conversation(edge, hangs, url=url)
+    assert result == {"error": "cannot be reached: ClientConnectorError"}
+    assert "127.0.0.1:1" in fault.cause

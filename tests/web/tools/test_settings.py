@@ -1,0 +1,62 @@
+"""What a tool may be, and the address of its request."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from yarl import URL
+
+from offhook.web.config.agents import Agent
+from offhook.web.tools.http_tool_io import ToolFailed, _address
+from offhook.web.tools.settings import HttpTool
+
+TOOL = {"name": "t", "description": "d", "url": "http://a.example/{n}?{{caller}}"}
+
+
+@given(st.text(min_size=1))
+def test_no_argument_makes_another_address(text: str) -> None:
+    tool = HttpTool.model_validate({**TOOL, "parameters": {"n": "x"}})
+    if text in (".", ".."):
+        with pytest.raises(ToolFailed, match="cannot be"):
+            _address(tool, {"n": text}, lambda name: "1")
+        return
+    url, rest = _address(tool, {"n": text}, lambda name: text)
+    assert (url.host, url.path_safe.count("/"), rest) == ("a.example", 1, {})
+    assert URL(str(url), encoded=True).path == f"/{text}"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"name": "end_call"}, "end_call is a tool that agents have anyway"),
+        ({"name": "has space"}, "name"),
+        ({"url": "ftp://a.example/"}, "not one that begins with http"),
+        ({"url": "http://{n}.example/"}, "its host cannot depend on the call"),
+        ({"url": "http://a.example/{m}"}, "url has {m}, which is not in parameters"),
+        ({"url": "http://a.example/?q={n}"}, "arguments stand in the path"),
+        ({"parameters": {"n": 7}}, "n is neither a description nor has a type"),
+        ({"headers": {"A b": "x"}}, "'A b' is no header"),
+        ({"headers": {"A": "x\r\nB: y"}}, "the value of A"),
+        ({"secret": "short"}, "too short"),
+        ({"method": "TRACE"}, "method"),
+    ],
+)
+def test_a_tool_that_cannot_be_run_is_a_fault_at_the_start(more: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        HttpTool.model_validate({**TOOL, "parameters": {"n": "x"}, **more})
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"kind": "frontdesk"}, "has no model that calls them"),
+        ({"tools": [TOOL | {"url": "http://a.example/"}] * 2}, "two have the same name"),
+        ({"tools": [TOOL | {"url": "http://a/?x={{nobody}}"}]}, "url of the tool t has {{nobody}}"),
+    ],
+)
+def test_tools_that_an_agent_cannot_have_are_a_fault(more: dict[str, Any], says: str) -> None:
+    tools = [TOOL | {"url": "http://a.example/"}]
+    with pytest.raises(ValidationError, match=says):
+        Agent.model_validate({"kind": "openai", "model": "m", "tools": tools, **more})
