@@ -259,12 +259,8 @@ class PeerLeg(RtpLeg):
             for agent in self._agents:
                 await agent.cancel_restart()
             raise OfferError(f"cannot answer the offer: {_reason(error)}") from error
-        if any(a.has_gathered for a in self._agents) and not any(
-            agent.local_candidates for agent in self._agents
-        ):
-            raise NoPorts("no UDP port could be opened for this call")
-        if self._monitor_task is None:
-            self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
+        self._check_ports()
+        self._watch()
         answer = _with_opus_parameters(self._pc.localDescription.sdp)
         return answer if _BUNDLE.search(sdp) else _BUNDLE.sub("", answer)
 
@@ -272,9 +268,23 @@ class PeerLeg(RtpLeg):
         """Offer audio and the data channel "chat", as a web client does. Returns our SDP."""
         self._pc.addTransceiver("audio", direction="sendrecv")
         self._use_channel(self._pc.createDataChannel("chat"))
+        sdp = await self._offer()
+        self._watch()
+        return sdp
+
+    async def offer_audio(self) -> str:
+        """Offer audio alone, to somebody who answers when he likes. Returns our SDP, the same each
+        time until there is an answer. Raises NoPorts."""
+        if self._pc.signalingState == "have-local-offer":
+            return _with_opus_parameters(self._pc.localDescription.sdp)
+        self._pc.addTransceiver("audio", direction="sendrecv")
+        sdp = await self._offer()
+        self._check_ports()
+        return sdp
+
+    async def _offer(self) -> str:
         self._prepare_media()
         await self._pc.setLocalDescription(await self._pc.createOffer())
-        self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
         return _with_opus_parameters(self._pc.localDescription.sdp)
 
     async def accept(self, sdp: str) -> None:
@@ -284,6 +294,7 @@ class PeerLeg(RtpLeg):
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
         except Exception as error:  # as above
             raise OfferError(f"cannot use the answer: {_reason(error)}") from error
+        self._watch()
 
     async def add_candidate(self, candidate: str, mid: str | None, index: int | None) -> None:
         """Add a trickled candidate; an empty one ends them (RFC 8840 §4.4). Raises OfferError."""
@@ -301,6 +312,18 @@ class PeerLeg(RtpLeg):
         except Exception as error:  # as above
             message = f"cannot use the ICE candidate {candidate[:80]!r}: {_reason(error)}"
             raise OfferError(message) from error
+
+    def _check_ports(self) -> None:
+        """Raise NoPorts if there is no candidate of ours."""
+        if any(a.has_gathered for a in self._agents) and not any(
+            agent.local_candidates for agent in self._agents
+        ):
+            raise NoPorts("no UDP port could be opened for this call")
+
+    def _watch(self) -> None:
+        """See from now on that the peer connects and stays."""
+        if self._monitor_task is None:
+            self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
 
     # --- ICE restart ---
 

@@ -68,9 +68,12 @@ NOT_ACCEPTABLE = frozenset({488, 606})
 
 
 class WebRtcLeg(Protocol):
-    """A browser's leg, created by the edge for a call with WebRTC media."""
+    """A leg with WebRTC media, created by the edge. All raise ValueError for what cannot be
+    used."""
 
     async def answer(self, sdp: str) -> str: ...
+    async def offer_audio(self) -> str: ...
+    async def accept(self, sdp: str) -> None: ...
 
 
 class Endpoint(Protocol):
@@ -149,7 +152,8 @@ class SipCall:
         self._followed_end: Ended | None = None
         """How that session ended meanwhile."""
         self._early: str | None = None
-        """SDP of the new far end before its answer; until then our audio stays with the old one."""
+        """SDP of the new far end before its answer, as until then our audio stays with the old one;
+        or the answer to a WebRTC offer until it is applied."""
         self.refer: asyncio.Queue[ReferProgress | Ended] | None = None
         """Receives events while a transfer is in progress."""
 
@@ -333,19 +337,13 @@ class SipCall:
         if self._abandoned:
             raise DialError(487, self._abandoned)
         self.transport = self.transport or flow.transport
-        leg = self.leg
-        if leg is None:
-            leg = self._endpoint.new_leg(self.call_id, self.trunk, flow)
-            self._set_leg(leg)
-            try:
-                await leg.bind()
-            except NoPorts as error:
-                raise DialError(503, str(error)) from error
-        assert isinstance(leg, SipLeg)
-        profile, *left = leg.profiles or (None,)
+        leg = self.leg or await self._leg_to_offer(flow)
+        profile, *left = (leg.profiles if isinstance(leg, SipLeg) else ()) or (None,)
         while True:
             outcome = await self._invite(leg, target, flow, headers, profile, response_seconds)
             if isinstance(outcome, Answered):
+                if not isinstance(leg, SipLeg):
+                    await self._use_webrtc_answer(leg)
                 return outcome
             # A far end that answered with unusable SDP is not called again.
             refused = outcome.by == "remote" and outcome.status in NOT_ACCEPTABLE
@@ -360,9 +358,43 @@ class SipCall:
             logger.info("{}: {} was not acceptable, trying {}", self.call_id, profile, left[0])
             profile, *left = left
 
+    async def _leg_to_offer(self, flow: Flow) -> Leg:
+        """Make the leg of an outbound call. Raises DialError."""
+        if self.trunk is not None and self.trunk.webrtc:
+            peer_leg = self._endpoint.webrtc_leg(self.call_id)
+            self._set_leg(peer_leg)
+            return peer_leg
+        leg = self._endpoint.new_leg(self.call_id, self.trunk, flow)
+        self._set_leg(leg)
+        try:
+            await leg.bind()
+        except NoPorts as error:
+            raise DialError(503, str(error)) from error
+        return leg
+
+    async def _offer(self, leg: Leg, profile: Profile | None) -> str:
+        """Return our first offer. Raises DialError."""
+        if isinstance(leg, SipLeg):
+            return leg.offer(profile=profile)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await _webrtc(leg).offer_audio()
+        except NoPorts as error:
+            raise DialError(503, str(error)) from error
+        except TimeoutError:
+            raise DialError(500, "the leg made no offer") from None
+
+    async def _use_webrtc_answer(self, leg: Leg) -> None:
+        """Apply the answer, from the 2xx or before it. Raises DialError."""
+        sdp, self._early = self._early, None
+        try:
+            await _webrtc(leg).accept(sdp or "")
+        except ValueError as error:
+            raise DialError(488, f"no acceptable media: {error}") from error
+
     async def _invite(
         self,
-        leg: SipLeg,
+        leg: Leg,
         target: Uri,
         flow: Flow,
         headers: Sequence[tuple[str, str]],
@@ -370,17 +402,19 @@ class SipCall:
         response_seconds: float | None,
     ) -> Answered | Ended:
         """Send one INVITE and wait for its outcome. Raises DialError."""
+        sdp = await self._offer(leg, profile)
+        if self._abandoned:
+            raise DialError(487, self._abandoned)
         self.ended = None
         self._outcome = asyncio.get_running_loop().create_future()
         try:
-            sdp = leg.offer(profile=profile)
             self._endpoint.begin(self, target, flow, sdp, headers, response_seconds)
             outcome = await self._outcome
         except SipError as error:  # a number that cannot be written as a URI
             raise DialError(0, str(error)) from error
         finally:
             self._outcome = None
-        if isinstance(outcome, Ended):
+        if isinstance(outcome, Ended) and isinstance(leg, SipLeg):
             leg.rollback()
         self._record_attempt(flow, profile, outcome)
         return outcome
@@ -401,9 +435,12 @@ class SipCall:
         leg.info = self.info
         if isinstance(leg, SipLeg):
             leg.control = self
+        else:
+            leg.transfer_by = self.transfer
 
     def _refuse(self, status: int, reason: str) -> None:
         if self.session is not None and self.ended is None:
+            self.reason = End.REFUSED + f": {status} ({shown(reason)})"
             warning = ("Warning", f'399 offhook "{_quoted(reason)}"')
             self.session.refuse(status, "", monotonic(), headers=[warning])
             self._endpoint.session_changed(self.session)
@@ -465,9 +502,11 @@ class SipCall:
                 self._handle_ended(event)
 
     def _proceed(self, status: int, reason: str, sdp: str | None) -> None:
-        if self._followed is not None:
+        if self._followed is not None or not isinstance(self.leg, SipLeg):
             self._early = sdp or self._early
-        elif sdp is not None and isinstance(self.leg, SipLeg):
+            if self._followed is None and status in (180, 183):
+                self._set_state("ringing", status, reason)
+        elif sdp is not None:
             self.leg.accept(sdp)
             if not self._early_media:
                 self._early_media = True
@@ -478,12 +517,15 @@ class SipCall:
 
     def _answered(self, event: Answered, sdp: str | None) -> None:
         sdp = sdp or self._early
-        if sdp is not None and isinstance(self.leg, SipLeg):
-            self.leg.accept(sdp)
+        if isinstance(self.leg, SipLeg):
+            if sdp is not None:
+                self.leg.accept(sdp)
+        else:
+            self._early = sdp
         self._set_state("answered", 200, "OK")
         if self._outcome is not None and not self._outcome.done():
             self._outcome.set_result(event)
-        if self.leg is not None:
+        if isinstance(self.leg, SipLeg):
             self.leg.connect()
 
     def _answer_offer(self, sdp: str | None) -> None:
@@ -585,7 +627,7 @@ class SipCall:
         calls at our expense."""
         trunk = self.trunk
         wanted = trunk is not None and trunk.follow and bool(trunk.server)
-        return wanted and trunk is not None and target.host == trunk.host
+        return wanted and trunk is not None and trunk.is_host(target.host)
 
     def accept_replacement(self, session: Session, replaced: Session, request: Request) -> None:
         """Continue with the same leg in a session that replaces this one (RFC 3891 §3)."""

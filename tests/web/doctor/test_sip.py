@@ -4,9 +4,11 @@ import asyncio
 import datetime
 import socket
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
+from offhook.telephony.sip.network.resolver_io import ResolveError
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.doctor import sip_io as doctor_sip_io
 from offhook.web.doctor.finding import Finding
@@ -20,6 +22,7 @@ from tests.telephony.sip.phones import (
     port_of,
     write_certificate,
 )
+from tests.telephony.sip.services.authority import Authority
 from tests.web.edge.phones import ScriptedPhone
 
 NOBODY = Trunk("nobody", addresses=("192.0.2.1",))
@@ -212,3 +215,83 @@ async def test_a_password_is_tried_with_a_real_registrar(tmp_path, transport):
     assert found["trunk right, registration"].detail == "1001 may register; registered now: nobody"
     assert found["trunk wrong, registration"].verdict == "fails"
     assert "look at username (1002), password" in found["trunk wrong, registration"].detail
+
+
+# --- far ends with rules of their own ---
+
+TEAMS = Trunk(
+    "teams",
+    server="sip.pstnhub.microsoft.com",
+    addresses=("52.112.0.0/14",),
+    transport="TLS",
+    public_name="sbc.example.test",
+    srtp="required",
+)
+WHATSAPP = Trunk(
+    "whatsapp",
+    server="sip:wa.meta.vc;transport=tls",
+    transport="TLS",
+    username="4930123456",
+    password="p",
+    caller_id="+4930123456",
+    caller_id_header="from",
+    public_name="sbc.example.test",
+    webrtc=True,
+    session_seconds=0,
+)
+LACKS = [
+    (TEAMS, {}, None),
+    (TEAMS, {"transport": "UDP"}, 'transport = "TLS"'),
+    (TEAMS, {"public_name": ""}, "public_name, the name of this machine in Teams"),
+    (TEAMS, {"addresses": ()}, 'addresses = ["52.112.0.0/14", "52.122.0.0/15"]'),
+    (TEAMS, {"srtp": "optional"}, 'srtp = "required"'),
+    (TEAMS, {"codecs": ("opus",)}, "codecs with G.722 or G.711"),
+    (WHATSAPP, {}, None),
+    (WHATSAPP, {"username": "+4930123456"}, "username, the number without +"),
+    (WHATSAPP, {"password": ""}, "Meta's password for it"),
+    (WHATSAPP, {"caller_id": "4930123456"}, "caller_id, the number with +"),
+    (WHATSAPP, {"caller_id_header": None}, 'caller_id_header = "from"'),
+    (WHATSAPP, {"public_name": ""}, "public_name, the SIP server that the number is set to"),
+    (WHATSAPP, {"webrtc": False}, "webrtc = true, or srtp"),
+    (WHATSAPP, {"webrtc": False, "srtp": "required"}, None),
+    (WHATSAPP, {"codecs": ("pcmu",)}, 'codecs with "opus"'),
+    (WHATSAPP, {"session_seconds": 1800}, "session_seconds = 0"),
+    (WHATSAPP, {"register": True}, "register = false"),
+]
+
+
+@pytest.mark.parametrize(("trunk", "change", "words"), LACKS)
+def test_what_a_known_service_wants_is_said(tmp_path, monkeypatch, trunk, change, words):
+    async def nowhere(self, uri, transport):
+        raise ResolveError("no network here")
+
+    monkeypatch.setattr(doctor_sip_io.Resolver, "resolve", nowhere)
+    certificate, key = Authority(tmp_path).issue("*.example.test")
+    files = {"tls": free_port(), "certificate": certificate, "key": key}
+    found = looked(trunks=(replace(trunk, **change),), **files)
+    finding = next((f for subject, f in found.items() if ", for " in subject), None)
+    if words is None:
+        assert finding is None
+        assert found[f"trunk {trunk.name}, our name"].verdict == "ok"
+    else:
+        assert finding.verdict == "fails"
+        assert words in finding.detail
+    without = looked(trunks=(trunk,), **{**files, "tls": None})
+    assert "[sip] tls = 5061" in next(f for s, f in without.items() if ", for " in s).detail
+
+
+def test_a_certificate_for_another_name_than_a_trunk_knows_is_said(tmp_path):
+    certificate, key = Authority(tmp_path).issue("*.example.test", "other.test")
+    files = {"tls": free_port(), "certificate": certificate, "key": key}
+    for name, verdict in (
+        ("a.example.test", "ok"),
+        ("OTHER.test", "ok"),
+        ("a.b.example.test", "fails"),
+        ("example.test", "fails"),
+    ):
+        known = Trunk("far", addresses=("192.0.2.1",), public_name=name)
+        finding = looked(trunks=(known,), **files)["trunk far, our name"]
+        assert finding.verdict == verdict, name
+        assert verdict == "ok" or "the certificate is for *.example.test, other.test" in (
+            finding.detail
+        )

@@ -12,6 +12,7 @@ from ipaddress import ip_address
 
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request, Response
+from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.trunks.keep_alive import KeepAlives
 from offhook.telephony.sip.trunks.registration import (
     Registration,
@@ -59,12 +60,14 @@ class Upkeep:
         settings: SipSettings,
         send: Callable[[Request, Flow, float], object],
         address_of: Callable[[Flow], tuple[str, int]],
+        contact_of: Callable[[Flow, Trunk], Uri],
     ) -> None:
         """`send` starts a transaction. `address_of` returns our host and port as a flow's far end
-        reaches them."""
+        reaches them, `contact_of` our Contact for a trunk at its far end."""
         self._settings = settings
         self._send = send
         self._address_of = address_of
+        self._contact_of = contact_of
         self._targets: dict[str, Sequence[Flow]] = {}
         """Flows of each trunk, in the order to try."""
         self._registrations: dict[str, Registration] = {}
@@ -273,6 +276,7 @@ class Upkeep:
                 self._update_keep_alives(now)
         for watch in self._watches.values():
             for request, flow in watch.probes_to_send():
+                request.headers.add("Contact", f"<{self._contact_of(flow, watch.trunk)}>")
                 self._send(request, flow, now)
             state = watch.state
             if state.state != "unknown" and self._reported_states.get(state.trunk) != state:
@@ -333,8 +337,10 @@ class Upkeep:
 
     def _update_contact(self, registration: Registration, now: float) -> None:
         """Use the address at which the registrar sees us, which is how it reaches us through a NAT,
-        unless one is configured. For a connection it holds for that connection only, so it counts
-        only if there is a NAT."""
+        unless an address or a name is configured. For a connection it holds for that connection
+        only, so it counts only if there is a NAT."""
+        if registration.trunk.public_name:
+            return
         seen, contact = registration.public_address, registration.contact
         flow = self._target(registration)
         if flow.reliable:
