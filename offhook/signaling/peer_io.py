@@ -294,6 +294,9 @@ class PeerLeg(RtpLeg):
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
         except Exception as error:  # as above
             raise OfferError(f"cannot use the answer: {_reason(error)}") from error
+        audio = next(t for t in self._pc.getTransceivers() if t.kind == "audio")
+        if all(map(_is_event, audio._codecs)):
+            raise OfferError("cannot use the answer: no audio codec in common")
         self._watch()
 
     async def add_candidate(self, candidate: str, mid: str | None, index: int | None) -> None:

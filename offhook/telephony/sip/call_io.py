@@ -752,6 +752,8 @@ class SipCall:
     async def close(self) -> None:
         """Cancel the call's tasks."""
         await self._tasks.close()
+        if self.leg is not None:
+            self.leg.transfer_by = None
         self._set_state("ended", 0, self.reason or self._abandoned)
 
 

@@ -260,7 +260,9 @@ async def _ask(prober: "Prober", trunk: Trunk, targets: Sequence[Target]) -> lis
         if isinstance(answer, Response):
             said = f"{where} answers ({answer.status} {shown(answer.reason)})"
             if trunk.public_name and answer.status == 403:
-                unknown = f"does it know us as {trunk.public_name}, and is our certificate for that?"
+                unknown = (
+                    f"does it know us as {trunk.public_name}, and is our certificate for that?"
+                )
                 return [Finding(subject, "fails", f"{said}: {unknown}")]
             return [Finding(subject, "ok", said), *await _registers(prober, trunk, flow)]
         faults.append(f"{where} {answer}")

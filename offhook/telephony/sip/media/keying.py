@@ -130,8 +130,8 @@ class Keying:
             active = ours.setup == "active" or theirs.setup == "passive"
             return Dtls(fingerprints, "client" if active else "server")
         if is_secure(ours) or is_secure(theirs) or self.policy == "required":
-            offered = _offered_suites(theirs)
-            raise KeyingError(f"the answer has no SRTP key or fingerprint that fits{offered}")
+            suites = _offered_suites(theirs)
+            raise KeyingError(f"the answer has no SRTP key or fingerprint that fits{suites}")
         return None
 
     def check_policy(self, encrypted: bool, secure: bool) -> None:

@@ -55,7 +55,11 @@ class Authority:
             .not_valid_before(now - timedelta(days=1))
             .not_valid_after(now + timedelta(days=30))
             .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         )
+        if not is_authority:
+            issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+            builder = builder.add_extension(issuer, critical=False)
         if names:
             alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
             builder = builder.add_extension(alternatives, critical=False)

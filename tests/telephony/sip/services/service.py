@@ -156,6 +156,8 @@ class Service:
                 answer = respond(message, 200, to_tag="probe", headers=headers)
                 writer.write(answer.serialize())
                 return
+        if isinstance(message, Request) and message.method == "ACK" and message.to.tag == "rule":
+            return
         its = (peer for peer in self._peers if peer.call_id == message.call_id)
         next(its, self.peer).receive(data)
 

@@ -368,7 +368,7 @@ async def test_teams_replaces_a_call_by_another(authority, names):
 
 
 async def test_our_transfer_is_bridged_as_teams_takes_no_refer(authority, names):
-    async with called(authority) as (sip, host, service, far, line, _):
+    async with called(authority) as (_, host, service, _, line, _):
         talk = await host.talk()
         await both_hear(line, talk, monotonic())
         host.leave(talk)
@@ -478,7 +478,7 @@ UNKNOWN = (
 )
 
 
-@pytest.mark.parametrize("protocol, keys, words", [PLAIN, UNKNOWN], ids=["plain", "unknown"])
+@pytest.mark.parametrize(("protocol", "keys", "words"), [PLAIN, UNKNOWN], ids=["plain", "unknown"])
 async def test_an_offer_without_keys_that_fit_is_refused_with_words(
     authority, names, protocol, keys, words
 ):
@@ -509,4 +509,3 @@ async def test_an_answer_without_keys_ends_the_call_with_words(authority, names)
             await far.is_hung_up()
         reason = [progress async for progress in call.events()][-1].reason
         assert "no SRTP key" in reason
-
