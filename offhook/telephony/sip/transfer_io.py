@@ -101,7 +101,7 @@ class Transfers:
         session = call.session
         assert session is not None
         assert call.refer is not None
-        if not session.takes_refer:
+        if not session.supports_refer:
             return ReferProgress(405, "REFER is not in its Allow", final=True)
         if not session.refer(target, monotonic(), replaces=replaces):
             raise LegError("the call has ended")

@@ -137,7 +137,7 @@ class UserAgent:
         """By Call-ID and our tag."""
         self._ringing: dict[Key, SessionRoute] = {}
         """By the transaction of an inbound INVITE, which a CANCEL refers to."""
-        self.upkeep = Upkeep(settings, self.send_request, address_of, self.contact)
+        self.upkeep = Upkeep(settings, self.send_request, address_of, self._introduction)
         self._large = LargeRequests(self.upkeep.is_target, flow_to)
         self._located: dict[str, Flow] = {}
         """Flows of next hops that are names."""
@@ -595,6 +595,10 @@ class UserAgent:
                 heapq.heapify(self._wake_ups)
 
     # --- stateless responses ---
+
+    def _introduction(self, flow: Flow, trunk: Trunk) -> list[tuple[str, str]]:
+        """Headers of our OPTIONS: where we are reached, and by which methods."""
+        return [("Contact", f"<{self.contact(flow, trunk)}>"), ("Allow", ", ".join(ALLOWED))]
 
     def _capabilities(self) -> HeaderLines:
         """Headers that describe our capabilities (RFC 3261 §11.2)."""

@@ -286,7 +286,7 @@ class Session:
         return self._outgoing.moved_to if self._outgoing is not None else ()
 
     @property
-    def takes_refer(self) -> bool:
+    def supports_refer(self) -> bool:
         """Whether the far end may support REFER: its Allow says so, or it has sent none (RFC 3261
         §20.5)."""
         return not self._requests.allow or "REFER" in self._requests.allow

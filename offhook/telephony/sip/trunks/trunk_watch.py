@@ -20,7 +20,6 @@ from typing import Literal
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.headers import CSeq, Headers, NameAddr
 from offhook.telephony.sip.messages.message import Request, Response
-from offhook.telephony.sip.sessions.dialog_requests import ALLOWED
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 RESPONSE_TIMEOUT_S = 8.0
@@ -145,7 +144,7 @@ class TrunkWatch:
     # --- probes ---
 
     def probes_to_send(self) -> list[tuple[Request, Flow]]:
-        """Return OPTIONS requests without Via and Contact, and their flows."""
+        """Return OPTIONS requests without Via, Contact and Allow, and their flows."""
         questions, self._probes = self._probes, []
         return questions
 
@@ -236,7 +235,6 @@ class TrunkWatch:
                 ("CSeq", str(CSeq(server.probes_sent, "OPTIONS"))),
                 ("Max-Forwards", "70"),
                 ("Accept", "application/sdp"),
-                ("Allow", ", ".join(ALLOWED)),
                 ("User-Agent", self._user_agent),
             ]
         )

@@ -12,7 +12,6 @@ from ipaddress import ip_address
 
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request, Response
-from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.trunks.keep_alive import KeepAlives
 from offhook.telephony.sip.trunks.registration import (
     Registration,
@@ -60,14 +59,14 @@ class Upkeep:
         settings: SipSettings,
         send: Callable[[Request, Flow, float], object],
         address_of: Callable[[Flow], tuple[str, int]],
-        contact_of: Callable[[Flow, Trunk], Uri],
+        introduction: Callable[[Flow, Trunk], Sequence[tuple[str, str]]],
     ) -> None:
         """`send` starts a transaction. `address_of` returns our host and port as a flow's far end
-        reaches them, `contact_of` our Contact for a trunk at its far end."""
+        reaches them, `introduction` the headers of OPTIONS that say to a trunk who we are."""
         self._settings = settings
         self._send = send
         self._address_of = address_of
-        self._contact_of = contact_of
+        self._introduction = introduction
         self._targets: dict[str, Sequence[Flow]] = {}
         """Flows of each trunk, in the order to try."""
         self._registrations: dict[str, Registration] = {}
@@ -276,7 +275,8 @@ class Upkeep:
                 self._update_keep_alives(now)
         for watch in self._watches.values():
             for request, flow in watch.probes_to_send():
-                request.headers.add("Contact", f"<{self._contact_of(flow, watch.trunk)}>")
+                for name, value in self._introduction(flow, watch.trunk):
+                    request.headers.add(name, value)
                 self._send(request, flow, now)
             state = watch.state
             if state.state != "unknown" and self._reported_states.get(state.trunk) != state:

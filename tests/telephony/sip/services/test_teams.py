@@ -368,14 +368,14 @@ async def test_teams_replaces_a_call_by_another(authority, names):
 
 
 async def test_our_transfer_is_bridged_as_teams_takes_no_refer(authority, names):
-    async with called(authority) as (_, host, service, _, line, _):
+    async with called(authority) as (_, host, service, far, line, _):
         talk = await host.talk()
         await both_hear(line, talk, monotonic())
         host.leave(talk)
         other = service.new_call()
         moving = asyncio.create_task(talk.leg.transfer("+14255550177"))
         invite = await other.asked("INVITE")
-        assert "REFER" not in other.came
+        assert "REFER" not in far.came
         assert str(invite.from_.uri) == f"sip:{USER}@{SBC}"
         with sdes_sound("g722", 9) as second:
             second.aim(sdp_of(invite))
@@ -388,8 +388,8 @@ async def test_our_transfer_is_bridged_as_teams_takes_no_refer(authority, names)
             await until(lambda: line.hears(OTHER_TONE, since=start), 300)
             await until(lambda: second.hears(THEIR_TONE, since=start), 300)
             await saying
-            other.ask("BYE")
-            await other.response(200, "BYE")
+            await other.hang_up()
+            await far.is_hung_up()
             await until(lambda: len(host.records) == 2, 300)
 
 

@@ -9,13 +9,16 @@ from time import monotonic
 import pytest
 
 from offhook.media.leg import LegError
+from offhook.signaling.ice.port_io import IcePort
+from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.sip.auth.digest import DigestClient
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.messages.sdp import parse
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
-from tests.telephony.sip.phones import THEIR_TONE, endpoint, port_of
+from tests.telephony.sip.phones import THEIR_TONE, ToneHost, endpoint, port_of
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
 from tests.telephony.sip.services import whatsapp
@@ -64,14 +67,37 @@ def trunk(port, **settings):
     )
 
 
+class SharedPort(ToneHost):
+    """All calls with WebRTC media use one port, as edges may."""
+
+    def __init__(self, port):
+        super().__init__()
+        self._port = port
+
+    def webrtc_leg(self, call_id):
+        return PeerLeg(call_id, ice_port=self._port)
+
+
+@pytest.fixture(params=["own ports", "one port"])
+async def edge(request):
+    if request.param == "own ports":
+        yield ToneHost()
+        return
+    port = IcePort(free_port())
+    await port.open()
+    yield SharedPort(port)
+    await port.close()
+
+
 @asynccontextmanager
-async def connected(authority, keys="DTLS", others=(), **settings):
+async def connected(authority, keys="DTLS", others=(), host=None, **settings):
     service = WhatsApp(authority.issue(SERVER), authority.file, AT)
     service.keys = keys
     certificate, key = authority.issue(OURS)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(service.listening())
         opening = endpoint(
+            host,
             tls=0,
             certificate=certificate,
             key=key,
@@ -112,8 +138,8 @@ async def hangs_up(talk, far):
 # --- calls in ---
 
 
-async def test_a_consumer_calls_with_webrtc_media_and_hangs_up(authority, names):
-    async with connected(authority) as (sip, host, service):
+async def test_a_consumer_calls_with_webrtc_media_and_hangs_up(authority, names, edge):
+    async with connected(authority, host=edge) as (sip, host, service):
         with lite_sound() as line:
             far, answer = await calls_with_password(service, sip, whatsapp.webrtc_sdp(line))
             line.aim(answer)
@@ -173,8 +199,8 @@ async def test_without_the_password_nobody_calls_by_its_number(authority, names)
 # --- calls out ---
 
 
-async def test_we_call_a_consumer_with_webrtc_media_and_hang_up(authority, names):
-    async with connected(authority) as (sip, host, service):
+async def test_we_call_a_consumer_with_webrtc_media_and_hang_up(authority, names, edge):
+    async with connected(authority, host=edge) as (sip, host, service):
         call = sip.dial(Dial(CONSUMER))
         far = service.peer
         invite = await far.asked("INVITE")
