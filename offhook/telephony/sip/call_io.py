@@ -63,6 +63,8 @@ call of another server is not continued."""
 ANSWER_TIMEOUT_S = 20.0
 """Time limit in s for a browser's leg to answer an offer, ICE gathering included; then the call is
 refused with 500, and a re-INVITE with 488."""
+WEBRTC_PROFILE = "UDP/TLS/RTP/SAVPF"
+"""Profile of WebRTC media (RFC 8834 §4.2), as the record of a call has it."""
 NOT_ACCEPTABLE = frozenset({488, 606})
 """Responses to an INVITE whose media are not acceptable."""
 
@@ -416,19 +418,18 @@ class SipCall:
             self._outcome = None
         if isinstance(outcome, Ended) and isinstance(leg, SipLeg):
             leg.rollback()
-        self._record_attempt(flow, profile, outcome)
+        media = (profile or "") if isinstance(leg, SipLeg) else WEBRTC_PROFILE
+        self._record_attempt(flow, media, outcome)
         return outcome
 
-    def _record_attempt(
-        self, flow: Flow, profile: Profile | None, outcome: Answered | Ended
-    ) -> None:
+    def _record_attempt(self, flow: Flow, media: str, outcome: Answered | Ended) -> None:
         host, port = flow.remote
         server = f"{f'[{host}]' if ':' in host else host}:{port} {flow.transport}"
         status, reason = 200, "OK"
         if isinstance(outcome, Ended):
             status, reason = outcome.status, outcome.reason
         call_id = self.session.call_id if self.session is not None else ""
-        self.attempts.append(Attempt(call_id, server, profile or "", status, reason))
+        self.attempts.append(Attempt(call_id, server, media, status, reason))
 
     def _set_leg(self, leg: Leg) -> None:
         self.leg = leg

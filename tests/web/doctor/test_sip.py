@@ -2,14 +2,19 @@
 
 import asyncio
 import datetime
+import re
 import socket
+import tomllib
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from offhook.telephony.sip.network.resolver_io import ResolveError
+from offhook.telephony.sip.trunks.known_services import unmet_requirements
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.web.config.config import Config
 from offhook.web.doctor import sip_io as doctor_sip_io
 from offhook.web.doctor.finding import Finding
 from offhook.web.doctor.report_io import examine
@@ -295,3 +300,17 @@ def test_a_certificate_for_another_name_than_a_trunk_knows_is_said(tmp_path):
         assert verdict == "ok" or "the certificate is for *.example.test, other.test" in (
             finding.detail
         )
+
+
+def test_the_examples_of_the_documents_lack_nothing():
+    text = (Path(__file__).parents[3] / "docs/phones.md").read_text()
+    services = {}
+    for example in re.findall(r"```toml\n(.*?)```", text, re.DOTALL):
+        sip = Config.model_validate(tomllib.loads(example)).sip
+        for trunk in sip.trunks if sip is not None else ():
+            service, unmet = unmet_requirements(trunk, sip)
+            assert not unmet, (service, unmet)
+            services[service] = trunk
+    assert {"Microsoft Teams", "WhatsApp"} < set(services)
+    teams = services["Microsoft Teams"]
+    assert [uri.host.split(".")[0] for uri in teams.server_uris] == ["sip", "sip2", "sip3"]

@@ -237,6 +237,8 @@ async def test_we_call_a_consumer_with_webrtc_media_and_hang_up(authority, names
             "ended",
         ]
         assert service.refused[1:] == []
+        await until(lambda: host.records, 300)
+        assert [attempt.media for attempt in host.records[0].attempts] == ["UDP/TLS/RTP/SAVPF"]
 
 
 async def test_we_call_a_consumer_with_sdes_media(authority, names):
