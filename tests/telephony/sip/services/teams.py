@@ -32,11 +32,13 @@ RTPMAPS = (
 
 
 class Teams(Service):
-    """Wants a certificate with the name in Contact, no Replaces, an offer in each INVITE, and SDES
-    of the one suite. It does not list REFER."""
+    """Wants a certificate with the name in Contact, no Replaces that it has not asked for, an offer
+    in each INVITE, and SDES of the one suite. It does not list REFER."""
 
     busy = False
     declines = False
+    replaceable = ""
+    """The call that it has asked us to replace."""
 
     def judge(self, request: Request, names: list[str]) -> tuple[int, str, list[Header]] | None:
         host = request.contacts[0].uri.host if request.contacts else ""
@@ -50,6 +52,8 @@ class Teams(Service):
         to_a_user = request.uri.parameter("x-m") is not None  # a transfer's target
         if not ((request.uri.user or "").startswith("+") or to_a_user):
             return 404, "Not Found", allow
+        if request.headers.get("Replaces") not in (None, self.replaceable):
+            return 400, "Bad Request", allow
         if self.busy:
             return 503, "Service Unavailable", [("Retry-After", "1")]
         if self.declines:

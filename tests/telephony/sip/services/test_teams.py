@@ -9,6 +9,7 @@ import threading
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from time import monotonic
+from urllib.parse import quote
 
 import pytest
 
@@ -319,12 +320,16 @@ async def notified(far):
     return notify.body.decode().strip()
 
 
-async def test_teams_refers_us_to_another_user(authority, names):
+@pytest.mark.parametrize("replaces", ["", "3a5f@pstnhub.test;to-tag=9f21;from-tag=77ab"])
+async def test_teams_refers_us_to_another_user(authority, names, replaces):
     async with called(authority, follow=True) as (_, host, service, far, line, _):
         talk = await host.talk()
         await both_hear(line, talk, monotonic())
         other = service.new_call()
         target = f"sip:{NAMES[0]}:{service.port};transport=tls;x-m=8:orgid:dfcba638-4ecd-4382"
+        service.replaceable = replaces
+        if replaces:
+            target += "?Replaces=" + quote(replaces)
         far.ask("REFER", ("Refer-To", f"<{target}>"), ("Referred-By", REFERRED_BY))
         await far.response(202)
         assert await notified(far) == "SIP/2.0 100 Trying"
@@ -332,6 +337,7 @@ async def test_teams_refers_us_to_another_user(authority, names):
         assert invite.uri.parameter("x-m") == "8:orgid:dfcba638-4ecd-4382"
         assert invite.uri.host == NAMES[0]
         assert invite.headers.get("Referred-By") == REFERRED_BY
+        assert (invite.headers.get("Replaces") or "") == replaces
         assert str(invite.from_.uri) == f"sip:+4930123456@{SBC}"
         with sdes_sound("g722", 9) as second:
             second.aim(sdp_of(invite))
