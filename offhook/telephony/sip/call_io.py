@@ -393,6 +393,7 @@ class SipCall:
             await _webrtc(leg).accept(sdp or "")
         except ValueError as error:
             raise DialError(488, f"no acceptable media: {error}") from error
+        self._set_state("answered", 200, "OK")
 
     async def _invite(
         self,
@@ -442,6 +443,7 @@ class SipCall:
     def _refuse(self, status: int, reason: str) -> None:
         if self.session is not None and self.ended is None:
             self.reason = End.REFUSED + f": {status} ({shown(reason)})"
+            logger.info("{}: {}", self.call_id, self.reason)
             warning = ("Warning", f'399 offhook "{_quoted(reason)}"')
             self.session.refuse(status, "", monotonic(), headers=[warning])
             self._endpoint.session_changed(self.session)
@@ -521,9 +523,9 @@ class SipCall:
         if isinstance(self.leg, SipLeg):
             if sdp is not None:
                 self.leg.accept(sdp)
+            self._set_state("answered", 200, "OK")
         else:
             self._early = sdp
-        self._set_state("answered", 200, "OK")
         if self._outcome is not None and not self._outcome.done():
             self._outcome.set_result(event)
         if isinstance(self.leg, SipLeg):

@@ -579,8 +579,9 @@ class SipEndpoint:
         await self._transfers.transfer(call, target)
 
     def trunk_towards(self, target: Uri, usual: Trunk | None) -> Trunk | None:
-        """Return the trunk to call a URI over: the usual one, unless the host is another's."""
-        if usual is None or usual.is_host(target.host):
+        """Return the trunk to call a URI over: the usual one, unless its server would be asked for
+        a host that is another's."""
+        if usual is None or not usual.server or usual.is_host(target.host):
             return usual
         others = (t for t in self._settings.trunks if t.server and t.is_host(target.host))
         return next(others, usual)

@@ -8,7 +8,7 @@
 
 After a blind or attended transfer the far end's call with us ends. A bridged one continues without
 the agent until either side hangs up. Until the target has answered, the far end hears it ring. A
-URI whose host is another trunk's is called over that one, and always bridged.
+URI whose host is that of another trunk's server is called over that one, and always bridged.
 """
 
 import asyncio
