@@ -566,7 +566,8 @@ class SipCall:
         self._endpoint.session_changed(session)
 
     def _refresh(self) -> None:
-        if self.session is not None and isinstance(self.leg, SipLeg):
+        allowed = self.trunk is None or self.trunk.reinvites
+        if allowed and self.session is not None and isinstance(self.leg, SipLeg):
             self.session.reoffer(self.leg.offer(self._direction), monotonic())
             self._endpoint.session_changed(self.session)
 
@@ -692,6 +693,8 @@ class SipCall:
         session, leg = self.session, self.leg
         if session is None or not isinstance(leg, SipLeg) or self.state != "answered":
             raise LegError("no established call to put on hold")
+        if self.trunk is not None and not self.trunk.reinvites:
+            raise LegError("the far end cannot be put on hold: its trunk has reinvites = false")
         if self._offered is not None or self._followed is not None:
             raise LegError("another change is in progress")
         self._offered = asyncio.get_running_loop().create_future()

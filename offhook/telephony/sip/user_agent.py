@@ -363,7 +363,8 @@ class UserAgent:
         )
         if trunk is None:
             return settings
-        return replace(settings, session_seconds=trunk.session_seconds, reliable=trunk.reliable)
+        seconds = trunk.session_seconds if trunk.reinvites else 0
+        return replace(settings, session_seconds=seconds, reliable=trunk.reliable)
 
     # --- shared by session routes ---
 

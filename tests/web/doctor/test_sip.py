@@ -242,7 +242,7 @@ WHATSAPP = Trunk(
     caller_id_header="from",
     public_name="sbc.example.test",
     webrtc=True,
-    session_seconds=0,
+    reinvites=False,
 )
 LACKS = [
     (TEAMS, {}, None),
@@ -260,7 +260,7 @@ LACKS = [
     (WHATSAPP, {"webrtc": False}, "webrtc = true, or srtp"),
     (WHATSAPP, {"webrtc": False, "srtp": "required"}, None),
     (WHATSAPP, {"codecs": ("pcmu",)}, 'codecs with "opus"'),
-    (WHATSAPP, {"session_seconds": 1800}, "session_seconds = 0"),
+    (WHATSAPP, {"reinvites": True}, "reinvites = false"),
     (WHATSAPP, {"register": True}, "register = false"),
 ]
 

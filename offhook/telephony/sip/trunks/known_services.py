@@ -68,10 +68,7 @@ SERVICES = (
                 'webrtc = true, or srtp = "required" for a number that is set to SDES',
             ),
             (lambda trunk, sip: "opus" in trunk.codecs, 'codecs with "opus"'),
-            (
-                lambda trunk, sip: trunk.session_seconds == 0,
-                "session_seconds = 0, as it refuses re-INVITEs",
-            ),
+            (lambda trunk, sip: not trunk.reinvites, "reinvites = false"),
             (lambda trunk, sip: not trunk.register, "register = false"),
         ),
     ),

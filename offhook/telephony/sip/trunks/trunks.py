@@ -111,6 +111,9 @@ class Trunk:
     """Headers of the INVITE that are passed on to the agent."""
     session_seconds: int = 1800
     """Session interval to request, in seconds (RFC 4028); 0 for none."""
+    reinvites: bool = True
+    """Whether the far end may be sent re-INVITEs; without them there is no hold and no session
+    timer."""
     follow: bool = False
     """Whether the far end may transfer our side of a call to another number of this trunk (REFER):
     for a PBX whose users transfer calls. At a provider, strangers could place calls at our

@@ -61,9 +61,8 @@ def trunk(port, **settings):
         caller_id=f"+{NUMBER}",
         caller_id_header="from",
         public_name=OURS,
-        session_seconds=0,
         headers=("x-wa-meta-wacid", "x-wa-meta-cta-payload"),
-        **{"webrtc": True, "srtp": "required", **settings},
+        **{"webrtc": True, "srtp": "required", "reinvites": False, **settings},
     )
 
 
@@ -255,9 +254,29 @@ async def test_we_call_a_consumer_with_sdes_media(authority, names):
             await far.asked("ACK")
             talk = await host.talk()
             await both_hear(line, talk, monotonic())
+            with pytest.raises(LegError, match="reinvites = false"):
+                await talk.leg.hold()
+            await both_hear(line, talk, monotonic())
+            await hangs_up(talk, far)
+            assert far.came.count("INVITE") == 1
+
+
+async def test_where_re_invites_are_not_known_to_be_refused_the_call_goes_on(authority, names):
+    async with connected(authority, "SDES", webrtc=False, reinvites=True) as (sip, host, service):
+        sip.dial(Dial(CONSUMER))
+        far = service.peer
+        invite = await far.asked("INVITE")
+        assert "Session-Expires" in invite.headers
+        opus, events = whatsapp.numbers_of(sdp_of(invite))
+        with sdes_sound("opus", opus) as line:
+            line.aim(sdp_of(invite))
+            far.learn(invite)
+            answer = whatsapp.sdes_sdp(line, opus, events)
+            far.reply(invite, 200, *service.answer_routes(), sdp=answer)
+            await far.asked("ACK")
+            talk = await host.talk()
             holding = asyncio.create_task(talk.leg.hold())
-            again = await far.asked("INVITE")
-            far.reply(again, 500)  # as it does
+            far.reply(await far.asked("INVITE"), 500)  # as it does
             with pytest.raises(LegError, match="the offer was rejected: 500"):
                 await holding
             await both_hear(line, talk, monotonic())
