@@ -55,7 +55,7 @@ from offhook.telephony.sip.sessions.session_events import (
     SessionEvent,
 )
 from offhook.telephony.sip.sessions.session_table import SessionState
-from offhook.telephony.sip.trunks.trunks import Trunk
+from offhook.telephony.sip.trunks.trunks import CODECS, Trunk
 
 OFFER_TIMEOUT_S = 10.0
 """Time limit in s for the far end to answer a re-INVITE; then holding or resuming has failed, and a
@@ -74,7 +74,7 @@ class WebRtcLeg(Protocol):
     used."""
 
     async def answer(self, sdp: str) -> str: ...
-    async def offer_audio(self) -> str: ...
+    async def offer_audio(self, codecs: Sequence[str]) -> str: ...
     async def accept(self, sdp: str) -> None: ...
 
 
@@ -380,7 +380,8 @@ class SipCall:
             return leg.offer(profile=profile)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return await _webrtc(leg).offer_audio()
+                codecs = self.trunk.codecs if self.trunk is not None else CODECS
+                return await _webrtc(leg).offer_audio(codecs)
         except NoPorts as error:
             raise DialError(503, str(error)) from error
         except TimeoutError:

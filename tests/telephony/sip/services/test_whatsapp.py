@@ -62,6 +62,7 @@ def trunk(port, **settings):
         caller_id_header="from",
         public_name=OURS,
         headers=("x-wa-meta-wacid", "x-wa-meta-cta-payload"),
+        codecs=("opus", "pcmu", "pcma"),
         **{"webrtc": True, "srtp": "required", "reinvites": False, **settings},
     )
 
@@ -212,6 +213,8 @@ async def test_we_call_a_consumer_with_webrtc_media_and_hang_up(authority, names
         assert media.protocol == "UDP/TLS/RTP/SAVPF"
         assert media.setup == "actpass"
         assert not media.attribute("crypto")
+        assert [m.name.lower() for m in media.payloads.values()][:2] == ["opus", "pcmu"]
+        assert "g722" not in sdp_of(invite).lower()
         with lite_sound() as line:
             answer = whatsapp.webrtc_answer(sdp_of(invite), line)
             line.aim(sdp_of(invite))

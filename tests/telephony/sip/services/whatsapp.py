@@ -128,11 +128,11 @@ def _formats(opus: int, events: int) -> tuple[str, ...]:
     )
 
 
-def webrtc_sdp(line: LiteSound, opus: int = 111, events: int = 126, mid: str = "audio") -> str:
+def webrtc_sdp(line: LiteSound, opus: int = 111, events: int = 126) -> str:
     """Its offer where the number is set to DTLS."""
-    lines = (*line.media_lines(), f"a=mid:{mid}", *_formats(opus, events))
+    lines = (*line.media_lines(), "a=mid:audio", *_formats(opus, events))
     sdp = line.sdp(f"{opus} {events}", *lines, protocol="UDP/TLS/RTP/SAVPF")
-    session = f"a=group:BUNDLE {mid}\r\na=msid-semantic: WMS 632a909f\r\na=ice-lite\r\nm=audio"
+    session = "a=group:BUNDLE audio\r\na=msid-semantic: WMS 632a909f\r\na=ice-lite\r\nm=audio"
     return sdp.replace("m=audio", session, 1)
 
 
@@ -144,12 +144,11 @@ def numbers_of(offer: str) -> tuple[int, int]:
 
 
 def webrtc_answer(offer: str, line: LiteSound) -> str:
-    """Its answer to ours: it leaves it to us to begin with DTLS."""
-    [media] = parse(offer).resolved()
+    """Its answer to ours: it leaves it to us to begin with DTLS, and names the m-line as always."""
     opus, events = numbers_of(offer)
     line.use("opus", opus)
     line.setup = "passive"
-    return webrtc_sdp(line, opus, events, media.attribute("mid") or "")
+    return webrtc_sdp(line, opus, events)
 
 
 def sdes_sdp(line: SdesSound, opus: int = 111, events: int = 126) -> str:
