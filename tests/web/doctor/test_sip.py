@@ -28,6 +28,8 @@ from tests.telephony.sip.phones import (
     write_certificate,
 )
 from tests.telephony.sip.services.authority import Authority
+from tests.telephony.sip.services.service import known_hosts
+from tests.telephony.sip.services.teams import Teams
 from tests.web.edge.phones import ScriptedPhone
 
 NOBODY = Trunk("nobody", addresses=("192.0.2.1",))
@@ -314,3 +316,25 @@ def test_the_examples_of_the_documents_lack_nothing():
     assert {"Microsoft Teams", "WhatsApp"} < set(services)
     teams = services["Microsoft Teams"]
     assert [uri.host.split(".")[0] for uri in teams.server_uris] == ["sip", "sip2", "sip3"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict", "words"),
+    [
+        ("sbc.example.test", "ok", "answers (200 OK)"),
+        ("other.example.test", "fails", "answers (403 Forbidden): does it know us as sbc.example"),
+    ],
+)
+async def test_a_server_is_asked_by_our_name_and_with_our_certificate(
+    tmp_path, monkeypatch, ours, verdict, words
+):
+    known_hosts(monkeypatch, tmp_path, sip_pstnhub_test="127.0.0.1")
+    authority = Authority(tmp_path)
+    service = Teams(authority.issue("*.pstnhub.test"), authority.file)
+    async with service.listening():
+        certificate, key = authority.issue(ours)
+        trunk = replace(TEAMS, server=f"sip.pstnhub.test:{service.port}")
+        files = {"certificate": certificate, "key": key, "authorities": authority.file}
+        found = await looked_from_outside(trunks=(trunk,), tls=free_port(), **files)
+    assert found["trunk teams"].verdict == verdict
+    assert words in found["trunk teams"].detail
