@@ -8,7 +8,7 @@ tick counts both directions, so input, playout and recording share one time base
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -167,6 +167,8 @@ class Leg(ABC):
         self.hurries = False
         """Audio of the far end waits that is read faster than it was spoken: whoever hears it must
         be done with each packet before the next."""
+        self.transfer_by: Callable[[str], Awaitable[None]] | None = None
+        """Transfers the far end, on a leg whose signalling is somebody else's; None: nobody can."""
         self._tones: DtmfDetector | None = None
         self._digits = _Digits()
         self._unread = _UnreadMessages()
@@ -322,7 +324,9 @@ class Leg(ABC):
     async def transfer(self, target: str) -> None:
         """Transfer the far end to `target`, a number or URI; returns once the transfer is accepted.
         Raises LegError, and the call then continues."""
-        raise LegError("this leg cannot be transferred")
+        if self.transfer_by is None or self.closed is not None:
+            raise LegError("this leg cannot be transferred")
+        await self.transfer_by(target)
 
     async def hold(self) -> None:
         """Put the far end on hold. Raises LegError."""

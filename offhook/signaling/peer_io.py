@@ -28,9 +28,11 @@ from aiortc import (
     RTCDataChannel,
     RTCIceServer,
     RTCPeerConnection,
+    RTCRtpCodecCapability,
     RTCRtpCodecParameters,
     RTCSessionDescription,
 )
+from aiortc.codecs import get_capabilities
 from aiortc.rtcdtlstransport import RTCCertificate
 from aiortc.rtcicetransport import candidate_from_aioice, candidate_to_aioice
 from aiortc.rtcrtptransceiver import RTCRtpTransceiver
@@ -97,7 +99,8 @@ aiortc.codecs.CODECS["audio"] += [
 def _choose_codecs() -> None:
     """Have aiortc answer video of any codec with the first that is offered: we make the m-line
     inactive, while aiortc refuses the whole offer if it knows none of the codecs. Retransmission
-    (RFC 4588), which GStreamer offers for audio too, is left out."""
+    (RFC 4588), which GStreamer offers for audio too, is left out. Preferred codecs are told apart
+    by their clock rates too, as telephone events are."""
     find = aiortc.rtcpeerconnection.find_common_codecs
 
     def find_common_codecs(
@@ -108,7 +111,15 @@ def _choose_codecs() -> None:
             return [replace(codec, rtcpFeedback=[]) for codec in remote_codecs[:1]]
         return find(local_codecs, remote_codecs)
 
+    def filter_preferred_codecs(
+        codecs: list[RTCRtpCodecParameters], preferred: list[RTCRtpCodecCapability]
+    ) -> list[RTCRtpCodecParameters]:
+        wanted = [(codec.name.lower(), codec.clockRate) for codec in preferred]
+        known = {(codec.name.lower(), codec.clockRate): codec for codec in codecs}
+        return [known[codec] for codec in wanted if codec in known] if preferred else codecs
+
     aiortc.rtcpeerconnection.find_common_codecs = find_common_codecs
+    aiortc.rtcpeerconnection.filter_preferred_codecs = filter_preferred_codecs
 
 
 _choose_codecs()
@@ -195,6 +206,15 @@ def _with_opus_parameters(sdp: str) -> str:
     return re.sub(r"a=rtpmap:(\d+) opus/48000/2\r\n(?!a=fmtp)", add, sdp, flags=re.IGNORECASE)
 
 
+def _with_mid(sdp: str, mid: str) -> str:
+    """Name the one m-line of an answer as the offer did: phones name it as they like, or not at
+    all, and aiortc refuses that."""
+    if f"a=mid:{mid}" in sdp.splitlines() or sdp.count("\nm=") != 1:
+        return sdp
+    unnamed = re.sub(r"^a=mid:[^\n]*\n", "", _BUNDLE.sub("", sdp), flags=re.MULTILINE)
+    return f"{unnamed.rstrip()}\r\na=mid:{mid}\r\n"
+
+
 def _is_event(codec: RTCRtpCodecParameters) -> bool:
     return codec.mimeType.lower() == TELEPHONE_EVENT
 
@@ -259,12 +279,8 @@ class PeerLeg(RtpLeg):
             for agent in self._agents:
                 await agent.cancel_restart()
             raise OfferError(f"cannot answer the offer: {_reason(error)}") from error
-        if any(a.has_gathered for a in self._agents) and not any(
-            agent.local_candidates for agent in self._agents
-        ):
-            raise NoPorts("no UDP port could be opened for this call")
-        if self._monitor_task is None:
-            self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
+        self._check_ports()
+        self._watch()
         answer = _with_opus_parameters(self._pc.localDescription.sdp)
         return answer if _BUNDLE.search(sdp) else _BUNDLE.sub("", answer)
 
@@ -272,18 +288,43 @@ class PeerLeg(RtpLeg):
         """Offer audio and the data channel "chat", as a web client does. Returns our SDP."""
         self._pc.addTransceiver("audio", direction="sendrecv")
         self._use_channel(self._pc.createDataChannel("chat"))
+        sdp = await self._offer()
+        self._watch()
+        return sdp
+
+    async def offer_audio(self, codecs: Sequence[str]) -> str:
+        """Offer audio alone, in these codecs, to somebody who may take a minute to answer. Returns
+        our SDP, the same each time until there is an answer. Raises NoPorts."""
+        if self._pc.signalingState == "have-local-offer":
+            return _with_opus_parameters(self._pc.localDescription.sdp)
+        transceiver = self._pc.addTransceiver("audio", direction="sendrecv")
+        known = get_capabilities("audio").codecs
+        wanted = [codec for name in codecs for codec in known if codec.name.lower() == name]
+        events = [codec for codec in known if codec.mimeType.lower() == TELEPHONE_EVENT]
+        transceiver.setCodecPreferences([*wanted, *events])
+        sdp = await self._offer()
+        self._check_ports()
+        return sdp
+
+    async def _offer(self) -> str:
         self._prepare_media()
         await self._pc.setLocalDescription(await self._pc.createOffer())
-        self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
         return _with_opus_parameters(self._pc.localDescription.sdp)
 
     async def accept(self, sdp: str) -> None:
         """Apply the far end's answer to our offer. Raises OfferError."""
         check_answer(sdp)
+        first, *others = self._pc.getTransceivers()
+        if self._pc.sctp is None and not others and first.mid is not None:
+            sdp = _with_mid(sdp, first.mid)
         try:
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
         except Exception as error:  # as above
             raise OfferError(f"cannot use the answer: {_reason(error)}") from error
+        audio = next(t for t in self._pc.getTransceivers() if t.kind == "audio")
+        if all(map(_is_event, audio._codecs)):
+            raise OfferError("cannot use the answer: no audio codec in common")
+        self._watch()
 
     async def add_candidate(self, candidate: str, mid: str | None, index: int | None) -> None:
         """Add a trickled candidate; an empty one ends them (RFC 8840 §4.4). Raises OfferError."""
@@ -301,6 +342,18 @@ class PeerLeg(RtpLeg):
         except Exception as error:  # as above
             message = f"cannot use the ICE candidate {candidate[:80]!r}: {_reason(error)}"
             raise OfferError(message) from error
+
+    def _check_ports(self) -> None:
+        """Raise NoPorts if there is no candidate of ours."""
+        if any(a.has_gathered for a in self._agents) and not any(
+            agent.local_candidates for agent in self._agents
+        ):
+            raise NoPorts("no UDP port could be opened for this call")
+
+    def _watch(self) -> None:
+        """See from now on that the peer connects and stays."""
+        if self._monitor_task is None:
+            self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
 
     # --- ICE restart ---
 

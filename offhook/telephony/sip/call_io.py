@@ -55,7 +55,7 @@ from offhook.telephony.sip.sessions.session_events import (
     SessionEvent,
 )
 from offhook.telephony.sip.sessions.session_table import SessionState
-from offhook.telephony.sip.trunks.trunks import Trunk
+from offhook.telephony.sip.trunks.trunks import CODECS, Trunk
 
 OFFER_TIMEOUT_S = 10.0
 """Time limit in s for the far end to answer a re-INVITE; then holding or resuming has failed, and a
@@ -63,14 +63,19 @@ call of another server is not continued."""
 ANSWER_TIMEOUT_S = 20.0
 """Time limit in s for a browser's leg to answer an offer, ICE gathering included; then the call is
 refused with 500, and a re-INVITE with 488."""
+WEBRTC_PROFILE = "UDP/TLS/RTP/SAVPF"
+"""Profile of WebRTC media (RFC 8834 §4.2), as the record of a call has it."""
 NOT_ACCEPTABLE = frozenset({488, 606})
 """Responses to an INVITE whose media are not acceptable."""
 
 
 class WebRtcLeg(Protocol):
-    """A browser's leg, created by the edge for a call with WebRTC media."""
+    """A leg with WebRTC media, created by the edge. All raise ValueError for what cannot be
+    used."""
 
     async def answer(self, sdp: str) -> str: ...
+    async def offer_audio(self, codecs: Sequence[str]) -> str: ...
+    async def accept(self, sdp: str) -> None: ...
 
 
 class Endpoint(Protocol):
@@ -149,7 +154,8 @@ class SipCall:
         self._followed_end: Ended | None = None
         """How that session ended meanwhile."""
         self._early: str | None = None
-        """SDP of the new far end before its answer; until then our audio stays with the old one."""
+        """SDP of the new far end before its answer, as until then our audio stays with the old one;
+        or the answer to a WebRTC offer until it is applied."""
         self.refer: asyncio.Queue[ReferProgress | Ended] | None = None
         """Receives events while a transfer is in progress."""
 
@@ -333,19 +339,13 @@ class SipCall:
         if self._abandoned:
             raise DialError(487, self._abandoned)
         self.transport = self.transport or flow.transport
-        leg = self.leg
-        if leg is None:
-            leg = self._endpoint.new_leg(self.call_id, self.trunk, flow)
-            self._set_leg(leg)
-            try:
-                await leg.bind()
-            except NoPorts as error:
-                raise DialError(503, str(error)) from error
-        assert isinstance(leg, SipLeg)
-        profile, *left = leg.profiles or (None,)
+        leg = self.leg or await self._leg_to_offer(flow)
+        profile, *left = (leg.profiles if isinstance(leg, SipLeg) else ()) or (None,)
         while True:
             outcome = await self._invite(leg, target, flow, headers, profile, response_seconds)
             if isinstance(outcome, Answered):
+                if not isinstance(leg, SipLeg):
+                    await self._use_webrtc_answer(leg)
                 return outcome
             # A far end that answered with unusable SDP is not called again.
             refused = outcome.by == "remote" and outcome.status in NOT_ACCEPTABLE
@@ -360,9 +360,45 @@ class SipCall:
             logger.info("{}: {} was not acceptable, trying {}", self.call_id, profile, left[0])
             profile, *left = left
 
+    async def _leg_to_offer(self, flow: Flow) -> Leg:
+        """Make the leg of an outbound call. Raises DialError."""
+        if self.trunk is not None and self.trunk.webrtc:
+            peer_leg = self._endpoint.webrtc_leg(self.call_id)
+            self._set_leg(peer_leg)
+            return peer_leg
+        leg = self._endpoint.new_leg(self.call_id, self.trunk, flow)
+        self._set_leg(leg)
+        try:
+            await leg.bind()
+        except NoPorts as error:
+            raise DialError(503, str(error)) from error
+        return leg
+
+    async def _offer(self, leg: Leg, profile: Profile | None) -> str:
+        """Return our first offer. Raises DialError."""
+        if isinstance(leg, SipLeg):
+            return leg.offer(profile=profile)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                codecs = self.trunk.codecs if self.trunk is not None else CODECS
+                return await _webrtc(leg).offer_audio(codecs)
+        except NoPorts as error:
+            raise DialError(503, str(error)) from error
+        except TimeoutError:
+            raise DialError(500, "the leg made no offer") from None
+
+    async def _use_webrtc_answer(self, leg: Leg) -> None:
+        """Apply the answer, from the 2xx or before it. Raises DialError."""
+        sdp, self._early = self._early, None
+        try:
+            await _webrtc(leg).accept(sdp or "")
+        except ValueError as error:
+            raise DialError(488, f"no acceptable media: {error}") from error
+        self._set_state("answered", 200, "OK")
+
     async def _invite(
         self,
-        leg: SipLeg,
+        leg: Leg,
         target: Uri,
         flow: Flow,
         headers: Sequence[tuple[str, str]],
@@ -370,40 +406,45 @@ class SipCall:
         response_seconds: float | None,
     ) -> Answered | Ended:
         """Send one INVITE and wait for its outcome. Raises DialError."""
+        sdp = await self._offer(leg, profile)
+        if self._abandoned:
+            raise DialError(487, self._abandoned)
         self.ended = None
         self._outcome = asyncio.get_running_loop().create_future()
         try:
-            sdp = leg.offer(profile=profile)
             self._endpoint.begin(self, target, flow, sdp, headers, response_seconds)
             outcome = await self._outcome
         except SipError as error:  # a number that cannot be written as a URI
             raise DialError(0, str(error)) from error
         finally:
             self._outcome = None
-        if isinstance(outcome, Ended):
+        if isinstance(outcome, Ended) and isinstance(leg, SipLeg):
             leg.rollback()
-        self._record_attempt(flow, profile, outcome)
+        media = (profile or "") if isinstance(leg, SipLeg) else WEBRTC_PROFILE
+        self._record_attempt(flow, media, outcome)
         return outcome
 
-    def _record_attempt(
-        self, flow: Flow, profile: Profile | None, outcome: Answered | Ended
-    ) -> None:
+    def _record_attempt(self, flow: Flow, media: str, outcome: Answered | Ended) -> None:
         host, port = flow.remote
         server = f"{f'[{host}]' if ':' in host else host}:{port} {flow.transport}"
         status, reason = 200, "OK"
         if isinstance(outcome, Ended):
             status, reason = outcome.status, outcome.reason
         call_id = self.session.call_id if self.session is not None else ""
-        self.attempts.append(Attempt(call_id, server, profile or "", status, reason))
+        self.attempts.append(Attempt(call_id, server, media, status, reason))
 
     def _set_leg(self, leg: Leg) -> None:
         self.leg = leg
         leg.info = self.info
         if isinstance(leg, SipLeg):
             leg.control = self
+        else:
+            leg.transfer_by = self.transfer
 
     def _refuse(self, status: int, reason: str) -> None:
         if self.session is not None and self.ended is None:
+            self.reason = End.REFUSED + f": {status} ({shown(reason)})"
+            logger.info("{}: {}", self.call_id, self.reason)
             warning = ("Warning", f'399 offhook "{_quoted(reason)}"')
             self.session.refuse(status, "", monotonic(), headers=[warning])
             self._endpoint.session_changed(self.session)
@@ -465,9 +506,11 @@ class SipCall:
                 self._handle_ended(event)
 
     def _proceed(self, status: int, reason: str, sdp: str | None) -> None:
-        if self._followed is not None:
+        if self._followed is not None or not isinstance(self.leg, SipLeg):
             self._early = sdp or self._early
-        elif sdp is not None and isinstance(self.leg, SipLeg):
+            if self._followed is None and status in (180, 183):
+                self._set_state("ringing", status, reason)
+        elif sdp is not None:
             self.leg.accept(sdp)
             if not self._early_media:
                 self._early_media = True
@@ -478,12 +521,15 @@ class SipCall:
 
     def _answered(self, event: Answered, sdp: str | None) -> None:
         sdp = sdp or self._early
-        if sdp is not None and isinstance(self.leg, SipLeg):
-            self.leg.accept(sdp)
-        self._set_state("answered", 200, "OK")
+        if isinstance(self.leg, SipLeg):
+            if sdp is not None:
+                self.leg.accept(sdp)
+            self._set_state("answered", 200, "OK")
+        else:
+            self._early = sdp
         if self._outcome is not None and not self._outcome.done():
             self._outcome.set_result(event)
-        if self.leg is not None:
+        if isinstance(self.leg, SipLeg):
             self.leg.connect()
 
     def _answer_offer(self, sdp: str | None) -> None:
@@ -521,7 +567,8 @@ class SipCall:
         self._endpoint.session_changed(session)
 
     def _refresh(self) -> None:
-        if self.session is not None and isinstance(self.leg, SipLeg):
+        allowed = self.trunk is None or self.trunk.reinvites
+        if allowed and self.session is not None and isinstance(self.leg, SipLeg):
             self.session.reoffer(self.leg.offer(self._direction), monotonic())
             self._endpoint.session_changed(self.session)
 
@@ -585,7 +632,7 @@ class SipCall:
         calls at our expense."""
         trunk = self.trunk
         wanted = trunk is not None and trunk.follow and bool(trunk.server)
-        return wanted and trunk is not None and target.host == trunk.host
+        return wanted and trunk is not None and trunk.is_host(target.host)
 
     def accept_replacement(self, session: Session, replaced: Session, request: Request) -> None:
         """Continue with the same leg in a session that replaces this one (RFC 3891 §3)."""
@@ -647,6 +694,8 @@ class SipCall:
         session, leg = self.session, self.leg
         if session is None or not isinstance(leg, SipLeg) or self.state != "answered":
             raise LegError("no established call to put on hold")
+        if self.trunk is not None and not self.trunk.reinvites:
+            raise LegError("the far end cannot be put on hold: its trunk has reinvites = false")
         if self._offered is not None or self._followed is not None:
             raise LegError("another change is in progress")
         self._offered = asyncio.get_running_loop().create_future()
@@ -710,6 +759,8 @@ class SipCall:
     async def close(self) -> None:
         """Cancel the call's tasks."""
         await self._tasks.close()
+        if self.leg is not None:
+            self.leg.transfer_by = None
         self._set_state("ended", 0, self.reason or self._abandoned)
 
 

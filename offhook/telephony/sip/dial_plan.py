@@ -11,8 +11,8 @@ from offhook.telephony.sip.trunks.trunks import Trunk, caller_of
 
 
 def request_uri(to: str, trunk: Trunk | None) -> Uri:
-    """Return the request URI of a call: a SIP URI as given, a number at the trunk's host. Raises
-    SipError."""
+    """Return the request URI of a call: a SIP URI as given, a number at the trunk's host, with the
+    transport that the server's URI names. Raises SipError."""
     to = to.strip()
     if to.lower().startswith(("sip:", "sips:")):
         return Uri.parse(to)
@@ -23,8 +23,11 @@ def request_uri(to: str, trunk: Trunk | None) -> Uri:
     if not all(c.isalnum() or c in "+*#_" for c in kept):
         raise SipError(f"{to!r} is not a number")
     server = trunk.server_uri if trunk.server else None
-    port = server.port if server is not None and not trunk.domain else None
-    return Uri("sip", user=kept, host=trunk.host, port=port)
+    if server is None or trunk.domain:
+        return Uri("sip", user=kept, host=trunk.host)
+    uri = Uri("sip", user=kept, host=trunk.host, port=server.port)
+    transport = server.parameter("transport")
+    return uri if transport is None else uri.with_parameter("transport", transport)
 
 
 def outbound_trunk(trunks: Sequence[Trunk], name: str) -> Trunk:

@@ -566,7 +566,7 @@ class SipEndpoint:
         if trunk is not None:
             media = MediaSettings(trunk.codecs, trunk.srtp, tones=trunk.dtmf_tones)
             anywhere = trunk.media_from == "anywhere"
-        host = self._agent.contact(flow, trunk).host
+        host, _ = self._agent.address(flow, trunk)
         signalling = flow.remote[0]
         ports = self._ports[6 if ":" in signalling else 4]
         sources = MediaSources(signalling, anywhere)
@@ -578,8 +578,17 @@ class SipEndpoint:
     async def transfer(self, call: SipCall, target: str) -> None:
         await self._transfers.transfer(call, target)
 
+    def trunk_towards(self, target: Uri, usual: Trunk | None) -> Trunk | None:
+        """Return the trunk to call a URI over: the usual one, unless its server would be asked for
+        a host that is another's."""
+        if usual is None or not usual.server or usual.is_host(target.host):
+            return usual
+        others = (t for t in self._settings.trunks if t.server and t.is_host(target.host))
+        return next(others, usual)
+
     def consultation_call(self, first: SipCall, target: Uri) -> SipCall:
         """Create the consultation call to connect `first` with."""
+        trunk = self.trunk_towards(target, first.trunk)
         inbound = first.info.direction == "inbound"
         info = CallInfo(
             edge="sip",
@@ -587,9 +596,9 @@ class SipEndpoint:
             caller=first.info.caller if inbound else first.info.called,
             caller_name=first.info.caller_name if inbound else "",
             called=target.number,
-            trunk=first.info.trunk,
+            trunk=trunk.name if trunk is not None else "",
         )
-        return self._new_call(first.trunk, info)
+        return self._new_call(trunk, info)
 
     def _new_call(self, trunk: Trunk | None, info: CallInfo) -> SipCall:
         call = SipCall(self, uuid.uuid4().hex[:12], trunk, info, self._settings.ring_seconds)

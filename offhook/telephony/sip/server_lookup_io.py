@@ -14,7 +14,7 @@ from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.uri import Uri
-from offhook.telephony.sip.network.resolver_io import ResolveError, Resolver
+from offhook.telephony.sip.network.resolver_io import ResolveError, Resolver, Target
 from offhook.telephony.sip.stack_io import SipStack
 from offhook.telephony.sip.trunks.registration import Registration, RegistrationStatus
 from offhook.telephony.sip.trunks.registration_table import RegistrationState
@@ -97,7 +97,7 @@ class ServerLookup:
         found, told = False, ""
         while True:
             try:
-                flows = await self._find(trunk.server_uri, trunk)
+                flows = await self._find(trunk.server_uris, trunk)
             except DialError as error:
                 if str(error) != told:
                     logger.warning("trunk {}: {}", trunk.name, error)
@@ -118,24 +118,32 @@ class ServerLookup:
 
     async def flows_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
         """Return the flows to try for a request to `target`, in order. Raises DialError."""
-        flows = await self._find(target, trunk)
         if trunk is None or not trunk.server:
-            return flows
-        return self._agent.upkeep.sorted(trunk, flows)
+            return await self._find((target,), trunk)
+        return self._agent.upkeep.sorted(trunk, await self._find(trunk.server_uris, trunk))
 
-    async def _find(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
-        """The same, regardless of the servers' known state. Raises DialError."""
-        hop = trunk.server_uri if trunk is not None and trunk.server else target
+    async def _find(self, hops: Sequence[Uri], trunk: Trunk | None) -> Sequence[Flow]:
+        """Return the flows to these hosts, regardless of their known state. Raises DialError if
+        none of them can be found."""
         usual = trunk.transport if trunk is not None else "UDP"
-        try:
-            targets = await self.resolver.resolve(hop, usual)
-        except ResolveError as error:
-            raise DialError(0, str(error)) from error
+        resolving = (self.resolver.resolve(hop, usual) for hop in hops)
+        found = await asyncio.gather(*resolving, return_exceptions=True)
+        targets: dict[tuple[str, str, int], Target] = {}
+        for result in found:
+            if isinstance(result, ResolveError):
+                continue
+            if isinstance(result, BaseException):
+                raise result
+            for t in result:  # two names of one address are one server
+                targets.setdefault((t.transport, t.host, t.port), t)
+        if not targets:
+            raise DialError(0, str(found[0]))
         verify = trunk.tls_verify if trunk is not None else True
-        reachable = [t for t in targets if (6 if ":" in t.host else 4) in self._ip_versions]
+        versions = self._ip_versions
+        reachable = [t for t in targets.values() if (6 if ":" in t.host else 4) in versions]
         if not reachable:
-            there, here = ("IPv4", "IPv6") if 6 in self._ip_versions else ("IPv6", "IPv4")
-            raise DialError(0, f"{hop.host} has only {there} addresses; we listen on {here}")
+            there, here = ("IPv4", "IPv6") if 6 in versions else ("IPv6", "IPv4")
+            raise DialError(0, f"{hops[0].host} has only {there} addresses; we listen on {here}")
         return [
             self._stack.transports.flow_to(t.transport, t.host, t.port, t.server_name, verify)
             for t in reachable

@@ -49,7 +49,8 @@ class SipStack:
         s = self._settings
         if s.authorities is not None:
             self.transports.trust(trusting(s.authorities))
-        self._tls = tls_context(s) if s.tls is not None or s.wss is not None else None
+        if s.certificate is not None:
+            self._tls = self._use_certificate(s)
         ports: dict[TransportName, int | None] = {
             "UDP": s.udp,
             "TCP": s.tcp,
@@ -72,11 +73,21 @@ class SipStack:
     def use(self, settings: SipSettings) -> None:
         """Apply other trunks and rules, and reload the certificate. Listeners stay as they are.
         Raises SipError, and then nothing has changed."""
-        if self._tls is not None:
-            tls_context(settings)  # an invalid pair must not reach the context in use
-            self._tls.load_cert_chain(str(settings.certificate), str(settings.key))
+        if settings.certificate is not None:
+            self._use_certificate(settings)  # an invalid pair does not reach the context in use
+            if self._tls is not None:
+                self._tls.load_cert_chain(str(settings.certificate), str(settings.key))
         self._settings = settings
         self.agent.use(settings, monotonic())
+
+    def _use_certificate(self, settings: SipSettings) -> ssl.SSLContext:
+        """Show the certificate to servers that ask for it. Returns a context for those who connect
+        to us. Raises SipError."""
+        context = tls_context(settings)
+        assert settings.certificate is not None
+        assert settings.key is not None
+        self.transports.identify(settings.certificate, settings.key)
+        return context
 
     async def close(self) -> None:
         self._timer.cancel()

@@ -7,7 +7,8 @@
                 transfers, or the trunk is configured so
 
 After a blind or attended transfer the far end's call with us ends. A bridged one continues without
-the agent until either side hangs up. Until the target has answered, the far end hears it ring.
+the agent until either side hangs up. Until the target has answered, the far end hears it ring. A
+URI whose host is that of another trunk's server is called over that one, and always bridged.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ class Endpoint(Protocol):
 
     async def flows_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]: ...
     async def place(self, call: SipCall, target: Uri, flows: Sequence[Flow]) -> None: ...
+    def trunk_towards(self, target: Uri, usual: Trunk | None) -> Trunk | None: ...
     def consultation_call(self, first: SipCall, target: Uri) -> SipCall: ...
     def session_changed(self, session: Session) -> None: ...
     async def finish(self, call: SipCall, reason: str = ...) -> None: ...
@@ -80,7 +82,8 @@ class Transfers:
 
     async def _transfer(self, call: SipCall, target: Uri) -> None:
         way = call.trunk.transfer if call.trunk is not None else "blind"
-        if way == "bridge":
+        elsewhere = self._endpoint.trunk_towards(target, call.trunk) is not call.trunk
+        if way == "bridge" or elsewhere:
             await self._bridge(call, target)
         elif way == "attended":
             await self._attended(call, target)
@@ -98,6 +101,8 @@ class Transfers:
         session = call.session
         assert session is not None
         assert call.refer is not None
+        if not session.supports_refer:
+            return ReferProgress(405, "REFER is not in its Allow", final=True)
         if not session.refer(target, monotonic(), replaces=replaces):
             raise LegError("the call has ended")
         self._endpoint.session_changed(session)

@@ -42,7 +42,7 @@ from offhook.telephony.sip.sessions.dialog_requests import ALLOWED, KNOWN
 from offhook.telephony.sip.sessions.refer import Replaces
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import SessionEvent, SessionSettings
-from offhook.telephony.sip.sessions.session_route import SessionRoute
+from offhook.telephony.sip.sessions.session_route import SessionRoute, is_numeric
 from offhook.telephony.sip.sessions.session_table import OVER, SessionState
 from offhook.telephony.sip.transactions.large_requests import LargeRequests
 from offhook.telephony.sip.transactions.matching import server_key
@@ -137,7 +137,7 @@ class UserAgent:
         """By Call-ID and our tag."""
         self._ringing: dict[Key, SessionRoute] = {}
         """By the transaction of an inbound INVITE, which a CANCEL refers to."""
-        self.upkeep = Upkeep(settings, self.send_request, address_of)
+        self.upkeep = Upkeep(settings, self.send_request, address_of, self._introduction)
         self._large = LargeRequests(self.upkeep.is_target, flow_to)
         self._located: dict[str, Flow] = {}
         """Flows of next hops that are names."""
@@ -200,7 +200,9 @@ class UserAgent:
         """Handle a flow that failed: a message was not sent, or its connection is gone; `why` says
         the reason."""
         for route in self._routes.values():
-            route.lost |= route.flow == flow
+            if route.flow == flow:
+                route.lost = True
+                self._look_up_next_hop(route)
         self.upkeep.flow_failed(flow, why, now)
         self._transactions.flow_failed(flow, now, why)
         self._process_events(now)
@@ -324,10 +326,17 @@ class UserAgent:
             del self._located[next(iter(self._located))]
         self._located[name] = flow
 
-    def contact(self, flow: Flow, trunk: Trunk | None) -> Uri:
-        """Return our Contact, as the far end of the flow reaches us."""
+    def address(self, flow: Flow, trunk: Trunk | None) -> tuple[str, int]:
+        """Return our address, as the far end of the flow reaches us."""
         host, port = self._address_of(flow)
-        host, port = self.upkeep.public_address_of(trunk, host) or (host, port)
+        return self.upkeep.public_address_of(trunk, host) or (host, port)
+
+    def contact(self, flow: Flow, trunk: Trunk | None) -> Uri:
+        """Return our Contact: our address, or the name by which the trunk knows us."""
+        if trunk is not None and trunk.public_name:
+            host, port = trunk.public_name, self._address_of(flow)[1]
+        else:
+            host, port = self.address(flow, trunk)
         user = trunk.username if trunk is not None and trunk.username else None
         uri = Uri("sip", user=user, host=host, port=port)
         if flow.transport == "UDP":
@@ -336,6 +345,9 @@ class UserAgent:
 
     def _sent_by(self, flow: Flow) -> str:
         host, port = self._address_of(flow)
+        for trunk in self._settings.trunks:
+            if trunk.public_name and self.access.is_address_of(trunk, flow.remote[0]):
+                return f"{trunk.public_name}:{port}"
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def use(self, settings: SipSettings, now: float) -> None:
@@ -351,7 +363,8 @@ class UserAgent:
         )
         if trunk is None:
             return settings
-        return replace(settings, session_seconds=trunk.session_seconds, reliable=trunk.reliable)
+        seconds = trunk.session_seconds if trunk.reinvites else 0
+        return replace(settings, session_seconds=seconds, reliable=trunk.reliable)
 
     # --- shared by session routes ---
 
@@ -387,6 +400,14 @@ class UserAgent:
             self._looked_up.add(name)
             self._events.append(Locate(hop))
         return known
+
+    def _look_up_next_hop(self, route: SessionRoute) -> None:
+        """Look up where the requests of a call go whose connection is gone: the far end may well
+        accept another."""
+        dialog = route.of.dialog
+        connectable = route.flow.transport in ("TCP", "TLS")
+        if dialog is not None and connectable and not is_numeric(dialog.next_hop.host):
+            self.look_up(dialog.next_hop)
 
     # --- dispatch ---
 
@@ -575,6 +596,10 @@ class UserAgent:
                 heapq.heapify(self._wake_ups)
 
     # --- stateless responses ---
+
+    def _introduction(self, flow: Flow, trunk: Trunk) -> list[tuple[str, str]]:
+        """Headers of our OPTIONS: where we are reached, and by which methods."""
+        return [("Contact", f"<{self.contact(flow, trunk)}>"), ("Allow", ", ".join(ALLOWED))]
 
     def _capabilities(self) -> HeaderLines:
         """Headers that describe our capabilities (RFC 3261 §11.2)."""

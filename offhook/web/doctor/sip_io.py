@@ -7,8 +7,10 @@ import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from pathlib import Path
 from time import monotonic
 
 from aioice.ice import get_host_addresses
@@ -19,6 +21,7 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.headers import CSeq, Headers, NameAddr
 from offhook.telephony.sip.messages.message import Request, Response, parse_message
+from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.resolver_io import ResolveError, Resolver, Target
 from offhook.telephony.sip.network.stream_io import trusting
 from offhook.telephony.sip.network.transport_io import Transports
@@ -26,6 +29,7 @@ from offhook.telephony.sip.network.udp_io import listening_hosts, local_address_
 from offhook.telephony.sip.sessions.ending import shown
 from offhook.telephony.sip.stack_io import tls_context
 from offhook.telephony.sip.transactions.transactions import Failed, ResponseReceived, Transactions
+from offhook.telephony.sip.trunks.known_services import unmet_requirements
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.config.config import TRANSPORTS
 from offhook.web.doctor.finding import Finding, Outcome
@@ -44,8 +48,10 @@ def examine_phones(settings: SipSettings, max_calls: int) -> Iterator[Finding]:
         "who may call", "ok" if _somebody(settings) else "note", callers_allowed(settings)
     )
     yield from _ports(settings)
-    if settings.tls is not None or settings.wss is not None:
+    if settings.certificate is not None:
         yield _certificate(settings)
+    for trunk in settings.trunks:
+        yield from _requirements(trunk, settings)
     yield _public_address(settings)
     yield _media_ports(settings, min(max_calls, settings.max_calls))
     authorities: ssl.SSLContext | None = None
@@ -136,6 +142,32 @@ def _names(certificate: x509.Certificate) -> list[str]:
     return [*found.get_values_for_type(x509.DNSName), *map(str, addresses)]
 
 
+def _requirements(trunk: Trunk, settings: SipSettings) -> Iterator[Finding]:
+    """Checks our name at a trunk, and what its service requires."""
+    if trunk.public_name and settings.certificate is not None:
+        subject = f"trunk {trunk.name}, our name"
+        with suppress(OSError, ValueError):  # which is a finding of its own
+            certificate = x509.load_pem_x509_certificate(settings.certificate.read_bytes())
+            if any(_covers(name, trunk.public_name) for name in _names(certificate)):
+                yield Finding(subject, "ok", f"{trunk.public_name} is in the certificate")
+            else:
+                names = ", ".join(_names(certificate)) or "no name"
+                detail = f"the certificate is for {names}, and not for {trunk.public_name}"
+                yield Finding(subject, "fails", f"{detail}: get one that has this name")
+    service, unmet = unmet_requirements(trunk, settings)
+    if unmet:
+        detail = f"needs {'; '.join(unmet)}"
+        yield Finding(f"trunk {trunk.name}, for {service}", "fails", detail)
+
+
+def _covers(pattern: str, name: str) -> bool:
+    """Whether a certificate's name, perhaps with a wildcard for its first label, is that of a host
+    (RFC 6125 §6.4.3)."""
+    pattern, name = pattern.lower(), name.lower()
+    wildcard = pattern.startswith("*.") and pattern[1:] == name[name.find(".") :]
+    return pattern == name or wildcard
+
+
 def _public_address(settings: SipSettings) -> Finding:
     """Checks the address announced to phones and trunks."""
     subject, own = "phones' address", get_host_addresses(use_ipv4=True, use_ipv6=True)
@@ -193,7 +225,7 @@ async def _trunk(
             return [Finding(subject, "fails", detail)]
         return [Finding(subject, "ok", f"takes calls from {who}")]
     try:
-        targets = await Resolver().resolve(trunk.server_uri, trunk.transport)
+        targets = await _targets(trunk)
     except ResolveError as error:
         return [Finding(subject, "fails", f"{error}; look at its server, and at the name servers")]
     if ip_address(settings.host).is_loopback and not ip_address(targets[0].host).is_loopback:
@@ -201,12 +233,21 @@ async def _trunk(
         return [Finding(subject, "fails", f'{detail}: set [sip] host = "0.0.0.0"')]
     prober = Prober(settings.host, authorities)
     try:
+        if settings.certificate is not None and settings.key is not None:
+            with suppress(OSError, ValueError):  # which is a finding of its own
+                prober.identify(settings.certificate, settings.key, settings.tls)
         await prober.start()
         return await _ask(prober, trunk, targets[:TRIED_SERVERS])
     except OSError as error:
         return [Finding(subject, "fails", f"{settings.host}: {error.strerror}")]
     finally:
         await prober.close()
+
+
+async def _targets(trunk: Trunk) -> list[Target]:
+    """Resolves all servers of a trunk, in the order to try. Raises ResolveError."""
+    found = [await Resolver().resolve(uri, trunk.transport) for uri in trunk.server_uris]
+    return [target for targets in found for target in targets]
 
 
 async def _ask(prober: "Prober", trunk: Trunk, targets: Sequence[Target]) -> list[Finding]:
@@ -218,6 +259,11 @@ async def _ask(prober: "Prober", trunk: Trunk, targets: Sequence[Target]) -> lis
         where = f"{t.host}:{t.port} by {t.transport}"
         if isinstance(answer, Response):
             said = f"{where} answers ({answer.status} {shown(answer.reason)})"
+            if trunk.public_name and answer.status == 403:
+                unknown = (
+                    f"does it know us as {trunk.public_name}, and is our certificate for that?"
+                )
+                return [Finding(subject, "fails", f"{said}: {unknown}")]
             return [Finding(subject, "ok", said), *await _registers(prober, trunk, flow)]
         faults.append(f"{where} {answer}")
     hint = "look at its server and transport, and at firewalls"
@@ -255,6 +301,13 @@ class Prober:
         self._transports = Transports(self._received, self._closed, authorities=authorities)
         self._transactions = Transactions(self._sent_by)
         self._answer: asyncio.Future[Response | str]
+        self._tls_port: int | None = None
+
+    def identify(self, certificate: Path, key: Path, tls_port: int | None) -> None:
+        """Show a certificate to servers that ask for one. Raises OSError, ssl.SSLError among
+        others."""
+        self._transports.identify(certificate, key)
+        self._tls_port = tls_port
 
     async def start(self) -> None:
         for host in listening_hosts(self._host):
@@ -272,6 +325,11 @@ class Prober:
     ) -> Response | str:
         """Returns the final response, or a description of why there is none."""
         request = _request(trunk, method)
+        if trunk.public_name and method == "OPTIONS":
+            port = self._tls_port if flow.transport == "TLS" else None
+            contact = Uri("sip", host=trunk.public_name, port=port)
+            contact = contact.with_parameter("transport", flow.transport.lower())
+            request.headers.add("Contact", f"<{contact}>")
         try:
             async with asyncio.timeout(TRUNK_S):
                 while True:
@@ -330,7 +388,10 @@ class Prober:
 
 
 def _request(trunk: Trunk, method: str) -> Request:
-    tagged = NameAddr(trunk.address_of_record, parameters=(("tag", secrets.token_hex(8)),))
+    ours = trunk.address_of_record
+    if trunk.public_name and method == "OPTIONS":
+        ours = replace(ours, host=trunk.public_name)
+    tagged = NameAddr(ours, parameters=(("tag", secrets.token_hex(8)),))
     headers = Headers(
         [
             ("From", str(tagged)),

@@ -98,7 +98,7 @@ def may_call(trunk: Trunk) -> str:
     """Describes whose calls a trunk accepts; empty for none."""
     ways = list(trunk.addresses)
     if trunk.server:
-        ways.append(f"its server {trunk.server_uri.host}")
+        ways += [f"its server {uri.host}" for uri in trunk.server_uris]
     if trunk.password and not trunk.register:
         ways.append(f"whoever has the password of {trunk.username!r}")
     return ", ".join(ways)

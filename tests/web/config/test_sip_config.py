@@ -93,6 +93,24 @@ def test_trunks_come_as_json_in_the_environment():
         ("udp = true", "offhook.toml:2: sip.udp must be a port, or false for none"),
         ("udp = 70000", "udp must be a port, not 70000"),
         ("tls = 5061", "tls and wss need a certificate and its key"),
+        ("certificate = 'c.pem'", "a certificate needs its key"),
+        (
+            "trunks = [{name = 'a', server = 's', transport = 'TLS', public_name = 'x.example'}]",
+            "trunk 'a': public_name needs certificate and key of [sip]",
+        ),
+        (
+            "trunks = [{name = 'a', public_name = '203.0.113.7'}]",
+            "public_name must be a host name, not '203.0.113.7'",
+        ),
+        ("trunks = [{name = 'a', backup_servers = ['b']}]", "backup_servers needs a server"),
+        (
+            "trunks = [{name = 'a', server = 's', backup_servers = ['a b']}]",
+            "trunk 'a': backup_servers: ",
+        ),
+        (
+            "trunks = [{name = 'a', webrtc = true, srtp = 'off'}]",
+            "webrtc always encrypts: srtp must not be off",
+        ),
         ("rtp_ports = [1]", "sip.rtp_ports"),
         ("trunks = [{name = 'a', sever = 'x'}]", "sip.trunks.0.sever: "),
         ("trunks = [{name = 'a', codecs = ['g729']}]", "unknown codec 'g729'"),

@@ -2,12 +2,19 @@
 
 import asyncio
 import datetime
+import re
 import socket
+import tomllib
 from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from offhook.telephony.sip.network.resolver_io import ResolveError
+from offhook.telephony.sip.trunks.known_services import unmet_requirements
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.web.config.config import Config
 from offhook.web.doctor import sip_io as doctor_sip_io
 from offhook.web.doctor.finding import Finding
 from offhook.web.doctor.report_io import examine
@@ -20,6 +27,9 @@ from tests.telephony.sip.phones import (
     port_of,
     write_certificate,
 )
+from tests.telephony.sip.services.authority import Authority
+from tests.telephony.sip.services.service import known_hosts
+from tests.telephony.sip.services.teams import Teams
 from tests.web.edge.phones import ScriptedPhone
 
 NOBODY = Trunk("nobody", addresses=("192.0.2.1",))
@@ -212,3 +222,119 @@ async def test_a_password_is_tried_with_a_real_registrar(tmp_path, transport):
     assert found["trunk right, registration"].detail == "1001 may register; registered now: nobody"
     assert found["trunk wrong, registration"].verdict == "fails"
     assert "look at username (1002), password" in found["trunk wrong, registration"].detail
+
+
+# --- far ends with rules of their own ---
+
+TEAMS = Trunk(
+    "teams",
+    server="sip.pstnhub.microsoft.com",
+    addresses=("52.112.0.0/14",),
+    transport="TLS",
+    public_name="sbc.example.test",
+    srtp="required",
+)
+WHATSAPP = Trunk(
+    "whatsapp",
+    server="sip:wa.meta.vc;transport=tls",
+    transport="TLS",
+    username="4930123456",
+    password="p",
+    caller_id="+4930123456",
+    caller_id_header="from",
+    public_name="sbc.example.test",
+    webrtc=True,
+    reinvites=False,
+)
+LACKS = [
+    (TEAMS, {}, None),
+    (TEAMS, {"transport": "UDP"}, 'transport = "TLS"'),
+    (TEAMS, {"public_name": ""}, "public_name, the name of this machine in Teams"),
+    (TEAMS, {"addresses": ()}, 'addresses = ["52.112.0.0/14", "52.122.0.0/15"]'),
+    (TEAMS, {"srtp": "optional"}, 'srtp = "required"'),
+    (TEAMS, {"codecs": ("opus",)}, "codecs with G.722 or G.711"),
+    (WHATSAPP, {}, None),
+    (WHATSAPP, {"username": "+4930123456"}, "username, the number without +"),
+    (WHATSAPP, {"password": ""}, "Meta's password for it"),
+    (WHATSAPP, {"caller_id": "4930123456"}, "caller_id, the number with +"),
+    (WHATSAPP, {"caller_id_header": None}, 'caller_id_header = "from"'),
+    (WHATSAPP, {"public_name": ""}, "public_name, the SIP server that the number is set to"),
+    (WHATSAPP, {"webrtc": False}, "webrtc = true, or srtp"),
+    (WHATSAPP, {"webrtc": False, "srtp": "required"}, None),
+    (WHATSAPP, {"codecs": ("pcmu",)}, 'codecs with "opus"'),
+    (WHATSAPP, {"reinvites": True}, "reinvites = false"),
+    (WHATSAPP, {"register": True}, "register = false"),
+]
+
+
+@pytest.mark.parametrize(("trunk", "change", "words"), LACKS)
+def test_what_a_known_service_wants_is_said(tmp_path, monkeypatch, trunk, change, words):
+    async def nowhere(self, uri, transport):
+        raise ResolveError("no network here")
+
+    monkeypatch.setattr(doctor_sip_io.Resolver, "resolve", nowhere)
+    certificate, key = Authority(tmp_path).issue("*.example.test")
+    files = {"tls": free_port(), "certificate": certificate, "key": key}
+    found = looked(trunks=(replace(trunk, **change),), **files)
+    finding = next((f for subject, f in found.items() if ", for " in subject), None)
+    if words is None:
+        assert finding is None
+        assert found[f"trunk {trunk.name}, our name"].verdict == "ok"
+    else:
+        assert finding.verdict == "fails"
+        assert words in finding.detail
+    without = looked(trunks=(trunk,), **{**files, "tls": None})
+    assert "[sip] tls = 5061" in next(f for s, f in without.items() if ", for " in s).detail
+
+
+def test_a_certificate_for_another_name_than_a_trunk_knows_is_said(tmp_path):
+    certificate, key = Authority(tmp_path).issue("*.example.test", "other.test")
+    files = {"tls": free_port(), "certificate": certificate, "key": key}
+    for name, verdict in (
+        ("a.example.test", "ok"),
+        ("OTHER.test", "ok"),
+        ("a.b.example.test", "fails"),
+        ("example.test", "fails"),
+    ):
+        known = Trunk("far", addresses=("192.0.2.1",), public_name=name)
+        finding = looked(trunks=(known,), **files)["trunk far, our name"]
+        assert finding.verdict == verdict, name
+        assert verdict == "ok" or "the certificate is for *.example.test, other.test" in (
+            finding.detail
+        )
+
+
+def test_the_examples_of_the_documents_lack_nothing():
+    text = (Path(__file__).parents[3] / "docs/phones.md").read_text()
+    services = {}
+    for example in re.findall(r"```toml\n(.*?)```", text, re.DOTALL):
+        sip = Config.model_validate(tomllib.loads(example)).sip
+        for trunk in sip.trunks if sip is not None else ():
+            service, unmet = unmet_requirements(trunk, sip)
+            assert not unmet, (service, unmet)
+            services[service] = trunk
+    assert {"Microsoft Teams", "WhatsApp"} < set(services)
+    teams = services["Microsoft Teams"]
+    assert [uri.host.split(".")[0] for uri in teams.server_uris] == ["sip", "sip2", "sip3"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict", "words"),
+    [
+        ("sbc.example.test", "ok", "answers (200 OK)"),
+        ("other.example.test", "fails", "answers (403 Forbidden): does it know us as sbc.example"),
+    ],
+)
+async def test_a_server_is_asked_by_our_name_and_with_our_certificate(
+    tmp_path, monkeypatch, ours, verdict, words
+):
+    known_hosts(monkeypatch, tmp_path, sip_pstnhub_test="127.0.0.1")
+    authority = Authority(tmp_path)
+    service = Teams(authority.issue("*.pstnhub.test"), authority.file)
+    async with service.listening():
+        certificate, key = authority.issue(ours)
+        trunk = replace(TEAMS, server=f"sip.pstnhub.test:{service.port}")
+        files = {"certificate": certificate, "key": key, "authorities": authority.file}
+        found = await looked_from_outside(trunks=(trunk,), tls=free_port(), **files)
+    assert found["trunk teams"].verdict == verdict
+    assert words in found["trunk teams"].detail

@@ -115,7 +115,7 @@ class Keying:
             sdes = self._answer_sdes(crypto, before)
             return sdes, _crypto_lines([Crypto(sdes.tag, sdes.suite, sdes.local_key)])
         if secure or self.policy == "required":
-            raise KeyingError("no common SRTP key exchange")
+            raise KeyingError(f"no common SRTP key exchange{_offered_suites(theirs)}")
         return None, ()
 
     def accept(self, ours: Media, theirs: Media) -> Security:
@@ -130,7 +130,8 @@ class Keying:
             active = ours.setup == "active" or theirs.setup == "passive"
             return Dtls(fingerprints, "client" if active else "server")
         if is_secure(ours) or is_secure(theirs) or self.policy == "required":
-            raise KeyingError("the answer has no SRTP key or fingerprint")
+            suites = _offered_suites(theirs)
+            raise KeyingError(f"the answer has no SRTP key or fingerprint that fits{suites}")
         return None
 
     def check_policy(self, encrypted: bool, secure: bool) -> None:
@@ -198,6 +199,13 @@ def new_crypto_line(tag: int, suite: str, make_key: Callable[[int], bytes]) -> A
 
 def crypto_lines_of(media: Media) -> Attributes:
     return tuple(pair for pair in media.attributes if pair[0] == "crypto")
+
+
+def _offered_suites(media: Media) -> str:
+    """The far end's SDES suites, in brackets; "" without any."""
+    suites = [value.split()[1:2] for value in media.attribute_values("crypto")]
+    names = ", ".join(suite[0][:40] for suite in suites[:4] if suite)
+    return f" (the far end has {names})" if names else ""
 
 
 def _cryptos(media: Media) -> list[Crypto]:

@@ -15,6 +15,21 @@ _CERTIFICATE = {
     62: "is not for that name",
     64: "is not for that address",
 }
+_NO_CERTIFICATE = {
+    "CERTIFICATE_REQUIRED": "the server wants our certificate",
+    # of TLS 1.2, which has no alert of its own for it
+    "HANDSHAKE_FAILURE": "TLS failed: handshake failure, perhaps for want of our certificate",
+}
+_REFUSED_CERTIFICATE = {
+    # alerts of RFC 8446 §6.2
+    "BAD_CERTIFICATE": "is bad",
+    "UNSUPPORTED_CERTIFICATE": "is not for clients",
+    "CERTIFICATE_REVOKED": "was revoked",
+    "CERTIFICATE_EXPIRED": "has expired",
+    "CERTIFICATE_UNKNOWN": "is not acceptable",
+    "UNKNOWN_CA": "is signed by an authority unknown to it",
+    "ACCESS_DENIED": "gives no access",
+}
 _SYSTEM = {
     errno.ECONNREFUSED: "connection refused",
     errno.EHOSTUNREACH: "no route to host",
@@ -30,6 +45,11 @@ def no_connection(error: Exception, name: str) -> str:
     if isinstance(error, ssl.SSLError):
         if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
             return "the server does not speak TLS"
+        _, alert, of = (error.reason or "").partition("ALERT_")
+        if alert and of in _NO_CERTIFICATE:
+            return f"{_NO_CERTIFICATE[of]} (certificate and key of [sip])"
+        if alert and of in _REFUSED_CERTIFICATE:
+            return f"the server says that our certificate {_REFUSED_CERTIFICATE[of]}"
         return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
     if isinstance(error, TimeoutError):
         return "connection timed out"

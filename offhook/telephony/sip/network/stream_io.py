@@ -47,7 +47,8 @@ class ConnectionOwner(Protocol):
 
     def received(self, data: bytes, flow: Flow) -> None: ...
 
-    def ended(self, connection: "Connection") -> None: ...
+    def ended(self, connection: "Connection", error: Exception | None = None) -> None:
+        """`error`: what ended an established connection, if anything did."""
 
 
 class Connection(Protocol):
@@ -110,12 +111,12 @@ class StreamConnection(asyncio.Protocol):
             self._transport.abort()
         self.closed()
 
-    def closed(self) -> None:
+    def closed(self, error: Exception | None = None) -> None:
         """Report the end of the connection, or that it could not be made. Idempotent."""
         if not self._closed:
             self._closed = True
             self._pending.clear()
-            self._owner.ended(self)
+            self._owner.ended(self, error)
 
     def check(self, now: float) -> None:
         if self._transport is None:  # connecting, which has its own time limit
@@ -185,7 +186,7 @@ class StreamConnection(asyncio.Protocol):
                 self._write_keep_alive(PONG)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.closed()
+        self.closed(error)
 
 
 def probe(sock: socket.socket | None) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import count
+from pathlib import Path
 from time import monotonic
 
 from loguru import logger
@@ -100,6 +101,8 @@ class Transports:
         self._alpn = alpn
         self._contexts = {} if authorities is None else {True: authorities}
         """Contexts of our TLS connections, by whether they verify."""
+        self._identity: tuple[Path, Path] | None = None
+        """Certificate chain and key that servers get which ask for them."""
         self._udp: dict[tuple[str, int], UdpSocket] = {}
         self._listeners: list[_Listener] = []
         self._connections: dict[int, Connection] = {}
@@ -184,6 +187,13 @@ class Transports:
     def trust(self, authorities: ssl.SSLContext) -> None:
         """Set the context used to verify servers, in place of the system's CAs."""
         self._contexts[True] = authorities
+
+    def identify(self, certificate: Path, key: Path) -> None:
+        """Show this certificate chain from now on to servers that ask for one (mutual TLS). Raises
+        OSError, ssl.SSLError among others."""
+        self._identity = certificate, key
+        for context in self._contexts.values():
+            context.load_cert_chain(certificate, key)
 
     # --- sending ---
 
@@ -308,6 +318,8 @@ class Transports:
         context = self._contexts.get(verify)
         if context is None:
             context = await asyncio.to_thread(client_context, verify, self._alpn)
+            if self._identity is not None:
+                context.load_cert_chain(*self._identity)
             self._contexts[verify] = context
         return context
 
@@ -396,9 +408,15 @@ class Transports:
         if not self._closing:
             self._on_message(data, flow)
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: Connection, error: Exception | None = None) -> None:
         flow = connection.flow
         del self._connections[flow.connection]
+        route = self._routes.get(flow.connection)
+        if route is not None and isinstance(error, ssl.SSLError):
+            # With TLS 1.3 the handshake is over before a server refuses our certificate.
+            fault = no_connection(error, route.server_name or flow.remote[0])
+            self._faults[flow.connection] = fault
+            logger.info("{} {}: {}", flow.transport, flow.remote, fault)
         self._unanswered.pop(flow.connection, None)
         source = self._sources.pop(flow.connection, None)
         if source is not None:

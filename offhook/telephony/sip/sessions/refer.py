@@ -15,7 +15,7 @@ from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.messages.reasons import REASONS
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.dialog_requests import DialogRequests
-from offhook.telephony.sip.sessions.ending import shown, words
+from offhook.telephony.sip.sessions.ending import printable, shown, words
 from offhook.telephony.sip.sessions.session_events import ReferProgress, ReferReceived
 from offhook.telephony.sip.transactions.transaction import ServerTransaction
 
@@ -176,8 +176,8 @@ class InboundRefer:
         replaces = next((v for name, v in uri.headers if name.lower() == "replaces"), "")
         received = ReferReceived(
             replace(uri.without_parameter("method"), headers=()),
-            shown(replaces),
-            shown(request.headers.get("Referred-By") or ""),
+            printable(replaces),
+            printable(request.headers.get("Referred-By") or ""),
         )
         silent = (request.headers.get("Refer-Sub") or "").strip().lower() == "false"
         return cls(transaction, received, request.cseq.number, silent, now + DECISION_S)

@@ -286,6 +286,12 @@ class Session:
         return self._outgoing.moved_to if self._outgoing is not None else ()
 
     @property
+    def supports_refer(self) -> bool:
+        """Whether the far end may support REFER: its Allow says so, or it has sent none (RFC 3261
+        §20.5)."""
+        return not self._requests.allow or "REFER" in self._requests.allow
+
+    @property
     def over(self) -> bool:
         """Whether nothing more is sent or awaited: drop the session once its events are drained.
         Later than `Ended`: a BYE awaits its response, a transfer its outcome."""

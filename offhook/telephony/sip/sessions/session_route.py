@@ -185,6 +185,11 @@ def transport_of(uri: Uri, usual: TransportName) -> TransportName:
     return usual
 
 
+def is_numeric(host: str) -> bool:
+    """Return whether a next hop's host is an address."""
+    return _numeric(host) is not None
+
+
 def _numeric(host: str) -> str | None:
     try:
         return str(ip_address(host))

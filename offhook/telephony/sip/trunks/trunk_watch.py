@@ -14,7 +14,7 @@ A server that is down is probed more often, and one to which a call has failed a
 import random
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from offhook.telephony.sip.messages.flow import Flow
@@ -87,7 +87,7 @@ class TrunkWatch:
         user_agent: str,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self._trunk = trunk
+        self.trunk = trunk
         self._user_agent = user_agent
         self._uniform = uniform
         self._servers: list[_Server] = []
@@ -136,15 +136,15 @@ class TrunkWatch:
         if "up" in reaches:
             if down:
                 detail = f"{len(down)} of {len(reaches)} servers down: {detail}"
-            return TrunkState(self._trunk.name, "up", detail)
+            return TrunkState(self.trunk.name, "up", detail)
         if "unknown" in reaches or not reaches:
-            return TrunkState(self._trunk.name, "unknown", detail)
-        return TrunkState(self._trunk.name, "down", detail)
+            return TrunkState(self.trunk.name, "unknown", detail)
+        return TrunkState(self.trunk.name, "down", detail)
 
     # --- probes ---
 
     def probes_to_send(self) -> list[tuple[Request, Flow]]:
-        """Return OPTIONS requests without Via, and their flows."""
+        """Return OPTIONS requests without Via, Contact and Allow, and their flows."""
         questions, self._probes = self._probes, []
         return questions
 
@@ -196,12 +196,12 @@ class TrunkWatch:
 
     @property
     def _probing(self) -> bool:
-        return bool(self._trunk.options_interval_s)
+        return bool(self.trunk.options_interval_s)
 
     def _silent(self, server: _Server, detail: str, now: float) -> None:
         """Handle a probe without a response. Some registrars ignore OPTIONS: that they have
         registered us says more."""
-        if not self._trunk.register or server.responds:
+        if not self.trunk.register or server.responds:
             self._set_reach(server, "down", detail, now)
         elif now < server.forget_at:
             self._set_reach(server, "down", server.detail, now)
@@ -210,7 +210,7 @@ class TrunkWatch:
 
     def _set_reach(self, server: _Server, reach: Reach, detail: str, now: float) -> None:
         self._mark(server, reach, detail)
-        pause = float(self._trunk.options_interval_s)
+        pause = float(self.trunk.options_interval_s)
         if reach == "down":
             pause = min(pause, DOWN_INTERVAL_S)
         server.until = None
@@ -224,7 +224,9 @@ class TrunkWatch:
     def _probe(self, server: _Server, now: float) -> None:
         server.probes_sent, server.probed_at = server.probes_sent + 1, now
         server.due, server.until = None, now + RESPONSE_TIMEOUT_S
-        ours, theirs = self._trunk.address_of_record, self._trunk.registrar
+        ours, theirs = self.trunk.address_of_record, self.trunk.registrar
+        if self.trunk.public_name:
+            ours = replace(ours, host=self.trunk.public_name)
         headers = Headers(
             [
                 ("From", str(NameAddr(ours, parameters=(("tag", server.tag),)))),

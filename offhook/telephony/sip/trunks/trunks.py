@@ -62,8 +62,13 @@ class Trunk:
     """The only realm that gets the password; "" for any."""
     server: str = ""
     """Host, host:port or sip: URI of the server; "" for a trunk that only calls us."""
+    backup_servers: tuple[str, ...] = ()
+    """Further servers, tried in this order after all addresses of `server`."""
     domain: str = ""
     """Host of From and To; "" for the server's host."""
+    public_name: str = ""
+    """Our host name in Contact, Via and From, for a far end that knows us by a name of our
+    certificate; "" for our address in Contact and Via, and `domain` in From."""
     transport: Literal["UDP", "TCP", "TLS"] = "UDP"
     """Transport to the server."""
     register: bool = False
@@ -82,6 +87,9 @@ class Trunk:
     """Codecs in order of preference."""
     srtp: Literal["off", "optional", "required"] = "optional"
     """Whether media is encrypted: never, if the far end can, or always."""
+    webrtc: bool = False
+    """Whether calls to the far end are offered with ICE and DTLS-SRTP, like a browser's; for
+    its calls to us its own offer decides."""
     dtmf_tones: bool | None = None
     """Whether keys are heard as tones in the audio (ITU-T Q.23), besides telephone events and INFO.
     By default if the far end has not agreed to telephone events (RFC 4733), except with Opus, which
@@ -103,6 +111,9 @@ class Trunk:
     """Headers of the INVITE that are passed on to the agent."""
     session_seconds: int = 1800
     """Session interval to request, in seconds (RFC 4028); 0 for none."""
+    reinvites: bool = True
+    """Whether the far end may be sent re-INVITEs; without them there is no hold and no session
+    timer."""
     follow: bool = False
     """Whether the far end may transfer our side of a call to another number of this trunk (REFER):
     for a PBX whose users transfer calls. At a provider, strangers could place calls at our
@@ -148,12 +159,18 @@ class Trunk:
                 raise self._wrong(f"{name} must not be negative")
         _ = self.networks
         if self.server:
-            _ = self.server_uri
+            _ = self.server_uris
+        elif self.backup_servers:
+            raise self._wrong("backup_servers needs a server")
+        if self.webrtc and self.srtp == "off":
+            raise self._wrong("webrtc always encrypts: srtp must not be off")
 
     def _check_values(self) -> None:
         for name in ("name", "username", "password", "realm", "server", "domain", "caller_id"):
             if not getattr(self, name).isprintable():
                 raise self._wrong(f"{name} contains unprintable characters")
+        if self.public_name and not _is_host_name(self.public_name):
+            raise self._wrong(f"public_name must be a host name, not {self.public_name!r}")
         if self.transport not in ("UDP", "TCP", "TLS"):
             raise self._wrong(f"transport must be UDP, TCP or TLS, not {self.transport!r}")
         if self.transfer not in ("blind", "attended", "bridge"):
@@ -191,24 +208,39 @@ class Trunk:
     @cached_property
     def server_uri(self) -> Uri:
         """URI of the server. Raises SipError if there is none, or it is not a host."""
-        text = self.server
-        if not text:
+        if not self.server:
             raise self._wrong("the trunk has no server")
+        return self._uri_of("server", self.server)
+
+    @cached_property
+    def server_uris(self) -> tuple[Uri, ...]:
+        """URIs of the server and of those after it, in the order to try. Raises SipError like
+        `server_uri`."""
+        backups = (self._uri_of("backup_servers", text) for text in self.backup_servers)
+        return (self.server_uri, *backups)
+
+    def _uri_of(self, setting: str, given: str) -> Uri:
+        text = given
         if not text.lower().startswith(("sip:", "sips:")):
             # add the brackets a URI needs to a bare IPv6 address
             text = f"sip:[{text}]" if text.count(":") > 1 and "[" not in text else f"sip:{text}"
         try:
             uri = Uri.parse(text)
         except SipError as error:
-            raise self._wrong(f"server: {error}") from None
+            raise self._wrong(f"{setting}: {error}") from None
         if not uri.host:
-            raise self._wrong(f"server: {self.server!r} is not a host")
+            raise self._wrong(f"{setting}: {given!r} is not a host")
         return uri
 
     @property
     def host(self) -> str:
         """Host of From, To and the registrar's URI."""
         return self.domain or (self.server_uri.host if self.server else "")
+
+    def is_host(self, host: str) -> bool:
+        """Return whether requests to this host are the trunk's: its domain, or a server of it."""
+        servers = {uri.host.lower() for uri in self.server_uris} if self.server else set()
+        return host.lower() in servers | {self.host.lower()}
 
     @property
     def options_interval_s(self) -> int:
@@ -248,7 +280,7 @@ def caller_identity(
     "pai" is the default with a username. An anonymous caller is never asserted: the account calls
     then.
     """
-    host = trunk.host or host
+    host = trunk.public_name or trunk.host or host
     account = Uri("sip", user=trunk.username or number or None, host=host)
     if number.lower() in ("", "anonymous", trunk.username.lower()):
         return NameAddr(account, name), ()
@@ -319,7 +351,7 @@ class SipSettings:
     wss: int | None = None
     """Port of SIP over secure WebSocket; needs a certificate."""
     certificate: Path | None = None
-    """Certificate chain (PEM) for tls and wss."""
+    """Certificate chain (PEM) for tls and wss; also shown to servers of trunks that ask for one."""
     key: Path | None = None
     """The certificate's private key (PEM)."""
     authorities: Path | None = None
@@ -367,6 +399,8 @@ class SipSettings:
             raise SipError(f"unknown must be drop or refuse, not {self.unknown!r}")
         if (self.tls is not None or self.wss is not None) and not (self.certificate and self.key):
             raise SipError("tls and wss need a certificate and its key")
+        if (self.certificate is None) != (self.key is None):
+            raise SipError("a certificate needs its key, and a key its certificate")
         for name in ("requests_per_second", "invites_per_second", "media_timeout_seconds"):
             if not getattr(self, name) > 0:
                 raise SipError(f"{name} must be positive")
@@ -392,6 +426,10 @@ class SipSettings:
 
     def _check_names(self) -> None:
         names = [trunk.name for trunk in self.trunks]
+        for trunk in self.trunks:
+            if trunk.public_name and trunk.transport == "TLS" and self.certificate is None:
+                needs = "public_name needs certificate and key of [sip], which prove it by TLS"
+                raise SipError(f"trunk {trunk.name!r}: {needs}")
         for name in names:
             if names.count(name) > 1:
                 raise SipError(f"two trunks are named {name!r}")
@@ -434,13 +472,13 @@ def identify(
 
     A trunk's server is one of its addresses: as given if numeric, else from `resolved` (trunk name
     → addresses). Of several trunks at one address (accounts at one provider) the order is: the one
-    whose user is called, the one whose domain is in the request, the one with the narrowest
-    network, the first.
+    whose user is called, the one by whose name we are called, the one whose domain is in the
+    request, the one with the narrowest network, the first.
     """
     source = read_address(source_ip)
     if source is None:
         return None
-    best, best_rank = None, (False, False, -1)
+    best, best_rank = None, (False, False, False, -1)
     for trunk in trunks:
         widths = _widths(trunk, source, resolved)
         if not widths:
@@ -449,6 +487,7 @@ def identify(
         users = (request.uri.user, request.to.uri.user)
         rank = (
             bool(trunk.username) and trunk.username in users,
+            bool(trunk.public_name) and trunk.public_name.lower() in hosts,
             bool(trunk.host) and trunk.host.lower() in hosts,
             max(widths),
         )
@@ -510,4 +549,15 @@ def _header_matches(rule: str, headers: Mapping[str, str]) -> bool:
 def _is_server(trunk: Trunk, source: IpAddress) -> bool:
     if not trunk.server:
         return False
-    return read_address(trunk.server_uri.host) == source
+    return any(read_address(uri.host) == source for uri in trunk.server_uris)
+
+
+def _is_host_name(text: str) -> bool:
+    """Whether this is a host name of DNS (RFC 1123 §2.1) with a domain, and no address."""
+    labels = text.split(".")
+    return len(labels) > 1 and not labels[-1].isdigit() and all(map(_is_label, labels))
+
+
+def _is_label(text: str) -> bool:
+    plain = text.isascii() and text.replace("-", "").isalnum() and len(text) <= 63
+    return plain and not (text.startswith("-") or text.endswith("-"))

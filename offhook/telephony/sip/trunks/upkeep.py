@@ -59,12 +59,14 @@ class Upkeep:
         settings: SipSettings,
         send: Callable[[Request, Flow, float], object],
         address_of: Callable[[Flow], tuple[str, int]],
+        introduction: Callable[[Flow, Trunk], Sequence[tuple[str, str]]],
     ) -> None:
         """`send` starts a transaction. `address_of` returns our host and port as a flow's far end
-        reaches them."""
+        reaches them, `introduction` the headers of OPTIONS that say to a trunk who we are."""
         self._settings = settings
         self._send = send
         self._address_of = address_of
+        self._introduction = introduction
         self._targets: dict[str, Sequence[Flow]] = {}
         """Flows of each trunk, in the order to try."""
         self._registrations: dict[str, Registration] = {}
@@ -273,6 +275,8 @@ class Upkeep:
                 self._update_keep_alives(now)
         for watch in self._watches.values():
             for request, flow in watch.probes_to_send():
+                for name, value in self._introduction(flow, watch.trunk):
+                    request.headers.add(name, value)
                 self._send(request, flow, now)
             state = watch.state
             if state.state != "unknown" and self._reported_states.get(state.trunk) != state:
@@ -333,8 +337,10 @@ class Upkeep:
 
     def _update_contact(self, registration: Registration, now: float) -> None:
         """Use the address at which the registrar sees us, which is how it reaches us through a NAT,
-        unless one is configured. For a connection it holds for that connection only, so it counts
-        only if there is a NAT."""
+        unless an address or a name is configured. For a connection it holds for that connection
+        only, so it counts only if there is a NAT."""
+        if registration.trunk.public_name:
+            return
         seen, contact = registration.public_address, registration.contact
         flow = self._target(registration)
         if flow.reliable:

@@ -73,6 +73,26 @@ async def test_both_ends_hear_each_other(tmp_path, codec, protection, transport)
     assert bool(record.srtp) == (protection != "plain")
 
 
+@pytest.mark.parametrize("codec", ["opus", "pcma"])
+async def test_we_offer_ice_and_dtls_where_a_trunk_wants_webrtc_media(tmp_path, codec):
+    name, rate = CODECS[codec]
+    account = ";mediaenc=dtls_srtp;medianat=ice;answermode=auto"
+    phone = Baresip(tmp_path / "phone", name, rate, account, ["rtcp_mux yes"])
+    async with phone.running():
+        server = f"127.0.0.1:{phone.port}"
+        trunk = Trunk("phone", server=server, webrtc=True, options_seconds=0)
+        async with endpoint(trunks=(trunk,)) as (sip, host):
+            sip.dial(Dial(phone.uri))
+            talk = await host.talk(seconds=300)
+            await until(lambda: talk.hears(THEIR_TONE), 300)
+            await asyncio.sleep(1)
+            await phone.hang_up()
+            await asyncio.wait_for(talk.over.wait(), 300)
+            await until(lambda: host.records, 300)
+    assert phone.hears(OUR_TONE)
+    assert [attempt.media for attempt in host.records[0].attempts] == ["UDP/TLS/RTP/SAVPF"]
+
+
 @pytest.mark.parametrize(
     "codec", ["opus", *(pytest.param(c, marks=pytest.mark.slow) for c in ("pcmu", "pcma", "g722"))]
 )

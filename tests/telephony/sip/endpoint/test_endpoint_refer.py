@@ -17,6 +17,7 @@ from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import LOOPBACK, THEIR_TONE, endpoint
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
+from tests.telephony.sip.services.service import known_hosts
 
 TARGET_TONE = 620
 
@@ -64,11 +65,12 @@ class Call:
 
 
 @asynccontextmanager
-async def in_a_call(follow=True, **settings):
+async def in_a_call(follow=True, others=(), **settings):
     async with udp_peer() as target:
         server = f"127.0.0.1:{target.port}"
         trunk = Trunk("far", addresses=("127.0.0.0/8",), server=server, follow=follow)
-        async with endpoint(trunks=(trunk,), **settings) as (sip, host), udp_peer(sip) as far:
+        trunks = (trunk, *others)
+        async with endpoint(trunks=trunks, **settings) as (sip, host), udp_peer(sip) as far:
             with sound() as line, sound() as other:
                 line.aim(await far.call(line.sdp()))
                 await host.talk()
@@ -299,6 +301,43 @@ async def test_a_far_end_that_does_not_transfer_is_connected_here():
         await asyncio.gather(call.line.says(), call.other.says(hz=TARGET_TONE))
         assert call.line.hears(TARGET_TONE)
         assert call.other.hears(440)
+        await call.target.hang_up()
+        await call.far.is_hung_up()
+
+
+async def test_a_uri_at_another_trunk_is_called_over_that_one_and_connected_here(
+    monkeypatch, tmp_path
+):
+    known_hosts(monkeypatch, tmp_path, desk_test="127.0.0.1")
+    async with udp_peer() as desk:
+        other = Trunk("desk", server=f"desk.test:{desk.port}", options_seconds=0)
+        async with in_a_call(others=(other,)) as call:
+            talk = call.host.talks[0]
+            call.host.leave(talk)
+            call.target = desk
+            moving = asyncio.create_task(talk.leg.transfer(f"sip:200@desk.test:{desk.port}"))
+            await takes(call)
+            await moving
+            await asyncio.gather(call.line.says(), call.other.says(hz=TARGET_TONE))
+            assert call.line.hears(TARGET_TONE)
+            assert call.other.hears(440)
+            assert "REFER" not in call.far.came
+            await desk.hang_up()
+            await call.far.is_hung_up()
+            await until(lambda: len(call.host.records) == 2)
+            assert {record.trunk for record in call.host.records} == {"far", "desk"}
+
+
+async def test_a_far_end_whose_allow_has_no_refer_is_not_asked():
+    async with in_a_call() as call:
+        talk = call.host.talks[0]
+        update = call.far.ask("UPDATE", ("Allow", "INVITE, ACK, BYE, CANCEL, OPTIONS"))
+        await call.far.accepted(update)
+        call.host.leave(talk)
+        moving = asyncio.create_task(talk.leg.transfer(call.target.uri))
+        await takes(call)
+        await moving
+        assert "REFER" not in call.far.came
         await call.target.hang_up()
         await call.far.is_hung_up()
 

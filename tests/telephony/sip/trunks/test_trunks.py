@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from offhook.media.leg import CallInfo
+from offhook.telephony.sip.dial_plan import request_uri
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.message import Request, parse_message
 from offhook.telephony.sip.trunks.trunks import (
@@ -51,6 +52,13 @@ def invite(to="sip:100@pbx.example", from_="sip:alice@far.example"):
         ({"username": "a\r\nVia: x", "password": "p"}, "username"),
         ({"caller_id": "\0"}, "caller_id"),
         ({"caller_id_header": "rpid"}, "caller_id_header"),
+        ({"public_name": "sbc.example.com:5061"}, "public_name must be a host name"),
+        ({"public_name": "2001:db8::1"}, "public_name must be a host name"),
+        ({"public_name": "sbc"}, "public_name must be a host name"),
+        ({"public_name": "-sbc.example"}, "public_name must be a host name"),
+        ({"server": "a.example", "backup_servers": ("tel:+49",)}, "backup_servers"),
+        ({"backup_servers": ("a.example",)}, "backup_servers needs a server"),
+        ({"webrtc": True, "srtp": "off"}, "srtp must not be off"),
     ],
 )
 def test_a_trunk_that_cannot_work_is_refused_in_words(values, said):
@@ -177,6 +185,29 @@ def test_trunks_behind_one_address_are_told_apart_by_their_domain():
     for domain in ("pbx.example", "far.example"):
         request = invite(f"sip:100@{domain}", "sip:a@b.example")
         assert identify((PBX, other), "192.0.2.9", request).domain == domain
+
+
+def test_trunks_behind_one_address_are_told_apart_by_the_name_they_know_us_by():
+    one = replace(PBX, name="one", public_name="one.example")
+    two = replace(PBX, name="two", public_name="two.example")
+    for name in ("one", "two"):
+        request = invite(f"sip:100@{name}.example", "sip:a@pbx.example")
+        assert identify((one, two), "192.0.2.9", request).name == name
+
+
+def test_a_backup_servers_address_is_the_trunks_too():
+    trunk = Trunk("t", server="198.51.100.1", backup_servers=("198.51.100.2:5080",))
+    assert [uri.host for uri in trunk.server_uris] == ["198.51.100.1", "198.51.100.2"]
+    assert identify((trunk,), "198.51.100.2", invite()) is trunk
+    assert trunk.is_host("198.51.100.2")
+    assert not trunk.is_host("198.51.100.3")
+
+
+def test_a_number_is_called_with_the_transport_of_the_servers_uri():
+    trunk = Trunk("t", server="sip:wa.example:5061;transport=tls", transport="TLS")
+    assert str(request_uri("+49 30 1", trunk)) == "sip:+49301@wa.example:5061;transport=tls"
+    elsewhere = replace(trunk, domain="far.example")
+    assert str(request_uri("+49 30 1", elsewhere)) == "sip:+49301@far.example"
 
 
 def test_a_servers_name_counts_as_the_addresses_it_has_now():
