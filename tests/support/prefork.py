@@ -67,7 +67,9 @@ class Template:
         """Returns the id of a new child of ours, with these files for standard input, output and
         error."""
         socket.send_fds(self._ours, [json.dumps(request).encode()], list(files))
-        return int(self._ours.recv(REQUEST_BYTES))
+        pid = int(self._ours.recv(REQUEST_BYTES))
+        assert pid, "the server could not be started: what it wrote says why"
+        return pid
 
 
 def _read_early(variables: Mapping[str, str]) -> dict[str, str]:
@@ -156,7 +158,12 @@ def main() -> None:
         import_module(module)
     gc.collect()
     gc.freeze()  # its pages stay shared
-    _become(_next(requests), requests)
+    request = _next(requests)
+    try:
+        _become(request, requests)
+    except BaseException:
+        requests.send(b"0")
+        raise
     runpy.run_module("offhook", run_name="__main__", alter_sys=True)
 
 
