@@ -17,8 +17,8 @@ from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
 from offhook.web.config.section import Secret, Section
+from offhook.web.config.tools import HttpTool
 from offhook.web.http.webhook_signature import signing_key
-from offhook.web.tools.settings import HttpTool
 
 MAX_SPOKEN_CHARS = 2000
 """Maximum characters of a text that an agent speaks as it stands."""

@@ -22,8 +22,8 @@ from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Pla
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.call_variables import PLACEHOLDER
 from offhook.pipeline.conversation.directed_io import FunctionTool
+from offhook.web.config.tools import IN_PATH, HttpTool
 from offhook.web.http.webhook_signature import signed_headers
-from offhook.web.tools.settings import IN_PATH, HttpTool
 
 MAX_RESPONSE_BYTES = 256 * 1024
 """Maximum size of a response; a longer one is an error."""

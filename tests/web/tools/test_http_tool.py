@@ -14,12 +14,12 @@ from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.agents.agent_faults import Fault
 from offhook.pipeline.conversation.events import AgentFailed
 from offhook.web.config.agents import Agent
+from offhook.web.config.tools import HttpTool
 from offhook.web.edge.edge_io import Edge
 from offhook.web.tools.http_tool_io import (
     MAX_RESPONSE_BYTES,
     MAX_RESULT_CHARS,
 )
-from offhook.web.tools.settings import HttpTool
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.web.edge.test_agent import Page, called, until
 

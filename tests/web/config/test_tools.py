@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from yarl import URL
 
 from offhook.web.config.agents import Agent
+from offhook.web.config.tools import HttpTool
 from offhook.web.tools.http_tool_io import ToolFailed, _address
-from offhook.web.tools.settings import HttpTool
 
 TOOL = {"name": "t", "description": "d", "url": "http://a.example/{n}?{{caller}}"}
 

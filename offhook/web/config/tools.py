@@ -73,7 +73,7 @@ class HttpTool(Section):
         return secret
 
     @model_validator(mode="after")
-    def _can_be_asked(self) -> Self:
+    def _has_a_url(self) -> Self:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
             raise ValueError(f"url {self.url!r} is not one that begins with http:// or https://")
