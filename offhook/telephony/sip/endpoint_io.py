@@ -505,6 +505,8 @@ class SipEndpoint:
             patience = None if last or call.trunk is None else call.trunk.failover_seconds
             try:
                 await call.place(target, flow, headers, patience)
+                if call.trunk is not None:
+                    self._agent.upkeep.call_taken(call.trunk, flow)
                 return
             except DialError as error:
                 if call.trunk is not None and error.status in TRY_NEXT:

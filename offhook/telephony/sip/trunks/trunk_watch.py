@@ -4,7 +4,8 @@
     any       any response                        → up
     any       a response in UNAVAILABLE           → down
     any       no response, or unreachable         → down, if it is known to respond to OPTIONS, or
-                                                    we do not register with it
+                                                    has neither registered us nor taken a call
+    down      a call is taken                     → unknown, if it ignores OPTIONS
     any       no response to a call               → down
     down      a call failed FORGET_S ago          → unknown, if the server is not probed
 
@@ -59,6 +60,8 @@ class _Server:
         self.flow = flow
         self.responds = False
         """Whether it has ever responded to OPTIONS."""
+        self.takes_calls = False
+        """Whether it has ever responded to a call."""
         self.reach: Reach = "unknown"
         self.detail = ""
         self.call_id = secrets.token_hex(16)
@@ -123,6 +126,14 @@ class TrunkWatch:
                 if not self._probing:
                     server.due = server.forget_at
         self.probe_now(flow, now)
+
+    def call_taken(self, flow: Flow) -> None:
+        """A call to this server rings, or was answered or rejected."""
+        for server in self._servers:
+            if server.place == (flow.transport, flow.remote):
+                server.takes_calls = True
+                if server.reach == "down" and not server.responds:
+                    self._mark(server, "unknown", "")
 
     def is_down(self, flow: Flow) -> bool:
         place = flow.transport, flow.remote
@@ -199,9 +210,9 @@ class TrunkWatch:
         return bool(self.trunk.options_interval_s)
 
     def _silent(self, server: _Server, detail: str, now: float) -> None:
-        """Handle a probe without a response. Some registrars ignore OPTIONS: that they have
-        registered us says more."""
-        if not self.trunk.register or server.responds:
+        """Handle a probe without a response. Some servers ignore OPTIONS: that they have registered
+        us, or taken a call, says more."""
+        if server.responds or not (self.trunk.register or server.takes_calls):
             self._set_reach(server, "down", detail, now)
         elif now < server.forget_at:
             self._set_reach(server, "down", server.detail, now)

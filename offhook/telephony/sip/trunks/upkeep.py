@@ -192,6 +192,11 @@ class Upkeep:
         if (watch := self._watches.get(trunk.name)) is not None:
             watch.call_failed(flow, why, now)
 
+    def call_taken(self, trunk: Trunk, flow: Flow) -> None:
+        """This server of the trunk has responded to a call."""
+        if (watch := self._watches.get(trunk.name)) is not None:
+            watch.call_taken(flow)
+
     def is_target(self, flow: Flow) -> bool:
         """Return whether a trunk's server is at the flow's far end."""
         return any(f.remote == flow.remote for flows in self._targets.values() for f in flows)
