@@ -56,6 +56,9 @@ class CallInfo:
     """Caller's number or address; empty if withheld or unknown."""
     caller_name: str = ""
     called: str = ""
+    diverted_from: str = ""
+    """Number or address whose calls were forwarded to us; empty if nobody's were or it is
+    withheld."""
     trunk: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     """The signalling headers that the trunk's configuration passes on."""

@@ -59,6 +59,7 @@ class _Info(BaseModel):
     caller: str
     caller_name: str
     called: str
+    diverted_from: str = ""
     trunk: str
     headers: dict[str, str]
     variables: dict[str, Any]
