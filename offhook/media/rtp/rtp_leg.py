@@ -300,7 +300,7 @@ class RtpLeg(Leg):
 
     @property
     def srtp(self) -> str:
-        """Encryption in use: key exchange and suite, "SDES AES_CM_128_HMAC_SHA1_80"; "" for none."""
+        """Key exchange and suite in use, "SDES AES_CM_128_HMAC_SHA1_80"; "" for none."""
         return ""
 
     def statistics(self) -> LegStatistics:

@@ -57,7 +57,7 @@ class Protector:
 
 _POLICY_AES_128 = (1, 30)
 _POLICY_AES_256 = (5, 46)
-"""How a policy of libsrtp 2 begins: its cipher, AES in counter mode, and the bytes of key and salt."""
+"""How a policy of libsrtp 2 begins: its cipher, and the bytes of key and salt."""
 
 
 def use_aes_256(policy: pylibsrtp.Policy) -> None:

@@ -21,6 +21,7 @@ SIP = 1
 RTCP = 5
 """Protocol types (chunk 11)."""
 DEFAULT_PORT = 9060
+"""Of collectors."""
 MAX_AGENT_ID = 2**32 - 1
 """Largest id of a capture agent, which has four bytes; a configuration with more is refused."""
 
@@ -44,8 +45,8 @@ class HepSettings:
     agent_id: int = 1
     """Capture agent id, which tells the servers of one collector apart."""
     auth_key: str = field(default="", repr=False)
-    """Authentication key, where the collector asks for one. It is sent as it is: HEP over UDP is not
-    encrypted."""
+    """Authentication key, where the collector asks for one. HEP over UDP is not encrypted, the key
+    included."""
 
     def __post_init__(self) -> None:
         _ = self.address

@@ -1,4 +1,4 @@
-"""Writes captured packets as a pcap file (draft-ietf-opsawg-pcap), which Wireshark and the like read.
+"""Writes captured packets as a pcap file (draft-ietf-opsawg-pcap), for Wireshark and the like.
 
 Packets are raw IP without a link layer. What came by a stream is written as the segments of a TCP
 connection that was open before, each message one segment: TLS and WebSockets are undone, so that a

@@ -53,9 +53,9 @@ class Sdes:
     local_key: bytes = field(repr=False)
     """Master key and salt of what we send."""
     remote_key: bytes = field(repr=False)
-    local_mki: bytes = b""
+    local_mki: bytes = field(default=b"", repr=False)
     """Master key identifier of our packets; b"" for none."""
-    remote_mki: bytes = b""
+    remote_mki: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

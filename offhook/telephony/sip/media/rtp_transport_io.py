@@ -29,7 +29,7 @@ OLD_KEYS_S = 2.0
 """How long packets under the previous keys are still accepted, for those in flight."""
 
 RtcpObserver = Callable[[bytes, bool, Address, Address], None]
-"""Called with each RTCP datagram, unencrypted: whether it is sent, our address and the far end's."""
+"""Called with each RTCP datagram, unencrypted: whether we send it, our address, the far end's."""
 
 
 class RtpTransport:

@@ -14,7 +14,10 @@ from tests.telephony.sip.capture.readers import needs_tshark, packets_of, tshark
 NOON = 1_795_262_400.0
 OURS, THEIRS = ("10.0.0.1", 5060), ("192.0.2.7", 5070)
 OURS6, THEIRS6 = ("2001:db8::1", 5060), ("2001:db8::2", 5070)
-SDP = "v=0\r\no=- 1 1 IN IP4 192.0.2.7\r\ns=-\r\nc=IN IP4 192.0.2.7\r\nt=0 0\r\nm=audio 4000 RTP/AVP 0\r\n"
+SDP = (
+    "v=0\r\no=- 1 1 IN IP4 192.0.2.7\r\ns=-\r\nc=IN IP4 192.0.2.7\r\nt=0 0\r\n"
+    "m=audio 4000 RTP/AVP 0\r\n"
+)
 INVITE = (
     "INVITE sip:agent@10.0.0.1 SIP/2.0\r\n"
     "Via: SIP/2.0/UDP 192.0.2.7:5070;branch=z9hG4bK1\r\nMax-Forwards: 70\r\n"
@@ -78,7 +81,9 @@ def test_secrets_are_masked_and_what_is_left_is_still_a_message():
     key = "d0RmdmcmVCspeEc3QGZiNWpVLFJhQX1cfHAwJSoj"
     secret = INVITE.replace(
         b"m=audio", f"a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:{key}\r\nm=audio".encode()
-    ).replace(b"Max-Forwards", b'Authorization: Digest username="a",response="c2VjcmV0"\r\nMax-Forwards')
+    ).replace(
+        b"Max-Forwards", b'Authorization: Digest username="a",response="c2VjcmV0"\r\nMax-Forwards'
+    )
     digits = INVITE.replace(b"INVITE", b"INFO").replace(b"application/sdp", b"application/dtmf")
     trace = traced(Flow("UDP", THEIRS, OURS), (secret, False), (digits, False))
     for packet in packets_of(trace.as_pcap()):

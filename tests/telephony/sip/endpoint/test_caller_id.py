@@ -211,7 +211,7 @@ VOICEMAIL = (
     "<sip:agent@ours.test;cause=302>;index=1.2;mp=1",
     "<sip:agent@192.0.2.1>;index=1.2.1;rc=1.2",
 )
-"""As in RFC 7044 and RFC 7131: Bob's phone forwards to us, whom a proxy knows by another address."""
+"""As in RFC 7131: Bob's phone forwards to us, whom a proxy knows by another address."""
 
 
 @pytest.mark.parametrize(

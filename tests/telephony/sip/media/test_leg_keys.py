@@ -299,7 +299,7 @@ async def test_a_phone_may_answer_our_offer_with_an_identifier(ports, clock):
 
 
 async def test_a_new_stream_from_elsewhere_under_the_calls_keys_is_followed(ports, clock):
-    """A far end behind a switch of its own: another host sends, with another SSRC, and no new SDP."""
+    """Behind a switch: another host sends, with another SSRC, and without a new SDP."""
     suite, key = SUITES[0], bytes(range(30))
     async with far_ends(2) as [phone, switch]:
         leg = await new_leg(ports, "leg", ("pcmu",), "required")
@@ -317,9 +317,7 @@ async def test_a_new_stream_from_elsewhere_under_the_calls_keys_is_followed(port
         assert leg.srtp_failures == 0
 
 
-async def test_a_stream_that_begins_anew_under_its_ssrc_and_key_is_said_once(
-    ports, clock, caplog
-):
+async def test_a_stream_that_begins_anew_under_its_ssrc_and_key_is_said_once(ports, clock, caplog):
     suite, key = SUITES[0], bytes(range(30))
     async with far_ends(1) as [phone]:
         leg = await new_leg(ports, "leg", ("pcmu",), "required")

@@ -110,7 +110,10 @@ def test_formats_of_another_rate_or_more_channels_are_not_ours(encoding: str) ->
 @pytest.mark.parametrize(
     ("lines", "offered"),
     [
-        (("m=audio 5000 RTP/AVP 18 4 101", "a=rtpmap:101 telephone-event/8000"), "G729/8000, G723/8000"),
+        (
+            ("m=audio 5000 RTP/AVP 18 4 101", "a=rtpmap:101 telephone-event/8000"),
+            "G729/8000, G723/8000",
+        ),
         (
             ("m=audio 5000 RTP/AVP 96 97", "a=rtpmap:96 AMR-WB/16000", "a=rtpmap:97 AMR/8000/1"),
             "amr-wb/16000, amr/8000",

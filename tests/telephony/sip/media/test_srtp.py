@@ -102,8 +102,8 @@ def test_a_packet_without_the_mki_or_with_another_is_refused(suite):
 
 @pytest.mark.parametrize("bits", [128, 256])
 def test_the_session_keys_are_those_of_the_standard(bits):
-    """RFC 3711 B.3 and RFC 6188 §7.4 print them. What libsrtp derives cannot be had from outside, so
-    whole packets are held against an independent AES and HMAC."""
+    """RFC 3711 B.3 and RFC 6188 §7.4 print them. What libsrtp derives cannot be had from outside,
+    so whole packets are held against an independent AES and HMAC."""
     import hmac
 
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
