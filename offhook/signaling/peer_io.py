@@ -395,7 +395,8 @@ class PeerLeg(RtpLeg):
         codecs = [c for c in transceiver._codecs if not _is_event(c)]
         if self._opened or not codecs:
             return
-        profile = dtls._ssl.get_selected_srtp_profile().decode()
+        ssl: Any = dtls._ssl
+        profile = ssl.get_selected_srtp_profile().decode()
         self._srtp = f"DTLS {SRTP_SUITES.get(profile, profile.removeprefix('SRTP_'))}"
         self._srtp_out = Protector(dtls._tx_srtp)
         events = {c.payloadType or 0: c.clockRate for c in transceiver._codecs if _is_event(c)}

@@ -76,7 +76,7 @@ def _datagram(packet: Captured, sent: dict[tuple[object, ...], int]) -> bytes:
 def _checksum(data: bytes) -> int:
     """Return the Internet checksum (RFC 1071)."""
     data += b"\x00" * (len(data) % 2)
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
