@@ -56,14 +56,14 @@ class CallInfo:
     """Caller's number or address; empty if withheld or unknown."""
     caller_name: str = ""
     called: str = ""
-    diverted_from: str = ""
-    """Number or address whose calls were forwarded to us; empty if nobody's were or it is
-    withheld."""
     trunk: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     """The signalling headers that the trunk's configuration passes on."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Variables given by the program that placed the call."""
+    diverted_from: str = ""
+    """Number or address whose calls were forwarded to us; empty if nobody's were or it is
+    withheld."""
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,10 @@ class _Info(BaseModel):
     caller: str
     caller_name: str
     called: str
-    diverted_from: str = ""
     trunk: str
     headers: dict[str, str]
     variables: dict[str, Any]
+    diverted_from: str = ""
 
 
 @dataclass(frozen=True)
