@@ -265,7 +265,7 @@ class RtpTransport:
             return
         self._failures_logged = True
         assert self._srtp is not None
-        why = "it has another key than its SDP says"
+        why = "its key is not that of its SDP, or the packets were changed on the way"
         if self._srtp.has_restarted(data):
             why = "its sequence numbers have begun again under the same key (RFC 3711 §3.3.2)"
         logger.warning("{}: SRTP from {}:{} is not authentic: {}", self._leg.call_id, *source, why)
