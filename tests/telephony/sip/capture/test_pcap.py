@@ -108,8 +108,10 @@ def test_packets_of_every_length_have_right_checksums():
 
 
 @needs_tshark
-@pytest.mark.parametrize("transport", ["UDP", "TCP", "TLS"])
-@pytest.mark.parametrize(("ours", "theirs"), [(OURS, THEIRS), (OURS6, THEIRS6)])
+@pytest.mark.parametrize("transport", ["UDP", "TCP", "TLS", "WSS"])
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(OURS, THEIRS), (OURS6, THEIRS6), (("10.0.0.1", 5061), THEIRS)]
+)
 def test_wireshark_reads_the_call(tmp_path: Path, transport, ours, theirs):
     file = tmp_path / "call.pcap"
     trace = traced(Flow(transport, theirs, ours, 1), (INVITE, False), (RINGING, True))
