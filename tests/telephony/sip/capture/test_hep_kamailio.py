@@ -1,6 +1,7 @@
 """What Kamailio's collector, whose reader of HEP is not ours, makes of a call's copies."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,9 +24,10 @@ auto_aliases=no
 listen=udp:127.0.0.1:{port}
 loadmodule "pv.so"
 loadmodule "xlog.so"
-loadmodule "db_text.so"
+loadmodule "db_flatstore.so"
 loadmodule "sipcapture.so"
-modparam("sipcapture", "db_url", "text://{directory}")
+modparam("db_flatstore", "flush", 1)
+modparam("sipcapture", "db_url", "flatstore:{directory}")
 modparam("sipcapture", "hep_capture_on", 1)
 modparam("sipcapture", "capture_on", 1)
 request_route {{
@@ -43,7 +45,6 @@ onreply_route {{
 async def collector(directory: Path) -> AsyncIterator[tuple[int, Path]]:
     """Its port, and the file that it writes a line to for each message."""
     port, log = free_port(), directory / "collector.log"
-    (directory / "version").write_text("table_name(string) table_version(int)\n")
     file = directory / "collector.cfg"
     file.write_text(CONFIGURATION.format(port=port, directory=directory))
     with log.open("wb") as out:
@@ -60,6 +61,12 @@ async def collector(directory: Path) -> AsyncIterator[tuple[int, Path]]:
         finally:
             process.terminate()
             await process.wait()
+
+
+def reports(directory: Path) -> list[list[str]]:
+    """The rows that the collector has written of RTCP, column by column."""
+    files = directory.glob("rtcp_capture_*.log")
+    return [row.split("|") for file in files for row in file.read_text().splitlines()]
 
 
 async def test_kamailio_reads_the_copies_of_a_call(tmp_path):
@@ -83,6 +90,7 @@ async def test_kamailio_reads_the_copies_of_a_call(tmp_path):
             with sound() as line:
                 await far.call(line.sdp())
                 await host.talk()
+                await until(lambda: reports(tmp_path), 300)
                 await far.hang_up()
 
             def of_call() -> list[list[str]]:
@@ -99,3 +107,9 @@ async def test_kamailio_reads_the_copies_of_a_call(tmp_path):
             [server, "udp", "200"],
         ]
         assert {copy[4] for copy in of_call()} == {"far"}
+        for _, _, call_id, source, _, destination, _, proto, family, kind, node, report in reports(
+            tmp_path
+        ):
+            assert (call_id, source, destination) == ("the-call", "127.0.0.1", "127.0.0.1")
+            assert (proto, family, kind, node) == ("1", "2", "3", "homer01:7")
+            assert json.loads(report)["type"] in (200, 201)
