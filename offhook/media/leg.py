@@ -61,6 +61,9 @@ class CallInfo:
     """The signalling headers that the trunk's configuration passes on."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Variables given by the program that placed the call."""
+    diverted_from: str = ""
+    """Number or address whose calls were forwarded to us; empty if nobody's were or it is
+    withheld."""
 
 
 @dataclass(frozen=True)

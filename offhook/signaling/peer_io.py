@@ -86,6 +86,9 @@ TELEPHONE_EVENTS = {48_000: 110, 8_000: 101}
 """Clock rates in Hz of telephone events (RFC 4733), and the payload types we offer them with.
 Chromium and Firefox offer 8 kHz beside Opus; Chromium 48 kHz too."""
 
+SRTP_SUITES = {"SRTP_AES128_CM_SHA1_80": "AES_CM_128_HMAC_SHA1_80"}
+"""SRTP's names (RFC 4568 §6.2) of OpenSSL's profiles, where they differ by more than the prefix."""
+
 Direction = Literal["sendrecv", "sendonly", "recvonly"]
 """Of the audio, as our session description says it."""
 
@@ -258,6 +261,7 @@ class PeerLeg(RtpLeg):
         self._connecting = TaskSet()
         self._own_connecting()
         self._closing: asyncio.Task[None] | None = None
+        self._srtp = ""
         self._srtp_out: Protector | None = None
         self._datagram_out: Callable[[bytes], None] = lambda data: None
         self._pc.on("datachannel", self._use_channel)
@@ -444,6 +448,9 @@ class PeerLeg(RtpLeg):
         codecs = [c for c in transceiver._codecs if not _is_event(c)]
         if self._opened or not codecs:
             return
+        ssl: Any = dtls._ssl
+        profile = ssl.get_selected_srtp_profile().decode()
+        self._srtp = f"DTLS {SRTP_SUITES.get(profile, profile.removeprefix('SRTP_'))}"
         self._srtp_out = Protector(dtls._tx_srtp)
         events = {c.payloadType or 0: c.clockRate for c in transceiver._codecs if _is_event(c)}
         name, clock_rate = codecs[0].name.lower(), codecs[0].clockRate
@@ -503,6 +510,10 @@ class PeerLeg(RtpLeg):
     def _send_rtcp(self, packet: bytes) -> None:
         assert self._srtp_out is not None
         self._datagram_out(self._srtp_out.protect_rtcp(packet))
+
+    @property
+    def srtp(self) -> str:
+        return self._srtp
 
     # --- the data channel ---
 

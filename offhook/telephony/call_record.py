@@ -49,6 +49,8 @@ class CallRecord:
     """Trunk, or the carrier's name."""
     caller: str = ""
     called: str = ""
+    diverted_from: str = ""
+    """Number or address whose calls were forwarded to us."""
     agent: str = ""
     transport: str = ""
     """SIP transport."""

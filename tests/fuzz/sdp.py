@@ -305,8 +305,8 @@ def check(plan: MediaPlan, settings: MediaSettings) -> None:
     assert plan.ptime_ms in PACKET_MS, plan
     format_of(plan, OpusSettings())
     match plan.security:
-        case Sdes(_, suite, local_key, remote_key):
-            SdesSrtp(suite, local_key, remote_key)
+        case Sdes(_, suite, local_key, remote_key, local_mki, remote_mki):
+            SdesSrtp(suite, local_key, remote_key, local_mki, remote_mki)
             assert settings.srtp != "off"
         case Dtls(fingerprints, role):
             assert fingerprints, plan

@@ -58,6 +58,7 @@ class OpusEncoder:
 
 class JitterBuffer:
     clock_rate: int
+    packet_ticks: int
     position: int | None
     repairable: bool
     dropped: int

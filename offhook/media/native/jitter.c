@@ -108,6 +108,9 @@ static void reset(JitterBuffer *b, uint16_t sequence_number, uint32_t timestamp)
     clear_packets(b);
     b->highest = (int64_t)sequence_number - 1;
     b->highest_timestamp = b->position = timestamp;
+    b->sent_timestamp = timestamp;
+    b->stamped = sequence_number;
+    b->repeated = b->shift = 0;
     b->begun = true;
     b->seen = b->seen_non_audio = 0;
 }
@@ -183,13 +186,37 @@ static Arrival take_in(JitterBuffer *b, Queued packet) {
     int64_t behind = b->highest - packet.number;
     if (behind < 0) {
         mark_seen(b, packet.number);
-        b->highest_timestamp = packet.timestamp;
+        if (packet.timestamp != b->highest_timestamp) {
+            b->highest_timestamp = packet.timestamp;
+            b->stamped = packet.number;
+        }
     } else
         b->seen |= (Bits)1 << behind;
     if (packet.timestamp < b->position)
         return LATE;
     queue(b, packet);
     return QUEUED;
+}
+
+/* By its sequence number while the sender's clock stands still. */
+static int64_t timestamp_of(JitterBuffer *b, uint32_t sent, int64_t number) {
+    int64_t highest = b->highest_timestamp, ahead = number - b->highest, before = b->repeated;
+    int64_t timestamp =
+        highest + (int32_t)(uint32_t)(sent + (uint64_t)b->shift - (uint64_t)highest);
+    if (!in_sequence(ahead))
+        return timestamp;
+    int64_t counted = highest + (number - b->stamped) * b->packet_ticks;
+    if (ahead > 0 && number != b->stamped) {
+        b->repeated = sent == b->sent_timestamp ? before + 1 : 0;
+        b->sent_timestamp = sent;
+    }
+    if (b->repeated >= STILL_PACKETS - 1)
+        return sent == b->sent_timestamp ? counted : timestamp;
+    if (before >= STILL_PACKETS - 1 && timestamp <= highest) {
+        b->shift += counted - timestamp;
+        return counted;
+    }
+    return timestamp;
 }
 
 Arrival jitter_insert(JitterBuffer *b, long payload_type, uint16_t sequence_number,
@@ -201,10 +228,10 @@ Arrival jitter_insert(JitterBuffer *b, long payload_type, uint16_t sequence_numb
     bool idle = now - b->last_arrival > IDLE;
     if (idle)
         restart_path(b);
+    int64_t number = b->highest + (int16_t)(uint16_t)(sequence_number - (uint64_t)b->highest);
     Queued packet = {
-        .number = b->highest + (int16_t)(uint16_t)(sequence_number - (uint64_t)b->highest),
-        .timestamp = b->highest_timestamp +
-                     (int32_t)(uint32_t)(timestamp - (uint64_t)b->highest_timestamp),
+        .number = number,
+        .timestamp = timestamp_of(b, timestamp, number),
         .arrived = now,
         .payload_type = payload_type,
         .payload = payload,
@@ -238,6 +265,7 @@ static int jitter_init(PyObject *self, PyObject *args, PyObject *keywords) {
         PyErr_SetString(PyExc_ValueError, "clock rate");
         return -1;
     }
+    b->packet_ticks = b->clock_rate / 50;
     b->histogram[0] = b->total = PRIOR_PACKETS;
     b->target = MIN_DELAY;
     b->weight = 1;
@@ -393,6 +421,7 @@ static PyGetSetDef properties[] = {
 
 static PyMemberDef members[] = {
     {"clock_rate", T_INT, offsetof(JitterBuffer, clock_rate), READONLY},
+    {"packet_ticks", T_INT, offsetof(JitterBuffer, packet_ticks)},
     {"repairable", T_BOOL, offsetof(JitterBuffer, repairable)},
     {"dropped", T_LONGLONG, offsetof(JitterBuffer, dropped), READONLY},
     {"target", T_DOUBLE, offsetof(JitterBuffer, target), READONLY},

@@ -97,6 +97,7 @@ static int add_constants(PyObject *module) {
         {"MAX_MISORDER", MAX_MISORDER},
         {"MAX_SPAN", MAX_SPAN},
         {"MAX_PACKETS", MAX_PACKETS},
+        {"STILL_PACKETS", STILL_PACKETS},
         {"MAX_JITTER_STEP_S", MAX_JITTER_STEP_S},
         {"TOLERANCE", TOLERANCE},
         {"GOOD_FIT", GOOD_FIT},

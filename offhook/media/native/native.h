@@ -154,6 +154,7 @@ int encode_opus(OpusEncoder *encoder, const int16_t *pcm, uint8_t *out);
 #define MAX_MISORDER 100
 #define MAX_SPAN 3.2
 #define MAX_PACKETS 320
+#define STILL_PACKETS 4
 
 typedef unsigned __int128 Bits;
 
@@ -180,7 +181,9 @@ typedef struct {
     int bucket;
     double fastest, previous, current, window_end;
     double last_arrival;
-    int64_t non_audio, restart_at, highest, highest_timestamp;
+    int64_t non_audio, restart_at, highest, highest_timestamp, repeated, stamped, shift;
+    uint32_t sent_timestamp;
+    int packet_ticks;
     Bits seen, seen_non_audio;
 } JitterBuffer;
 

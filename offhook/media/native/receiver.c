@@ -259,6 +259,7 @@ static void take(Receiver *r, JitterBuffer *b, Stats *stats, const Plan *p, doub
     r->fit = p->fit;
     r->tail = out[p->samples - 1];
     r->quiet = false;
+    b->packet_ticks = (int)(p->position - packet.timestamp);
     b->position = p->position;
 }
 

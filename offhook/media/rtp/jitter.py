@@ -47,6 +47,9 @@ packets are dropped and playout jumps forward."""
 MAX_PACKETS = 320
 """Limit of packets held, whatever their duration: MAX_SPAN of 10 ms each. The oldest are
 dropped."""
+STILL_PACKETS = 4
+"""Packets in a row with one timestamp by which the sender's clock is known to stand still: their
+times follow from their sequence numbers then. Fewer may be copies."""
 
 _SEEN_MASK = (1 << MAX_MISORDER) - 1
 
@@ -149,6 +152,9 @@ class JitterBuffer:
         lost packet counts as one that arrives with its successor."""
         self.dropped = 0
         """Packets dropped because the buffer was full."""
+        self.packet_ticks = clock_rate // 50
+        """Duration of a packet in ticks of the timestamp, set by whoever decodes them; 20 ms before
+        the first."""
         self._packets: list[Queued] = []
         self._delay = DelayEstimator()
         self._last_arrival = float("-inf")
@@ -157,6 +163,10 @@ class JitterBuffer:
         self._restart_at: int | None = None
         self._highest = 0
         self._highest_timestamp = 0
+        self._sent_timestamp = 0  # of the latest packet, as sent
+        self._repeated = 0  # packets before it with the same
+        self._stamped = 0  # the first packet with the highest timestamp
+        self._shift = 0  # what a clock that stood still has lost
         self._seen = 0  # bit i: the packet i before the highest has arrived
 
     def __len__(self) -> int:
@@ -220,7 +230,7 @@ class JitterBuffer:
         if idle:
             self._delay.restart_path()
         sequence_number = self._highest + uint16_diff(packet.sequence_number, self._highest)
-        timestamp = self._highest_timestamp + uint32_diff(packet.timestamp, self._highest_timestamp)
+        timestamp = self._timestamp_of(packet.timestamp, sequence_number)
         if self._is_out_of_range(sequence_number, timestamp, now, idle):
             if not idle and packet.sequence_number != self._restart_at:
                 self._restart_at = (packet.sequence_number + 1) & 0xFFFF
@@ -234,6 +244,25 @@ class JitterBuffer:
             return Arrival.DUPLICATE
         return self._accept(packet, sequence_number, timestamp, now)
 
+    def _timestamp_of(self, sent: int, sequence_number: int) -> int:
+        """Return the unwrapped timestamp of a packet, by its sequence number while the sender's
+        clock stands still. When it goes on, what it has lost is added."""
+        highest, ahead = self._highest_timestamp, sequence_number - self._highest
+        timestamp = highest + uint32_diff(sent + self._shift, highest)
+        if not -MAX_MISORDER < ahead < MAX_DROPOUT:
+            return timestamp
+        counted = highest + (sequence_number - self._stamped) * self.packet_ticks
+        before = self._repeated
+        if ahead > 0 and sequence_number != self._stamped:
+            self._repeated = before + 1 if sent == self._sent_timestamp else 0
+            self._sent_timestamp = sent
+        if self._repeated >= STILL_PACKETS - 1:
+            return counted if sent == self._sent_timestamp else timestamp
+        if before >= STILL_PACKETS - 1 and timestamp <= highest:
+            self._shift += counted - timestamp
+            return counted
+        return timestamp
+
     def _accept(
         self, packet: RtpPacket, sequence_number: int, timestamp: int, now: float
     ) -> Arrival:
@@ -243,7 +272,8 @@ class JitterBuffer:
         behind = self._highest - sequence_number
         if behind < 0:
             self._mark_seen(sequence_number)
-            self._highest_timestamp = timestamp
+            if timestamp != self._highest_timestamp:
+                self._highest_timestamp, self._stamped = timestamp, sequence_number
         else:
             self._seen |= 1 << behind
         assert self.position is not None
@@ -256,6 +286,8 @@ class JitterBuffer:
         self._packets.clear()
         self._highest = packet.sequence_number - 1
         self._highest_timestamp = self.position = packet.timestamp
+        self._sent_timestamp, self._stamped = packet.timestamp, packet.sequence_number
+        self._repeated = self._shift = 0
         self._seen = self._seen_non_audio = 0
 
     def _mark_seen(self, sequence_number: int) -> None:

@@ -361,7 +361,8 @@ class AudioReceiver:
         if samples and samples % SAMPLES_10_MS == 0:
             self._packet_samples = samples
         ticks = (samples or self._packet_samples) * decoder.clock_rate // RATE_IN
-        self._buffer.position = packet.timestamp + max(1, ticks)
+        self._buffer.packet_ticks = max(1, ticks)
+        self._buffer.position = packet.timestamp + self._buffer.packet_ticks
         if not samples:
             self.stats.malformed += 1
             return self._conceal()

@@ -255,7 +255,7 @@ class RtcpSession:
         """Parse one RTCP datagram, compound or reduced-size (RFC 5506). Packet types other than SR,
         RR and BYE are skipped. Raises RtcpError."""
         events: list[RemoteReport | Bye] = []
-        for packet in _parse(data):
+        for packet in parse_datagram(data):
             if isinstance(packet, RtcpByePacket):
                 events += self._byes(packet.sources)
                 continue
@@ -339,8 +339,9 @@ class RtcpSession:
         return bytes(report) + self._description + bytes(RtcpByePacket(sources=[self.ssrc]))
 
 
-def _parse(data: bytes) -> list[RtcpSrPacket | RtcpRrPacket | RtcpByePacket]:
-    """Parse the packets of a datagram that concern us. Raises RtcpError if any is invalid."""
+def parse_datagram(data: bytes) -> list[RtcpSrPacket | RtcpRrPacket | RtcpByePacket]:
+    """Return the sender reports, receiver reports and BYEs of a datagram. Raises RtcpError if any
+    of its packets is invalid."""
     packets: list[RtcpSrPacket | RtcpRrPacket | RtcpByePacket] = []
     for packet_type, count, body in _split(data):
         if packet_type == RTCP_SR:

@@ -293,6 +293,16 @@ class RtpLeg(Leg):
     @abstractmethod
     def _send_rtcp(self, packet: bytes) -> None: ...
 
+    @property
+    def codec(self) -> str:
+        """The codec we send; "" before the first answer."""
+        return self._codec
+
+    @property
+    def srtp(self) -> str:
+        """Key exchange and suite in use, "SDES AES_CM_128_HMAC_SHA1_80"; "" for none."""
+        return ""
+
     def statistics(self) -> LegStatistics:
         if not self._opened:
             return LegStatistics()

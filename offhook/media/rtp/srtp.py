@@ -53,3 +53,19 @@ class Protector:
     def protect_rtcp(self, packet: bytes) -> bytes:
         """Return an RTCP datagram encrypted. Raises as `protect`."""
         return self._session.protect_rtcp(packet)
+
+
+_POLICY_AES_128 = (1, 30)
+_POLICY_AES_256 = (5, 46)
+"""How a policy of libsrtp 2 begins: its cipher, and the bytes of key and salt."""
+
+
+def use_aes_256(policy: pylibsrtp.Policy) -> None:
+    """Change a policy for AES-128 in counter mode to AES-256 (RFC 6188), for which libsrtp has the
+    cipher and pylibsrtp no profile. Raises pylibsrtp.Error if this libsrtp is not the one known."""
+    state: Any = policy
+    for part in (state._policy.rtp, state._policy.rtcp):
+        words = _ffi.cast("uint32_t *", _ffi.addressof(part))
+        if (words[0], words[1]) != _POLICY_AES_128:
+            raise pylibsrtp.Error("this libsrtp is not known to have AES-256")
+        words[0], words[1] = _POLICY_AES_256

@@ -25,6 +25,7 @@ def as_dict(info: CallInfo) -> dict[str, Any]:
         "caller": info.caller,
         "caller_name": info.caller_name,
         "called": info.called,
+        "diverted_from": info.diverted_from,
         "trunk": info.trunk,
         "headers": dict(info.headers),
         "variables": dict(info.variables),
@@ -48,6 +49,7 @@ def for_a_model(info: CallInfo) -> str:
             ("caller", info.caller),
             ("caller_name", info.caller_name),
             ("called", info.called),
+            ("diverted_from", info.diverted_from),
         )
         if text
     }

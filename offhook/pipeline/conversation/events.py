@@ -19,6 +19,8 @@ class CallStarted:
     """Number or address; empty if withheld or unknown."""
     caller_name: str = ""
     called: str = ""
+    diverted_from: str = ""
+    """Number or address whose calls were forwarded to us; empty if nobody's were."""
     trunk: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import CallInfo, Claim, Leg, LegError, LegStatistics, NoPorts
+from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import (
     CallHistory,
@@ -31,7 +32,7 @@ from offhook.telephony.call_progress_io import (
 from offhook.telephony.call_record import Attempt, CallRecord, wall_clock
 from offhook.telephony.sip.media.keying import Profile
 from offhook.telephony.sip.media.leg_io import SipLeg
-from offhook.telephony.sip.media.media_plan import NotAcceptable
+from offhook.telephony.sip.media.media_plan import NotAcceptable, warning
 from offhook.telephony.sip.media.offer_answer import is_hold, remaining_profiles, wants_ice
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
@@ -242,7 +243,7 @@ class SipCall:
                 await sip_leg.bind()
                 answer = sip_leg.offer() if sdp is None else sip_leg.answer(sdp)
         except NotAcceptable as error:
-            self._refuse(error.status, str(error))
+            self._refuse(error.status, str(error), error.warning)
             return False
         except NoPorts as error:
             self._refuse(503, str(error))
@@ -251,7 +252,8 @@ class SipCall:
             self._refuse(500, "the leg did not connect")
             return False
         except ValueError as error:  # invalid SDP, or an offer WebRTC cannot answer
-            self._refuse(400 if isinstance(error, SipError) else 488, str(error))
+            status = 400 if isinstance(error, SipError) else 488
+            self._refuse(status, str(error))
             return False
         if self.ended is not None:
             return False
@@ -441,12 +443,12 @@ class SipCall:
         else:
             leg.transfer_by = self.transfer
 
-    def _refuse(self, status: int, reason: str) -> None:
+    def _refuse(self, status: int, reason: str, words: str = "") -> None:
         if self.session is not None and self.ended is None:
             self.reason = End.REFUSED + f": {status} ({shown(reason)})"
             logger.info("{}: {}", self.call_id, self.reason)
-            warning = ("Warning", f'399 offhook "{_quoted(reason)}"')
-            self.session.refuse(status, "", monotonic(), headers=[warning])
+            headers = [("Warning", words or warning(399, reason))]
+            self.session.refuse(status, "", monotonic(), headers=headers)
             self._endpoint.session_changed(self.session)
 
     # --- session events ---
@@ -723,7 +725,7 @@ class SipCall:
         """Return the call detail record, once the call has ended."""
         ended, info = self.ended, self.info
         line = self.leg.statistics() if self.leg is not None else LegStatistics()
-        leg = self.leg if isinstance(self.leg, SipLeg) else None
+        leg = self.leg if isinstance(self.leg, RtpLeg) else None
         answered, ended_at = self.answered_at, self.ended_at or monotonic()
         return CallRecord(
             call_id=self.call_id,
@@ -741,6 +743,7 @@ class SipCall:
             trunk=info.trunk,
             caller=info.caller,
             called=info.called,
+            diverted_from=info.diverted_from,
             agent=self.agent,
             transport=self.transport,
             codec=leg.codec if leg is not None else "",
@@ -774,7 +777,3 @@ def _resolve(future: asyncio.Future[None] | None, error: Exception | None) -> No
             future.set_result(None)
         else:
             future.set_exception(error)
-
-
-def _quoted(text: str) -> str:
-    return shown(text).replace("\\", " ").replace('"', "'")

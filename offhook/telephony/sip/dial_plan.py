@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from offhook.media.leg import CallInfo
+from offhook.telephony.sip.diversion import diverted_from
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.uri import Uri
@@ -56,12 +57,15 @@ def incoming_info(request: Request, trunk: Trunk | None) -> CallInfo:
     names = trunk.headers if trunk is not None else ()
     headers = {name: printable(value) for name in names if (value := request.headers.get(name))}
     caller = caller_of(request, trunk)
+    trusted = trunk is not None and trunk.trust_identity
+    diverted = diverted_from(request) if trusted else None
     return CallInfo(
         edge="sip",
         direction="inbound",
         caller=shown(caller.uri.number or caller.uri.host),
         caller_name=shown(caller.display_name),
         called=shown(request.uri.number or request.to.uri.number),
+        diverted_from=shown(diverted.number or diverted.host) if diverted is not None else "",
         trunk=trunk.name if trunk is not None else "",
         headers=headers,
     )

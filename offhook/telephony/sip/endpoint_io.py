@@ -7,6 +7,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
@@ -27,7 +28,7 @@ from offhook.telephony.sip.dial_plan import (
     request_uri,
 )
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
-from offhook.telephony.sip.media.latch import MediaSources
+from offhook.telephony.sip.media.latch import Address, MediaSources
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import MediaSettings
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
@@ -572,7 +573,17 @@ class SipEndpoint:
         signalling = flow.remote[0]
         ports = self._ports[6 if ":" in signalling else 4]
         sources = MediaSources(signalling, anywhere)
-        return SipLeg(call_id, media, ports, host, self._host.opus, sources)
+        leg = SipLeg(call_id, media, ports, host, self._host.opus, sources)
+        if self.stack.hep.on:
+            leg.observe_rtcp(partial(self._export_rtcp, call_id))
+        return leg
+
+    def _export_rtcp(
+        self, call_id: str, data: bytes, sent: bool, local: Address, remote: Address
+    ) -> None:
+        call = self.calls.get(call_id)
+        if call is not None and call.session is not None:
+            self.stack.hep.send_rtcp(data, sent, local, remote, call.session.call_id)
 
     def webrtc_leg(self, call_id: str) -> Leg:
         return self._host.webrtc_leg(call_id)

@@ -7,9 +7,12 @@ at once, on the event loop.
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address
 from time import monotonic
 
+from offhook.telephony.sip.capture.hep import HepSettings
+from offhook.telephony.sip.capture.hep_io import HepExport
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.network.stream_io import trusting
@@ -31,6 +34,7 @@ class SipStack:
 
     def __init__(self, settings: SipSettings, on_event: Callable[[UserAgentEvent], None]) -> None:
         self.trace = Trace(settings.trace_messages)
+        self.hep = HepExport()
         self.bound: list[tuple[str, str, int]] = []
         """Transport, host and port of each listener."""
         self._settings = settings
@@ -47,6 +51,7 @@ class SipStack:
     async def start(self) -> None:
         """Start listening. Raises OSError or SipError."""
         s = self._settings
+        self._export(s.hep)
         if s.authorities is not None:
             self.transports.trust(trusting(s.authorities))
         if s.certificate is not None:
@@ -77,6 +82,7 @@ class SipStack:
             self._use_certificate(settings)  # an invalid pair does not reach the context in use
             if self._tls is not None:
                 self._tls.load_cert_chain(str(settings.certificate), str(settings.key))
+        self._export(settings.hep)
         self._settings = settings
         self.agent.use(settings, monotonic())
 
@@ -92,15 +98,26 @@ class SipStack:
     async def close(self) -> None:
         self._timer.cancel()
         await self.transports.close()
+        await self.hep.close()
+
+    def _export(self, settings: HepSettings | None) -> None:
+        self.hep.use(settings)
+        self.trace.export = None if settings is None else self.hep.send_message
 
     def _received(self, data: bytes, flow: Flow) -> None:
         now, dropped = monotonic(), self.agent.access.dropped
         self.agent.receive(data, flow, now)
         noise = self.agent.access.dropped != dropped
         if not noise or now >= self._noise_traced_at + NOISE_TRACE_INTERVAL_S:
-            self.trace.record(data, flow, sent=False, wall_time=time.time())
+            self._record(data, flow, sent=False)
             self._noise_traced_at = now if noise else self._noise_traced_at
         self.process()
+
+    def _record(self, data: bytes, flow: Flow, sent: bool) -> None:
+        host, port = flow.local
+        if not host or ip_address(host).is_unspecified:  # of a listener to all addresses
+            flow = replace(flow, local=(self._local_addresses.towards(flow.remote[0]), port))
+        self.trace.record(data, flow, sent, time.time())
 
     def _failed(self, flow: Flow) -> None:
         self.agent.flow_failed(flow, monotonic(), self.transports.fault_of(flow))
@@ -114,7 +131,7 @@ class SipStack:
         try:
             while True:
                 for data, flow in self.agent.messages_to_send():
-                    self.trace.record(data, flow, sent=True, wall_time=time.time())
+                    self._record(data, flow, sent=True)
                     self.transports.send(data, flow)
                 event = self.agent.next_event()
                 if event is None:

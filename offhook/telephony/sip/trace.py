@@ -3,16 +3,20 @@
 Secrets are masked before a message is stored: digest responses, media keys, passwords in URIs, and
 bodies not about call setup (text messages, dialled digits). Anything not known to be harmless
 counts as secret.
+
+What is stored can be shown, written as a pcap file, and exported to a collector as it comes.
 """
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from offhook.telephony.sip.auth.credentials import parse_parameters
-from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.capture.packet import Captured
+from offhook.telephony.sip.capture.pcap import capture
+from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.grammar import SipError, quote
 
 MAX_MESSAGE_BYTES = 16_384
@@ -31,6 +35,7 @@ _BODIES = ("application/sdp", "multipart/", "message/sipfrag")
 """Content types whose bodies are shown."""
 _CRYPTO_NAME = re.compile(r"a=crypto:[0-9]{1,9} [A-Z0-9_]{1,40}(?= )")
 _SDP_SECRETS = ("a=ice-pwd:", "a=key-mgmt:", "k=")
+_LENGTH = re.compile(r"(^(?:Content-Length|l)[ \t]{0,8}:[ \t]{0,8})[0-9]{1,10}", re.I | re.M)
 # bounded quantifiers keep matching linear in the text
 _URI_PASSWORD = re.compile(r'(sips?:[^@\s:<>"]{1,256}):[^@\s<>"]{1,256}@', re.IGNORECASE)
 
@@ -42,29 +47,43 @@ class TraceEntry:
     time: float
     """Seconds since 1970."""
     sent: bool
-    transport: str
-    local: str
-    """host:port."""
-    remote: str
+    transport: TransportName
+    local: tuple[str, int]
+    """Numeric address and port."""
+    remote: tuple[str, int]
     first_line: str
     cseq: str
     call_id: str
     text: str
+
+    def captured(self) -> Captured:
+        """Return the message as a packet: as it was on the wire, but for its secrets, a
+        Content-Length that fits what is left of the body, and characters that are not UTF-8."""
+        head, _, body = self.text.partition("\n\n")
+        payload = (body.replace("\n", "\r\n") + "\r\n").encode() if body else b""
+        head = _LENGTH.sub(rf"\g<1>{len(payload)}", head, count=1)
+        message = (head.replace("\n", "\r\n") + "\r\n\r\n").encode() + payload
+        source, destination = (self.local, self.remote) if self.sent else (self.remote, self.local)
+        return Captured(self.time, self.transport, source, destination, message)
 
 
 class Trace:
     """Stores the last `limit_messages` messages; 0 stores none."""
 
     def __init__(self, limit_messages: int) -> None:
+        self.export: Callable[[TraceEntry], None] | None = None
+        """Called with each message; None if they are only stored."""
         self._limit = limit_messages
         self._entries: deque[TraceEntry] = deque()
         self._bytes = 0
 
     def record(self, data: bytes, flow: Flow, sent: bool, wall_time: float) -> None:
         """Record a message, or anything received instead. `wall_time` is seconds since 1970."""
-        if not self._limit:
+        if not self._limit and self.export is None:
             return
         entry = _read(data, flow, sent, wall_time)
+        if self.export is not None:
+            self.export(entry)
         self._entries.append(entry)
         self._bytes += len(entry.text)
         while len(self._entries) > self._limit or self._bytes > MAX_BYTES:
@@ -86,9 +105,17 @@ class Trace:
     ) -> list[dict[str, str | float | bool]]:
         """Return the same as JSON-compatible values."""
         return [
-            {name: getattr(entry, name) for name in TraceEntry.__slots__}
+            {
+                **{name: getattr(entry, name) for name in TraceEntry.__slots__},
+                "local": _address(entry.local),
+                "remote": _address(entry.remote),
+            }
             for entry in self._matching(call_id)
         ]
+
+    def as_pcap(self, call_id: str | tuple[str, ...] | None = None) -> bytes:
+        """Return the same as a pcap file."""
+        return capture(entry.captured() for entry in self._matching(call_id))
 
     def _matching(self, call_id: str | tuple[str, ...] | None) -> Iterator[TraceEntry]:
         return (e for e in self._entries if call_id is None or e.call_id.startswith(call_id))
@@ -114,7 +141,8 @@ def _ladder(entries: list[TraceEntry]) -> list[str]:
 def _way(entry: TraceEntry) -> str:
     """Direction of a message; we are always on the left, so that sent and received are easy to tell
     apart."""
-    return f"{entry.local} {'──▶' if entry.sent else '◀──'} {entry.remote}"
+    way = "──▶" if entry.sent else "◀──"
+    return f"{_address(entry.local)} {way} {_address(entry.remote)}"
 
 
 def _clock(time: float) -> str:
@@ -139,8 +167,8 @@ def _read(data: bytes, flow: Flow, sent: bool, wall_time: float) -> TraceEntry:
         wall_time,
         sent,
         flow.transport,
-        _address(flow.local),
-        _address(flow.remote),
+        flow.local,
+        flow.remote,
         text.partition("\n")[0],
         values.get("cseq", ""),
         values.get("call-id", ""),

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import aiohttp
 
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
+from offhook.telephony.sip.capture.pcap import PCAP
 
 ANSWER_S = 15.0
 """Time limit in s for a response."""
@@ -106,6 +107,15 @@ class Phones:
             found = await self._ask(http, "GET", path, headers=headers)
         return json.dumps(found, indent=1) if as_json else found
 
+    async def capture(self, call_id: str) -> bytes:
+        """Returns the recorded SIP messages as a pcap file. Raises PhoneError."""
+        async with self._session() as http:
+            path = f"/sip/trace?call={quote(call_id)}"
+            found = await self._ask(http, "GET", path, headers={"Accept": PCAP})
+        if not isinstance(found, bytes):
+            raise PhoneError(f"the server at {self._url} writes no pcap: it is an older one")
+        return found
+
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(ANSWER_S)
         connector = aiohttp.UnixConnector(self._socket) if self._socket else None
@@ -119,6 +129,8 @@ class Phones:
                 await _check(answer)
                 if answer.content_type == "application/json":
                     return await answer.json()
+                if answer.content_type == PCAP:
+                    return await answer.read()
                 return await answer.text()
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise PhoneError(f"no offhook server answers at {self._url}: {error}") from error

@@ -191,7 +191,11 @@ def _sip_trace(arguments: Namespace) -> int:
     from offhook.web.cli.dial_io import Phones
 
     a = arguments
-    print(run(Phones(*_operator(a)).trace(a.call, a.json)).rstrip("\n"))
+    phones = Phones(*_operator(a))
+    if a.pcap is not None:
+        a.pcap.write_bytes(run(phones.capture(a.call)))
+    else:
+        print(run(phones.trace(a.call, a.json)).rstrip("\n"))
     return 0
 
 

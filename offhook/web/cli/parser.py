@@ -268,7 +268,11 @@ def _phone_parsers(commands: Any) -> None:
         )
         _config_argument(command)
     dial.add_argument("--json", action="store_true", help="one JSON object per line for each event")
-    trace.add_argument("--json", action="store_true", help="one JSON object")
+    form = trace.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument(
+        "--pcap", type=Path, metavar="FILE", help="write the messages as a pcap, for Wireshark"
+    )
 
 
 def _config_argument(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from offhook.telephony.call_progress_io import CallProgress, CallState
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.capture.pcap import PCAP
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE
 from offhook.web.edge.phones import DialRequestError, EndedCall, by_sip, parse_dial
@@ -109,6 +110,7 @@ def described(call: AnyCall, name: str) -> dict[str, Any]:
                 record.direction,
                 caller=record.caller,
                 called=record.called,
+                diverted_from=record.diverted_from,
                 trunk=record.trunk,
             )
             shown = _described(name, "ended", info, record.agent, record.duration_seconds)
@@ -136,6 +138,7 @@ def _described(name: str, state: str, info: CallInfo, agent: str, seconds: float
         "direction": info.direction,
         "caller": info.caller,
         "called": info.called,
+        "diverted_from": info.diverted_from,
         "trunk": info.trunk,
         "agent": agent,
         "seconds": round(seconds, 3),
@@ -207,13 +210,16 @@ async def _with_pauses(
 
 async def trace(request: web.Request) -> web.Response:
     """GET /sip/trace?call=…: a ladder diagram of recent messages; for one call (our id or the SIP
-    Call-ID) with the messages themselves. JSON on request."""
+    Call-ID) with the messages themselves. JSON or a pcap file on request."""
     edge = request.app[EDGE]
     if edge.sip is None:
         raise NoPhones
     call_id = _sip_call_id(edge, request.query.get("call", ""))
-    if "application/json" in request.headers.get("Accept", ""):
+    wanted = request.headers.get("Accept", "")
+    if "application/json" in wanted:
         return web.json_response({"messages": edge.sip.trace.as_dicts(call_id)})
+    if PCAP in wanted:
+        return web.Response(body=edge.sip.trace.as_pcap(call_id), content_type=PCAP)
     return web.Response(text=edge.sip.trace.render(call_id))
 
 

@@ -210,6 +210,21 @@ def test_a_minute_of_a_bad_line(seed: int) -> None:
     assert pair.compiled._receiver.stats.played_packets > 300
 
 
+@pytest.mark.parametrize("wideband", [False, True])
+def test_a_clock_that_stands_still_and_goes_on(wideband: bool) -> None:
+    pair, far = twins(wideband=wideband), Sender(type=G722 if wideband else PCMU)
+    stood = 0xFFFF_FF00
+    for i in range(300):
+        changed = {"timestamp": stood} if 50 <= i < 200 else {}
+        data = far.packet(i, **changed)
+        if i % 40 == 7:  # lost
+            continue
+        pair.do(lambda line, data=data, i=i: line.receive_rtp(data, i * TICK_S))
+        tick(pair, i * TICK_S + 0.001)
+        same(pair)
+    assert pair.compiled._receiver.stats.played_packets > 280
+
+
 def test_a_stall_of_the_process() -> None:
     pair, far = twins(), Sender()
     for start, ticks, late in ((0, 60, 0), (60, 20, 1), (80, 60, 0), (140, 3, 1), (143, 60, 0)):
@@ -241,6 +256,7 @@ steps = st.one_of(
     st.tuples(st.just("other"), st.sampled_from([NOISE, EVENT, UNKNOWN]), st.binary(max_size=12)),
     st.tuples(st.just("overtaken"), st.sampled_from([NOISE, EVENT, UNKNOWN]), st.integers(1, 4)),
     st.tuples(st.just("jump"), st.integers(0, 0xFFFF), st.integers(0, 0xFFFF_FFFF)),
+    st.tuples(st.just("still"), st.integers(1, 60), st.sampled_from([160, 160, 240])),
     st.tuples(st.just("garbage"), st.binary(max_size=40), st.none()),
     st.tuples(st.just("wait"), st.floats(0, 3), st.none()),
     st.tuples(st.just("tick"), st.integers(1, 30), st.none()),
@@ -301,6 +317,12 @@ def test_whatever_happens(
                 receive(data[:16])
             case "jump":
                 far.number, far.timestamp = one, two
+            case "still":
+                for i in range(one):
+                    receive(far.packet(i, two, timestamp=far.timestamp))
+                    far.timestamp = (far.timestamp - two) & 0xFFFF_FFFF
+                    now += two / 8000
+                    tick(pair, now)
             case "garbage":
                 receive(one)
                 receive(far.packet(1)[:12] + one)

@@ -233,7 +233,11 @@ async def test_a_via_comes_back_as_it_was_sent_but_for_where_it_came_from():
             (),
             "18 4",
             488,
-            ("Warning", "no codec in common"),
+            (
+                "Warning",
+                "no codec in common: offered G729/8000, G723/8000, "
+                "we speak opus/48000/2, G722/8000, PCMU/8000, PCMA/8000",
+            ),
         ),
         ((("Session-Expires", "30"), ("Supported", "timer")), "0", 422, ("Min-SE", "90")),
     ],

@@ -18,6 +18,7 @@ from offhook.web.cli import dial_io
 from offhook.web.cli.dial_io import CallProgress, in_words
 from offhook.web.edge import calls_io, server_io
 from offhook.web.http.listening_io import Runner
+from tests.telephony.sip.capture.readers import packets_of
 from tests.telephony.sip.phones import Baresip, endpoint, needs_baresip, port_of
 from tests.web.edge.phones import SOON, ScriptedPhone, configured, served
 
@@ -252,6 +253,38 @@ async def test_the_trace_of_a_call_is_printed():
         _, lines, _ = await run("sip-trace", call_id, "--url", server.url, "--json")
         messages = json.loads("\n".join(lines))["messages"]
         assert messages[0]["first_line"].startswith("INVITE sip:100@")
+
+
+async def test_the_trace_of_a_call_is_written_as_pcap(tmp_path):
+    async with with_phone(180, 486) as (server, _):
+        call_id = await server.place("100")
+        await server.events(call_id)
+        await server.events(await server.place("200"))
+        file = tmp_path / "call.pcap"
+        where = ["--url", server.url, "--pcap", str(file)]
+        code, lines, errors = await run("sip-trace", call_id, *where)
+        assert (code, lines, errors) == (0, [], "")
+        packets = packets_of(file.read_bytes())
+        firsts = [packet.payload.split(b"\r\n")[0] for packet in packets]
+        assert firsts[0].startswith(b"INVITE sip:100@")
+        assert firsts[-2:] == [b"SIP/2.0 486 Busy Here", firsts[0].replace(b"INVITE", b"ACK")]
+        where[-1] = str(tmp_path / "nowhere" / "call.pcap")
+        code, _, errors = await run("sip-trace", *where)
+        assert code == 1
+        assert "nowhere" in errors
+
+
+async def test_a_server_that_writes_no_pcap_is_said_so(tmp_path):
+    async def trace(request: web.Request) -> web.Response:
+        return web.Response(text="No messages.\n")
+
+    app = web.Application()
+    app.router.add_get("/sip/trace", trace)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+        code, _, errors = await run("sip-trace", "--url", url, "--pcap", str(tmp_path / "x"))
+    assert code == 1
+    assert "writes no pcap" in errors
 
 
 @needs_baresip

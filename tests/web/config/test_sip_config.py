@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
+from offhook.telephony.sip.capture.hep import HepSettings
 from offhook.telephony.sip.trunks.trunks import OPTIONS_INTERVAL_S, Route, SipSettings, Trunk
 from offhook.web.config.config import Config, ConfigError, load
 from offhook.web.edge.phones import callers_allowed, is_risky
@@ -127,6 +128,21 @@ def test_what_is_wrong_is_named_in_one_line(text, says):
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ({"collector": "a b"}, "hep: collector"),
+        ({"collector": "homer:99999"}, "hep: collector"),
+        ({"collector": "homer", "agent_id": -1}, "agent_id"),
+        ({"agent_id": 1}, "collector"),
+        ({"collector": "homer", "port": 1}, "port"),
+    ],
+)
+def test_a_collector_that_is_none_is_named(table, fault):
+    with pytest.raises(ValueError, match=fault):
+        Config.model_validate({"sip": {"hep": table}})
+
+
 def test_the_example_of_phones_is_the_defaults():
     text = (ROOT / "offhook.example.toml").read_text()
     lines = text[text.index("# [sip]\n") : text.index("\n# Carriers")].splitlines()
@@ -141,7 +157,8 @@ def test_the_example_of_phones_is_the_defaults():
         dtmf_tones=True,
     )
     assert route == Route()
-    shown = dict.fromkeys(("certificate", "key", "authorities"))
+    assert sip.hep == HepSettings("10.0.0.9:9060")
+    shown = dict.fromkeys(("certificate", "key", "authorities", "hep"))
     shown |= {"trunks": (), "routes": ()}
     assert replace(sip, **shown) == SipSettings()
     for settings in (SipSettings, Trunk, Route):

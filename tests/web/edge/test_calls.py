@@ -10,10 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offhook.signaling.peer_io import PeerLeg
+from offhook.telephony.sip.capture.pcap import PCAP
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.web.config.config import Config
 from offhook.web.edge import calls_io, edge_io, refusals
+from tests.telephony.sip.capture.readers import packets_of
 from tests.telephony.sip.phones import endpoint, port_of
 from tests.web.edge.phones import SOON, TABLE, ScriptedPhone, configured, served
 
@@ -64,6 +66,7 @@ async def test_a_call_is_placed_followed_listed_and_hung_up():
             "direction": "outbound",
             "caller": "4711",
             "called": "100",
+            "diverted_from": "",
             "trunk": "pbx",
             "agent": "desk",
         }
@@ -406,6 +409,11 @@ async def test_what_was_said_of_a_call_is_shown():
             assert "sip:200@" not in text
         found = await server.get(f"/sip/trace?call={one}", Accept="application/json")
         assert {m["call_id"] for m in found["messages"]} == {sip_call_id}
+        answer = await server.client.get(f"/sip/trace?call={one}", headers={"Accept": PCAP})
+        assert answer.content_type == PCAP
+        packets = packets_of(await answer.read())
+        assert len(packets) == len(found["messages"])
+        assert {sip_call_id.encode() in packet.payload for packet in packets} == {True}
         assert "No messages" in await (await server.client.get("/sip/trace?call=x")).text()
 
 

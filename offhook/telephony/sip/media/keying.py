@@ -53,6 +53,9 @@ class Sdes:
     local_key: bytes = field(repr=False)
     """Master key and salt of what we send."""
     remote_key: bytes = field(repr=False)
+    local_mki: bytes = field(default=b"", repr=False)
+    """Master key identifier of our packets; b"" for none."""
+    remote_mki: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,9 @@ class Keying:
         crypto = first_supported(theirs.attribute_values("crypto"))
         if crypto and not theirs.profile.startswith("UDP/TLS/"):
             sdes = self._answer_sdes(crypto, before)
-            return sdes, _crypto_lines([Crypto(sdes.tag, sdes.suite, sdes.local_key)])
+            return sdes, _crypto_lines(
+                [Crypto(sdes.tag, sdes.suite, sdes.local_key, sdes.local_mki)]
+            )
         if secure or self.policy == "required":
             raise KeyingError(f"no common SRTP key exchange{_offered_suites(theirs)}")
         return None, ()
@@ -125,7 +130,8 @@ class Keying:
         offered = {crypto.suite: crypto for crypto in _cryptos(ours)}
         for crypto in _cryptos(theirs):
             if local := offered.get(crypto.suite):
-                return Sdes(local.tag, local.suite, local.key, crypto.key)
+                keys = local.key, crypto.key, local.mki, crypto.mki
+                return Sdes(local.tag, local.suite, *keys)
         if ours.setup and (fingerprints := _usable(theirs.fingerprints)):
             active = ours.setup == "active" or theirs.setup == "passive"
             return Dtls(fingerprints, "client" if active else "server")
@@ -146,15 +152,14 @@ class Keying:
         return ("fingerprint", self.fingerprint), ("setup", _SETUP[role])
 
     def _answer_sdes(self, crypto: Crypto, before: Security) -> Sdes:
-        if isinstance(before, Sdes) and (before.tag, before.suite, before.remote_key) == (
-            crypto.tag,
-            crypto.suite,
-            crypto.key,
-        ):
-            return before
+        if isinstance(before, Sdes):
+            present = before.tag, before.suite, before.remote_key, before.remote_mki
+            if present == (crypto.tag, crypto.suite, crypto.key, crypto.mki):
+                return before
         # A new key of ours with each of theirs: both directions restart together, and no packet
-        # counter is reused with one key (RFC 4568 §7.1.4).
-        return Sdes(crypto.tag, crypto.suite, self.make_key(SUITES[crypto.suite]), crypto.key)
+        # counter is reused with one key (RFC 4568 §7.1.4). Who sends an MKI expects one.
+        key = self.make_key(SUITES[crypto.suite])
+        return Sdes(crypto.tag, crypto.suite, key, crypto.key, crypto.mki, crypto.mki)
 
     def _answer_dtls(self, theirs: Media, before: Security) -> Dtls | None:
         fingerprints = _usable(theirs.fingerprints)

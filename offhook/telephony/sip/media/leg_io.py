@@ -26,7 +26,7 @@ from offhook.telephony.sip.media.offer_answer import (
 )
 from offhook.telephony.sip.media.rtp_format import format_of
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
-from offhook.telephony.sip.media.rtp_transport_io import RtpTransport
+from offhook.telephony.sip.media.rtp_transport_io import RtcpObserver, RtpTransport
 
 MAX_SPEECH_S = 300.0
 """Seconds of our speech, or another caller's, for which a far end may send nothing."""
@@ -71,6 +71,10 @@ class SipLeg(RtpLeg):
         self._waiting_since = 0.0
         """Since when media have been expected."""
         self._closing: asyncio.Task[None] | None = None
+
+    def observe_rtcp(self, observer: RtcpObserver) -> None:
+        """Have `observer` called with each RTCP datagram of the call."""
+        self._transport.observe_rtcp = observer
 
     # --- offer and answer ---
 
@@ -177,13 +181,7 @@ class SipLeg(RtpLeg):
     # --- status ---
 
     @property
-    def codec(self) -> str:
-        """The codec we send; "" before the first answer."""
-        return self._codec
-
-    @property
     def srtp(self) -> str:
-        """Encryption in use, "SDES AES_CM_128_HMAC_SHA1_80"; "" for none."""
         return self._transport.protection
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from offhook.telephony.sip.media.keying import Policy, Security
+from offhook.telephony.sip.messages.grammar import quote
 
 Direction = Literal["sendrecv", "sendonly", "recvonly", "inactive"]
 
@@ -17,14 +18,20 @@ _WARNINGS = {
 """Codes of the Warning header (RFC 3261 §20.43)."""
 
 
+def warning(code: int, text: str) -> str:
+    """Return the value of a Warning header (RFC 3261 §20.43)."""
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    return f"{code} offhook {quote(printable)}"
+
+
 class NotAcceptable(Exception):
     """The two ends have no media in common; `status` is the response to an offer."""
 
     def __init__(self, code: int, detail: str, status: int = 488) -> None:
         super().__init__(f"{_WARNINGS[code]}: {detail}")
         self.status = status
-        self.warning = f'{code} offhook "{_WARNINGS[code]}: {detail}"'
-        """Value of a Warning header (RFC 3261 §20.43)."""
+        self.warning = warning(code, str(self))
+        """Value of a Warning header."""
 
 
 @dataclass(frozen=True)

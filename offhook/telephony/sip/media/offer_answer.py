@@ -42,9 +42,11 @@ from offhook.telephony.sip.media.payload_types import (
     adopt,
     choose_codec,
     choose_event,
+    encoding_of,
     event_rate,
     first_number,
     listing,
+    offered_codecs,
     packet_ms,
 )
 from offhook.telephony.sip.messages.sdp import (
@@ -281,7 +283,7 @@ class MediaNegotiation:
         listed = listing(theirs)
         chosen = choose_codec(listed, self._settings.codecs)
         if chosen is None:
-            raise NotAcceptable(305, "no codec in common")
+            raise NotAcceptable(305, self._no_codec(theirs))
         try:
             security, keying = self._keying.answer(theirs, _security(agreed))
         except KeyingError as error:
@@ -311,6 +313,12 @@ class MediaNegotiation:
             codecs=(codec, *(name for name in self._settings.codecs if name != codec)),
             plan=self._plan(ours, theirs, chosen, security, agreed.wanted),
         )
+
+    def _no_codec(self, theirs: Media) -> str:
+        """Say what is offered and what we speak (RFC 3261 §21.4.26)."""
+        offered = ", ".join(offered_codecs(theirs)) or "none that is known"
+        ours = ", ".join(encoding_of(CODECS[name]) for name in self._settings.codecs)
+        return f"no codec in common: offered {offered}, we speak {ours}"
 
     def _plan(
         self,
@@ -371,8 +379,7 @@ class MediaNegotiation:
     ) -> Media:
         attributes: list[tuple[str, str | None]] = []
         for number, rtpmap in payloads.items():
-            channels = "" if rtpmap.channels == 1 else f"/{rtpmap.channels}"
-            attributes.append(("rtpmap", f"{number} {rtpmap.name}/{rtpmap.clock_rate}{channels}"))
+            attributes.append(("rtpmap", f"{number} {encoding_of(rtpmap)}"))
             if rtpmap.name == "opus" and self._settings.opus_fmtp:
                 attributes.append(("fmtp", f"{number} {self._settings.opus_fmtp}"))
             elif rtpmap.name == "telephone-event":

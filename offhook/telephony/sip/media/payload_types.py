@@ -16,6 +16,13 @@ CODECS = {
     "pcmu": RtpMap("PCMU", 8_000),
     "pcma": RtpMap("PCMA", 8_000),
 }
+OTHER_STATIC_TYPES = {
+    number: RtpMap(name, 8_000)
+    for number, name in {3: "GSM", 4: "G723", 7: "LPC", 12: "QCELP", 15: "G728", 18: "G729"}.items()
+}
+"""Static payload types (RFC 3551 §6) that are not supported, for a refusal to name."""
+MAX_NAMES = 8
+"""Codecs of an offer that a refusal names; further ones are left out."""
 EVENT = "telephone-event/"
 EVENT_RATES = (48_000, 8_000)
 EVENT_CODES = "0-15"
@@ -39,6 +46,8 @@ FIRST_NUMBERS: Numbering = {
     f"{EVENT}8000": (101, RtpMap("telephone-event", 8_000)),
 }
 _FREE_NUMBERS = range(96, 128)
+_NUMBERS = frozenset(map(str, range(128)))
+_NO_CODECS = ("telephone-event", COMFORT_NOISE)
 
 
 def key_of(rtpmap: RtpMap) -> str | None:
@@ -57,6 +66,20 @@ def listing(media: Media) -> dict[int, str]:
     """Return payload type → key of the supported formats in the m= line, in its order."""
     keys = ((number, key_of(rtpmap)) for number, rtpmap in media.payloads.items())
     return {number: key for number, key in keys if key}
+
+
+def encoding_of(rtpmap: RtpMap) -> str:
+    """Return a format as an rtpmap has it (RFC 8866 §6.6): "PCMU/8000", "opus/48000/2"."""
+    channels = "" if rtpmap.channels == 1 else f"/{rtpmap.channels}"
+    return f"{rtpmap.name}/{rtpmap.clock_rate}{channels}"
+
+
+def offered_codecs(media: Media) -> list[str]:
+    """Return the codecs in the m= line as rtpmaps have them, for a refusal."""
+    known = OTHER_STATIC_TYPES | media.payloads
+    listed = (known.get(int(text)) for text in media.formats if text in _NUMBERS)
+    codecs = (rtpmap for rtpmap in listed if rtpmap and rtpmap.name.lower() not in _NO_CODECS)
+    return list(dict.fromkeys(map(encoding_of, codecs)))[:MAX_NAMES]
 
 
 def first_number(listed: Mapping[int, str], key: str) -> int | None:

@@ -5,6 +5,7 @@ accepted, SRTP whether it is authentic. The negotiated plan gives the keys.
 """
 
 from collections import deque
+from collections.abc import Callable
 from ipaddress import ip_address
 from time import monotonic
 
@@ -21,8 +22,14 @@ from offhook.telephony.sip.media.srtp import SdesSrtp, SrtpError
 EARLY_PACKETS = 25
 """Datagrams kept that arrive before the answer to our offer, half a second of audio: the far end
 may send once it has the offer (RFC 3264 §5.1), and its media often overtake the 200."""
+SRTP_FAILURES_LOGGED = 25
+"""SRTP packets in a row that are not authentic, half a second of audio, after which the log says
+why: once a call."""
 OLD_KEYS_S = 2.0
 """How long packets under the previous keys are still accepted, for those in flight."""
+
+RtcpObserver = Callable[[bytes, bool, Address, Address], None]
+"""Called with each RTCP datagram, unencrypted: whether we send it, our address, the far end's."""
 
 
 class RtpTransport:
@@ -34,6 +41,7 @@ class RtpTransport:
         self.address = address
         self.plan: MediaPlan | None = None
         """None before the first answer."""
+        self.observe_rtcp: RtcpObserver | None = None
         self._leg = leg
         self.sockets: RtpSockets | None = None
         self._early: deque[tuple[bool, bytes, Address, float]] = deque(maxlen=EARLY_PACKETS)
@@ -49,6 +57,9 @@ class RtpTransport:
         self._srtcp: SdesSrtp | None = None
         self._old_keys: tuple[SdesSrtp, float] | None = None
         """The previous keys, and until when they are valid."""
+        self._failures, self._failed_at = 0, 0.0
+        """SRTP packets of the far end that failed one after the other, and when the last did."""
+        self._failures_logged = False
         self._handshakes: Handshakes | None = None
         self._rtcp_handshakes: Handshakes | None = None
 
@@ -132,9 +143,10 @@ class RtpTransport:
         match security:
             case None:
                 self._srtp = self._srtcp = None
-            case Sdes(_, suite, local_key, remote_key):
+            case Sdes(_, suite, local_key, remote_key, local_mki, remote_mki):
                 make = SdesSrtp if self._srtp is None else self._srtp.renewed
-                self._replace_keys(make(suite, local_key, remote_key), now)
+                keys = make(suite, local_key, remote_key, local_mki, remote_mki)
+                self._replace_keys(keys, now)
                 self._srtcp = self._srtp
             case Dtls():
                 self._start_handshakes(security, plan.rtcp_mux)
@@ -196,7 +208,7 @@ class RtpTransport:
             self._receive_other(self._handshakes, data, source)
         elif 192 <= data[1] <= 223:  # multiplexed RTCP (RFC 5761 §4)
             if self._secure or source == self._latch.destination:
-                self._receive_report(data, now)
+                self._receive_report(data, source, now)
             else:
                 self._leg.refused_packets += 1
         elif not self._latch.accept(source, data, now):
@@ -209,6 +221,8 @@ class RtpTransport:
         elif (plain := self._unprotect(data, now)) is not None:
             self._latch.authenticated(source, data, now)
             self._leg.receive_rtp(plain, now)
+        else:
+            self._count_failure(data, source, now)
 
     def _refuse_rtp(self, source: Address) -> None:
         self._leg.refused_packets += 1
@@ -239,15 +253,32 @@ class RtpTransport:
         self._leg.srtp_failures += 1
         return None
 
+    def _count_failure(self, data: bytes, source: Address, now: float) -> None:
+        """Log once if the far end's packets fail one after the other, and why."""
+        if self._failures_logged or source not in (self._latch.destination, self._sdp_address):
+            return
+        if self._leg.last_packet_at >= self._failed_at:  # others were authentic meanwhile
+            self._failures = 0
+        self._failures += 1
+        self._failed_at = now
+        if self._failures < SRTP_FAILURES_LOGGED:
+            return
+        self._failures_logged = True
+        assert self._srtp is not None
+        why = "its key is not that of its SDP, or the packets were changed on the way"
+        if self._srtp.has_restarted(data):
+            why = "its sequence numbers have begun again under the same key (RFC 3711 §3.3.2)"
+        logger.warning("{}: SRTP from {}:{} is not authentic: {}", self._leg.call_id, *source, why)
+
     def _receive_rtcp(self, data: bytes, source: Address, now: float) -> None:
         if len(data) < 2 or data[0] >> 6 != 2:
             self._receive_other(self._rtcp_handshakes, data, source)
         elif not self._rtcp_latch.accept(source, data, self._latch, now):
             self._leg.refused_packets += 1
-        elif self._receive_report(data, now) and self._secure:
+        elif self._receive_report(data, source, now) and self._secure:
             self._rtcp_latch.authenticated(source, now)
 
-    def _receive_report(self, data: bytes, now: float) -> bool:
+    def _receive_report(self, data: bytes, source: Address, now: float) -> bool:
         """Decrypt and pass on RTCP. Returns whether it was valid."""
         if self._secure:
             if self._srtcp is None:
@@ -258,6 +289,7 @@ class RtpTransport:
                 self._leg.srtp_failures += 1
                 return False
         self._leg.receive_rtcp(data, now)
+        self._observe(data, False, source)
         return True
 
     def _receive_other(self, handshakes: Handshakes | None, data: bytes, source: Address) -> None:
@@ -283,15 +315,20 @@ class RtpTransport:
     def send_rtcp(self, packet: bytes) -> None:
         if self.sockets is None or self.plan is None:
             return
-        if self._secure:
-            if self._srtcp is None:
-                return
+        mux = self.plan.rtcp_mux
+        to = self._latch.destination if mux else self._rtcp_latch.destination
+        if to is None or (self._secure and self._srtcp is None):
+            return
+        self._observe(packet, True, to)
+        if self._secure and self._srtcp is not None:
             packet = self._srtcp.protect_rtcp(packet)
-        if self.plan.rtcp_mux:
-            if self._latch.destination is not None:
-                self.sockets.send_rtp(packet, self._latch.destination)
-        elif self._rtcp_latch.destination is not None:
-            self.sockets.send_rtcp(packet, self._rtcp_latch.destination)
+        (self.sockets.send_rtp if mux else self.sockets.send_rtcp)(packet, to)
+
+    def _observe(self, data: bytes, sent: bool, remote: Address) -> None:
+        if self.observe_rtcp is None or self.sockets is None or self.plan is None:
+            return
+        port = self.sockets.port if self.plan.rtcp_mux else self.sockets.rtcp_port
+        self.observe_rtcp(data, sent, (self.address, port), remote)
 
 
 def _is_loopback(address: str) -> bool:

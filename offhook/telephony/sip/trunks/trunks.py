@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from offhook.media.tones import EU, US
+from offhook.telephony.sip.capture.hep import HepSettings
 from offhook.telephony.sip.messages.grammar import SipError, is_token
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request
@@ -81,8 +82,9 @@ class Trunk:
     """Header that presents it, or the original caller of a forwarded call. By default From for a
     trunk without a username, else P-Asserted-Identity; see `caller_identity`."""
     trust_identity: bool = False
-    """Take the caller from P-Asserted-Identity (RFC 3325 §5), or Remote-Party-ID: for a provider or
-    PBX that verifies its callers."""
+    """Take the caller from P-Asserted-Identity (RFC 3325 §5), or Remote-Party-ID, and whose calls
+    were forwarded to us from Diversion or History-Info: for a provider or PBX that verifies its
+    callers."""
     codecs: tuple[str, ...] = CODECS
     """Codecs in order of preference."""
     srtp: Literal["off", "optional", "required"] = "optional"
@@ -377,6 +379,9 @@ class SipSettings:
     others no response."""
     trace_messages: int = 2000
     """Messages kept in memory for `offhook sip-trace`."""
+    hep: HepSettings | None = None
+    """Where copies of all SIP messages, without their secrets, and of RTCP reports go: a collector
+    such as Homer."""
     media_timeout_seconds: float = 30.0
     """Seconds without a packet, while the agent does not speak, after which a call ends; 0 for no
     limit."""

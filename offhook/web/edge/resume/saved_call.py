@@ -62,6 +62,7 @@ class _Info(BaseModel):
     trunk: str
     headers: dict[str, str]
     variables: dict[str, Any]
+    diverted_from: str = ""
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,91 @@ async def test_only_of_a_trusted_trunk_an_asserted_identity_is_the_caller(
             await far.hang_up()
 
 
+VOICEMAIL = (
+    "<sip:bob@trunk.test?Reason=SIP%3Bcause%3D302>;index=1",
+    "<sip:bob@192.0.2.4>;index=1.1;rc=1",
+    "<sip:agent@ours.test;cause=302>;index=1.2;mp=1",
+    "<sip:agent@192.0.2.1>;index=1.2.1;rc=1.2",
+)
+"""As in RFC 7131: Bob's phone forwards to us, whom a proxy knows by another address."""
+
+
+@pytest.mark.parametrize(
+    ("headers", "number"),
+    [
+        ((("Diversion", "<sip:+4930111@trunk.test>;reason=no-answer;counter=1"),), "+4930111"),
+        ((("Diversion", "<sip:2@x>;reason=unknown, <sip:1@x>;reason=user-busy"),), "2"),
+        ((("Diversion", "<tel:+4930111>"),), "+4930111"),
+        ((("Diversion", "<sip:2@x>;privacy=full"),), ""),
+        ((("Diversion", "nonsense"), ("History-Info", "<sip:3@x>;index=1")), ""),
+        (tuple(("History-Info", value) for value in VOICEMAIL), "bob"),
+        ((("History-Info", ", ".join(VOICEMAIL)),), "bob"),
+        (
+            (
+                ("History-Info", "<sip:3@x>;index=1"),
+                ("History-Info", "<sip:4@x>;index=1.1;mp=1"),
+                ("History-Info", "<sip:us@x;cause=486>;index=1.1.1;mp=1.1"),
+            ),
+            "4",
+        ),
+        (  # RFC 4244: the entry that was given up has the reason
+            (
+                ("History-Info", "<sip:5@x?Reason=SIP%3Bcause%3D486%3Btext%3D%22Busy%22>;index=1"),
+                ("History-Info", "<sip:us@x>;index=2"),
+            ),
+            "5",
+        ),
+        (  # RFC 4458
+            (
+                ("History-Info", "<sip:6@x>;index=1"),
+                ("History-Info", "<sip:us@x;cause=408>;index=1.1"),
+            ),
+            "6",
+        ),
+        (
+            (
+                ("History-Info", "<sip:7@x?Privacy=history>;index=1"),
+                ("History-Info", "<sip:us@x>;index=1.1;mp=1"),
+            ),
+            "",
+        ),
+        ((("History-Info", "<sip:us@x>;index=1"),), ""),
+        ((("History-Info", "<sip:8@x>;index=1, <sip:us@x>;index=1.1;mp=9"),), ""),
+        (
+            (
+                ("Diversion", "<sip:9@x>;reason=user-busy"),
+                ("History-Info", "<sip:10@x>;index=1, <sip:us@x>;index=1.1;mp=1"),
+            ),
+            "9",
+        ),
+    ],
+)
+async def test_whose_calls_are_forwarded_to_us_is_known(headers, number):
+    trunk = Trunk("pbx", addresses=("127.0.0.1",), trust_identity=True)
+    async with endpoint(trunks=(trunk,)) as (sip, host), udp_peer(sip) as far:
+        with sound() as line:
+            invite = far.request("INVITE", FROM_A_STRANGER, sdp=line.sdp())
+            for name, value in (*headers, ("P-Asserted-Identity", "<tel:+4989777>")):
+                invite.headers.add(name, value)
+            far.send(invite)
+            far.ack(await far.response(200))
+            info = (await host.talk()).leg.info
+            assert (info.caller, info.diverted_from) == ("+4989777", number)
+            await far.hang_up()
+        await until(lambda: host.records)
+        assert host.records[0].diverted_from == number
+
+
+async def test_who_is_not_trusted_forwards_nothing():
+    trunk = Trunk("phone", addresses=("127.0.0.1",))
+    async with endpoint(trunks=(trunk,)) as (sip, host), udp_peer(sip) as far:
+        with sound() as line:
+            history = ("History-Info", ", ".join(VOICEMAIL))
+            await far.call(line.sdp(), ("Diversion", "<sip:boss@x>;reason=user-busy"), history)
+            assert (await host.talk()).leg.info.diverted_from == ""
+            await far.hang_up()
+
+
 async def test_nobody_is_believed_where_everybody_may_call():
     async with endpoint(trunks=(), allow_anonymous=True) as (sip, host), udp_peer(sip) as far:
         with sound() as line:

@@ -219,7 +219,7 @@ def inline(key):
 async def test_the_first_key_that_fits_is_taken_whatever_is_offered_beside_it(edge):
     key, other = os.urandom(30), os.urandom(30)
     lines = (
-        f"a=crypto:1 AES_256_CM_HMAC_SHA1_80 {inline(os.urandom(46))}",
+        f"a=crypto:1 F8_128_HMAC_SHA1_80 {inline(other)}",
         f"a=crypto:2 {SUITE} {inline(other)} KDR=1",
         f"a=crypto:3 {SUITE} {inline(other)} UNENCRYPTED_SRTP",
         f"a=crypto:4 {SUITE} {inline(key)}|2^31 WSH=128",

@@ -61,8 +61,8 @@ def test_the_first_usable_key_is_answered_with_its_tag() -> None:
     text = us.answer(
         sdp(
             "m=audio 5000 RTP/SAVP 0",
-            f"a=crypto:1 AES_256_CM_HMAC_SHA1_80 {inline(bytes(46))}",
-            f"a=crypto:2 AES_CM_128_HMAC_SHA1_80 {inline(KEY)}|2^31|1:1",
+            f"a=crypto:1 F8_128_HMAC_SHA1_80 {inline(KEY)}",
+            f"a=crypto:2 AES_CM_128_HMAC_SHA1_80 {inline(KEY)}|1:1;{inline(KEY)}|2:1",
             f"a=crypto:3 AES_CM_128_HMAC_SHA1_80 {inline(KEY)} UNENCRYPTED_SRTP",
             f"a=crypto:4 AEAD_AES_128_GCM {inline(bytes(28))}|2^31",
             f"a=crypto:5 AES_CM_128_HMAC_SHA1_80 {inline(KEY)}",

@@ -20,6 +20,7 @@ from tests.telephony.sip.ends import (
     SAID_DBFS,
     SUITES,
     Ear,
+    FarEnd,
     answered,
     call,
     decibels,
@@ -27,6 +28,7 @@ from tests.telephony.sip.ends import (
     hears,
     hears_nothing,
     new_leg,
+    plays,
     reoffer,
     talk,
     tone,
@@ -320,3 +322,15 @@ async def test_ports_are_given_back_even_if_the_signalling_fails(ports):
     with pytest.raises(RuntimeError, match="lost"):
         await leg.hang_up("done")
     assert leg._transport.sockets._release is None
+
+
+async def test_a_phone_whose_timestamps_stand_still_is_heard(ports, clock):
+    async with far_ends(1) as [phone]:
+        leg = await answered(ports, clock, phone.sdp())
+
+        def stopped(hz):
+            data = FarEnd.packet(phone, hz)
+            return data[:4] + bytes(4) + data[8:]
+
+        phone.packet = stopped
+        await plays(phone, leg, 440)

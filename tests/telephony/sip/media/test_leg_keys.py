@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from offhook.telephony.sip.media import sdes
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.media.srtp import SdesSrtp
@@ -240,3 +241,130 @@ async def test_a_strangers_packets_do_not_end_a_call_that_is_being_set_up(ports,
         stranger.close()
     assert a.closed is b.closed is None
     assert {a.srtp.split()[0], b.srtp.split()[0]} == {"DTLS"}
+
+
+@pytest.mark.parametrize("suite", ["AES_256_CM_HMAC_SHA1_80", "AES_CM_256_HMAC_SHA1_32"])
+async def test_a_phone_that_offers_aes_256_first_gets_it(ports, clock, suite):
+    key = bytes(range(46))
+    lines = crypto(suite, key) + crypto(SUITES[0], bytes(30), tag=2)
+    async with far_ends(1) as [phone]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        clock.add(leg)
+        ours = key_in(leg.answer(phone.sdp(extra=lines, protocol="RTP/SAVP")))
+        assert leg.srtp == f"SDES {suite}"
+        phone.srtp = SdesSrtp(suite, key, ours)
+        await plays(phone, leg, 440)
+        leg.playout.write(tone(600, 0.5))
+        await until(lambda: len(phone.received) > 20)
+        assert abs(frequency(phone.heard()[-4800:]) - 600) < 5
+
+
+@pytest.mark.parametrize("suite", [SUITES[0], "AEAD_AES_256_GCM"])
+async def test_a_phone_with_a_master_key_identifier_is_answered_with_it(ports, clock, suite):
+    key, mki = bytes(range(sdes.SUITES[suite])), b"\0\0\0\1"
+    line = f"a=crypto:{sdes.Crypto(1, suite, key, mki)}\r\n"
+    assert "|1:4" in line
+    async with far_ends(1) as [phone]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        clock.add(leg)
+        answer = leg.answer(phone.sdp(extra=line, protocol="RTP/SAVP"))
+        assert re.search(r"a=crypto:1 \S+ inline:\S+\|1:4\r", answer)
+        phone.srtp = SdesSrtp(suite, key, key_in(answer), mki, mki)
+        await plays(phone, leg, 440)
+        leg.playout.write(tone(600, 0.5))
+        await until(lambda: len(phone.received) > 20)
+        assert abs(frequency(phone.heard()[-4800:]) - 600) < 5
+        assert not leg.srtp_failures
+        renewed = leg.offer()  # our keys and MKI go on, and theirs may change
+        assert re.search(r"a=crypto:1 \S+ inline:\S+\|1:4\r", renewed)
+        leg.accept(phone.sdp(extra=crypto(suite, key), protocol="RTP/SAVP"))
+        phone.srtp = phone.srtp.renewed(suite, key, key_in(renewed), b"", mki)
+        await plays(phone, leg, 500)
+        assert not leg.srtp_failures
+
+
+async def test_a_phone_may_answer_our_offer_with_an_identifier(ports, clock):
+    suite, key, mki = SUITES[0], bytes(range(30)), b"\7"
+    async with far_ends(1) as [phone]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        clock.add(leg)
+        ours = key_in(leg.offer())
+        line = f"a=crypto:{sdes.Crypto(1, suite, key, mki)}\r\n"
+        leg.accept(phone.sdp(extra=line, protocol="RTP/SAVP"))
+        phone.srtp = SdesSrtp(suite, key, ours, mki, b"")
+        await plays(phone, leg, 440)
+        leg.playout.write(tone(600, 0.5))
+        await until(lambda: len(phone.received) > 20)
+        assert abs(frequency(phone.heard()[-4800:]) - 600) < 5
+
+
+async def test_a_new_stream_from_elsewhere_under_the_calls_keys_is_followed(ports, clock):
+    """Behind a switch: another host sends, with another SSRC, and without a new SDP."""
+    suite, key = SUITES[0], bytes(range(30))
+    async with far_ends(2) as [phone, switch]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        clock.add(leg)
+        ours = key_in(leg.answer(phone.sdp(extra=crypto(suite, key), protocol="RTP/SAVP")))
+        phone.srtp = SdesSrtp(suite, key, ours)
+        await plays(phone, leg, 440)
+        assert phone.ssrc != switch.ssrc
+        switch.number = 40_000
+        switch.srtp = SdesSrtp(suite, key, ours)
+        await plays(switch, leg, 700)
+        assert leg.remote == switch.address
+        await plays(phone, leg, 440)  # and back
+        assert leg.remote == phone.address
+        assert leg.srtp_failures == 0
+
+
+async def test_a_stream_that_begins_anew_under_its_ssrc_and_key_is_said_once(ports, clock, caplog):
+    suite, key = SUITES[0], bytes(range(30))
+    async with far_ends(1) as [phone]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        clock.add(leg)
+        ours = key_in(leg.answer(phone.sdp(extra=crypto(suite, key), protocol="RTP/SAVP")))
+        phone.srtp, phone.number = SdesSrtp(suite, key, ours), 20_000
+        await plays(phone, leg, 440)
+        phone.srtp, phone.number = SdesSrtp(suite, key, ours), 100
+        for _ in range(2):
+            await phone.play(leg, 440, 0.7)
+        await until(lambda: leg.srtp_failures >= 60)
+        said = [r.message for r in caplog.records if "not authentic" in r.message]
+        host, port = phone.address
+        assert said == [
+            f"leg: SRTP from {host}:{port} is not authentic: its sequence numbers have begun again "
+            "under the same key (RFC 3711 §3.3.2)"
+        ]
+
+
+async def test_another_key_than_that_of_the_sdp_is_said_once(ports, clock, caplog):
+    suite = SUITES[0]
+    async with far_ends(2) as [phone, stranger]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        clock.add(leg)
+        leg.answer(phone.sdp(extra=crypto(suite, bytes(30)), protocol="RTP/SAVP"))
+        for end in (stranger, phone, phone):
+            end.srtp = SdesSrtp(suite, bytes(range(30)), bytes(30))
+            await end.play(leg, 440, 0.7)
+        await until(lambda: leg.srtp_failures >= 90)
+        said = [r.message for r in caplog.records if "not authentic" in r.message]
+        assert len(said) == 1
+        assert f"{phone.address[1]} is not authentic: its key is not" in said[0]
+
+
+async def test_single_packets_that_fail_are_no_news(ports, clock, caplog):
+    """A network that doubles packets: of each the second one is a replay."""
+    suite, key = SUITES[0], bytes(range(30))
+    async with far_ends(1) as [phone]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        clock.add(leg)
+        ours = key_in(leg.answer(phone.sdp(extra=crypto(suite, key), protocol="RTP/SAVP")))
+        phone.srtp = SdesSrtp(suite, key, ours)
+        here = "127.0.0.1", leg._transport.sockets.port
+        for _ in range(60):
+            data = phone.packet()
+            phone.sock.sendto(data, here)
+            phone.sock.sendto(data, here)
+            await asyncio.sleep(0.005)
+        await until(lambda: leg.srtp_failures == 60)
+        assert not [r for r in caplog.records if "not authentic" in r.message]

@@ -107,6 +107,32 @@ def test_formats_of_another_rate_or_more_channels_are_not_ours(encoding: str) ->
     assert refused.value.warning.startswith('305 offhook "')
 
 
+@pytest.mark.parametrize(
+    ("lines", "offered"),
+    [
+        (
+            ("m=audio 5000 RTP/AVP 18 4 101", "a=rtpmap:101 telephone-event/8000"),
+            "G729/8000, G723/8000",
+        ),
+        (
+            ("m=audio 5000 RTP/AVP 96 97", "a=rtpmap:96 AMR-WB/16000", "a=rtpmap:97 AMR/8000/1"),
+            "amr-wb/16000, amr/8000",
+        ),
+        (("m=audio 5000 RTP/AVP 96 13", 'a=rtpmap:96 a"b/8000'), 'a\\"b/8000'),
+        (("m=audio 5000 RTP/AVP 96 999 x",), "none that is known"),
+    ],
+)
+def test_a_refusal_names_what_is_offered_and_what_we_speak(
+    lines: Sequence[str], offered: str
+) -> None:
+    with pytest.raises(NotAcceptable) as refused:
+        end(MediaSettings(codecs=("pcma", "opus"))).answer(sdp(*lines))
+    assert refused.value.warning == (
+        f'305 offhook "Incompatible media format: no codec in common: offered {offered}, '
+        'we speak PCMA/8000, opus/48000/2"'
+    )
+
+
 def test_mono_opus_is_answered_as_it_was_spelled_and_offered_so_again() -> None:
     us = end()
     offer = sdp("m=audio 5000 RTP/AVP 97", "a=rtpmap:97 opus/48000/1")

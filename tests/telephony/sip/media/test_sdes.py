@@ -24,6 +24,10 @@ INLINE = "inline:" + b64encode(KEY).decode()
         ("AES_CM_128_HMAC_SHA1_32", 30),
         ("AEAD_AES_128_GCM", 28),
         ("AEAD_AES_256_GCM", 44),
+        ("AES_256_CM_HMAC_SHA1_80", 46),
+        ("AES_256_CM_HMAC_SHA1_32", 46),
+        ("AES_CM_256_HMAC_SHA1_80", 46),
+        ("AES_CM_256_HMAC_SHA1_32", 46),
     ],
 )
 def test_every_suite_is_read_and_written(suite: str, size: int) -> None:
@@ -59,8 +63,13 @@ def test_lines_that_mean_one_key_and_nothing_else_are_taken(value: str) -> None:
         f"٣ {SUITE} {INLINE}",
         f"3 AES_256_CM_HMAC_SHA1_80 {INLINE}",
         f"3 F8_128_HMAC_SHA1_80 {INLINE}",
-        f"3 {SUITE} {INLINE}|1:4",
-        f"3 {SUITE} {INLINE}|2^20|1:4",
+        f"3 {SUITE} {INLINE}|1:0",
+        f"3 {SUITE} {INLINE}|1:129",
+        f"3 {SUITE} {INLINE}|256:1",
+        f"3 {SUITE} {INLINE}|x:1",
+        f"3 {SUITE} {INLINE}|1:4|2^20",
+        f"3 {SUITE} {INLINE}|2^20|1:4|1:4",
+        f"3 {SUITE} {INLINE}|1:4;{INLINE}|2:4",
         f"3 {SUITE} {INLINE}|2^x",
         f"3 {SUITE} {INLINE}|2^20|2^20",
         f"3 {SUITE} {INLINE.replace('A', '!A', 1)}",
@@ -81,10 +90,26 @@ def test_lines_that_ask_for_what_we_do_not_do_are_passed_over(value: str) -> Non
     assert parse_crypto(value) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "mki"),
+    [
+        ("|1:1", b"\x01"),
+        ("|1:4", b"\0\0\0\x01"),
+        ("|2^20|258:4", b"\0\0\x01\x02"),
+        ("|2^31|1:1", b"\x01"),
+        (f"|{(1 << 1024) - 1}:128", b"\xff" * 128),
+    ],
+)
+def test_a_master_key_identifier_is_read_and_written(text: str, mki: bytes) -> None:
+    crypto = parse_crypto(f"3 {SUITE} {INLINE}{text}")
+    assert crypto == Crypto(3, SUITE, KEY, mki)
+    assert str(crypto) == f"3 {SUITE} {INLINE}|{text.rpartition('|')[2]}"
+
+
 def test_the_first_line_we_can_do_is_taken() -> None:
     values = [
         f"1 AES_256_CM_HMAC_SHA1_80 {INLINE}",
-        f"2 {SUITE} {INLINE}|1:1",
+        f"2 {SUITE} {INLINE};{INLINE}",
         f"3 {SUITE} {INLINE}",
     ]
     assert first_supported(values) == Crypto(3, SUITE, KEY)

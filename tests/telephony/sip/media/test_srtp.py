@@ -11,6 +11,10 @@ from offhook.telephony.sip.media.sdes import SUITES
 from offhook.telephony.sip.media.srtp import MAX_SSRCS, SdesSrtp, SrtpError
 
 SUITE = "AES_CM_128_HMAC_SHA1_80"
+SUITE_TAGS = {
+    suite: 0 if "GCM" in suite else 4 if suite.endswith("_32") else 10 for suite in SUITES
+}
+"""Bytes of the tag that is no part of the ciphertext."""
 every_suite = pytest.mark.parametrize("suite", SUITES)
 
 
@@ -50,6 +54,8 @@ def test_both_ends_understand_each_other(suite):
         ("AES_CM_128_HMAC_SHA1_32", 4, 10),  # reports keep the long tag (RFC 4568 §6.2.2)
         ("AEAD_AES_128_GCM", 16, 16),
         ("AEAD_AES_256_GCM", 16, 16),
+        ("AES_256_CM_HMAC_SHA1_80", 10, 10),
+        ("AES_256_CM_HMAC_SHA1_32", 4, 10),
     ],
 )
 def test_each_suite_has_its_length_of_tag(suite, tag, rtcp_tag):
@@ -58,15 +64,63 @@ def test_each_suite_has_its_length_of_tag(suite, tag, rtcp_tag):
     assert len(a.protect_rtcp(report())) == len(report()) + rtcp_tag + 4
 
 
-def test_the_keystream_is_that_of_the_standard():
-    """RFC 3711 B.3 derives the session keys, B.2 the first bytes of the keystream cannot be had
-    from outside: so the whole is held against an independent AES and HMAC."""
+MKI = b"\x00\x07"
+
+
+@every_suite
+def test_packets_bear_the_mki_of_their_sender_alone(suite):
+    ours, theirs = key(suite), key(suite)
+    a = SdesSrtp(suite, ours, theirs, MKI, b"")
+    b = SdesSrtp(suite, theirs, ours, b"", MKI)
+    for number in range(3):
+        protected = a.protect(rtp(number))
+        assert b.unprotect(protected) == rtp(number)
+        assert a.unprotect(b.protect(rtp(number))) == rtp(number)
+        assert b.unprotect_rtcp(a.protect_rtcp(report())) == report()
+        assert a.unprotect_rtcp(b.protect_rtcp(report())) == report()
+    plain, tag = SdesSrtp(suite, ours, theirs).protect(rtp(2)), SUITE_TAGS[suite]
+    end = len(plain) - tag
+    assert protected == plain[:end] + MKI + plain[end:]  # RFC 3711 §3.1, RFC 7714 §8.2
+
+
+@every_suite
+def test_a_packet_without_the_mki_or_with_another_is_refused(suite):
+    ours, theirs = key(suite), key(suite)
+    b = SdesSrtp(suite, theirs, ours, b"", MKI)
+    for mki in (b"", b"\x00\x08"):
+        a = SdesSrtp(suite, ours, theirs, mki)
+        with pytest.raises(SrtpError, match="MKI"):
+            b.unprotect(a.protect(rtp(1)))
+        with pytest.raises(SrtpError, match="MKI"):
+            b.unprotect_rtcp(a.protect_rtcp(report()))
+    for short in (b"", MKI, bytes(12)):
+        with pytest.raises(SrtpError):
+            b.unprotect(short)
+        with pytest.raises(SrtpError):
+            b.unprotect_rtcp(short)
+
+
+@pytest.mark.parametrize("bits", [128, 256])
+def test_the_session_keys_are_those_of_the_standard(bits):
+    """RFC 3711 B.3 and RFC 6188 §7.4 print them. What libsrtp derives cannot be had from outside,
+    so whole packets are held against an independent AES and HMAC."""
     import hmac
 
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    master = bytes.fromhex("E1F97A0D3E018BE0D64FA32C06DE4139")
-    salt = bytes.fromhex("0EC675AD498AFEEBB6960B3AABE6")
+    vectors = {
+        128: (
+            "E1F97A0D3E018BE0D64FA32C06DE4139",
+            "0EC675AD498AFEEBB6960B3AABE6",
+            "C61E7A93744F39EE10734AFE3FF7A087",
+        ),
+        256: (
+            "F0F04914B513F2763A1B1FA130F10E2998F6F6E43E4309D1E622A0E332B9F1B6",
+            "3B04803DE51EE7C96423AB5B78D2",
+            "5BA1064E30EC51613CAD926C5A28EF731EC7FB397F70A960653CAF06554CD8C4",
+        ),
+    }
+    master, salt, derived = map(bytes.fromhex, vectors[bits])
 
     def aes_ctr(aes_key, counter, size):
         encryptor = Cipher(algorithms.AES(aes_key), modes.CTR(counter)).encryptor()
@@ -76,14 +130,29 @@ def test_the_keystream_is_that_of_the_standard():
         x = int.from_bytes(salt, "big") ^ label << 48
         return aes_ctr(master, (x << 16).to_bytes(16, "big"), size)
 
-    cipher_key, auth_key, session_salt = derive(0, 16), derive(1, 20), derive(2, 14)
-    assert cipher_key.hex().upper() == "C61E7A93744F39EE10734AFE3FF7A087"  # RFC 3711 B.3
+    cipher_key, auth_key, session_salt = derive(0, bits // 8), derive(1, 20), derive(2, 14)
+    assert cipher_key == derived
     packet = rtp(1000, ssrc=0xDEADBEEF)
     iv = int.from_bytes(session_salt, "big") << 16 ^ 0xDEADBEEF << 64 ^ 1000 << 16
     stream = aes_ctr(cipher_key, iv.to_bytes(16, "big"), len(packet) - 12)
     body = packet[:12] + bytes(a ^ b for a, b in zip(packet[12:], stream, strict=True))
-    tag = hmac.digest(auth_key, body + bytes(4), "sha1")[:10]
-    assert SdesSrtp(SUITE, master + salt, key()).protect(packet) == body + tag
+    tag = hmac.digest(auth_key, body + bytes(4), "sha1")
+    for suite in SUITES:
+        if len(master + salt) == SUITES[suite] and "HMAC" in suite:
+            sent = SdesSrtp(suite, master + salt, key(suite)).protect(packet)
+            assert sent == body + tag[: SUITE_TAGS[suite]], suite
+
+
+def test_a_stream_that_begins_anew_under_its_key_is_told_from_another_key():
+    a, b = pair()
+    stranger, _ = pair()
+    for number in range(1000, 1100):
+        b.unprotect(a.protect(rtp(number)))
+    again = SdesSrtp(SUITE, a._local_key, a._remote_key).protect(rtp(7))
+    for packet, restarted in ((again, True), (stranger.protect(rtp(7)), False)):
+        with pytest.raises(SrtpError):
+            b.unprotect(packet)
+        assert b.has_restarted(packet) is restarted
 
 
 @every_suite
