@@ -102,6 +102,8 @@ class SavedCall:
 
     def _packed(self, dialog: dict[str, Any], said: list[tuple[str, str]]) -> bytes:
         info = as_dict(self.info)
+        if not self.info.diverted_from:
+            del info["diverted_from"]  # servers of before know no such field
         fixed = {"v": VERSION, "agent": self.agent, "info": info, "seconds": self.seconds}
         return _json({**fixed, "dialog": dialog, "said": said})
 

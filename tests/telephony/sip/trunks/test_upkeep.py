@@ -367,6 +367,18 @@ def test_a_server_without_a_response_to_a_call_comes_last_until_it_responds(trun
     assert FIRST in office.agent.upkeep.sorted(trunk, [FIRST, SECOND])
 
 
+def test_a_server_that_takes_calls_and_ignores_options_is_not_down():
+    office = Office(PBX, mute=("OPTIONS",))
+    upkeep = office.agent.upkeep
+    office.passes(RESPONSE_TIMEOUT_S + 1)
+    assert office.state.state == "down"
+    upkeep.call_failed(PBX, FIRST, "no response after 2 s", office.now)
+    upkeep.call_taken(PBX, SECOND)
+    for _ in range(5):
+        assert upkeep.sorted(PBX, [FIRST, SECOND]) == [SECOND]
+        office.passes(DOWN_INTERVAL_S)
+
+
 def test_a_server_that_refuses_a_call_is_asked_and_stays():
     office = Office(PBX)
     office.passes(3)
