@@ -54,7 +54,9 @@ class Ringback:
             paused_s = now - self._audible_at
             if paused_s > EARLY_PAUSE_S or min(paused_s, now - last_packet_at) > EARLY_GAP_S:
                 self.end_early()
-        self._early.append(self._resampler.process(heard))
+        sound = self._resampler.process(heard)  # always: it goes on
+        if self._audible_at is not None:
+            self._early.append(sound)
 
     def end_early(self) -> None:
         """No more early media come: ours is heard, from its beginning if they were before."""

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from offhook.bench import scripted
 from offhook.media.leg import Leg, LegError
 from offhook.pipeline.conversation.call_io import Message
 from offhook.telephony.sip.endpoint_io import SipEndpoint
@@ -42,6 +43,13 @@ MAX_SILENCE_S = 2.0
 BACK = ["agent", "music", "agent"]
 TARGET = "+14155551212"
 Row = tuple[str, str, Heard | None, str]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word of the agents at carriers takes 80 ms."""
+    word = scripted.word_sound()[: 24 * 80]
+    monkeypatch.setattr(scripted, "word_sound", lambda: word)
 
 
 class TransferringHost(ToneHost):
@@ -101,6 +109,8 @@ class Ends:
         invite = await self.target.asked("INVITE")
         self.target.learn(invite)
         if early:
+            self.target.reply(invite, 180)
+            await self.passes(RINGS_S / 2)
             self.target.reply(invite, 183, sdp=self.other.sdp())
             self.other.aim(sdp_of(invite) or "")
             await self.other.says(RINGS_S, EARLY_HZ)
@@ -401,20 +411,18 @@ BY_CARRIER = [
 ]
 
 
-async def by_carrier(one: At, outcome: str, status: str, end: str) -> Row:
-    edge = one.edge
-    caller, action = await transferred(one)
-    if status in ("", "completed"):
-        caller.hears(TARGET_HZ, RINGS_S)
-    if status:
-        twiml = await caller.asks(action, DialCallStatus=status)
+async def by_carrier(outcome: str, status: str, end: str) -> Row:
+    async with at("twilio") as one:
+        caller, action = await transferred(one)
+        if status in ("", "completed"):
+            caller.hears(TARGET_HZ, RINGS_S)
         if status == "completed":
+            twiml = await caller.asks(action, DialCallStatus=status)
             assert [element.tag for element in twiml] == ["Hangup"]
-        else:
-            await goes_on(one, caller, twiml)
+        elif status:
+            await goes_on(one, caller, await caller.asks(action, DialCallStatus=status))
             await caller.leaves()
-            await until(lambda: not edge.conversations, 300)
-    return "carrier", outcome, caller.heard, end
+        return "carrier", outcome, caller.heard, end
 
 
 async def goes_on(one: At, caller: CarriersCaller, twiml: ElementTree.Element) -> None:
@@ -437,13 +445,11 @@ async def test_no_caller_is_left_in_silence(
     monkeypatch.setattr(refer, "FIRST_NOTIFY_S", 2 * RINGS_S)
     music = tmp_path / "music.wav"
     write_tone(music, MUSIC_HZ, RATE, seconds=1)
-    calls = (by_sip(way, outcome, script, end, music) for way, outcome, script, _, end in BY_SIP)
-    rows = await asyncio.gather(*calls)
-    wanted = [order for _, _, _, order, _ in BY_SIP]
-    async with at("twilio") as one:
-        for outcome, status, order, end in BY_CARRIER:
-            rows.append(await by_carrier(one, outcome, status, end))
-            wanted.append(order)
+    rows = await asyncio.gather(
+        *(by_sip(way, outcome, script, end, music) for way, outcome, script, _, end in BY_SIP),
+        *(by_carrier(outcome, status, end) for outcome, status, _, end in BY_CARRIER),
+    )
+    wanted = [order for *_, order, _ in (*BY_SIP, *BY_CARRIER)]
     with capsys.disabled():
         sys.stdout.write(f"\n{table(rows)}\n")
     for (way, outcome, heard, _), order in zip(rows, wanted, strict=True):
@@ -520,7 +526,8 @@ async def test_the_agent_comes_back_at_others_too(provider: str) -> None:
 
         async def connected(text: str) -> FarEndCall:
             url, parameters = stream_url(provider, text)
-            stream = FarEndCall(FAR_ENDS[provider](CallFacts(placed.id, parameters=parameters)))
+            facts = CallFacts(call_id=placed.id, parameters=parameters)
+            stream = FarEndCall(FAR_ENDS[provider](facts))
             where = one.http.make_url("/" + url.split("/", 3)[3])
             await stream.start(str(where).replace("http", "ws", 1))
             return stream

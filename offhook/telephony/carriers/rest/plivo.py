@@ -52,14 +52,15 @@ class PlivoApi(Api):
         return self._request("DELETE", path_id(call_id))
 
     def transfer(self, call_id: str, target: str, outcome_url: str = "") -> RestRequest:
-        if not outcome_url:
-            raise RestError(0, "Plivo fetches the transfer target from us: set public_url")
         body = {
             "legs": "aleg",
             "aleg_url": transfer_url(outcome_url, target),
             "aleg_method": "POST",
         }
-        return self._request("POST", path_id(call_id), json_body=body)
+        request = self._request("POST", path_id(call_id), json_body=body)
+        if not outcome_url:
+            raise RestError(0, "Plivo fetches the transfer target from us: set public_url")
+        return request
 
     def _request(
         self, method: str, *call: str, json_body: Mapping[str, object] | None = None

@@ -120,9 +120,10 @@ class CarrierTransfers:
             status = dial_status(settings, report)
             is_there = _ended(caller_status(settings, report)) is None
             if not is_there or not (tries or _ended(status)):
-                if not is_there or _ended(status) is not None:
-                    self._away.pop(request.match_info["call"], None)
-                return Answer(*hang_up()) if settings.provider in CONTINUING else Answer()
+                if settings.provider not in CONTINUING:
+                    return Answer()  # Vonage says that and why a call has ended in any order
+                self._away.pop(request.match_info["call"], None)
+                return Answer(*hang_up())
             return self._take_back(carrier, call, report, base, where, tries, status)
 
         calls = (call,) if call is not None else ()
