@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any, TypeVar
@@ -88,6 +88,15 @@ QUALITY_S = 2
 """Interval in s at which callers' programs get statistics of their line."""
 ENDED_CALLS = 500
 """Ended phone calls remembered for programs that ask later, about 1 MB; the oldest are dropped."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """The conversation that a call continues."""
+
+    saved: SavedCall
+    opening: Occasion
+    """What the sentence with which it goes on is about."""
 
 
 class UnknownPeer(KeyError):
@@ -720,7 +729,8 @@ class Edge:
                 await self._run_bot(self._bot, leg, body)
             else:
                 opening = Occasion.RESUMED if returned is None else Occasion.NOT_TRANSFERRED
-                await self._converse(leg, settings, direct, saved, opening)
+                past = None if saved is None or direct is not None else Past(saved, opening)
+                await self._converse(leg, settings, direct, past)
         except Exception:
             logger.exception("{}: the call failed", leg.call_id)
             if leg.call_id not in self._started:
@@ -787,20 +797,16 @@ class Edge:
         self,
         leg: Leg,
         agent: AgentSettings,
-        direct: Direct | None,
-        saved: SavedCall | None,
-        opening: Occasion,
+        direct: Direct | None = None,
+        past: Past | None = None,
     ) -> None:
-        """`saved` is the conversation that this one continues, with the sentence for `opening`."""
-        resumption = self.resumption
-        if direct is not None:
-            resumption = saved = None
+        resumption = self.resumption if direct is None else None
 
         def make_agent(call: Call) -> Agent:
             made = self.agents.make(agent, call)
-            if saved is not None:
+            if past is not None:
                 try:
-                    made.restore(saved.dialog)
+                    made.restore(past.saved.dialog)
                 except ValueError as error:
                     logger.warning("{}: the agent begins anew: {}", leg.call_id, error)
             return made if direct is None else direct(call, made)
@@ -813,9 +819,7 @@ class Edge:
             limit_s,
             self._tracing,
             agent.sentences,
-            () if saved is None else saved.messages,
-            opening,
-            0 if saved is None else saved.seconds,
+            *(() if past is None else (past.saved.messages, past.opening, past.saved.seconds)),
         )
         call.listeners.append(self.metrics.record)
         call.listeners.append(lambda event: self._report(leg, event))
