@@ -46,7 +46,7 @@ class Ringback:
             return self._early.popleft() if self._early else _SILENCE
         return next(self._sound)
 
-    def hear(self, heard: Pcm, last_packet_at: float, now: float) -> None:
+    def receive(self, heard: Pcm, last_packet_at: float, now: float) -> None:
         """Take a tick of early media, 320 samples at 16 kHz; the times are in seconds."""
         if max(int(heard.max()), -int(heard.min())) > AUDIBLE:
             self._audible_at = now

@@ -37,7 +37,7 @@ class Waiting:
             if far == "sound":
                 start = self.ticks % 50 * SAMPLES_IN
                 early = tone(THEIRS, RATE_IN, RATE_IN)[start : start + SAMPLES_IN]
-            self.ringback.hear(early, self.last_packet_at, self.now)
+            self.ringback.receive(early, self.last_packet_at, self.now)
             heard.append(next(self.ringback))
             self.now += TICK_S
             self.ticks += 1

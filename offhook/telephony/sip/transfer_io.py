@@ -168,7 +168,7 @@ class Transfers:
         placing = asyncio.create_task(self._place(second, target), name=f"call {second.call_id}")
         leaving = asyncio.create_task(first.leg.until_closed(), name=f"call {first.call_id}")
         hearing = asyncio.create_task(
-            _hear_early(second, ringback), name=f"early media {second.call_id}"
+            _follow_early_media(second, ringback), name=f"early media {second.call_id}"
         )
         taken = False
         try:
@@ -220,7 +220,7 @@ class Transfers:
         await self._bridges.close()
 
 
-async def _hear_early(call: SipCall, ringback: Ringback) -> None:
+async def _follow_early_media(call: SipCall, ringback: Ringback) -> None:
     """Pass a call's early media on to `ringback`, until it is answered."""
     stop: Callable[[], None] | None = None
     try:
@@ -237,7 +237,7 @@ async def _hear_early(call: SipCall, ringback: Ringback) -> None:
 
 
 def _pass_on(leg: SipLeg, ringback: Ringback, heard: Pcm, said: Pcm | None, now: float) -> None:
-    ringback.hear(heard, leg.last_packet_at, now)
+    ringback.receive(heard, leg.last_packet_at, now)
 
 
 async def _sends_nothing(leg: Leg | None) -> bool:

@@ -671,7 +671,6 @@ async def test_a_desk_whose_transfer_was_in_vain_offers_to_take_a_message() -> N
 async def test_a_call_that_continues_another_has_what_is_left_of_its_time() -> None:
     agent = Answerer()
     async with phone_call(lambda call: agent.agent(), limit_s=100, before_s=100) as phone:
-        assert phone.call.duration_s >= 100
         await phone.until(phone.running.done)
         assert phone.leg.closed == "the call reached its longest duration"
 

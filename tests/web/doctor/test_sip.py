@@ -19,6 +19,7 @@ from tests.telephony.sip.phones import (
     needs_kamailio,
     port_of,
     write_certificate,
+    write_tone,
 )
 from tests.web.edge.phones import ScriptedPhone
 
@@ -212,3 +213,15 @@ async def test_a_password_is_tried_with_a_real_registrar(tmp_path, transport):
     assert found["trunk right, registration"].detail == "1001 may register; registered now: nobody"
     assert found["trunk wrong, registration"].verdict == "fails"
     assert "look at username (1002), password" in found["trunk wrong, registration"].detail
+
+
+def test_files_that_callers_hear_are_read(tmp_path):
+    music = tmp_path / "music.wav"
+    write_tone(music, 440, 8000, seconds=3)
+    trunks = [
+        Trunk(name, addresses=("127.0.0.1",), ringback=file)
+        for name, file in (("a", music), ("b", music), ("c", "eu"))
+    ]
+    assert looked(trunks=tuple(trunks))["ringback"].detail == f"{music}: 3 s"
+    none = looked(trunks=(Trunk("a", addresses=("127.0.0.1",), ringback=tmp_path),))["ringback"]
+    assert (none.verdict, none.detail) == ("fails", f"{tmp_path}: is a directory")

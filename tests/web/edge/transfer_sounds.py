@@ -59,10 +59,10 @@ class Heard:
         return [name for name, _ in groupby(name for name, count in runs if count > 1)]
 
     @property
-    def longest_silence_s(self) -> float:
-        """The longest time without any sound, once there was one."""
+    def longest_silence(self) -> int:
+        """The most blocks without any sound, once there was one."""
         runs = [(name, len(list(run))) for name, run in groupby(self.blocks)]
-        return max((n for name, n in runs[1:] if name == SILENCE), default=0) * BLOCK / RATE
+        return max((n for name, n in runs[1:] if name == SILENCE), default=0)
 
 
 def sound_of(packets: Sequence[RtpPacket]) -> Pcm:
@@ -86,7 +86,7 @@ def table(rows: Sequence[tuple[str, str, Heard | None, str]]) -> str:
     for way, outcome, heard, end in rows:
         told = [] if heard is None else heard.seconds
         each = [f"{len(list(run))} s {name}" for name, run in groupby(told)]
-        silence = "" if heard is None else f"{heard.longest_silence_s:.1f}"
+        silence = "" if heard is None else f"{heard.longest_silence * BLOCK / RATE:.1f}"
         lines.append((way, outcome, ", ".join(each), silence, end))
     head = ("transfer", "outcome", "heard in each second", "silence, s", "then")
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]

@@ -377,9 +377,9 @@ class Carriers:
         info = CallInfo(
             settings.provider, caller=incoming.caller, called=incoming.called, trunk=settings.name
         )
-        return self.take(carrier, incoming, base, info, "", saved, transferred=False)
+        return self.continue_call(carrier, incoming, base, info, "", saved, transferred=False)
 
-    def take(
+    def continue_call(
         self,
         carrier: Carrier,
         incoming: WebhookCall,
@@ -390,9 +390,8 @@ class Carriers:
         *,
         transferred: bool,
     ) -> Answer:
-        """Takes a call that was here or at another server before, and goes on with what is `saved`
-        of it; without that it begins anew, with `info` and `agent`. `transferred`: it was, in
-        vain."""
+        """Answers a call that was here or at another server before: it goes on with what is `saved`
+        of it, or begins anew with `info` and `agent`. `transferred`: it was, in vain."""
         if saved is not None:
             info, agent = saved.info, saved.agent
         call = self._new_call(carrier, info, agent)

@@ -55,7 +55,7 @@ class Calls(Protocol):
     ) -> Answer | None:
         """Returns None if there is a free line, else what the provider is answered."""
 
-    def take(
+    def continue_call(
         self,
         carrier: Carrier,
         incoming: WebhookCall,
@@ -66,11 +66,11 @@ class Calls(Protocol):
         *,
         transferred: bool,
     ) -> Answer:
-        """Takes a call that was here before."""
+        """Answers a call that was here before with our stream."""
 
 
 class CarrierTransfers:
-    """Has calls transferred, and takes callers back whose transfer has failed."""
+    """Has calls transferred, and continues those whose transfer has failed."""
 
     def __init__(
         self,
@@ -124,12 +124,12 @@ class CarrierTransfers:
                     return Answer()  # Vonage says that and why a call has ended in any order
                 self._away.pop(request.match_info["call"], None)
                 return Answer(*hang_up())
-            return self._take_back(carrier, call, report, base, where, tries, status)
+            return self._continue(carrier, call, report, base, where, tries, status)
 
         calls = (call,) if call is not None else ()
         return await self._requests.once(carrier, request, calls, respond)
 
-    def _take_back(
+    def _continue(
         self,
         carrier: Carrier,
         call: CarrierCall | None,
@@ -159,7 +159,9 @@ class CarrierTransfers:
         if call is not None:
             logger.info("{}: not transferred to {}: {}", call.call_id, call.transferred_to, status)
             call.transferred_to, saved = "", self._away.pop(call.call_id, None)
-        return self._calls.take(carrier, report, base, info, agent, saved, transferred=True)
+        return self._calls.continue_call(
+            carrier, report, base, info, agent, saved, transferred=True
+        )
 
 
 def _plivo_markup(target: str, outcome_url: str) -> Answer:
