@@ -20,7 +20,7 @@ from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.web.config.config import MAX_CALLS, Config, Log, Server, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.edge.agents_io import CallAgents
-from offhook.web.edge.edge_io import Direct, Edge
+from offhook.web.edge.edge_io import Direct, Edge, Past
 from offhook.web.edge.server_io import application
 from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import run
@@ -59,7 +59,13 @@ class ScriptedEdge(AnsweringEdge):
 class EchoEdge(Edge):
     """An edge that returns each caller's audio."""
 
-    async def _converse(self, leg: Leg, agent: AgentSettings, direct: Direct | None = None) -> None:
+    async def _converse(
+        self,
+        leg: Leg,
+        agent: AgentSettings,
+        direct: Direct | None = None,
+        past: Past | None = None,
+    ) -> None:
         resampler = Resampler(RATE_IN, RATE_OUT)
 
         def back(heard: Pcm, said: Pcm | None, now: float) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -152,8 +153,8 @@ class Leg(ABC):
         self.ticks = 0
         self._heard: Pcm = _NOTHING
         """The audio received in this tick."""
-        self.background: Iterator[Pcm] | None = None
-        """What the far end hears, 480 samples a tick, while nothing else is played: a tone."""
+        self._background: Iterator[Pcm] | None = None
+        """See `playing`."""
         self.closed: EndReason | None = None
         """Why the leg ended; None while it is up."""
         self.connected = False
@@ -339,10 +340,20 @@ class Leg(ABC):
         """Take the far end off hold. Raises LegError."""
         raise LegError("this leg cannot be put on hold")
 
+    @contextmanager
+    def playing(self, sound: Iterator[Pcm]) -> Iterator[None]:
+        """Play a sound to the far end while inside, 480 samples a tick, whenever nothing else is
+        played: a tone, music. It must not end."""
+        self._background = sound
+        try:
+            yield
+        finally:
+            self._background = None
+
     def _next_packet(self) -> Pcm | None:
         """Return the audio to send in this tick: 480 samples, or None."""
         said = self.playout.pop()
-        return said if said is not None or self.background is None else next(self.background)
+        return said if said is not None or self._background is None else next(self._background)
 
     @abstractmethod
     def _receive(self, now: float) -> Pcm:

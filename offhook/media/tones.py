@@ -99,7 +99,11 @@ def _repetition(cadence: Cadence) -> Pcm:
 
 def play(cadence: Cadence) -> Iterator[Pcm]:
     """Yield the tone from its beginning, 20 ms (480 samples) at a time, without end."""
-    sound = _repetition(cadence)
+    return repeat(_repetition(cadence))
+
+
+def repeat(sound: Pcm) -> Iterator[Pcm]:
+    """Yield a sound of any length again and again, 20 ms (480 samples) at a time, without end."""
     position = 0
     while True:
         yield np.take(sound, np.arange(position, position + SAMPLES_OUT), mode="wrap")

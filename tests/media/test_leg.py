@@ -15,7 +15,7 @@ from offhook.media.leg import (
     LegStatistics,
 )
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, SAMPLES_OUT
-from offhook.media.tones import digit_frequencies
+from offhook.media.tones import digit_frequencies, repeat
 from tests.support.listening import Listening
 
 
@@ -73,6 +73,18 @@ def test_a_listener_stops_by_itself_and_from_within(leg):
     stop()
     tick(leg, 2)
     assert told == [0.0]
+
+
+def test_a_sound_is_played_while_nothing_else_is_and_stops_with_its_block(leg):
+    music = repeat(np.arange(3 * SAMPLES_OUT, dtype=np.int16))
+    speech = np.full(2 * SAMPLES_OUT, -7, np.int16)
+    with leg.playing(music):
+        tick(leg, 2)
+        leg.playout.write(speech)
+        tick(leg, 4)
+    tick(leg, 1)
+    said = [None if packet is None else int(packet[100]) for packet in leg.sent]
+    assert said == [100, 580, -7, -7, 1060, 100, None]
 
 
 def test_connecting_and_closing_are_told_once(leg):

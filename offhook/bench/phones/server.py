@@ -21,7 +21,7 @@ from offhook.pipeline.speech.vad.vad import SpeechDetector
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.config.config import MAX_CALLS, Config, Log, Server, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
-from offhook.web.edge.edge_io import Direct, Edge
+from offhook.web.edge.edge_io import Direct, Edge, Past
 from offhook.web.edge.server_io import application
 from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import run
@@ -74,7 +74,13 @@ def _mos(leg: Leg) -> list[float]:
 
 
 class VadEdge(EchoEdge):
-    async def _converse(self, leg: Leg, agent: AgentSettings, direct: Direct | None = None) -> None:
+    async def _converse(
+        self,
+        leg: Leg,
+        agent: AgentSettings,
+        direct: Direct | None = None,
+        past: Past | None = None,
+    ) -> None:
         detector = SpeechDetector()
 
         def window(probability: float, level: float, end_sample: int) -> None:
@@ -103,10 +109,15 @@ def counted(edge: Edge) -> LineStats:
     """Collects statistics of every further call of the edge."""
     lines, converse = LineStats(), edge._converse
 
-    async def counting(leg: Leg, agent: AgentSettings, direct: Direct | None = None) -> None:
+    async def counting(
+        leg: Leg,
+        agent: AgentSettings,
+        direct: Direct | None = None,
+        past: Past | None = None,
+    ) -> None:
         lines.enter(leg)
         try:
-            await converse(leg, agent, direct)
+            await converse(leg, agent, direct, past)
         finally:
             lines.leave(leg)
 

@@ -100,6 +100,9 @@ class Agent:
     hears an apology."""
     on_idle: Callable[[], Awaitable[None]] | None = None
     """Called when nobody has spoken for IDLE_S."""
+    on_returned: Callable[[], Awaitable[None]] | None = None
+    """Called when the call continues one whose transfer has failed; None: the caller hears a
+    sentence."""
     think_ahead: Callable[[str], None] = lambda text: None
     """Called in a pause with the caller's words so far, which may be the turn, and with none when
     the caller goes on."""
@@ -184,14 +187,19 @@ class Call(TransportListener):
         tracing: bool = False,
         sentences: Mapping[Occasion, str] | None = None,
         history: Sequence[Message] = (),
+        opening: Occasion = Occasion.RESUMED,
+        before_s: float = 0,
     ) -> None:
         """`sentences` replaces those of `sentences.SENTENCES`. `history` is the conversation that
-        this call continues."""
+        this call continues with the sentence for `opening`, after `before_s` seconds, which count
+        for `limit_s`."""
         self.leg = leg
         self.listeners: list[Callable[[Event], None]] = []
         self.end_reason: EndReason = End.AGENT_HUNG_UP
         self.engines = engines
         self._limit_s = limit_s
+        self._before_s = before_s
+        self._opening = opening
         self._tracing = tracing
         self._sentences = sentences
         self._agent = make_agent(self)
@@ -240,6 +248,11 @@ class Call(TransportListener):
         """An answer that was begun in a pause of the caller is none; the voice had prepared so many
         characters of it."""
         self.emit(AnswerDropped(self.leg.heard_ms, characters))
+
+    @property
+    def duration_s(self) -> float:
+        """Duration in s of the call so far, with what it continues."""
+        return self._before_s + self.leg.heard_ms / 1000
 
     @property
     def away(self) -> bool:
@@ -462,7 +475,7 @@ class Call(TransportListener):
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         limit = self._limit_s
-        deadline = None if limit is None else loop.time() + limit
+        deadline = None if limit is None else loop.time() + max(0.0, limit - self._before_s)
         try:
             await self._converse(deadline)
             if self._transferred:
@@ -594,8 +607,12 @@ class Call(TransportListener):
         @transport.event_handler("on_client_connected")
         async def on_client_connected(transport: LegTransport, leg: Leg) -> None:
             messages = self.transcript()
-            if messages and messages[-1][0] == "assistant":
-                self._excuse(Occasion.RESUMED)
+            is_answered = bool(messages) and messages[-1][0] == "assistant"
+            is_returned = self._opening is Occasion.NOT_TRANSFERRED
+            if is_returned and self._agent.on_returned is not None:
+                await self._agent.on_returned()
+            elif is_answered or is_returned:
+                self._excuse(self._opening)
             elif self._agent.greeting and not messages:
                 self._tasks.spawn(self._greet(), f"greet {leg.call_id}")
             else:  # the agent greets the caller, or answers what is unanswered

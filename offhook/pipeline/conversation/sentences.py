@@ -27,6 +27,8 @@ class Occasion(StrEnum):
     """The server ends the call."""
     RESUMED = "resumed"
     """The call continues at another server, and it is the caller's turn."""
+    NOT_TRANSFERRED = "not_transferred"
+    """The caller is back from a transfer that nobody answered."""
 
 
 O = Occasion  # noqa: E741
@@ -44,6 +46,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GOODBYE: "Sorry, I cannot help you right now. Please call again later. Goodbye.",
         O.CLOSING: "Sorry, we have to end this call now. Please call again later. Goodbye.",
         O.RESUMED: "Sorry for the interruption, I am back. Please go on.",
+        O.NOT_TRANSFERRED: "Sorry, nobody answered there. How else can I help you?",
     },
     "de": {
         O.GREETING: "Guten Tag! Wie kann ich Ihnen helfen?",
@@ -62,6 +65,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.CLOSING: "Leider müssen wir das Gespräch jetzt beenden. "
         "Bitte rufen Sie später noch einmal an. Auf Wiederhören.",
         O.RESUMED: "Entschuldigen Sie die Unterbrechung, ich bin wieder da. Bitte fahren Sie fort.",
+        O.NOT_TRANSFERRED: "Dort hat leider niemand abgenommen. Wie kann ich Ihnen sonst helfen?",
     },
     "fr": {
         O.GREETING: "Bonjour ! Comment puis-je vous aider ?",
@@ -77,6 +81,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.CLOSING: "Désolé, nous devons terminer cet appel. "
         "Veuillez rappeler plus tard. Au revoir.",
         O.RESUMED: "Excusez-moi pour l'interruption. Continuez, je vous en prie.",
+        O.NOT_TRANSFERRED: "Désolé, personne n'a répondu. Puis-je vous aider autrement ?",
     },
     "es": {
         O.GREETING: "¡Hola! ¿En qué puedo ayudarle?",
@@ -90,6 +95,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GOODBYE: "Lo siento, ahora no puedo ayudarle. Llame más tarde, por favor. Adiós.",
         O.CLOSING: "Lo siento, tenemos que terminar la llamada. Llame más tarde, por favor. Adiós.",
         O.RESUMED: "Disculpe la interrupción, ya estoy de vuelta. Continúe, por favor.",
+        O.NOT_TRANSFERRED: "Lo siento, no ha contestado nadie. ¿En qué más puedo ayudarle?",
     },
     "it": {
         O.GREETING: "Buongiorno! Come posso aiutarla?",
@@ -103,6 +109,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GOODBYE: "Mi dispiace, ora non posso aiutarla. Richiami più tardi. Arrivederci.",
         O.CLOSING: "Mi dispiace, dobbiamo chiudere la chiamata. Richiami più tardi. Arrivederci.",
         O.RESUMED: "Mi scuso per l'interruzione, sono di nuovo qui. Continui pure.",
+        O.NOT_TRANSFERRED: "Mi dispiace, non ha risposto nessuno. Posso aiutarla in altro modo?",
     },
     "pt": {
         O.GREETING: "Olá! Como posso ajudar?",
@@ -116,6 +123,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GOODBYE: "Desculpe, agora não posso ajudar. Ligue mais tarde, por favor. Adeus.",
         O.CLOSING: "Desculpe, temos de terminar a chamada. Ligue mais tarde, por favor. Adeus.",
         O.RESUMED: "Desculpe a interrupção, já estou de volta. Continue, por favor.",
+        O.NOT_TRANSFERRED: "Desculpe, ninguém atendeu. Posso ajudar de outra forma?",
     },
     "nl": {
         O.GREETING: "Goedendag! Waarmee kan ik u helpen?",
@@ -129,6 +137,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GOODBYE: "Sorry, ik kan u nu niet helpen. Belt u later nog eens. Tot ziens.",
         O.CLOSING: "Sorry, we moeten dit gesprek nu beëindigen. Belt u later nog eens. Tot ziens.",
         O.RESUMED: "Excuses voor de onderbreking, ik ben er weer. Gaat u verder.",
+        O.NOT_TRANSFERRED: "Sorry, er werd niet opgenomen. Kan ik u op een andere manier helpen?",
     },
     "ja": {
         O.GREETING: "お電話ありがとうございます。ご用件をお聞かせください。",
@@ -143,6 +152,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GOODBYE: "申し訳ございません。ただいま対応できません。後ほどおかけ直しください。",
         O.CLOSING: "申し訳ございません。お電話を終了いたします。後ほどおかけ直しください。",
         O.RESUMED: "通話が途切れて申し訳ございません。どうぞお続けください。",
+        O.NOT_TRANSFERRED: "申し訳ございません。どなたも応答しませんでした。"
+        "ほかにご用件はございますか。",
     },
     "zh": {
         O.GREETING: "您好!请问有什么可以帮您?",
@@ -156,6 +167,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.GOODBYE: "抱歉,我现在无法帮助您。请稍后再来电。再见。",
         O.CLOSING: "抱歉,我们必须结束通话。请稍后再来电。再见。",
         O.RESUMED: "抱歉刚才中断了,我回来了。请您继续。",
+        O.NOT_TRANSFERRED: "抱歉,电话没有人接听。我还能怎么帮您?",
     },
 }
 """By ISO 639 code; every language has every occasion."""

@@ -60,6 +60,8 @@ class CarrierCall:
         """Set while the call has a stream."""
         self.answered_at: float | None = None
         """Monotonic seconds; None before the answer."""
+        self.outcome_url = ""
+        """Where the provider says how a transfer has ended; "" if it does not."""
         self.transferred_to = ""
         self.record: CallRecord | None = None
         """Set once the call has ended."""

@@ -15,7 +15,7 @@ A pause or flush of the playout clears the lead at once, and audio later resumes
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -349,11 +349,27 @@ class CarrierLeg(Leg):
             self._measure_loss(now)
         if self._congested:
             return
+        if self._background is not None:
+            self._queue_background(self._background)
         sent = self._packets_sent
         if self.playout.queued:
             self._send_ahead(now)
         if self._silence and sent == self._packets_sent and not self._far_end_is_playing(now):
             self._send_messages(self._silence)
+
+    @contextlib.contextmanager
+    def playing(self, sound: Iterator[Pcm]) -> Iterator[None]:
+        try:
+            with super().playing(sound):
+                yield
+        finally:
+            self.playout.flush()  # what the far end has of it
+
+    def _queue_background(self, background: Iterator[Pcm]) -> None:
+        """Fill the playout as far as it is sent ahead, which only what is queued can be."""
+        lead = max(RATE_OUT * self.stream.lead_ms // 1000, self._packet)
+        while self.playout.queued < lead:
+            self.playout.write(next(background))
 
     def _send_ahead(self, now: float) -> None:
         playout = self.playout

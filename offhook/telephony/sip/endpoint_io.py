@@ -17,6 +17,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Claim, Leg
+from offhook.media.ringback import Ringback
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.call_record import CallRecord
@@ -37,6 +38,7 @@ from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.udp_io import listening_hosts
+from offhook.telephony.sip.ringbacks_io import Ringbacks
 from offhook.telephony.sip.server_lookup_io import ServerLookup
 from offhook.telephony.sip.sessions.ending import reason_header
 from offhook.telephony.sip.sessions.saved_dialog import SavedDialog
@@ -162,6 +164,7 @@ class SipEndpoint:
         """RTP ports by IP version."""
         self.lookup = ServerLookup(self.stack, self._ports)
         self._transfers = Transfers(self, host.clock)
+        self._ringbacks = Ringbacks()
         self._by_session: dict[Session, SipCall] = {}
         self._tasks = TaskSet()
         self._closing = False
@@ -171,6 +174,7 @@ class SipEndpoint:
     async def start(self) -> None:
         """Listen, resolve the trunks and register. Raises OSError or SipError."""
         local_fingerprint()  # make the certificate now, not in the first call
+        await self._ringbacks.load(self._settings.trunks)
         await self.stack.start()
         self.lookup.use(self._settings)
         for ports in self._ports.values():
@@ -198,11 +202,14 @@ class SipEndpoint:
         await self.stack.close()
 
     def reload(self, settings: SipSettings) -> None:
-        """Apply other trunks, routes and rules, and reload the certificate. Calls in progress and
-        listeners are not affected. Raises SipError, and then nothing has changed."""
+        """Apply other trunks, routes and rules, and reload the certificate and the ringback files.
+        Calls in progress and listeners are not affected. Raises SipError, and then nothing has
+        changed."""
+        self._ringbacks.check(settings.trunks)
         self.stack.use(settings)
         self._settings = settings
         self.lookup.use(settings)
+        self._tasks.spawn(self._ringbacks.reload(settings.trunks), "ringback files")
         self.stack.process()
 
     def registrations(self) -> list[RegistrationStatus]:
@@ -598,6 +605,9 @@ class SipEndpoint:
             return usual
         others = (t for t in self._settings.trunks if t.server and t.is_host(target.host))
         return next(others, usual)
+
+    def ringback(self, trunk: Trunk | None) -> Ringback:
+        return self._ringbacks.of(trunk)
 
     def consultation_call(self, first: SipCall, target: Uri) -> SipCall:
         """Create the consultation call to connect `first` with."""

@@ -7,12 +7,22 @@
                 transfers, or the trunk is configured so
 
 After a blind or attended transfer the far end's call with us ends. A bridged one continues without
-the agent until either side hangs up. Until the target has answered, the far end hears it ring. A
-URI whose host is that of another trunk's server is called over that one, and always bridged.
+the agent until either side hangs up. Until the target has answered, the far end hears our ringback,
+or the target's early media. A URI whose host is that of another trunk's server is called over that
+one, and always bridged.
+
+A far end need not say how a transfer has ended:
+
+    202 with Refer-Sub: false, or no NOTIFY within FIRST_NOTIFY_S    done: the far end has taken it
+    it reports no more, and sends nothing for GONE_S                 done: its caller is elsewhere
+    it reports no more, and still sends                              failed: its caller is here
+    it hangs up once it has accepted                                 done
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from functools import partial
 from time import monotonic
 from typing import Protocol
 
@@ -22,21 +32,28 @@ from offhook.media.bridge import Bridge
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
+from offhook.media.pcm import Pcm
+from offhook.media.ringback import Ringback
 from offhook.media.tasks_io import TaskSet
-from offhook.media.tones import play
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.dial_plan import request_uri
+from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Ended, ReferProgress
-from offhook.telephony.sip.trunks.trunks import RINGBACK, TONES, Trunk
+from offhook.telephony.sip.trunks.trunks import Trunk
 
 REFER_TIMEOUT_S = 70.0
 """Time limit in s for a transfer to be decided, longer than the target may ring; then it has
-failed, and the call goes on."""
+failed, and the call goes on, unless the far end sends nothing more."""
+GONE_S = 8.0
+"""Time in s without a packet after which a far end that does not say how the transfer ended has
+given its caller away. RTCP of one who is silent comes within 7.5 s (RFC 3550 §6.2)."""
+GONE_INTERVAL_S = 0.1
+"""Interval in s at which packets are looked for meanwhile."""
 UNSUPPORTED = frozenset({403, 405, 408, 481, 489, 500, 501, 503, 603})
 """Responses to a REFER that mean it is not supported: the target can still be called from here."""
 
@@ -48,6 +65,7 @@ class Endpoint(Protocol):
     async def place(self, call: SipCall, target: Uri, flows: Sequence[Flow]) -> None: ...
     def trunk_towards(self, target: Uri, usual: Trunk | None) -> Trunk | None: ...
     def consultation_call(self, first: SipCall, target: Uri) -> SipCall: ...
+    def ringback(self, trunk: Trunk | None) -> Ringback: ...
     def session_changed(self, session: Session) -> None: ...
     async def finish(self, call: SipCall, reason: str = ...) -> None: ...
 
@@ -72,26 +90,26 @@ class Transfers:
         except SipError as error:
             raise LegError(str(error)) from error
         call.refer = asyncio.Queue()
-        ringback = call.trunk.ringback if call.trunk is not None else RINGBACK
-        call.leg.background = None if ringback == "off" else play(TONES[ringback].ringback)
+        ringback = self._endpoint.ringback(call.trunk)
         try:
-            await self._transfer(call, uri)
+            with call.leg.playing(ringback):
+                await self._transfer(call, uri, ringback)
         finally:
-            call.refer = call.leg.background = None
+            call.refer = None
         call.transferred_to = target
 
-    async def _transfer(self, call: SipCall, target: Uri) -> None:
+    async def _transfer(self, call: SipCall, target: Uri, ringback: Ringback) -> None:
         way = call.trunk.transfer if call.trunk is not None else "blind"
         elsewhere = self._endpoint.trunk_towards(target, call.trunk) is not call.trunk
         if way == "bridge" or elsewhere:
-            await self._bridge(call, target)
+            self._connect(call, await self._call(call, target, ringback))
         elif way == "attended":
-            await self._attended(call, target)
+            await self._attended(call, target, ringback)
         else:
             refused = await self._refer(call, target)
             if refused is not None and refused.status in UNSUPPORTED:
                 logger.info("{}: no transfer by REFER: {}", call.call_id, refused.reason)
-                await self._bridge(call, target)
+                self._connect(call, await self._call(call, target, ringback))
             elif refused is not None:
                 raise LegError(f"the transfer failed: {refused.status} {refused.reason}")
 
@@ -119,16 +137,16 @@ class Transfers:
                         break
                     trying = True
         except TimeoutError:
-            raise LegError("the transfer timed out") from None
-        if 200 <= news.status < 300:
+            news = ReferProgress(408, "the transfer timed out", final=True, is_known=False)
+        if 200 <= news.status < 300 or (not news.is_known and await _sends_nothing(call.leg)):
             call.end(End.TRANSFERRED)  # RFC 5589 §6.1: it is up to us to hang up, if it has not
             return None
         if trying:
             raise LegError(f"the transfer failed: {news.status} {news.reason}")
         return news
 
-    async def _attended(self, call: SipCall, target: Uri) -> None:
-        second = await self._call(call, target)
+    async def _attended(self, call: SipCall, target: Uri, ringback: Ringback) -> None:
+        second = await self._call(call, target, ringback)
         assert second.session is not None
         assert second.session.dialog is not None
         try:
@@ -140,20 +158,23 @@ class Transfers:
             raise
         if refused is None:
             await self._endpoint.finish(second, End.TRANSFERRED)
-        else:
-            logger.info("{}: no transfer by REFER: {}", call.call_id, refused.reason)
-            self._connect(call, second)
+            return
+        logger.info("{}: no transfer by REFER: {}", call.call_id, refused.reason)
+        if second.ended is not None:  # the target waited no longer
+            await self._endpoint.finish(second, End.OTHER_END_HUNG_UP)
+            raise LegError(f"the transfer failed: {End.OTHER_END_HUNG_UP}")
+        self._connect(call, second)
 
-    async def _bridge(self, call: SipCall, target: Uri) -> None:
-        self._connect(call, await self._call(call, target))
-
-    async def _call(self, first: SipCall, target: Uri) -> SipCall:
-        """Call the target; returns when it has answered. Raises LegError, also if the first call
-        ends before."""
+    async def _call(self, first: SipCall, target: Uri, ringback: Ringback) -> SipCall:
+        """Call the target; returns when it has answered. Its early media go to `ringback`. Raises
+        LegError, also if the first call ends before."""
         assert first.leg is not None
         second = self._endpoint.consultation_call(first, target)
         placing = asyncio.create_task(self._place(second, target), name=f"call {second.call_id}")
         leaving = asyncio.create_task(first.leg.until_closed(), name=f"call {first.call_id}")
+        hearing = asyncio.create_task(
+            _follow_early_media(second, ringback), name=f"early media {second.call_id}"
+        )
         taken = False
         try:
             await asyncio.wait((placing, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -165,8 +186,10 @@ class Transfers:
             second.failed(error)
             raise LegError(str(error)) from error
         finally:
-            placing.cancel()
-            leaving.cancel()
+            tasks = placing, leaving, hearing
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             if not taken:
                 await self._endpoint.finish(second, "the call is over")
         return second
@@ -200,3 +223,35 @@ class Transfers:
     async def close(self) -> None:
         """End all bridges."""
         await self._bridges.close()
+
+
+async def _follow_early_media(call: SipCall, ringback: Ringback) -> None:
+    """Pass a call's early media on to `ringback`, until it is answered."""
+    stop: Callable[[], None] | None = None
+    try:
+        async with aclosing(call.events()) as events:
+            async for progress in events:
+                if progress.state == "answered":
+                    break
+                if progress.state == "early_media" and isinstance(call.leg, SipLeg) and not stop:
+                    stop = call.leg.listen(partial(_pass_on, call.leg, ringback))
+    finally:
+        if stop is not None:
+            stop()
+        ringback.end_early()
+
+
+def _pass_on(leg: SipLeg, ringback: Ringback, heard: Pcm, said: Pcm | None, now: float) -> None:
+    ringback.receive(heard, leg.last_packet_at, now)
+
+
+async def _sends_nothing(leg: Leg | None) -> bool:
+    """Return whether no packet comes for GONE_S, or the far end hangs up meanwhile."""
+    if not isinstance(leg, SipLeg):
+        return False
+    since = monotonic()
+    while leg.closed is None and monotonic() - since < GONE_S:
+        if leg.last_packet_at > since:
+            return False
+        await asyncio.sleep(GONE_INTERVAL_S)
+    return True

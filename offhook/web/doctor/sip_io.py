@@ -16,6 +16,10 @@ from time import monotonic
 from aioice.ice import get_host_addresses
 from cryptography import x509
 
+from offhook.media.files.decoding_io import DecoderUnavailable
+from offhook.media.files.formats import FileError
+from offhook.media.files.sound_io import read_sound
+from offhook.media.pcm import RATE_OUT
 from offhook.telephony.sip.auth.digest import DigestClient
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
@@ -26,6 +30,7 @@ from offhook.telephony.sip.network.resolver_io import ResolveError, Resolver, Ta
 from offhook.telephony.sip.network.stream_io import trusting
 from offhook.telephony.sip.network.transport_io import Transports
 from offhook.telephony.sip.network.udp_io import listening_hosts, local_address_for
+from offhook.telephony.sip.ringbacks_io import MAX_RINGBACK_S
 from offhook.telephony.sip.sessions.ending import shown
 from offhook.telephony.sip.stack_io import tls_context
 from offhook.telephony.sip.transactions.transactions import Failed, ResponseReceived, Transactions
@@ -64,7 +69,19 @@ def examine_phones(settings: SipSettings, max_calls: int) -> Iterator[Finding]:
             count = len(x509.load_pem_x509_certificates(settings.authorities.read_bytes()))
             detail = f"{settings.authorities}: {count}, besides the system's"
             yield Finding("trunks' authorities", "ok", detail)
+    yield from _ringbacks(settings)
     yield from asyncio.run(_trunks(settings, authorities))
+
+
+def _ringbacks(settings: SipSettings) -> Iterator[Finding]:
+    """Yields a finding for each file that callers hear while a transfer rings."""
+    for path in dict.fromkeys(t.ringback for t in settings.trunks if isinstance(t.ringback, Path)):
+        try:
+            sound = read_sound(path, MAX_RINGBACK_S)
+        except (FileError, DecoderUnavailable) as error:
+            yield Finding("ringback", "fails", str(error))
+        else:
+            yield Finding("ringback", "ok", f"{path}: {len(sound) / RATE_OUT:.0f} s")
 
 
 def _somebody(settings: SipSettings) -> bool:

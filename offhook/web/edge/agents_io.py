@@ -107,6 +107,7 @@ class CallAgents:
             *("frontdesk", desk),
             on_cut=desk.cut,
             on_idle=desk.prompt,
+            on_returned=desk.returned,
             dialog=desk.dialog,
             restore=desk.restore,
         )

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any, TypeVar
@@ -54,7 +54,7 @@ from offhook.web.edge.program_calls_io import ProgramCalls
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
-from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC
+from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC, SavedCall
 from offhook.web.edge.whip_calls_io import WhipCalls
 from offhook.web.engines.call_engines_io import CallEngines
 from offhook.web.engines.choice import AutoWorker
@@ -88,6 +88,15 @@ QUALITY_S = 2
 """Interval in s at which callers' programs get statistics of their line."""
 ENDED_CALLS = 500
 """Ended phone calls remembered for programs that ask later, about 1 MB; the oldest are dropped."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """The conversation that a call continues."""
+
+    saved: SavedCall
+    opening: Occasion
+    """What the sentence with which it goes on is about."""
 
 
 class UnknownPeer(KeyError):
@@ -606,15 +615,38 @@ class Edge:
             asked.variables,
         )
 
-    async def run_call(self, leg: Leg, agent: str, direct: Direct | None = None) -> None:
+    async def run_call(
+        self,
+        leg: Leg,
+        agent: str,
+        direct: Direct | None = None,
+        *,
+        returned: SavedCall | None = None,
+    ) -> None:
         """Runs a call with the named agent ("" for the default) to its end. With `direct`, the
-        agent only answers what a program asks it."""
-        await self.begin_call(leg, agent, direct)
+        agent only answers what a program asks it. `returned` is the conversation with a caller who
+        was transferred in vain."""
+        await self.begin_call(leg, agent, direct, returned)
 
-    def begin_call(self, leg: Leg, agent: str, direct: Direct | None = None) -> asyncio.Task[None]:
+    def begin_call(
+        self,
+        leg: Leg,
+        agent: str,
+        direct: Direct | None = None,
+        returned: SavedCall | None = None,
+    ) -> asyncio.Task[None]:
         """Starts a call as `run_call` does and returns its task, which the edge owns."""
         self.legs[leg.call_id] = leg
-        return self._begin(leg, dict(leg.info.variables), agent, direct)
+        return self._begin(leg, dict(leg.info.variables), agent, direct, returned)
+
+    def saved(self, call_id: str, agent: str) -> SavedCall | None:
+        """Returns the conversation of a call as it is now; None for a bot's, and for one that a
+        program directs."""
+        call = self.conversations.get(call_id)
+        if not isinstance(call, Call) or call.is_directed:
+            return None
+        seconds, messages = int(call.duration_s), tuple(call.transcript())
+        return SavedCall(agent, call.leg.info, seconds, call.dialog(), messages)
 
     # --- records ---
 
@@ -651,10 +683,15 @@ class Edge:
             self._writer.submit(_append, path, record.line())
 
     def _begin(
-        self, leg: Leg, body: dict[str, Any], agent: str = "", direct: Direct | None = None
+        self,
+        leg: Leg,
+        body: dict[str, Any],
+        agent: str = "",
+        direct: Direct | None = None,
+        returned: SavedCall | None = None,
     ) -> asyncio.Task[None]:
         self._room.begin()
-        running = self._run_call(leg, body, agent, direct)
+        running = self._run_call(leg, body, agent, direct, returned)
         with logger.contextualize(call=leg.call_id):  # of all lines of the task and of its tasks
             task = asyncio.create_task(running, name=f"call {leg.call_id}")
         self._calls[leg.call_id] = task
@@ -662,18 +699,23 @@ class Edge:
         return task
 
     async def _run_call(
-        self, leg: Leg, body: dict[str, Any], agent: str, direct: Direct | None
+        self,
+        leg: Leg,
+        body: dict[str, Any],
+        agent: str,
+        direct: Direct | None,
+        returned: SavedCall | None,
     ) -> None:
         try:
             if isinstance(leg, PeerLeg) and not await leg.until_connected():
                 self._count_unconnected(leg)
                 return
             self.clock.add(leg)
-            saved = None
+            saved = returned
             if self.recovery is not None and direct is None:
                 self.recovery.expect(leg, agent)
             if self.resumption is not None and direct is None:
-                saved = await self.resumption.restore(leg)
+                saved = await self.resumption.restore(leg) or returned
             settings = self.agents.called(agent if saved is None else saved.agent)
             if settings.kind == "webhook":
                 call_id = self.public_id(leg)
@@ -686,7 +728,9 @@ class Edge:
             if self._bot is not None:
                 await self._run_bot(self._bot, leg, body)
             else:
-                await self._converse(leg, settings, direct)
+                opening = Occasion.RESUMED if returned is None else Occasion.NOT_TRANSFERRED
+                past = None if saved is None or direct is not None else Past(saved, opening)
+                await self._converse(leg, settings, direct, past)
         except Exception:
             logger.exception("{}: the call failed", leg.call_id)
             if leg.call_id not in self._started:
@@ -749,15 +793,20 @@ class Edge:
         finally:
             await synthesizer.close()
 
-    async def _converse(self, leg: Leg, agent: AgentSettings, direct: Direct | None = None) -> None:
+    async def _converse(
+        self,
+        leg: Leg,
+        agent: AgentSettings,
+        direct: Direct | None = None,
+        past: Past | None = None,
+    ) -> None:
         resumption = self.resumption if direct is None else None
-        saved = resumption.saved(leg) if resumption is not None else None
 
         def make_agent(call: Call) -> Agent:
             made = self.agents.make(agent, call)
-            if saved is not None:
+            if past is not None:
                 try:
-                    made.restore(saved.dialog)
+                    made.restore(past.saved.dialog)
                 except ValueError as error:
                     logger.warning("{}: the agent begins anew: {}", leg.call_id, error)
             return made if direct is None else direct(call, made)
@@ -768,10 +817,10 @@ class Edge:
             leg,
             self.agents.engines(agent, self.engines.of_new_calls()),
             make_agent,
-            limit_s if saved is None else max(0.0, limit_s - saved.seconds),
+            limit_s,
             self._tracing,
             agent.sentences,
-            () if saved is None else saved.messages,
+            *(() if past is None else (past.saved.messages, past.opening, past.saved.seconds)),
         )
         call.listeners.append(self.metrics.record)
         call.listeners.append(lambda event: self._report(leg, event))

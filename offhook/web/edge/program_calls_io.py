@@ -9,7 +9,7 @@ from loguru import logger
 
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
-from offhook.media.tones import EU
+from offhook.media.tones import EU, play
 from offhook.pipeline.conversation.bot_io import BotCall
 from offhook.pipeline.conversation.call_io import Call
 from offhook.telephony.call_progress_io import Decision
@@ -23,7 +23,7 @@ from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.realtime.call_control_io import NotRinging
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.incoming import DECLINED, IncomingState
-from offhook.web.realtime.incoming_io import IncomingCalls, headers_of, playing
+from offhook.web.realtime.incoming_io import IncomingCalls, headers_of
 from offhook.web.realtime.protocol.conversation_session import full_session
 from offhook.web.realtime.secrets import ClientSecrets, secrets_with
 from offhook.web.realtime.webhooks import Webhook
@@ -101,11 +101,11 @@ class ProgramCalls:
         deciding = asyncio.ensure_future(self._decide(call_id, agent, headers_of(leg.info)))
         closed = asyncio.ensure_future(leg.until_closed())
         try:
-            with playing(leg, EU.ringback):
+            with leg.playing(play(EU.ringback)):
                 await asyncio.wait((deciding, closed), return_when=asyncio.FIRST_COMPLETED)
             if leg.closed is not None or deciding.result() == 0:
                 return leg.closed is None
-            with playing(leg, EU.busy):
+            with leg.playing(play(EU.busy)):
                 await asyncio.wait((closed,), timeout=BUSY_TONE_S)
             await leg.hang_up(End.DECLINED)
             return False

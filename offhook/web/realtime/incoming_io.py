@@ -1,16 +1,14 @@
 """Asks a program by webhook whether it accepts a call, and waits for its decision."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from time import time
 from typing import Any
 
 from loguru import logger
 
-from offhook.media.leg import CallInfo, Leg
+from offhook.media.leg import CallInfo
 from offhook.media.tasks_io import TaskSet
-from offhook.media.tones import Cadence, play
 from offhook.web.realtime.incoming import IncomingCall, IncomingEvent, IncomingState
 from offhook.web.realtime.webhooks import Event, SipHeaders, Webhook, incoming_call
 from offhook.web.realtime.webhooks_io import NotDelivered, WebhookSender
@@ -111,15 +109,3 @@ def headers_of(info: CallInfo) -> SipHeaders:
     named = {**info.headers, **info.variables}
     others = [(name, str(value)) for name, value in named.items() if name.isprintable()]
     return [("From", f"{caller}<tel:{info.caller}>"), ("To", f"<tel:{info.called}>"), *others]
-
-
-@contextmanager
-def playing(leg: Leg, cadence: Cadence) -> Iterator[None]:
-    """Plays a tone to the far end while inside."""
-    tone = play(cadence)
-    stop = leg.listen(lambda heard, said, now: leg.playout.write(next(tone)))
-    try:
-        yield
-    finally:
-        stop()
-        leg.playout.flush()

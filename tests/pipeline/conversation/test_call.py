@@ -359,7 +359,9 @@ def front_desk(call: Call) -> Agent:
             await call.transfer(action.to)
 
     desk = FrontDeskAgent(DEMO, act, call.leg.info.caller)
-    return Agent("frontdesk", desk, on_cut=desk.cut, on_idle=desk.prompt)
+    return Agent(
+        *("frontdesk", desk), on_cut=desk.cut, on_idle=desk.prompt, on_returned=desk.returned
+    )
 
 
 async def ask(phone: Phone, voice: Pcm, turn: int) -> None:
@@ -644,6 +646,33 @@ async def test_what_was_unanswered_elsewhere_is_answered_here() -> None:
     async with phone_call(lambda call: agent.agent(), history=BEFORE) as phone:
         await phone.until(lambda: phone.of(AgentTurn))
         assert phone.call.transcript() == [*BEFORE, ("assistant", "In the old town.")]
+
+
+@pytest.mark.parametrize("last", ["Connect me.", "I will connect you."])
+async def test_a_caller_who_was_transferred_in_vain_is_told_so(last: str) -> None:
+    """The agent does not answer again what it was asked before: it would transfer again."""
+    agent = Answerer("Never said.")
+    before: list[Message] = [*BEFORE, ("assistant" if "you" in last else "user", last)]
+    back = Occasion.NOT_TRANSFERRED
+    async with phone_call(lambda call: agent.agent(), history=before, opening=back) as phone:
+        await phone.until(lambda: phone.of(AgentTurn))
+        said = SENTENCES["en"][Occasion.NOT_TRANSFERRED]
+        assert [turn.text for turn in phone.of(AgentTurn)] == [said]
+        assert phone.call.transcript() == [*before, ("assistant", said)]
+
+
+async def test_a_desk_whose_transfer_was_in_vain_offers_to_take_a_message() -> None:
+    async with phone_call(front_desk, history=BEFORE, opening=Occasion.NOT_TRANSFERRED) as phone:
+        await phone.until(lambda: phone.of(AgentTurn))
+        [turn] = phone.of(AgentTurn)
+        assert "cannot be reached" in turn.text
+
+
+async def test_a_call_that_continues_another_has_what_is_left_of_its_time() -> None:
+    agent = Answerer()
+    async with phone_call(lambda call: agent.agent(), limit_s=100, before_s=100) as phone:
+        await phone.until(phone.running.done)
+        assert phone.leg.closed == "the call reached its longest duration"
 
 
 async def test_a_caller_whose_turn_it_was_is_told_to_go_on() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import SAMPLES_OUT
+from offhook.media.tones import repeat
 from offhook.telephony.carriers.streams.stream import Congested, Format
 from tests.support.listening import Listening
 from tests.telephony.carriers.carrier import STARTED, Call, Line, ScriptedStream, spoken, told
@@ -30,6 +31,20 @@ def test_sound_is_sent_ahead_by_the_lead_and_not_by_more(line):
         "mark 1.5280",
         "mark 1.7680",
     ]
+
+
+def test_a_sound_in_the_background_is_sent_ahead_as_speech_is_and_cleared_at_its_end(line):
+    with line.leg.playing(repeat(spoken(0, 1000))):
+        line.tick(100)
+        said = [ms for message in line.sounds for ms in told(message)]
+        assert said[:1000] == list(range(1, 1001))
+        assert said[1000:1020] == list(range(1, 21))  # again from the beginning
+        assert 2000 <= len(said) <= 2000 + line.leg.stream.lead_ms
+        assert line.leg.playout.sent <= 100 * SAMPLES_OUT
+    assert line.sent[-1] == "clear"
+    before = len(line.sounds)
+    line.tick(10)
+    assert len(line.sounds) == before
 
 
 def test_sound_written_as_it_is_played_is_passed_on_tick_by_tick(line):

@@ -26,6 +26,7 @@ from tests.telephony.sip.phones import (
     needs_kamailio,
     port_of,
     write_certificate,
+    write_tone,
 )
 from tests.telephony.sip.services.authority import Authority
 from tests.telephony.sip.services.service import known_hosts
@@ -338,3 +339,15 @@ async def test_a_server_is_asked_by_our_name_and_with_our_certificate(
         found = await looked_from_outside(trunks=(trunk,), tls=free_port(), **files)
     assert found["trunk teams"].verdict == verdict
     assert words in found["trunk teams"].detail
+
+
+def test_files_that_callers_hear_are_read(tmp_path):
+    music = tmp_path / "music.wav"
+    write_tone(music, 440, 8000, seconds=3)
+    trunks = [
+        Trunk(name, addresses=("127.0.0.1",), ringback=file)
+        for name, file in (("a", music), ("b", music), ("c", "eu"))
+    ]
+    assert looked(trunks=tuple(trunks))["ringback"].detail == f"{music}: 3 s"
+    none = looked(trunks=(Trunk("a", addresses=("127.0.0.1",), ringback=tmp_path),))["ringback"]
+    assert (none.verdict, none.detail) == ("fails", f"{tmp_path}: is a directory")

@@ -501,7 +501,9 @@ async def test_a_caller_is_transferred(monkeypatch):
                 if provider == "plivo":
                     asked = asked[0].values["aleg_url"].partition(":1")[2]
                     answer = await server.client.post(asked, data={"CallUUID": placed.id})
-                    assert "<Number>14155551212</Number>" in await answer.text()
+                    dial = ElementTree.fromstring(await answer.text())[0]
+                    assert [(e.tag, e.text) for e in dial] == [("Number", "14155551212")]
+                    assert dial.get("action").endswith(asked.partition("?")[0])
                 await call.close()
 
 

@@ -89,6 +89,10 @@ class FrontDeskAgent(FrameProcessor):
         if reply is not None:
             await self._say(reply)
 
+    async def returned(self) -> None:
+        """Called when the caller is back from a transfer that failed."""
+        await self._say(self._desk.not_transferred("", datetime.now()))
+
     async def _say(self, reply: Reply) -> None:
         await self.push_frame(LLMFullResponseStartFrame())
         await self.push_frame(LLMTextFrame(reply.text))

@@ -61,11 +61,12 @@ class CarrierRestClient:
         request = provider.hang_up(call_id)
         provider.read_hang_up(*await self._request(provider.title, request, tries=2))
 
-    async def transfer(self, call_id: str, target: str) -> None:
+    async def transfer(self, call_id: str, target: str, outcome_url: str = "") -> None:
         """Connect the far end of a call to a number (E.164) or SIP URI instead of us. Returns once
-        the provider accepts, before anyone has answered."""
+        the provider accepts, before anyone has answered; how it ends the provider says at
+        `outcome_url`, if it can."""
         provider = api(self._settings)
-        request = provider.transfer(call_id, target)
+        request = provider.transfer(call_id, target, outcome_url)
         provider.read_transfer(*await self._request(provider.title, request))
 
     def control(self, call_id: str) -> "CallControl":
@@ -137,9 +138,9 @@ class CallControl:
         if self._ends_calls:
             await self._rest.hang_up(self._call_id)
 
-    async def transfer(self, target: str) -> None:
+    async def transfer(self, target: str, outcome_url: str = "") -> None:
         """Transfer the call. Raises RestError."""
-        await self._rest.transfer(self._call_id, target)
+        await self._rest.transfer(self._call_id, target, outcome_url)
 
 
 def _with_key(settings: CarrierSettings) -> CarrierSettings:

@@ -60,7 +60,7 @@ class ExotelApi(Api):
     def hang_up(self, call_id: str) -> RestRequest:
         raise RestError(0, "Exotel cannot end calls by REST: close the stream instead")
 
-    def transfer(self, call_id: str, target: str) -> RestRequest:
+    def transfer(self, call_id: str, target: str, outcome_url: str = "") -> RestRequest:
         raise RestError(
             0,
             "Exotel's REST API cannot transfer calls: put a Connect applet after the Voicebot "

@@ -28,6 +28,8 @@ from offhook.telephony.carriers.streams.stream import Format
 CONTINUING: tuple[Provider, ...] = ("twilio", "plivo")
 """Providers documented to follow the rest of their instructions once our side closes the stream
 (Twilio: error 31921; Plivo: keepCallAlive)."""
+REPORTING: tuple[Provider, ...] = ("twilio", "plivo", "vonage")
+"""Providers that say how a transfer has ended, and ask what to do next."""
 RETRY_S = 1
 """Pause in s until a provider asks again."""
 
@@ -55,6 +57,9 @@ _FIELDS: Mapping[Provider, tuple[tuple[str, ...], ...]] = {
         ("Status", "CallStatus", "EventType"),
     ),
 }
+
+# Where the status of the target's call is; elsewhere it is the event itself.
+_DIAL_STATUS: Mapping[Provider, str] = {"twilio": "DialCallStatus", "plivo": "DialStatus"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,19 @@ def parse_webhook(
         raise ValueError("the webhook names no call")
     fields.pop(TOKEN_PARAMETER, None)  # a credential: not for agents and records
     return WebhookCall(found[0], found[1], found[2], texts_of(fields), found[3])
+
+
+def dial_status(settings: CarrierSettings, report: WebhookCall) -> str:
+    """Return how the call to the target of a transfer goes, in the provider's words: "busy",
+    "completed"; "" if the webhook does not say."""
+    field = _DIAL_STATUS.get(settings.provider)
+    return report.event if field is None else report.parameters.get(field, "")
+
+
+def caller_status(settings: CarrierSettings, report: WebhookCall) -> str:
+    """Return the status of the call that was transferred, from the same webhook; "" if it does not
+    say."""
+    return report.event if settings.provider in _DIAL_STATUS else ""
 
 
 def _body_fields(content_type: str, body: bytes) -> Json:

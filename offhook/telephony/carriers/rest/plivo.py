@@ -1,6 +1,6 @@
 """Plivo's REST API, version 1: the Call resource.
 
-Plivo accepts no markup with a transfer but fetches it from a URL: our `transfer_url`, which
+Plivo accepts no markup with a transfer but fetches it from a URL of ours, `transfer_url`, which
 responds with `transfer_markup`.
 
 Source: Plivo's "Call API reference".
@@ -8,7 +8,7 @@ Source: Plivo's "Call API reference".
 
 from collections.abc import Mapping
 from urllib.parse import quote
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from offhook.telephony.carriers.rest.request import (
     Api,
@@ -22,7 +22,6 @@ from offhook.telephony.carriers.rest.request import (
     is_sip,
     path_id,
 )
-from offhook.telephony.carriers.settings import CarrierSettings
 
 TRANSFER_PARAMETER = "target"
 """Query parameter of `transfer_url`."""
@@ -52,15 +51,16 @@ class PlivoApi(Api):
     def hang_up(self, call_id: str) -> RestRequest:
         return self._request("DELETE", path_id(call_id))
 
-    def transfer(self, call_id: str, target: str) -> RestRequest:
-        if not self.settings.public_url:
-            raise RestError(0, "Plivo fetches the transfer target from us: set public_url")
+    def transfer(self, call_id: str, target: str, outcome_url: str = "") -> RestRequest:
         body = {
             "legs": "aleg",
-            "aleg_url": transfer_url(self.settings, target),
+            "aleg_url": transfer_url(outcome_url, target),
             "aleg_method": "POST",
         }
-        return self._request("POST", path_id(call_id), json_body=body)
+        request = self._request("POST", path_id(call_id), json_body=body)
+        if not outcome_url:
+            raise RestError(0, "Plivo fetches the transfer target from us: set public_url")
+        return request
 
     def _request(
         self, method: str, *call: str, json_body: Mapping[str, object] | None = None
@@ -77,15 +77,16 @@ class PlivoApi(Api):
         return "", answer.get("error", "")
 
 
-def transfer_url(settings: CarrierSettings, target: str) -> str:
+def transfer_url(outcome_url: str, target: str) -> str:
     """Return the URL at which Plivo asks what to do with a transferred call. Raises RestError."""
-    query = f"{TRANSFER_PARAMETER}={quote(destination(target), safe='')}"
-    return f"{settings.public_url.rstrip('/')}/carriers/{settings.name}/transfer?{query}"
+    return f"{outcome_url}?{TRANSFER_PARAMETER}={quote(destination(target), safe='')}"
 
 
-def transfer_markup(target: str) -> str:
-    """Return Plivo XML that connects a call to a number or SIP URI. Raises RestError."""
+def transfer_markup(target: str, outcome_url: str) -> str:
+    """Return Plivo XML that connects a call to a number or SIP URI, after which Plivo asks
+    `outcome_url` what to do next. Raises RestError."""
     target = destination(target)
     noun = "User" if is_sip(target) else "Number"
     to = escape(target.removeprefix("+"))
-    return f"<Response><Dial><{noun}>{to}</{noun}></Dial></Response>"
+    action = f'action={quoteattr(outcome_url)} method="POST"'
+    return f"<Response><Dial {action}><{noun}>{to}</{noun}></Dial></Response>"

@@ -204,7 +204,10 @@ class Api(ABC):
     @abstractmethod
     def hang_up(self, call_id: str) -> RestRequest: ...
     @abstractmethod
-    def transfer(self, call_id: str, target: str) -> RestRequest: ...
+    def transfer(self, call_id: str, target: str, outcome_url: str = "") -> RestRequest:
+        """Build the request that connects the far end of a call to `target`. Once that has ended
+        or failed the provider asks `outcome_url` what to do next, if it does that at all; "" for
+        nowhere."""
 
     @abstractmethod
     def auth(self) -> Auth: ...

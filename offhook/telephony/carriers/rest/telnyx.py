@@ -75,7 +75,7 @@ class TelnyxApi(Api):
     def hang_up(self, call_id: str) -> RestRequest:
         return self._command(call_id, "hangup", {})
 
-    def transfer(self, call_id: str, target: str) -> RestRequest:
+    def transfer(self, call_id: str, target: str, outcome_url: str = "") -> RestRequest:
         return self._command(call_id, "transfer", {"to": destination(target)})
 
     def _command(self, call_id: str, name: str, body: dict[str, object]) -> RestRequest:

@@ -4,7 +4,7 @@ Source: Twilio's "Call resource" and "Error and warning dictionary".
 """
 
 from typing import ClassVar
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from offhook.telephony.carriers.rest.request import (
     Api,
@@ -69,8 +69,8 @@ class TwilioApi(Api):
     def hang_up(self, call_id: str) -> RestRequest:
         return self._update(call_id, "Status", "completed")
 
-    def transfer(self, call_id: str, target: str) -> RestRequest:
-        return self._update(call_id, "Twiml", dial_markup(target))
+    def transfer(self, call_id: str, target: str, outcome_url: str = "") -> RestRequest:
+        return self._update(call_id, "Twiml", dial_markup(target, outcome_url))
 
     def _update(self, call_id: str, name: str, value: str) -> RestRequest:
         path = (*self._account(), "Calls", path_id(call_id) + ".json")
@@ -86,8 +86,10 @@ class TwilioApi(Api):
         return answer.get("code", ""), answer.get("message", "")
 
 
-def dial_markup(target: str) -> str:
-    """Return TwiML that connects a call to a number or SIP URI. Raises RestError."""
+def dial_markup(target: str, outcome_url: str = "") -> str:
+    """Return TwiML that connects a call to a number or SIP URI, after which Twilio asks
+    `outcome_url` what to do next. Raises RestError."""
     target = destination(target)
     noun = "Sip" if is_sip(target) else "Number"
-    return f"<Response><Dial><{noun}>{escape(target)}</{noun}></Dial></Response>"
+    action = f' action={quoteattr(outcome_url)} method="POST"' if outcome_url else ""
+    return f"<Response><Dial{action}><{noun}>{escape(target)}</{noun}></Dial></Response>"

@@ -40,11 +40,13 @@ class VonageApi(Api):
     def hang_up(self, call_id: str) -> RestRequest:
         return self._update(call_id, {"action": "hangup"})
 
-    def transfer(self, call_id: str, target: str) -> RestRequest:
+    def transfer(self, call_id: str, target: str, outcome_url: str = "") -> RestRequest:
         connect: dict[str, object] = {
             "action": "connect",
             "endpoint": [endpoint(destination(target))],
         }
+        if outcome_url:  # whose answer replaces this NCCO if the target cannot be reached
+            connect |= {"eventType": "synchronous", "eventUrl": [outcome_url]}
         # Without a number Vonage shows none, and some networks then reject the call.
         if self.settings.number:
             connect["from"] = self.settings.number.removeprefix("+")

@@ -105,7 +105,7 @@ class OutboundRefer:
             self._until = None
             if status < 200:
                 told = shown(rest) or "no reason given"
-                return ReferProgress(408, f"the far end stopped reporting: {told}", final=True)
+                return _unknown(f"the far end stopped reporting: {told}")
             return ReferProgress(status, reason, final=True)
         self._state, self._taken = _State.ACCEPTED, None
         self._wait(SUBSCRIPTION_S, "the far end did not say how the transfer ended", now)
@@ -128,11 +128,15 @@ class OutboundRefer:
             return None
         self._state = _State.CLOSED
         self._until = None
-        return self._taken or ReferProgress(408, self._silence, final=True)
+        return self._taken or _unknown(self._silence)
 
     def _wait(self, seconds: float, silence: str, now: float) -> None:
         self._until = now + seconds
         self._silence = f"{silence} within {seconds:g} s"
+
+
+def _unknown(why: str) -> ReferProgress:
+    return ReferProgress(408, why, final=True, is_known=False)
 
 
 def _status_of(fragment: bytes) -> tuple[int, str]:

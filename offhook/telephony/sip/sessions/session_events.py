@@ -120,6 +120,8 @@ class ReferProgress:
     status: int
     reason: str
     final: bool
+    is_known: bool = True
+    """Whether the far end has said so; False: it reports no more, and the status is ours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,9 +120,9 @@ class Trunk:
     """Whether the far end may transfer our side of a call to another number of this trunk (REFER):
     for a PBX whose users transfer calls. At a provider, strangers could place calls at our
     expense."""
-    ringback: Literal["eu", "us", "off"] = RINGBACK
-    """What a caller hears while a transfer rings: the tone of Europe, of North America, or
-    nothing."""
+    ringback: Literal["eu", "us", "off"] | Path = RINGBACK
+    """What a caller hears while a transfer rings: the tone of Europe, of North America, nothing, or
+    the sound of a file, such as music, again and again."""
     transfer: Literal["blind", "attended", "bridge"] = "blind"
     """How calls are transferred, see transfer_io.py."""
     reliable: bool = True
@@ -177,8 +177,8 @@ class Trunk:
             raise self._wrong(f"transport must be UDP, TCP or TLS, not {self.transport!r}")
         if self.transfer not in ("blind", "attended", "bridge"):
             raise self._wrong(f"transfer must be blind, attended or bridge, not {self.transfer!r}")
-        if self.ringback not in (*TONES, "off"):
-            raise self._wrong(f"ringback must be eu, us or off, not {self.ringback!r}")
+        if not isinstance(self.ringback, Path) and self.ringback not in (*TONES, "off"):
+            raise self._wrong(f"ringback must be eu, us, off or a file, not {self.ringback!r}")
         if self.caller_id_header not in (None, "pai", "ppi", "diversion", "from"):
             raise self._wrong("caller_id_header must be pai, ppi, diversion or from")
         if self.contact not in (None, "as given", "source"):

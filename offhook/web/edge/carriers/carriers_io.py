@@ -4,7 +4,7 @@ POST /carriers/NAME/voice           a call is there: what shall be done with it?
 POST /carriers/NAME/voice/CALL      the same of a call that we placed
 POST /carriers/NAME/resume/TOKEN    the same of a call that another server has released
 POST /carriers/NAME/status/CALL     how a call that we placed goes
-POST /carriers/NAME/transfer        how a transfer is done, which Plivo asks
+POST /carriers/NAME/transfer/CALL   how a transfer of a call has ended; see transfers_io
 GET  /carriers/NAME/stream          the stream of a carrier that signs it, or has a password
 GET  /carriers/NAME/stream/TICKET   the stream that a webhook's answer named
 """
@@ -13,7 +13,6 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from time import monotonic
 from typing import Any, Protocol
 
@@ -32,19 +31,17 @@ from offhook.telephony.carriers.auth.signatures import Rejected, SignedRequest, 
 from offhook.telephony.carriers.auth.tickets import TICKET_LIFETIME_S
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.rest.client_io import CallControl, CarrierRestClient
+from offhook.telephony.carriers.rest.client_io import CarrierRestClient
 from offhook.telephony.carriers.rest.markup import (
     CONTINUING,
+    REPORTING,
     WebhookCall,
     answer,
     hang_up,
-    parse_webhook,
     refusal,
     retry,
 )
-from offhook.telephony.carriers.rest.plivo import TRANSFER_PARAMETER, transfer_markup
 from offhook.telephony.carriers.rest.providers import APIS
-from offhook.telephony.carriers.rest.request import RestError
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.streams.audiosocket_io import AudioSocketServer
 from offhook.telephony.carriers.streams.chan_websocket import ChanWebSocketStream
@@ -57,21 +54,28 @@ from offhook.telephony.carriers.streams.telnyx import TelnyxStream
 from offhook.telephony.carriers.streams.twilio import TwilioStream
 from offhook.telephony.carriers.streams.vonage import VonageStream
 from offhook.telephony.carriers.streams.websocket_io import StreamSocket
-from offhook.web.edge.carriers.requests_io import Answer, Carrier, CarrierRequests
+from offhook.web.edge.carriers.requests_io import (
+    TRIES_PARAMETER,
+    Answer,
+    Carrier,
+    CarrierRequests,
+    base_url,
+    parsed,
+    without_tries,
+)
+from offhook.web.edge.carriers.transfers_io import CarrierTransfers
 from offhook.web.edge.refusals import Busy
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall, key_of
 from offhook.web.http.shares import NOBODY, Holders
 from offhook.web.process.metrics import Metrics
 
-TRIES_PARAMETER = "tries"
-"""How often a call that another server has released asked for a free line."""
 START_S = 10.0
 """Time limit in s for a stream to start once its socket is open; then the call ends."""
 NEWS_S = 30.0
 """Time in s, beyond ringing, without any status of a call we placed after which it has failed."""
 MAX_RETRIES = 10
-"""Times that a call released by another server asks for a free line before it ends."""
+"""Times that a call that comes back asks for a free line before it ends."""
 ENDED_CALLS = 500
 """Ended calls remembered for programs that ask later; the oldest are dropped."""
 BY_TICKET = ("twilio", "telnyx", "plivo", "vonage", "exotel")
@@ -99,8 +103,11 @@ class Host(Protocol):
     def name_of(self, call_id: str) -> str:
         """Returns the public id of a call of this process."""
 
-    async def run_call(self, leg: Leg, agent: str) -> None:
-        """Runs the conversation to its end."""
+    async def run_call(self, leg: Leg, agent: str, *, returned: SavedCall | None = None) -> None:
+        """Runs the conversation to its end. `returned` is the one before a transfer that failed."""
+
+    def saved(self, call_id: str, agent: str) -> SavedCall | None:
+        """Returns a conversation as it is now; None if it cannot be continued."""
 
     def record(self, record: CallRecord) -> None:
         """Records a call that has ended."""
@@ -126,6 +133,7 @@ class Carriers:
         self._settings = settings
         self._tasks = TaskSet()
         self._requests = CarrierRequests(self.by_name, self._tasks, host.metrics)
+        self.transfers = CarrierTransfers(self, self._requests, host.saved)
         self._http: aiohttp.ClientSession
 
     # --- life ---
@@ -209,7 +217,7 @@ class Carriers:
         """Returns the carrier's calls in progress."""
         return [c for c in self.in_progress() if c.carrier.name == carrier.settings.name]
 
-    def _call_of(self, carrier: Carrier, call_id: str) -> CarrierCall | None:
+    def call_of(self, carrier: Carrier, call_id: str) -> CarrierCall | None:
         """Returns a current or ended call of this carrier, or None."""
         call = self.calls.get(call_id)
         there = call is not None and call.carrier.name == carrier.settings.name
@@ -248,14 +256,16 @@ class Carriers:
         send: Callable[[Message], None],
         variables: Mapping[str, Any] | None = None,
     ) -> CarrierLeg:
-        control = _Control(call, variables or {})
+        control = _Control(call, variables or {}, self.transfers)
         leg = CarrierLeg(call.call_id, stream, send, control, self._host.opus)
         leg.claim = call.claim
         leg.listen_for_tones(call.carrier.dtmf_tones)
         return leg
 
-    async def _run(self, call: CarrierCall, leg: CarrierLeg) -> None:
-        """Runs the call on a connected leg to its end."""
+    async def _run(
+        self, call: CarrierCall, leg: CarrierLeg, returned: SavedCall | None = None
+    ) -> None:
+        """Runs the call on a connected leg to its end; see `Host.run_call`."""
         try:
             async with asyncio.timeout(START_S):
                 await leg.until_connected()
@@ -272,7 +282,7 @@ class Carriers:
         watch = SilenceWatch(lambda: leg.activity, end_silent)
         try:
             if leg.connected:
-                await self._host.run_call(leg, call.agent)
+                await self._host.run_call(leg, call.agent, returned=returned)
         finally:
             watch.stop()
             if isinstance(leg.stream, TelnyxStream) and leg.stream.last_error:
@@ -285,14 +295,14 @@ class Carriers:
         """Responds to a carrier's webhook with what to do with a call."""
         carrier = self._requests.carrier(request, BY_TICKET)
         placed = request.match_info.get("call")
-        call = self._call_of(carrier, placed) if placed is not None else None
+        call = self.call_of(carrier, placed) if placed is not None else None
         settings = call.carrier if call is not None else carrier.settings
 
         async def respond(signed: SignedRequest) -> Answer:
-            incoming = _parsed(settings, request, signed)
+            incoming = parsed(settings, request, signed)
             if isinstance(incoming, Answer):
                 return incoming
-            base = _base(settings, signed, request)
+            base = base_url(settings, signed, request)
             if placed is None:
                 return self._answer_new(carrier, incoming, base)
             if call is None or call.state == "ended":
@@ -327,25 +337,32 @@ class Carriers:
         carrier = self._requests.carrier(request, CONTINUING)
 
         async def respond(signed: SignedRequest) -> Answer:
-            query = dict(signed.query)
-            tries = query.pop(TRIES_PARAMETER, "")
-            settings = carrier.settings
-            incoming = _parsed(settings, request, replace(signed, query=tuple(query.items())))
+            settings, (signed, tries) = carrier.settings, without_tries(signed)
+            incoming = parsed(settings, request, signed)
             if isinstance(incoming, Answer):
                 return incoming
-            base, token = _base(settings, signed, request), request.match_info["token"]
-            try:
-                self._admit(settings)
-            except Busy as fault:
-                tried = int(tries) + 1 if tries.isdecimal() and len(tries) < 3 else 1
-                if tried > MAX_RETRIES:
-                    logger.warning("{}: {} is refused: {}", settings.name, incoming.caller, fault)
-                    return Answer(*hang_up())
-                where = f"{base}/carriers/{settings.name}/resume/{token}?{TRIES_PARAMETER}={tried}"
-                return Answer(*retry(settings, where))
+            base, token = base_url(settings, signed, request), request.match_info["token"]
+            where = f"{base}/carriers/{settings.name}/resume/{token}"
+            if (busy := self.later(carrier, incoming, where, tries)) is not None:
+                return busy
             return await self._continue(carrier, incoming, base, token)
 
         return await self._requests.once(carrier, request, (), respond)
+
+    def later(
+        self, carrier: Carrier, incoming: WebhookCall, where: str, tries: int
+    ) -> Answer | None:
+        """Returns None if there is a free line for a call that comes back; else the answer that has
+        the provider ask `where` again a moment later, or at last end the call."""
+        settings = carrier.settings
+        try:
+            self._admit(settings)
+        except Busy as fault:
+            if tries < MAX_RETRIES and settings.provider in CONTINUING:
+                return Answer(*retry(settings, f"{where}?{TRIES_PARAMETER}={tries + 1}"))
+            logger.warning("{}: {} is refused: {}", settings.name, incoming.caller, fault)
+            return Answer(*(hang_up() if settings.provider in CONTINUING else refusal(settings)))
+        return None
 
     async def _continue(
         self, carrier: Carrier, incoming: WebhookCall, base: str, token: str
@@ -360,19 +377,32 @@ class Carriers:
         info = CallInfo(
             settings.provider, caller=incoming.caller, called=incoming.called, trunk=settings.name
         )
-        call = self._new_call(
-            carrier,
-            info if saved is None else saved.info,
-            "" if saved is None else saved.agent,
-        )
+        return self.continue_call(carrier, incoming, base, info, "", saved, transferred=False)
+
+    def continue_call(
+        self,
+        carrier: Carrier,
+        incoming: WebhookCall,
+        base: str,
+        info: CallInfo,
+        agent: str,
+        saved: SavedCall | None,
+        *,
+        transferred: bool,
+    ) -> Answer:
+        """Answers a call that was here or at another server before: it goes on with what is `saved`
+        of it, or begins anew with `info` and `agent`. `transferred`: it was, in vain."""
+        if saved is not None:
+            info, agent = saved.info, saved.agent
+        call = self._new_call(carrier, info, agent)
         logger.info(
-            "{}: {} comes back from another server, {}",
+            "{}: {} comes back, {}",
             call.call_id,
-            incoming.caller or "somebody",
-            "and goes on" if saved is not None else "which has saved nothing",
+            info.caller or "somebody",
+            "and goes on" if saved is not None else "of whose call nothing is saved",
         )
         self._tasks.spawn(self._await_stream(call), f"stream of {call.call_id}")
-        return self._connect(carrier, call, incoming, base, saved)
+        return self._connect(carrier, call, incoming, base, saved, transferred=transferred)
 
     def _connect(
         self,
@@ -381,13 +411,17 @@ class Carriers:
         incoming: WebhookCall,
         base: str,
         saved: SavedCall | None = None,
+        *,
+        transferred: bool = False,
     ) -> Answer:
         """Responds to a webhook with the stream of a call, which continues `saved`. `base` is our
         URL as seen by the provider."""
         settings = call.carrier
         call.provider_call_id = incoming.call_id
+        if settings.provider in REPORTING:
+            call.outcome_url = f"{base}/carriers/{settings.name}/transfer/{call.call_id}"
         try:
-            ticket = self._ticket(carrier, call, incoming)
+            ticket = self._ticket(carrier, call, incoming, returned=saved if transferred else None)
         except Rejected as fault:
             call.set_state("ended", 503, str(fault))
             return Answer(*refusal(settings, "busy"))
@@ -403,11 +437,17 @@ class Carriers:
         return Answer(*answer(settings, url, {}, incoming, then))
 
     def _ticket(
-        self, carrier: Carrier, call: CarrierCall, incoming: WebhookCall, ring_seconds: float = 0.0
+        self,
+        carrier: Carrier,
+        call: CarrierCall,
+        incoming: WebhookCall,
+        ring_seconds: float = 0.0,
+        returned: SavedCall | None = None,
     ) -> str:
         """Issues a ticket for the call's stream. Raises Rejected if too many are pending."""
         good_for = ring_seconds + TICKET_LIFETIME_S
-        return self._host.name_of(carrier.tickets.issue(monotonic(), (call, incoming), good_for))
+        admitted = call, incoming, returned
+        return self._host.name_of(carrier.tickets.issue(monotonic(), admitted, good_for))
 
     async def _await_stream(self, call: CarrierCall) -> None:
         try:
@@ -419,12 +459,12 @@ class Carriers:
     async def status(self, request: web.Request) -> web.Response:
         """Receives the status of a call that we placed."""
         carrier = self._requests.carrier(request, BY_TICKET)
-        call = self._call_of(carrier, request.match_info["call"])
+        call = self.call_of(carrier, request.match_info["call"])
 
         async def respond(signed: SignedRequest) -> Answer:
             if call is None:
                 return Answer(text="unknown call", status=404)
-            incoming = _parsed(call.carrier, request, signed)
+            incoming = parsed(call.carrier, request, signed)
             if isinstance(incoming, Answer):
                 return incoming
             call.receive_status(incoming.event)
@@ -433,32 +473,19 @@ class Carriers:
         calls = (call,) if call is not None else ()
         return await self._requests.once(carrier, request, calls, respond)
 
-    async def transfer(self, request: web.Request) -> web.Response:
-        """Tells Plivo how to perform a transfer."""
-        carrier = self._requests.carrier(request, ("plivo",))
-
-        async def respond(signed: SignedRequest) -> Answer:
-            try:
-                text = transfer_markup(dict(signed.query).get(TRANSFER_PARAMETER, ""))
-            except RestError as fault:
-                return Answer(text=str(fault), status=400)
-            return Answer("application/xml", text)
-
-        return await self._requests.once(carrier, request, self._calls_of(carrier), respond)
-
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Serves the media stream of a call."""
         carrier = self._requests.carrier(request, (*BY_TICKET, *BY_SIGNATURE))
         settings = carrier.settings
         ticket = request.match_info.get("ticket", "").removeprefix(self._host.name_of(""))
-        call, variables = None, {}
+        call, variables, returned = None, {}, None
         if settings.provider in BY_SIGNATURE:
             # A stream with a ticket belongs to a call that already exists.
             begun = self._calls_of(carrier) if settings.provider in BY_TICKET else ()
             await self._requests.verified(carrier, request, begun)
         if settings.provider in BY_TICKET:
             try:
-                call, incoming = carrier.tickets.redeem(ticket, monotonic())
+                call, incoming, returned = carrier.tickets.redeem(ticket, monotonic())
             except Rejected as fault:
                 raise self._requests.refused(settings, request, fault) from fault
             settings, variables = call.carrier, dict(incoming.parameters)
@@ -473,7 +500,7 @@ class Carriers:
         leg = self._leg(call, _stream(settings, request), socket.send, variables)
         await socket.accept(request)
         async with socket.line(leg):
-            await self._run(call, leg)
+            await self._run(call, leg, returned)
         return socket.response
 
     # --- placing calls ---
@@ -578,9 +605,12 @@ class Carriers:
 class _Control:
     """The carrier's control of a call for its leg, once the call has an id there."""
 
-    def __init__(self, call: CarrierCall, variables: Mapping[str, Any]) -> None:
+    def __init__(
+        self, call: CarrierCall, variables: Mapping[str, Any], transfers: CarrierTransfers
+    ) -> None:
         self._call = call
         self._variables = variables
+        self._transfers = transfers
 
     def started(self, leg: CarrierLeg, started: Started) -> None:
         call, known = self._call, self._call.provider_call_id
@@ -589,21 +619,13 @@ class _Control:
             raise CarrierError(f"the stream is of another call: {started.call_id[:80]!r}")
         call.start(leg, started, self._variables)
 
-    def _of_call(self) -> CallControl | None:
-        rest = self._call.rest
-        return rest.control(self._call.provider_call_id) if rest is not None else None
-
     async def hang_up(self) -> None:
-        control = self._of_call()
-        if control is not None:
-            await control.hang_up()
+        rest = self._call.rest
+        if rest is not None:
+            await rest.control(self._call.provider_call_id).hang_up()
 
     async def transfer(self, target: str) -> None:
-        control = self._of_call()
-        if control is None:
-            raise LegError(f"{self._call.carrier.provider} cannot be asked to transfer a call")
-        await control.transfer(target)
-        self._call.transferred_to = target
+        await self._transfers.transfer(self._call, target)
 
 
 def _stream(settings: CarrierSettings, request: web.Request) -> CarrierStream:
@@ -633,21 +655,3 @@ def _holders(settings: CarrierSettings) -> Holders | None:
 def _owner(settings: CarrierSettings, call: WebhookCall) -> str:
     """Returns what the token of a call is bound to."""
     return f"{settings.name}\n{call.call_id}"
-
-
-def _base(settings: CarrierSettings, signed: SignedRequest, request: web.Request) -> str:
-    """Returns our base URL as seen by the provider."""
-    if settings.public_url:
-        return settings.public_url.rstrip("/")
-    return signed.url_candidates[0].removesuffix(request.raw_path)
-
-
-def _parsed(
-    settings: CarrierSettings, request: web.Request, signed: SignedRequest
-) -> WebhookCall | Answer:
-    """Returns what a webhook says of a call, or the answer to one that says nothing."""
-    try:
-        return parse_webhook(settings, request.content_type, signed.body, dict(signed.query))
-    except ValueError as fault:
-        logger.warning("{}: webhook: {}", settings.name, fault)
-        return Answer(text=str(fault), status=400)

@@ -21,12 +21,16 @@ from offhook.telephony.carriers.auth.signatures import (
 from offhook.telephony.carriers.auth.tickets import Tickets
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.carriers.rest.client_io import CarrierRestClient
-from offhook.telephony.carriers.rest.markup import WebhookCall
+from offhook.telephony.carriers.rest.markup import WebhookCall, parse_webhook
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.streams.audiosocket_io import AudioSocketServer
+from offhook.web.edge.resume.saved_call import SavedCall
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import ACCESS, head_of, peer_of
 from offhook.web.process.metrics import Metrics
+
+TRIES_PARAMETER = "tries"
+"""Query parameter that says how often a call that comes back has asked for a free line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,35 @@ class Carrier:
     server: AudioSocketServer | None = None
     seen: Nonces = field(default_factory=Nonces)
     answers: Answers[asyncio.Task[Answer]] = field(default_factory=Answers)
-    tickets: Tickets[tuple[CarrierCall, WebhookCall]] = field(default_factory=Tickets)
+    tickets: Tickets[tuple[CarrierCall, WebhookCall, SavedCall | None]] = field(
+        default_factory=Tickets
+    )
+
+
+def base_url(settings: CarrierSettings, signed: SignedRequest, request: web.Request) -> str:
+    """Returns our base URL as seen by the provider."""
+    if settings.public_url:
+        return settings.public_url.rstrip("/")
+    return signed.url_candidates[0].removesuffix(request.raw_path)
+
+
+def without_tries(signed: SignedRequest) -> tuple[SignedRequest, int]:
+    """Returns a request without TRIES_PARAMETER, and its value, 0 if there is none."""
+    query = dict(signed.query)
+    tries = query.pop(TRIES_PARAMETER, "")
+    rest = replace(signed, query=tuple(query.items()))
+    return rest, int(tries) if tries.isdecimal() and len(tries) < 3 else 0
+
+
+def parsed(
+    settings: CarrierSettings, request: web.Request, signed: SignedRequest
+) -> WebhookCall | Answer:
+    """Returns what a webhook says of a call, or the answer to one that says nothing."""
+    try:
+        return parse_webhook(settings, request.content_type, signed.body, dict(signed.query))
+    except ValueError as fault:
+        logger.warning("{}: webhook: {}", settings.name, fault)
+        return Answer(text=str(fault), status=400)
 
 
 class CarrierRequests:

@@ -16,7 +16,7 @@ async def status(request: web.Request) -> web.StreamResponse:
 
 
 async def transfer(request: web.Request) -> web.StreamResponse:
-    return await _carriers(request).transfer(request)
+    return await _carriers(request).transfers.webhook(request)
 
 
 async def resume(request: web.Request) -> web.StreamResponse:
@@ -50,6 +50,6 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_post("/carriers/{name}/status/{call}", status)
     router.add_get("/carriers/{name}/status/{call}", status, allow_head=False)
     router.add_post("/carriers/{name}/resume/{token}", resume)
-    router.add_post("/carriers/{name}/transfer", transfer)
+    router.add_post("/carriers/{name}/transfer/{call}", transfer)
     router.add_get("/carriers/{name}/stream", stream, allow_head=False)
     router.add_get("/carriers/{name}/stream/{ticket}", stream, allow_head=False)

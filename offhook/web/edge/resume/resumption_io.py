@@ -146,11 +146,6 @@ class Resumption:
         self._store.put(call.key, saved.pack())  # before its engines are ready
         return saved
 
-    def saved(self, leg: Leg) -> SavedCall | None:
-        """Returns what the call of a leg continues, once it is restored; None for a new call."""
-        call = self._calls.get(leg.call_id)
-        return call.saved if call is not None else None
-
     async def claim(self, key: str, agent: str = "") -> tuple[Outcome, SavedCall | None]:
         """Takes a call over, for which `agent` must be its agent unless it is ""."""
         outcome, saved = await self._claim(key, agent)

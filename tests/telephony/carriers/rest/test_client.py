@@ -98,7 +98,7 @@ async def test_a_call_that_rings_is_hung_up(fake, rest, provider):
 async def test_a_leg_transfers_and_hangs_up_its_call(fake, rest, provider, target):
     call, other = fake.call(provider), fake.call(provider)
     control = rest(provider).control(call.id)
-    await control.transfer(target)
+    await control.transfer(target, STATUS)
     assert target.lstrip("+") in str(call.transferred).replace("%3A", ":").replace("%40", "@")
     await control.hang_up()
     assert call.state == "completed"
@@ -109,7 +109,7 @@ async def test_a_leg_transfers_and_hangs_up_its_call(fake, rest, provider, targe
 async def test_a_call_that_has_ended_cannot_be_transferred(fake, rest, provider):
     call = fake.call(provider, "completed")
     with pytest.raises(RestError, match="the call has ended"):
-        await rest(provider).transfer(call.id, TO)
+        await rest(provider).transfer(call.id, TO, STATUS)
 
 
 async def test_a_leg_of_exotel_hangs_up_by_its_stream_alone(fake, rest):

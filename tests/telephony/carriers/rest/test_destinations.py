@@ -91,7 +91,7 @@ def test_nothing_else_is(text):
     assert isinstance(error.value, LegError)
     assert error.value.status == 0
     assert len(str(error.value)) < 400
-    for make in (dial_markup, transfer_markup):
+    for make in (dial_markup, lambda text: transfer_markup(text, WEBHOOK)):
         with pytest.raises(RestError):
             make(text)
     for provider in CONTROLLED:

@@ -90,9 +90,9 @@ async def test_twilios_own_library_asks_the_same(fake, rest):
     fake.asked.clear()
 
     fake.calls[call_id].state = "in-progress"
-    await ours.transfer(call_id, TO)
+    await ours.transfer(call_id, TO, STATUS)
     voice = import_module("twilio.twiml.voice_response")
-    twiml, dial = voice.VoiceResponse(), voice.Dial()
+    twiml, dial = voice.VoiceResponse(), voice.Dial(action=STATUS, method="POST")
     dial.number(TO)
     twiml.append(dial)
     await asyncio.to_thread(theirs.calls(call_id).update, twiml=str(twiml))
@@ -180,7 +180,7 @@ async def test_plivos_own_library_asks_the_same(fake, rest):
     }
     fake.asked.clear()
 
-    await ours.transfer(call_id, TO)
+    await ours.transfer(call_id, TO, STATUS)
     url = fake.calls[call_id].transferred
     await asyncio.to_thread(
         theirs.calls.transfer, call_id, legs="aleg", aleg_url=url, aleg_method="POST"
@@ -221,9 +221,14 @@ async def test_vonages_own_library_asks_the_same(fake, rest):
     assert only_theirs(fake.asked) == set()
     fake.asked.clear()
 
-    await ours.transfer(call_id, SIP)
+    await ours.transfer(call_id, SIP, STATUS)
     endpoints = import_module("vonage_voice.models.connect_endpoints")
-    ncco = models.Connect(endpoint=[endpoints.SipEndpoint(uri=SIP)], from_=NUMBER.lstrip("+"))
+    ncco = models.Connect(
+        endpoint=[endpoints.SipEndpoint(uri=SIP)],
+        from_=NUMBER.lstrip("+"),
+        eventType="synchronous",
+        eventUrl=[STATUS],
+    )
     await asyncio.to_thread(theirs.transfer_call_ncco, call_id, [ncco])
     assert only_theirs(fake.asked) == set()
     fake.asked.clear()

@@ -35,6 +35,7 @@ from tests.telephony.carriers.rest.fake_rest_words import (
 TO = "+14155551212"
 SIP = "sip:desk@pbx.example.org;transport=tls"
 WEBHOOK = "https://voice.example.org/carriers/x/answer?a=1&b=2"
+OUTCOME = "https://voice.example.org/carriers/x/transfer/call-1"
 STATUS = "https://voice.example.org/carriers/x/status"
 STREAM = "wss://voice.example.org/carriers/x/stream/ticket"
 CALL_ID = {
@@ -94,6 +95,12 @@ class TestTwilio:
         twiml = form(api_of("twilio").transfer(CALL_ID["twilio"], target))["Twiml"][0]
         dial = ElementTree.fromstring(twiml).find("Dial")
         assert [(child.tag, child.text) for child in dial] == [(noun, target)]
+        assert not dial.attrib
+
+    def test_how_a_transfer_has_ended_is_told_to_us(self):
+        request = api_of("twilio").transfer(CALL_ID["twilio"], TO, OUTCOME)
+        dial = ElementTree.fromstring(form(request)["Twiml"][0]).find("Dial")
+        assert dial.attrib == {"action": OUTCOME, "method": "POST"}
 
     def test_who_asks_is_the_account_or_a_key_of_it(self):
         assert basic(dialled("twilio")) == f"{TWILIO_SID}:{TOKEN}"
@@ -169,24 +176,25 @@ class TestPlivo:
 
     @pytest.mark.parametrize("target", [TO, SIP])
     def test_a_transfer_names_a_url_of_ours_which_knows_the_target(self, target):
-        request = api_of("plivo").transfer(CALL_ID["plivo"], target)
+        request = api_of("plivo").transfer(CALL_ID["plivo"], target, OUTCOME)
         url = urlsplit(body(request).pop("aleg_url"))
         assert body(request) == body(request) | {"legs": "aleg", "aleg_method": "POST"}
         assert url.hostname == "voice.example.org"
-        assert url.path == "/carriers/plivo/transfer"
+        assert url.path == urlsplit(OUTCOME).path
         assert parse_qs(url.query) == {"target": [target]}
-        assert transfer_url(settings_for("plivo", ""), target) == body(request)["aleg_url"]
+        assert transfer_url(OUTCOME, target) == body(request)["aleg_url"]
 
     def test_which_answers_with_the_number_or_sip_uri(self):
         for target, element in (
             (TO, "<Number>14155551212</Number>"),
             (SIP, f"<User>{SIP}</User>"),
         ):
-            assert transfer_markup(target) == f"<Response><Dial>{element}</Dial></Response>"
+            dial = f'<Dial action="{OUTCOME}" method="POST">{element}</Dial>'
+            assert transfer_markup(target, OUTCOME) == f"<Response>{dial}</Response>"
 
     def test_and_so_a_transfer_needs_our_public_url(self):
         with pytest.raises(RestError, match="set public_url"):
-            api_of("plivo", public_url="").transfer(CALL_ID["plivo"], TO)
+            api_of("plivo").transfer(CALL_ID["plivo"], TO)
 
 
 class TestVonage:
@@ -221,6 +229,12 @@ class TestVonage:
                 ],
             },
         }
+
+    def test_what_is_done_after_a_transfer_that_failed_is_ours_to_say(self):
+        request = api_of("vonage").transfer(CALL_ID["vonage"], TO, OUTCOME)
+        [connect] = body(request)["destination"]["ncco"]
+        assert connect["eventType"] == "synchronous"
+        assert connect["eventUrl"] == [OUTCOME]
 
     def test_each_request_has_a_token_of_its_own_signed_with_the_private_key(self):
         auth = dialled("vonage").auth

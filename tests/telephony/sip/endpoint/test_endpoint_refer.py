@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from offhook.media.leg import LegError
-from offhook.telephony.sip import endpoint_io
+from offhook.telephony.sip import endpoint_io, transfer_io
 from offhook.telephony.sip.media import leg_io
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.network.resolver_io import Resolver
@@ -388,3 +388,61 @@ async def test_a_far_end_that_takes_the_caller_without_a_report_is_let_go():
             far.reply(refer, 202, ("Refer-Sub", "false"))
             await moving
             await far.is_hung_up()
+
+
+# --- a far end that says no more ---
+
+
+def last_notify(call, says_no_more):
+    """The far end tries, and stops reporting: it says so, or says nothing."""
+    if says_no_more:
+        notify(call, "100 Trying", "terminated;reason=noresource")
+    else:
+        notify(call, "100 Trying")
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    monkeypatch.setattr(transfer_io, "REFER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(transfer_io, "GONE_S", 0.5)
+
+
+@pytest.mark.parametrize("says_no_more", [True, False])
+async def test_a_far_end_that_sends_nothing_more_has_given_the_caller_away(soon, says_no_more):
+    async with in_a_call() as call:
+        await call.line.says(0.2)
+        asked, refer = await asked_to_transfer(call)
+        call.far.reply(refer, 202)
+        last_notify(call, says_no_more)
+        await call.far.is_hung_up()
+        await asked
+        assert call.host.talks[0].leg.closed is not None
+        await until(lambda: call.host.records)
+        assert call.host.records[0].transferred_to == call.target.uri
+
+
+@pytest.mark.parametrize("says_no_more", [True, False])
+async def test_a_far_end_that_still_sends_has_its_caller(soon, says_no_more, monkeypatch):
+    monkeypatch.setattr(transfer_io, "GONE_S", 300)  # however late packets are
+    async with in_a_call() as call:
+        speaking = asyncio.create_task(call.line.says(3600))
+        asked, refer = await asked_to_transfer(call)
+        call.far.reply(refer, 202)
+        last_notify(call, says_no_more)
+        with pytest.raises(LegError, match="transfer"):
+            await asked
+        speaking.cancel()
+        await call.is_as_before()
+
+
+async def test_who_hangs_up_once_the_transfer_is_accepted_is_gone_at_once():
+    async with in_a_call() as call:
+        asked, refer = await asked_to_transfer(call)
+        call.far.reply(refer, 202)
+        notify(call, "100 Trying")
+        await call.far.response(200, "NOTIFY")
+        await call.far.hang_up()
+        await asked
+        assert call.host.talks[0].leg.closed is not None
+        await until(lambda: call.host.records)
+        assert call.host.records[0].transferred_to == call.target.uri

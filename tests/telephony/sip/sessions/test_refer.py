@@ -87,7 +87,7 @@ def test_without_a_last_notify_the_transfer_is_given_up_by_name() -> None:
     refer.notified(notify(b"SIP/2.0 100 Trying"), 1.0)
     progress = refer.handle_timer(1.0 + SUBSCRIPTION_S)
     assert progress == ReferProgress(
-        408, "the far end did not say how the transfer ended within 180 s", True
+        408, "the far end did not say how the transfer ended within 180 s", True, is_known=False
     )
 
 
@@ -107,7 +107,8 @@ def test_a_call_that_ends_before_the_transfer_is_accepted_ends_it() -> None:
 
 def test_a_subscription_that_is_terminated_early_is_final() -> None:
     progress = accepted().notified(notify(b"SIP/2.0 100 Trying", "terminated;reason=giveup"), 1.0)
-    assert progress == ReferProgress(408, "the far end stopped reporting: reason=giveup", True)
+    said = "the far end stopped reporting: reason=giveup"
+    assert progress == ReferProgress(408, said, True, is_known=False)
 
 
 @given(st.binary(max_size=300))

@@ -11,27 +11,21 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from redis import Redis
 
-from offhook.bench.scripted import ScriptedRecognizer, ScriptedSynthesizer
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
-from offhook.pipeline.conversation.call_io import Call, Engines, Message
-from offhook.pipeline.conversation.events import AgentTurn, CallEnded, Event
+from offhook.pipeline.conversation.call_io import Message
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
-from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
-from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
-from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg
 from offhook.web.config.config import Config
-from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.resume import saved_call, store_io
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC, key_of
 from offhook.web.edge.server_io import application
-from offhook.web.engines.call_engines_io import CallEngines
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall
 from tests.support.carriers.far_end_json import Twilio
 from tests.support.listening import Listening
 from tests.telephony.carriers.rest.fake_rest import FakeRest
+from tests.web.edge.scripted_edge import ScriptedEdge
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback", "quick")]
 
@@ -40,37 +34,10 @@ RESUMED = SENTENCES["en"][Occasion.RESUMED]
 READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}}
 
 
-class ScriptedEngines(CallEngines):
-    async def open(self) -> str:
-        detection = TurnDetection(VadBatch(), SmartTurn())
-        self.configured = Engines(detection, ScriptedRecognizer(), ScriptedSynthesizer())
-        return "scripted"
-
-
-class ResumableEdge(Edge):
-    """Real but for its ears and its voice, which hear nothing and speak at once."""
-
+class ResumableEdge(ScriptedEdge):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.engines = ScriptedEngines(config, self.metrics)
-        self.events: list[Event] = []
         self.saw: list[Message] = []
-
-    def _report(self, leg: Any, event: Event) -> None:
-        super()._report(leg, event)
-        self.events.append(event)
-
-    @property
-    def call(self) -> Call:
-        (call,) = self.conversations.values()
-        assert isinstance(call, Call)
-        return call
-
-    def ends(self) -> list[str]:
-        return [str(e.reason) for e in self.events if isinstance(e, CallEnded)]
-
-    def turns(self) -> list[str]:
-        return [e.text for e in self.events if isinstance(e, AgentTurn)]
 
 
 class Client:
