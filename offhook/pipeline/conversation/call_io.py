@@ -319,7 +319,11 @@ class Call(TransportListener):
         """Speak the fixed greeting; returns when it was played or interrupted."""
         spoken = HeardFrame(heard=self._greeted)
         spoken.interruptible = False
-        self.hearing.interruptible = self._agent.greeting_interruptible
+        if not self._agent.greeting_interruptible:
+            # Who speaks meanwhile is answered before it is over, by an agent that must know of it.
+            self.hearing.interruptible = False
+            greeted: Any = {"role": "assistant", "content": self._agent.greeting}
+            self.context.add_message(greeted)
         await self._speak(self._agent.greeting, spoken)
         await self._greeted.wait()
         self.hearing.interruptible = True
@@ -643,6 +647,9 @@ class Call(TransportListener):
                 self.context.set_messages(_newer_half(self.context.messages))
             if message.content:
                 text, cut, turn = message.content, message.interrupted, self._turn
+                if not self._greeted.is_set() and not self._agent.greeting_interruptible:
+                    turn = 0
+                    self._drop_last(text)
                 if cut and self._agent.played_words is not None:
                     text = await self._agent.played_words(text)
                     self._correct(message.content, text)
@@ -669,6 +676,13 @@ class Call(TransportListener):
             if isinstance(message, dict) and message.get("content") == estimate:
                 message["content"] = text
                 break
+
+    def _drop_last(self, text: str) -> None:
+        """Drop the greeting where it comes for the second time: the conversation begins with it."""
+        messages: list[Any] = list(self.context.messages)
+        found = [n for n, m in enumerate(messages) if n and m.get("content") == text]
+        if found:
+            self.context.set_messages(messages[: found[-1]] + messages[found[-1] + 1 :])
 
     def transcript(self) -> list[Message]:
         """Return the conversation as it was heard, without the calls of tools."""

@@ -2,25 +2,36 @@
 agent declares."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.call_info import bounded
 
-PLACEHOLDER = re.compile(r"\{\{ *([A-Za-z_][\w.-]*) *\}\}")
+PLACEHOLDER = re.compile(r"\{\{ *([A-Za-z_][\w. -]*?) *\}\}")
 _HEADER = "header."
 """What the names of an INVITE's headers begin with."""
+_NAMES_HEADER = re.compile(r"header\.[\w-]+")
 _OF_TIME = ("now", "date", "time", "weekday")
 _OF_CALLS = ("caller", "caller_name", "called", "trunk", "direction", *_OF_TIME)
-IN_WORDS = f"there are {', '.join(_OF_CALLS)}, {_HEADER}NAME, and the agent's variables"
+VARIABLE = re.compile(r"[A-Za-z_]\w*")
 
 
 def unknown_names(text: str, declared: Mapping[str, str]) -> list[str]:
     """Returns the names in a text that no call has a value for."""
     names = dict.fromkeys(found[1] for found in PLACEHOLDER.finditer(text))
     known = {*_OF_CALLS, *declared}
-    return [name for name in names if name not in known and not name.startswith(_HEADER)]
+    return [name for name in names if name not in known and not _NAMES_HEADER.fullmatch(name)]
+
+
+def known_names(declared: Iterable[str]) -> str:
+    """Returns the names that a text may have, in words."""
+    return f"{', '.join((*_OF_CALLS, f'{_HEADER}NAME', *declared))}"
+
+
+def is_free(name: str) -> bool:
+    """Returns whether an agent may declare a variable of this name."""
+    return bool(VARIABLE.fullmatch(name)) and name not in _OF_CALLS
 
 
 def filled(text: str, info: CallInfo, declared: Mapping[str, str], now: datetime) -> str:

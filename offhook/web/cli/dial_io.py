@@ -12,7 +12,7 @@ from urllib.parse import quote
 import aiohttp
 
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
-from offhook.telephony.sip.capture.pcap import PCAP
+from offhook.telephony.sip.capture.pcap import HEADER_BYTES, PCAP
 
 ANSWER_S = 15.0
 """Time limit in s for a response."""
@@ -114,6 +114,8 @@ class Phones:
             found = await self._ask(http, "GET", path, headers={"Accept": PCAP})
         if not isinstance(found, bytes):
             raise PhoneError(f"the server at {self._url} writes no pcap: it is an older one")
+        if len(found) <= HEADER_BYTES:
+            raise PhoneError("the server has no messages" + (f" of {call_id}" if call_id else ""))
         return found
 
     def _session(self) -> aiohttp.ClientSession:

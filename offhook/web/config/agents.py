@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from offhook.pipeline.conversation.agents.agent_faults import Limits
 from offhook.pipeline.conversation.agents.model_options import ModelOptions
-from offhook.pipeline.conversation.call_variables import IN_WORDS, unknown_names
+from offhook.pipeline.conversation.call_variables import is_free, known_names, unknown_names
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
@@ -168,7 +168,8 @@ class Agent(AgentModel):
     time_zone: str = Field("", examples=["Europe/Berlin"])
     """Of `{{now}}`, `{{date}}`, `{{time}}` and `{{weekday}}`; empty: this machine's."""
     instructions_file: str = ""
-    """File with the instructions, in place of `instructions`; read at the start and on a reload."""
+    """File with the instructions, in place of `instructions`; read at the start and on a reload. A
+    relative path begins at the folder in which the server is started."""
     instructions: str = (
         "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
         "markup. Greet the caller first."
@@ -290,8 +291,26 @@ class Agent(AgentModel):
         for name, text in self._texts():
             if unknown := unknown_names(text, self.variables):
                 names = ", ".join(f"{{{{{one}}}}}" for one in unknown)
-                raise ValueError(f"{name} has {names}: {IN_WORDS}")
+                there = known_names(self.variables)
+                raise ValueError(f"{name} has {names}, which is none of {there}")
         return self
+
+    @field_validator("variables")
+    @classmethod
+    def _are_variables(cls, variables: dict[str, str]) -> dict[str, str]:
+        for name in variables:
+            if not is_free(name):
+                raise ValueError(
+                    f"{name!r} cannot be a variable: every call has it, or it is no name"
+                )
+        return variables
+
+    @field_validator("silence")
+    @classmethod
+    def _ends_with_the_call(cls, steps: tuple[Silence, ...]) -> tuple[Silence, ...]:
+        if any(step.hang_up for step in steps[:-1]):
+            raise ValueError("no step comes after hang_up = true")
+        return steps
 
     def _texts(self) -> Iterator[tuple[str, str]]:
         """Yields the texts in which variables are filled in, with their keys."""
@@ -301,7 +320,8 @@ class Agent(AgentModel):
         for number, step in enumerate(self.silence, 1):
             yield f"silence, step {number},", step.say
         for tool in self.tools:
-            yield f"url of the tool {tool.name}", tool.url
+            yield f"the url of the tool {tool.name}", tool.url
+            yield f"what the tool {tool.name} says", tool.say
 
     @model_validator(mode="after")
     def _has_a_receiver(self) -> Self:

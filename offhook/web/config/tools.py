@@ -16,6 +16,8 @@ OWN = (
     "transfer_call",
 )
 """Names of the tools that agents have anyway."""
+_OWN_HEADERS = ("host", "content-length", "content-type", "connection", "transfer-encoding")
+_TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
@@ -38,11 +40,12 @@ class HttpTool(Section):
     headers: dict[str, str] = Field({}, repr=False, max_length=32)
     """Headers of the request, such as Authorization; never logged."""
     secret: Secret = ""
-    """Signs the request by Standard Webhooks: `whsec_` and base64, or any text."""
+    """Signs the request by Standard Webhooks: `whsec_` and base64, or any text of 16 characters or
+    more."""
     seconds: float = Field(10, gt=0, le=60)
     """Time limit of the request in s; then the model is told that nothing came."""
     say: Annotated[str, Field(max_length=2000)] = ""
-    """What the caller hears if it takes longer than `say_after`."""
+    """What the caller hears if it takes longer than `say_after`; may contain variables."""
     say_after: float = Field(1.0, ge=0, le=60)
     """Time in s."""
     fields: tuple[str, ...] = ()
@@ -59,10 +62,12 @@ class HttpTool(Section):
     @classmethod
     def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
         for name, value in headers.items():
-            if not re.fullmatch(r"[A-Za-z0-9-]+", name):
-                raise ValueError(f"{name!r} is no header")
+            if not re.fullmatch(r"[A-Za-z0-9-]+", name) or name.lower() in _OWN_HEADERS:
+                raise ValueError(f"{name!r} is no header that can be set")
             if not _HEADER_VALUE.fullmatch(value):
                 raise ValueError(f"the value of {name} is empty or not of printable ASCII")
+            if "{{" in value:
+                raise ValueError(f"the value of {name} cannot depend on the call")
         return headers
 
     @field_validator("secret")
@@ -82,6 +87,11 @@ class HttpTool(Section):
         known = self.schema_of_arguments["properties"]
         if unknown := [name for name in IN_PATH.findall(parts.path) if name not in known]:
             raise ValueError(f"url has {{{unknown[0]}}}, which is not in parameters")
+        required = self.schema_of_arguments.get("required", ())
+        if optional := [name for name in IN_PATH.findall(parts.path) if name not in required]:
+            raise ValueError(
+                f"parameters: {optional[0]} stands in the path, and cannot be optional"
+            )
         if IN_PATH.search(parts.query):
             raise ValueError("url: arguments stand in the path; GET puts the others into the query")
         return self
@@ -96,8 +106,9 @@ class HttpTool(Section):
         for name, about in given.items():
             if isinstance(about, str):
                 about = {"type": "string", "description": about}
-            if not isinstance(about, dict) or not isinstance(about.get("type"), str):
-                raise ValueError(f"parameters: {name} is neither a description nor has a type")
+            if not isinstance(about, dict) or about.get("type") not in _TYPES:
+                types = ", ".join(_TYPES)
+                raise ValueError(f"parameters: {name} is no description and has no type of {types}")
             if not about.get("optional", False):
                 required.append(name)
             properties[name] = {key: of for key, of in about.items() if key != "optional"}

@@ -55,19 +55,22 @@ class HttpTools:
         text."""
 
         async def run(params: FunctionCallParams) -> None:
-            saying = asyncio.create_task(_say_meanwhile(tool, call), name=f"tool {tool.name}")
-            began, outcome = monotonic(), "done"
+            saying = asyncio.create_task(
+                _say_meanwhile(tool.say_after, fill(tool.say), call), name=f"tool {tool.name}"
+            )
+            where = f"{tool.name} at {urlsplit(tool.url).netloc}"
+            began = monotonic()
             try:
                 result = await self._result(tool, params.arguments, fill)
             except ToolFailed as error:
-                outcome, result = str(error), {"error": str(error)}
-                cause = f"{tool.name} at {urlsplit(tool.url).netloc}: {error}"
+                result = {"error": str(error)}
+                cause = f"{where}: {error}"
                 call.agent_failed(Fault.TOOL_FAILED, Place.TOOL, Action.TELL_MODEL, cause)
+            else:
+                took = round((monotonic() - began) * 1000)
+                logger.info("{}: tool {}: {} ms", call.leg.call_id, where, took)
             finally:
                 saying.cancel()
-            took = round((monotonic() - began) * 1000)
-            host, call_id = urlsplit(tool.url).netloc, call.leg.call_id
-            logger.info("{}: tool {} at {}: {} ms, {}", call_id, tool.name, host, took, outcome)
             await params.result_callback(result)
 
         return FunctionTool(tool.name, tool.description, tool.schema_of_arguments, run)
@@ -82,8 +85,10 @@ class HttpTools:
                 return await self._ask(tool, url, rest)
         except TimeoutError as error:
             raise ToolFailed(f"no response within {tool.seconds:g} s") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise ToolFailed(f"cannot be reached: {type(error).__name__}") from error
+        except (aiohttp.ClientConnectorError, OSError) as error:
+            raise ToolFailed("its server cannot be reached") from error
+        except aiohttp.ClientError as error:
+            raise ToolFailed("its server broke the connection off") from error
 
     async def _ask(self, tool: HttpTool, url: URL, rest: dict[str, Any]) -> Any:
         """Raises ToolFailed, aiohttp's exceptions, OSError."""
@@ -98,7 +103,8 @@ class HttpTools:
             body = json.dumps(rest, ensure_ascii=False).encode()
             headers["Content-Type"] = "application/json"
         if tool.secret:
-            headers |= signed_headers(f"tool_{uuid.uuid4().hex}", body, [tool.secret], time())
+            signed = signed_headers(f"tool_{uuid.uuid4().hex}", body, [tool.secret], time())
+            headers = {**signed, **headers}
         async with self._http.request(
             tool.method, url, data=body or None, headers=headers, allow_redirects=False
         ) as response:
@@ -108,10 +114,10 @@ class HttpTools:
             return _read(tool, response.content_type, text)
 
 
-async def _say_meanwhile(tool: HttpTool, call: Call) -> None:
-    if tool.say:
-        await asyncio.sleep(tool.say_after)
-        await call.say(tool.say)
+async def _say_meanwhile(after_s: float, text: str, call: Call) -> None:
+    if text:
+        await asyncio.sleep(after_s)
+        await call.say(text)
 
 
 def _address(
@@ -122,15 +128,17 @@ def _address(
     required = tool.schema_of_arguments.get("required", ())
     if missing := [name for name in required if name not in arguments]:
         raise ToolFailed(f"arguments are missing: {', '.join(missing)}")
-    in_path = IN_PATH.findall(tool.url)
-    url = IN_PATH.sub(lambda found: _part(found[1], _text(arguments.get(found[1], ""))), tool.url)
-    url = PLACEHOLDER.sub(lambda found: _part(found[1], fill(found[0])), url)
+    path, mark, query = tool.url.partition("?")
+    in_path = IN_PATH.findall(path)
+    made = IN_PATH.sub(lambda found: _part(found[1], _text(arguments.get(found[1], ""))), path)
+    made = PLACEHOLDER.sub(lambda found: _part(found[1], fill(found[0])), made)
+    made += mark + PLACEHOLDER.sub(lambda found: quote(fill(found[0]), safe=""), query)
     rest = {name: value for name, value in arguments.items() if name not in in_path}
-    return URL(url, encoded=True), rest
+    return URL(made, encoded=True), rest
 
 
 def _part(name: str, text: str) -> str:
-    """Returns a text as a part of a URL. Raises ToolFailed if it would make another path of it."""
+    """Returns a text as a part of a path. Raises ToolFailed if it would make another path of it."""
     if text in ("", ".", ".."):
         raise ToolFailed(f"{name} cannot be {text!r}")
     return quote(text, safe="")
@@ -169,10 +177,12 @@ def _read(tool: HttpTool, content_type: str, text: str) -> Any:
             result = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ToolFailed("the response is no JSON") from error
+        if tool.fields and isinstance(result, dict):
+            result = {name: result[name] for name in tool.fields if name in result}
+            if not result:
+                raise ToolFailed(f"the response has none of the fields {', '.join(tool.fields)}")
     else:
         raise ToolFailed(f"the response is {content_type}, not JSON")
-    if tool.fields and isinstance(result, dict):
-        result = {name: result[name] for name in tool.fields if name in result}
     if len(json.dumps(result, ensure_ascii=False)) > MAX_RESULT_CHARS:
         raise ToolFailed(f"the response has over {MAX_RESULT_CHARS} characters")
     # Pipecat does not ask the model again after a result that is false, such as an empty list.

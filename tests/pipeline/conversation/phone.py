@@ -136,6 +136,8 @@ class Answerer(FrameProcessor):
         super().__init__()
         self.replies = list(replies)
         self.turns: list[str] = []
+        self.known: list[tuple[str, str]] = []
+        """The conversation as it was last asked."""
         self.prompts = 0
         self.thinks_s = 0.0
 
@@ -144,6 +146,8 @@ class Answerer(FrameProcessor):
         if not isinstance(frame, LLMContextFrame) or direction is FrameDirection.UPSTREAM:
             return await self.push_frame(frame, direction)
         last: Any = frame.context.messages[-1] if frame.context.messages else {}
+        messages: list[Any] = list(frame.context.messages)
+        self.known = [(message["role"], message["content"]) for message in messages]
         if last.get("role") == "user":
             self.turns.append(last["content"])
         if self.replies:

@@ -35,10 +35,15 @@ def test_a_call_sets_only_variables_that_the_agent_declares() -> None:
     assert filled("{{caller}}|", info, {}, NOW) == "|"
     assert unknown_names("{{caller}} {{plan}} {{plan}} {{n.a}}", {}) == ["plan", "n.a"]
     assert unknown_names("{{plan}} {{header.X-Any}}", {"plan": ""}) == []
+    assert unknown_names("{{header.}} {{header.X Foo}} {{a b}}", {}) == [
+        "header.",
+        "header.X Foo",
+        "a b",
+    ]
 
 
 def test_other_braces_stay() -> None:
-    text = 'Answer as JSON: {"a": {"b": 1}}, {{ }}, {{1}}, {{"x"}}, {{a b}}'
+    text = 'Answer as JSON: {"a": {"b": 1}}, {{ }}, {{1}}, {{"x"}}'
     assert unknown_names(text, {}) == []
     assert filled(text, CallInfo(), {}, NOW) == text
 

@@ -58,8 +58,12 @@ async def test_a_greeting_that_cannot_be_interrupted_is_heard_whole_and_what_was
         phone.leg.feed(voice)
         await phone.until(lambda: len(phone.of(AgentTurn)) == 2)
         assert phone.call.hearing.interruptible
+        known = [(m["role"], m["content"]) for m in phone.call.context.messages]
     assert not phone.of(Interrupted)
-    assert [turn.text for turn in phone.of(AgentTurn)] == [COUNT, "yes"]
+    assert [(turn.turn, turn.text) for turn in phone.of(AgentTurn)] == [(0, COUNT), (1, "yes")]
+    # As the agent was asked, while the greeting was still to be heard.
+    assert answerer.known == [("assistant", COUNT), ("user", answerer.turns[0])]
+    assert known == [*answerer.known, ("assistant", "yes")]
 
 
 async def test_after_the_greeting_the_agent_can_be_interrupted(voice: Pcm) -> None:

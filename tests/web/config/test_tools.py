@@ -36,7 +36,11 @@ def test_no_argument_makes_another_address(text: str) -> None:
         ({"url": "http://{n}.example/"}, "its host cannot depend on the call"),
         ({"url": "http://a.example/{m}"}, "url has {m}, which is not in parameters"),
         ({"url": "http://a.example/?q={n}"}, "arguments stand in the path"),
-        ({"parameters": {"n": 7}}, "n is neither a description nor has a type"),
+        ({"parameters": {"n": 7}}, "n is no description and has no type of string"),
+        ({"parameters": {"n": {"type": "int"}}}, "n is no description and has no type of string"),
+        ({"parameters": {"n": {"type": "string", "optional": True}}}, "n stands in the path"),
+        ({"headers": {"Host": "a"}}, "'Host' is no header that can be set"),
+        ({"headers": {"A": "{{caller}}"}}, "the value of A cannot depend on the call"),
         ({"headers": {"A b": "x"}}, "'A b' is no header"),
         ({"headers": {"A": "x\r\nB: y"}}, "the value of A"),
         ({"secret": "short"}, "too short"),
@@ -53,7 +57,10 @@ def test_a_tool_that_cannot_be_run_is_a_fault_at_the_start(more: dict[str, Any],
     [
         ({"kind": "frontdesk"}, "has no model that calls them"),
         ({"tools": [TOOL | {"url": "http://a.example/"}] * 2}, "two have the same name"),
-        ({"tools": [TOOL | {"url": "http://a/?x={{nobody}}"}]}, "url of the tool t has {{nobody}}"),
+        (
+            {"tools": [TOOL | {"url": "http://a/?x={{nobody}}"}]},
+            "the url of the tool t has {{nobody}}",
+        ),
     ],
 )
 def test_tools_that_an_agent_cannot_have_are_a_fault(more: dict[str, Any], says: str) -> None:

@@ -134,7 +134,7 @@ async def test_get_puts_the_other_arguments_into_the_query(edge: Edge) -> None:
         paths.append(request.raw_path)
         return web.Response(text="sent yesterday")
 
-    result, _ = await conversation(edge, answer, method="GET")
+    result, _ = await conversation(edge, answer, method="GET", fields=["eta"])
     assert paths == ["/orders/A%2F7%20%C3%BC?by=%2B49+301%26x&count=2"]
     assert result == {"text": "sent yesterday"}
 
@@ -155,6 +155,21 @@ async def test_after_any_result_the_model_answers(edge: Edge, text: str, result:
     assert (got, faults) == (result, [])
 
 
+async def test_what_is_not_known_of_a_call_is_empty_in_the_query(edge: Edge) -> None:
+    paths: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        paths.append(request.raw_path)
+        return web.json_response({"status": "sent"})
+
+    page = Page()
+    async with shop(answer) as url:
+        address = f"{url}/orders/{{number}}?name={{{{caller_name}}}}"
+        _, faults = await conversation(edge, hangs, page, url=address)
+    assert paths == ["/orders/A%2F7%20%C3%BC?name="]
+    assert faults == []
+
+
 async def test_whoever_waits_for_a_tool_hears_so(edge: Edge) -> None:
     page = Page()
 
@@ -162,13 +177,19 @@ async def test_whoever_waits_for_a_tool_hears_so(edge: Edge) -> None:
         await until(lambda: "please." in page.words())
         return web.json_response([])
 
-    await conversation(edge, answer, page, say="One moment, please.", say_after=0.0)
+    await conversation(edge, answer, page, say="One {{trunk}}moment, please.", say_after=0.0)
     assert page.words() == "Hello. One moment, please. It comes tomorrow."
 
 
 async def hangs(request: web.Request) -> web.StreamResponse:
     await asyncio.sleep(3600)
     raise AssertionError
+
+
+async def breaks(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
 
 
 async def drips(request: web.Request) -> web.StreamResponse:
@@ -210,12 +231,14 @@ BOMB = gzip.compress(b" " * 10_000_000)
             responds(body=BOMB, headers={"Content-Encoding": "gzip", "Content-Type": JSON}),
             "the response is compressed, which was not asked for",
         ),
+        (responds(text='{"a": 1}', content_type=JSON), "the response has none of the fields eta"),
+        (breaks, "its server broke the connection off"),
     ],
 )
 async def test_what_fails_is_told_to_the_model_and_the_call_goes_on(
     edge: Edge, handler: Handler, says: str
 ) -> None:
-    result, (fault,) = await conversation(edge, handler, seconds=0.5)
+    result, (fault,) = await conversation(edge, handler, seconds=0.5, fields=["eta"])
     assert result["error"].startswith(says)
     assert fault.fault is Fault.TOOL_FAILED
 
@@ -223,5 +246,5 @@ async def test_what_fails_is_told_to_the_model_and_the_call_goes_on(
 async def test_a_server_that_is_not_there_is_told_to_the_model(edge: Edge) -> None:
     url = "http://127.0.0.1:1/orders/{number}"
     result, (fault,) = await conversation(edge, hangs, url=url)
-    assert result == {"error": "cannot be reached: ClientConnectorError"}
+    assert result == {"error": "its server cannot be reached"}
     assert "127.0.0.1:1" in fault.cause

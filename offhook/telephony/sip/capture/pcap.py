@@ -28,6 +28,10 @@ _PUSH_ACK = 0x18
 _WINDOW = 65_535
 
 
+HEADER_BYTES = 24
+"""Size of a file without packets."""
+
+
 def capture(packets: Iterable[Captured]) -> bytes:
     """Return a pcap file of the packets."""
     parts = [struct.pack("!IHHiIII", _MAGIC, 2, 4, 0, 0, _SNAP_BYTES, _LINK_TYPE_RAW)]

@@ -128,7 +128,8 @@ class Keying:
         # Each suite occurs once in our lines, so it identifies the line; some answer with a tag of
         # their own.
         offered = {crypto.suite: crypto for crypto in _cryptos(ours)}
-        for crypto in _cryptos(theirs):
+        # An answer has one line (RFC 4568 §5.1.3); of several, the one without an MKI is the usual.
+        for crypto in sorted(_cryptos(theirs), key=lambda crypto: bool(crypto.mki)):
             if local := offered.get(crypto.suite):
                 keys = local.key, crypto.key, local.mki, crypto.mki
                 return Sdes(local.tag, local.suite, *keys)
