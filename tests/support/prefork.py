@@ -15,6 +15,7 @@ import runpy
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -22,7 +23,7 @@ from typing import Any
 
 from loguru import logger
 
-from offhook.media.parent_io import _end_with, ending_with_us
+from offhook.media.parent_io import _end_with
 from tests.support.environment import environment
 
 SERVE = [sys.executable, "-m", "offhook", "serve"]
@@ -44,11 +45,13 @@ _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
 class Template:
-    """The process that servers are forked from. It ends with this one."""
+    """The process that servers are forked from. It ends with this one, which closes its socket; not
+    with the thread that happens to need the first server."""
 
     def __init__(self) -> None:
         variables = environment()
         self._variables = _read_early(variables)
+        self._lock = threading.Lock()
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # children of its children that have ended are ours
         with theirs:
@@ -56,7 +59,6 @@ class Template:
                 [sys.executable, "-m", __name__, str(theirs.fileno())],
                 env=variables,
                 pass_fds=[theirs.fileno()],
-                preexec_fn=ending_with_us(),
             )
 
     def fits(self, variables: Mapping[str, str]) -> bool:
@@ -66,8 +68,9 @@ class Template:
     def fork(self, request: dict[str, Any], files: Sequence[int]) -> int:
         """Returns the id of a new child of ours, with these files for standard input, output and
         error."""
-        socket.send_fds(self._ours, [json.dumps(request).encode()], list(files))
-        pid = int(self._ours.recv(REQUEST_BYTES))
+        with self._lock:
+            socket.send_fds(self._ours, [json.dumps(request).encode()], list(files))
+            pid = int(self._ours.recv(REQUEST_BYTES))
         assert pid, "the server could not be started: what it wrote says why"
         return pid
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from ipaddress import ip_address
 from time import monotonic
 
-from offhook.telephony.sip.capture.hep import HepSettings
 from offhook.telephony.sip.capture.hep_io import HepExport
+from offhook.telephony.sip.capture.hep_settings import HepSettings
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.network.stream_io import trusting

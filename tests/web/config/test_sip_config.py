@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from offhook.telephony.sip.capture.hep import HepSettings
+from offhook.telephony.sip.capture.hep_settings import HepSettings
 from offhook.telephony.sip.trunks.trunks import OPTIONS_INTERVAL_S, Route, SipSettings, Trunk
 from offhook.web.config.config import Config, ConfigError, load
 from offhook.web.edge.phones import callers_allowed, is_risky

@@ -7,23 +7,18 @@ use.
 
 import json
 import struct
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import Any
 
 from aiortc.rtp import RTCP_RR, RTCP_SR, RtcpByePacket, RtcpRrPacket, RtcpSrPacket
 
 from offhook.media.rtp.rtcp import RtcpError, parse_datagram
+from offhook.telephony.sip.capture.hep_settings import HepSettings
 from offhook.telephony.sip.capture.packet import Captured, hosts_of
-from offhook.telephony.sip.messages.grammar import SipError, parse_host_port
 
 SIP = 1
 RTCP = 5
 """Protocol types (chunk 11)."""
-DEFAULT_PORT = 9060
-"""Of collectors."""
-MAX_AGENT_ID = 2**32 - 1
-"""Largest id of a capture agent, which has four bytes; a configuration with more is refused."""
 
 _MAGIC = b"HEP3"
 _FAMILY, _PROTOCOL = 1, 2
@@ -34,33 +29,6 @@ _TYPE, _AGENT, _KEY = 11, 12, 14
 _PAYLOAD, _CORRELATION = 15, 17
 _IPV4, _IPV6 = 2, 10
 _TCP, _UDP = 6, 17
-
-
-@dataclass(frozen=True)
-class HepSettings:
-    """A collector and how this server is known there. Raises SipError."""
-
-    collector: str
-    """host or host:port of the collector, which takes HEP 3 over UDP; 9060 is the default port."""
-    agent_id: int = 1
-    """Capture agent id, which tells the servers of one collector apart."""
-    auth_key: str = field(default="", repr=False)
-    """Authentication key, where the collector asks for one. HEP over UDP is not encrypted, the key
-    included."""
-
-    def __post_init__(self) -> None:
-        _ = self.address
-        if not 0 <= self.agent_id <= MAX_AGENT_ID:
-            raise SipError(f"hep: agent_id must be 0 to {MAX_AGENT_ID}, not {self.agent_id}")
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port of the collector. Raises SipError."""
-        try:
-            host, port = parse_host_port(self.collector)
-        except SipError as error:
-            raise SipError(f"hep: collector: {error}") from error
-        return host, DEFAULT_PORT if port is None else port
 
 
 def encode(packet: Captured, kind: int, correlation_id: str, settings: HepSettings) -> bytes:

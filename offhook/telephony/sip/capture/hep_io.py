@@ -12,7 +12,8 @@ from time import time
 from loguru import logger
 
 from offhook.media.tasks_io import TaskSet
-from offhook.telephony.sip.capture.hep import RTCP, SIP, HepSettings, encode, reports_as_json
+from offhook.telephony.sip.capture.hep import RTCP, SIP, encode, reports_as_json
+from offhook.telephony.sip.capture.hep_settings import HepSettings
 from offhook.telephony.sip.capture.packet import Address, Captured
 from offhook.telephony.sip.trace import TraceEntry
 

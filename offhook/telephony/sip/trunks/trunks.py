@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from offhook.media.tones import EU, US
-from offhook.telephony.sip.capture.hep import HepSettings
+from offhook.telephony.sip.capture.hep_settings import HepSettings
 from offhook.telephony.sip.messages.grammar import SipError, is_token
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request

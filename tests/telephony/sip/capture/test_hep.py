@@ -11,8 +11,9 @@ from ipaddress import ip_address
 import pytest
 from aiortc.rtp import RtcpReceiverInfo, RtcpRrPacket, RtcpSenderInfo, RtcpSrPacket
 
-from offhook.telephony.sip.capture.hep import HepSettings, encode, reports_as_json
+from offhook.telephony.sip.capture.hep import encode, reports_as_json
 from offhook.telephony.sip.capture.hep_io import HepExport
+from offhook.telephony.sip.capture.hep_settings import HepSettings
 from offhook.telephony.sip.capture.packet import Captured
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from offhook.telephony.sip.capture.hep import HepSettings
+from offhook.telephony.sip.capture.hep_settings import HepSettings
 from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import endpoint, needs_kamailio
