@@ -1,3 +1,4 @@
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from offhook.media.rtp.jitter import (
     MAX_PACKETS,
     MAX_SPAN,
     MIN_DELAY,
+    STILL_PACKETS,
     Arrival,
     DelayEstimator,
     JitterBuffer,
@@ -229,3 +231,32 @@ def test_after_an_hour_it_follows_the_network_as_in_the_first_minute() -> None:
         targets.append((before, estimator.target))
     assert targets[0] == targets[1]
     assert targets[1][1] > 0.09
+
+
+def test_while_a_clock_stands_still_the_numbers_count_and_then_what_it_has_lost_is_added() -> None:
+    buffer = JitterBuffer(RATE)
+    stood, ahead = 20, 10
+
+    def sent(i: int) -> RtpPacket:
+        timestamp = 7 if i < stood else 7 + (i - stood + 1) * TICKS
+        return RtpPacket(0, i, timestamp, 1, i.to_bytes(4, "big"))
+
+    played: list[int] = []
+    timestamps: list[int] = []
+    for i in range(stood + ahead):
+        buffer.insert(sent(i), i * STEP)
+        timestamps += [buffer.head.timestamp] if buffer.head is not None else []
+        played += play(buffer)
+    lost = STILL_PACKETS - 2  # until it is known to stand still
+    assert played == [0, *range(1 + lost, stood + ahead)]
+    steps = {after - before for before, after in pairwise(timestamps[1:])}
+    assert steps == {TICKS}
+
+
+def test_of_a_clock_that_stands_still_a_packet_with_another_time_keeps_it() -> None:
+    buffer = JitterBuffer(RATE)
+    for i in (0, 1, 2, 3, 5, 6):
+        buffer.insert(RtpPacket(0, i, 7, 1, b""), i * STEP)
+    before = len(buffer)
+    assert buffer.insert(RtpPacket(0, 4, 7 + 100 * TICKS, 1, b""), 0.14) is Arrival.QUEUED
+    assert len(buffer) == before + 1
