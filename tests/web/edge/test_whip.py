@@ -4,7 +4,7 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from time import monotonic
@@ -40,6 +40,7 @@ FRAGMENT = {"Content-Type": "application/trickle-ice-sdpfrag"}
 RATE = 48_000
 FRAME = RATE // 50
 SOON = 300
+CLOSE_S = 30
 ORIGIN = "https://studio.example"
 
 
@@ -124,7 +125,10 @@ class Client:
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
-        await self.pc.close()
+        # aiortc may wait for ever for sockets that were cut.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self.pc.close()
 
 
 async def until(condition: Any, seconds: float = SOON) -> None:

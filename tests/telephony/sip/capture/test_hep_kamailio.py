@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from offhook.telephony.sip.capture.hep_settings import HepSettings
 from tests.support.ports import free_port
@@ -42,8 +43,15 @@ onreply_route {{
 
 
 @asynccontextmanager
-async def collector(directory: Path) -> AsyncIterator[tuple[int, Path]]:
+async def collector() -> AsyncIterator[tuple[int, Path]]:
     """Its port, and the file that it writes a line to for each message."""
+    with TemporaryDirectory() as folder:  # the collector dies of a path of 60 characters
+        async with _collecting(Path(folder)) as (port, log):
+            yield port, log
+
+
+@asynccontextmanager
+async def _collecting(directory: Path) -> AsyncIterator[tuple[int, Path]]:
     port, log = free_port(), directory / "collector.log"
     file = directory / "collector.cfg"
     file.write_text(CONFIGURATION.format(port=port, directory=directory))
@@ -69,8 +77,9 @@ def reports(directory: Path) -> list[list[str]]:
     return [row.split("|") for file in files for row in file.read_text().splitlines()]
 
 
-async def test_kamailio_reads_the_copies_of_a_call(tmp_path):
-    async with collector(tmp_path) as (port, log):
+async def test_kamailio_reads_the_copies_of_a_call():
+    async with collector() as (port, log):
+        directory = log.parent
         settings = {"hep": HepSettings(f"127.0.0.1:{port}", agent_id=7, auth_key="key")}
         async with endpoint(**settings) as (sip, host), udp_peer(sip) as far:
 
@@ -90,7 +99,7 @@ async def test_kamailio_reads_the_copies_of_a_call(tmp_path):
             with sound() as line:
                 await far.call(line.sdp())
                 await host.talk()
-                await until(lambda: reports(tmp_path), 300)
+                await until(lambda: reports(directory), 300)
                 await far.hang_up()
 
             def of_call() -> list[list[str]]:
@@ -108,7 +117,7 @@ async def test_kamailio_reads_the_copies_of_a_call(tmp_path):
         ]
         assert {copy[4] for copy in of_call()} == {"far"}
         for _, _, call_id, source, _, destination, _, proto, family, kind, node, report in reports(
-            tmp_path
+            directory
         ):
             assert (call_id, source, destination) == ("the-call", "127.0.0.1", "127.0.0.1")
             assert (proto, family, kind, node) == ("1", "2", "3", "homer01:7")
