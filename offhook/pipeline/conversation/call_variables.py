@@ -12,9 +12,9 @@ PLACEHOLDER = re.compile(r"\{\{ *([A-Za-z_][\w. -]*?) *\}\}")
 _HEADER = "header."
 """What the names of an INVITE's headers begin with."""
 _NAMES_HEADER = re.compile(r"header\.[\w-]+")
-_OF_TIME = ("now", "date", "time", "weekday")
-_OF_CALLS = ("caller", "caller_name", "called", "trunk", "direction", *_OF_TIME)
-VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_OF_INFO = ("caller", "caller_name", "called", "trunk", "direction")
+_OF_CALLS = (*_OF_INFO, "now", "date", "time", "weekday")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
 
 
 def unknown_names(text: str, declared: Mapping[str, str]) -> list[str]:
@@ -26,12 +26,12 @@ def unknown_names(text: str, declared: Mapping[str, str]) -> list[str]:
 
 def known_names(declared: Iterable[str]) -> str:
     """Returns the names that a text may have, in words."""
-    return f"{', '.join((*_OF_CALLS, f'{_HEADER}NAME', *declared))}"
+    return ", ".join((*_OF_CALLS, f"{_HEADER}NAME", *declared))
 
 
 def is_free(name: str) -> bool:
     """Returns whether an agent may declare a variable of this name."""
-    return bool(VARIABLE.fullmatch(name)) and name not in _OF_CALLS
+    return bool(_VARIABLE.fullmatch(name)) and name not in _OF_CALLS
 
 
 def filled(text: str, info: CallInfo, declared: Mapping[str, str], now: datetime) -> str:
@@ -53,8 +53,7 @@ def _values(
     yield from declared.items()
     yield from ((name, info.variables[name]) for name in declared if name in info.variables)
     yield from ((f"{_HEADER}{name}".lower(), value) for name, value in info.headers.items())
-    for name in ("caller", "caller_name", "called", "trunk", "direction"):
-        yield name, getattr(info, name) or ""
+    yield from ((name, getattr(info, name) or "") for name in _OF_INFO)
     yield "now", f"{now:%A, %d %B %Y, %H:%M}"
     yield "date", f"{now:%Y-%m-%d}"
     yield "time", f"{now:%H:%M}"
