@@ -35,7 +35,7 @@ def carriers_route(app: web.Application, edge: Edge, lines: LineStats) -> None:
     """GET /carried: what the lines heard, and how long their marks take."""
 
     async def carried(request: web.Request) -> web.Response:
-        statistics = [leg.statistics() for leg in edge.legs.values()]
+        statistics = [leg.statistics() for leg in edge.legs]
         return web.json_response(
             {
                 "lines": lines.read(),

@@ -146,7 +146,7 @@ class PunctualClock(PacketClock):
 class SimulatedEdge:
     def __init__(self, number: int, refuse: Callable[[object], None], seed: int) -> None:
         self.pool = WorkerPool(f"edge {number}", Random(f"{seed} {number}"))
-        self.admission = CallAdmission(PunctualClock(), refuse, max_lateness_ms=0)
+        self.admission = CallAdmission(PunctualClock(), refuse, 0, lambda: self.calls)
         self.streams: defaultdict[WorkerAddress, dict[SimulatedCall, None]] = defaultdict(dict)
         self.calls = 0
 

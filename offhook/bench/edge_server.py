@@ -14,13 +14,13 @@ from offhook.bench.own_server import free_port
 from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.bench.scripted import ScriptedAgent, ScriptedRecognizer, ScriptedSynthesizer
 from offhook.media.codecs.resample import Resampler
-from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.web.config.config import MAX_CALLS, Config, Log, Server, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.edge.agents_io import CallAgents
-from offhook.web.edge.edge_io import Direct, Edge, Past
+from offhook.web.edge.calls.live_call_io import LiveCall
+from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import run
@@ -56,17 +56,11 @@ class ScriptedEdge(AnsweringEdge):
         self.engines.configured.synthesizer = ScriptedSynthesizer()
 
 
-class EchoEdge(Edge):
-    """An edge that returns each caller's audio."""
+class EchoCall(LiveCall):
+    """A call that returns the caller's audio."""
 
-    async def _converse(
-        self,
-        leg: Leg,
-        agent: AgentSettings,
-        direct: Direct | None = None,
-        past: Past | None = None,
-    ) -> None:
-        resampler = Resampler(RATE_IN, RATE_OUT)
+    async def converse(self, agent: AgentSettings) -> None:
+        leg, resampler = self.leg, Resampler(RATE_IN, RATE_OUT)
 
         def back(heard: Pcm, said: Pcm | None, now: float) -> None:
             leg.playout.write(resampler.process(heard))
@@ -76,6 +70,12 @@ class EchoEdge(Edge):
             await leg.until_closed()
         finally:
             stop()
+
+
+class EchoEdge(Edge):
+    """An edge that returns each caller's audio."""
+
+    call_class = EchoCall
 
 
 def edge_of(engines: str, words: int, port: int = 0) -> Edge:

@@ -122,7 +122,7 @@ async def test_a_button_on_a_page_calls_the_agent(
         client = AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY)
         try:
             heard = partial(questions, there)
-            its = site(url, client, "sales", lambda: bool(heard()), edge.legs)
+            its = site(url, client, "sales", lambda: bool(heard()), edge.calls)
             async with client, its as (page, made):
                 origins.add(page)
                 about = config.server.model_copy(update={"origins": frozenset(origins)})

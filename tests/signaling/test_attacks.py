@@ -129,10 +129,10 @@ async def test_without_a_port_a_call_is_refused_in_words_and_leaves_nothing() ->
         try:
             for _ in range(3):
                 with no_files_left(), pytest.raises(Busy) as refusal:
-                    await edge.offer(offer)
+                    await edge.browsers.offer(offer)
                 assert refusal.value.sentence == "the server has no UDP port left for another call"
                 assert not edge.legs
-            answer, _ = await edge.offer(offer)
+            answer, _ = await edge.browsers.offer(offer)
             await caller.accept(answer)
             async with asyncio.timeout(300):
                 while not caller.connected:

@@ -13,7 +13,7 @@ from collections import Counter
 
 from aiohttp import web
 
-from offhook.bench.edge_server import EchoEdge, ScriptedEdge
+from offhook.bench.edge_server import EchoCall, EchoEdge, ScriptedEdge
 from offhook.bench.memory import memory_route
 from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.media.leg import Leg
@@ -21,7 +21,7 @@ from offhook.pipeline.speech.vad.vad import SpeechDetector
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.config.config import MAX_CALLS, Config, Log, Server, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
-from offhook.web.edge.edge_io import Direct, Edge, Past
+from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import run
@@ -73,27 +73,27 @@ def _mos(leg: Leg) -> list[float]:
     return [] if mos is None else [round(mos, 3)]
 
 
-class VadEdge(EchoEdge):
-    async def _converse(
-        self,
-        leg: Leg,
-        agent: AgentSettings,
-        direct: Direct | None = None,
-        past: Past | None = None,
-    ) -> None:
+class VadCall(EchoCall):
+    """An echoed call that the voice detector hears."""
+
+    async def converse(self, agent: AgentSettings) -> None:
         detector = SpeechDetector()
 
         def window(probability: float, level: float, end_sample: int) -> None:
             for _ in detector.window(probability, level, end_sample):
                 pass
 
-        stream = self.engines.configured.turn_detection.vad.open(window)
-        stop = leg.listen(lambda heard, said, now: stream.feed(heard))
+        stream = self._host.engines.configured.turn_detection.vad.open(window)
+        stop = self.leg.listen(lambda heard, said, now: stream.feed(heard))
         try:
-            await super()._converse(leg, agent)
+            await super().converse(agent)
         finally:
             stop()
             stream.close()
+
+
+class VadEdge(EchoEdge):
+    call_class = VadCall
 
 
 def edge_of(kind: str, config: Config) -> Edge:
@@ -107,21 +107,17 @@ def edge_of(kind: str, config: Config) -> Edge:
 
 def counted(edge: Edge) -> LineStats:
     """Collects statistics of every further call of the edge."""
-    lines, converse = LineStats(), edge._converse
+    lines = LineStats()
 
-    async def counting(
-        leg: Leg,
-        agent: AgentSettings,
-        direct: Direct | None = None,
-        past: Past | None = None,
-    ) -> None:
-        lines.enter(leg)
-        try:
-            await converse(leg, agent, direct, past)
-        finally:
-            lines.leave(leg)
+    class CountedCall(edge.call_class):  # type: ignore[misc, name-defined]
+        async def converse(self, agent: AgentSettings) -> None:
+            lines.enter(self.leg)
+            try:
+                await super().converse(agent)
+            finally:
+                lines.leave(self.leg)
 
-    edge._converse = counting  # type: ignore[method-assign]
+    edge.call_class = CountedCall
     return lines
 
 

@@ -99,7 +99,9 @@ class Host(Protocol):
     """What the edge provides to the endpoint."""
 
     clock: PacketClock
-    opus: OpusSettings
+
+    @property
+    def opus(self) -> OpusSettings: ...
 
     def admit(self) -> object:
         """Raises an exception whose text says why no more calls are accepted: "full", "late"."""

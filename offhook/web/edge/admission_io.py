@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 
 from loguru import logger
@@ -29,6 +29,9 @@ would show it dozens of calls too late: at 0.75 50 calls that talk had packets 3
 0.86 65 had them 213 ms late. The rest is for calls that start and end."""
 FEW_CALLS = 12
 """Number of calls that never saturate a core except while they start."""
+BEGIN_S = 0.02
+"""Time in s between the beginnings of two conversations, a packet of the others: to build one holds
+the loop for some ms, and dozens that come at once would hold it for as long together."""
 LOAD_S = 1
 """Measurement interval of the loop's load, in s."""
 
@@ -38,29 +41,49 @@ class CallAdmission:
     lines that a caller has."""
 
     def __init__(
-        self, clock: PacketClock, refuse: Callable[[Reason], None], max_lateness_ms: float
+        self,
+        clock: PacketClock,
+        refuse: Callable[[Reason], None],
+        max_lateness_ms: float,
+        calls: Callable[[], int],
     ) -> None:
-        """`refuse` counts a refusal; `max_lateness_ms` is that of `[server]`."""
-        self._clock, self._refuse = clock, refuse
+        """`refuse` counts a refusal; `max_lateness_ms` is that of `[server]`; `calls` returns how
+        many there are."""
+        self._clock, self._refuse, self._calls = clock, refuse, calls
+        self._begun = asyncio.Event()
+        self._next_at = 0.0
         self._load = LoopLoad()
         self._overload = Overload(max_lateness_ms or math.inf)
 
     def begin(self) -> None:
         """Records that a call starts."""
         self._load.begin()
+        self._begun.set()
 
-    async def measure(
-        self, calls: Callable[[], int], call_in_progress: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def until_may_begin(self) -> None:
+        """Waits until another conversation may begin."""
+        now = monotonic()
+        begins_at = max(now, self._next_at)
+        self._next_at = begins_at + BEGIN_S
+        if begins_at > now:
+            await asyncio.sleep(begins_at - now)
+
+    async def until_in_progress(self) -> None:
+        """Waits for a call if there is none, so that an idle process sleeps."""
+        if not self._calls():
+            self._begun.clear()
+            await self._begun.wait()
+
+    async def measure(self) -> None:
         """Measures the load of the event loop while there are calls, until cancelled, and logs when
-        calls are shed. `call_in_progress` waits for a call if there is none."""
+        calls are shed."""
         while True:
-            if not calls():
-                await call_in_progress()
+            if not self._calls():
+                await self.until_in_progress()
                 self._load.restart()
             await asyncio.sleep(LOAD_S)
-            self._load.measure(calls())
-            self.sheds(calls())
+            self._load.measure(self._calls())
+            self.sheds(self._calls())
 
     def sheds(self, calls: int) -> bool:
         """Returns whether new calls are refused because the packets of the `calls` in progress

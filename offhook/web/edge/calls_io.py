@@ -88,11 +88,11 @@ def found(edge: Edge, call_id: str) -> AnyCall:
     """Returns a call by phone, current or recent, or another caller's leg. Raises UnknownCall."""
     if edge.sip is not None and (call := edge.sip.calls.get(call_id)) is not None:
         return call
-    if (ended := edge.ended.get(call_id)) is not None:
+    if (ended := edge.records.ended.get(call_id)) is not None:
         return ended
     if edge.carriers is not None and (carried := edge.carriers.calls.get(call_id)) is not None:
         return carried
-    if (leg := edge.line(call_id)) is not None:
+    if (leg := edge.browsers.find(call_id)) is not None:
         return leg
     raise UnknownCall(call_id)
 

@@ -5,7 +5,6 @@ import asyncio
 import json
 import re
 import time
-import uuid
 from functools import partial
 from typing import Any
 
@@ -13,10 +12,13 @@ from aiohttp import WSCloseCode, web
 from aiortc import RTCDataChannel
 
 from offhook.media.end_reason import End
+from offhook.media.leg import Claim
 from offhook.media.silence_io import SilenceWatch
 from offhook.media.tasks_io import TaskSet
 from offhook.signaling.event_channel_io import EventChannel
+from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.sdp import OfferError, check_offer
+from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE
 from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
@@ -107,17 +109,21 @@ class Conversations:
             claim = edge.admit(holders)
         except Busy as busy:
             raise _busy(busy) from busy
-        leg = SocketLeg(uuid.uuid4().hex[:12])
-        leg.claim = claim
-        edge.legs[leg.call_id] = leg  # others are admitted while the connection is upgraded
+        leg, live = self._held(claim, agent)  # others are admitted while it is upgraded
         try:
             socket = await upgraded(request, MAX_EVENT_BYTES, PROTOCOLS)
         except BaseException:
-            del edge.legs[leg.call_id]
+            live.discard()
             raise
         call = edge.realtime.open(leg.call_id, session, Transport.WEBSOCKET, frozen)
-        await run_socket(request, socket, self._run(socket, leg, agent, call), lambda code: None)
+        await run_socket(request, socket, self._run(socket, leg, live, call), lambda code: None)
         return socket
+
+    def _held(self, claim: Claim | None, agent: str) -> tuple[SocketLeg, LiveCall]:
+        """Returns a leg, and its call that holds a line."""
+        leg = SocketLeg(self._edge.new_id())
+        leg.claim = claim
+        return leg, self._edge.hold(leg, agent)
 
     async def serve_opened(
         self, request: web.Request, socket: web.WebSocketResponse, event: str
@@ -134,16 +140,15 @@ class Conversations:
             await _refuse(socket, _code(busy), busy.sentence, WSCloseCode.TRY_AGAIN_LATER)
         else:
             session = full_session({"model": str(model) or agent or "default"})
-            leg = SocketLeg(uuid.uuid4().hex[:12])
-            leg.claim = claim
+            leg, live = self._held(claim, agent)
             call = edge.realtime.open(leg.call_id, session, Transport.WEBSOCKET)
-            await self._run(socket, leg, agent, call, event)
+            await self._run(socket, leg, live, call, event)
 
     async def _run(
         self,
         socket: web.WebSocketResponse,
         leg: SocketLeg,
-        agent: str,
+        live: LiveCall,
         call: RealtimeCall,
         first: str | None = None,
     ) -> None:
@@ -151,7 +156,8 @@ class Conversations:
             leg.close(End.NOTHING_HEARD + f": {words}")
 
         leg.connect()
-        running = self._edge.begin_call(leg, agent, call.direct)
+        live.direct = call.direct
+        running = self._edge.begin(live)
         watch = SilenceWatch(lambda: call.activity, end_silent)
         try:
             await self._attend(socket, call, owner=True, first=first)
@@ -194,7 +200,7 @@ class Conversations:
     async def ice_servers(self, request: web.Request) -> web.Response:
         """GET /v1/realtime/ice_servers: the STUN and TURN servers for a call, as browsers' own
         RTCConfiguration has them."""
-        servers = self._edge.ice_servers()
+        servers = self._edge.browsers.ice_servers()
         headers = {"Cache-Control": "no-store"}
         return web.json_response({"ice_servers": servers}, headers=headers)
 
@@ -214,15 +220,14 @@ class Conversations:
             claim = edge.admit(holders)
         except Busy as busy:
             raise _busy(busy) from busy
-        leg = edge.webrtc_leg(uuid.uuid4().hex[:12])
+        leg = edge.browsers.leg(PeerLeg)
         leg.claim = claim
-        call_id = edge.name_of(leg.call_id)
-        call = edge.realtime.open(call_id, session, Transport.RTP, frozen)
+        call = edge.realtime.open(leg.call_id, session, Transport.RTP, frozen)
         leg.on_channel = partial(self._use_channel, call)
         try:
-            answer = await edge.begin_peer(leg, sdp, {}, agent, call.direct)
+            answer = await edge.browsers.begin(leg, sdp, agent, direct=call.direct)
         except BaseException as error:  # also a client that leaves before the answer
-            edge.realtime.drop(call_id)
+            edge.realtime.drop(leg.call_id)
             if isinstance(error, OfferError):
                 raise _invalid(error) from error
             if isinstance(error, Busy):
@@ -232,7 +237,7 @@ class Conversations:
             status=201,
             text=answer,
             content_type="application/sdp",
-            headers={"Location": f"/v1/realtime/calls/{CALL_PREFIX}{call_id}"},
+            headers={"Location": f"/v1/realtime/calls/{CALL_PREFIX}{leg.call_id}"},
         )
 
     def _use_channel(self, call: RealtimeCall, channel: RTCDataChannel) -> None:

@@ -29,15 +29,16 @@ from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.web.config.config import Config, ConfigError, Server
 from offhook.web.edge import calls_io, whip_io
+from offhook.web.edge.calls.browser_calls_io import UnknownPeer
+from offhook.web.edge.calls.whip_calls_io import WhipRefusal
 from offhook.web.edge.carriers import routes_io as carrier_routes
 from offhook.web.edge.carriers.routes_io import OF_CARRIERS
-from offhook.web.edge.edge_io import Edge, UnknownPeer
+from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
 from offhook.web.edge.phones import DialRequestError, fault_of_doors, operator_access
 from offhook.web.edge.realtime_io import add_conversations
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.reload_io import Read, Reload
-from offhook.web.edge.whip_calls_io import WhipRefusal
 from offhook.web.engines.abilities_io import check_engines
 from offhook.web.http.access import (
     Refusal,
@@ -126,7 +127,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 async def start(request: web.Request) -> web.Response:
     asked = parse_start(await request.read())
     request.app[EDGE].check_room(holders_of(request))
-    servers = request.app[EDGE].ice_servers() if asked.default_ice_servers else []
+    servers = request.app[EDGE].browsers.ice_servers() if asked.default_ice_servers else []
     answer = {"sessionId": str(uuid.uuid4()), "iceConfig": {"iceServers": servers}}
     return web.json_response(answer)
 
@@ -134,11 +135,11 @@ async def start(request: web.Request) -> web.Response:
 async def offer(request: web.Request) -> web.Response:
     offer = parse_offer(await request.read())
     edge = request.app[EDGE]
-    sdp, pc_id = await edge.offer(
+    sdp, pc_id = await edge.browsers.offer(
         offer, request[GRANT].agent, holders_of(request), is_operators=is_operator(request)
     )
     if has_disconnected(request):  # nobody would connect
-        await edge.cancel(pc_id)
+        await edge.browsers.cancel(pc_id)
         raise ConnectionError("the caller left before the answer")
     answer: dict[str, Any] = {"sdp": sdp, "type": "answer", "pc_id": pc_id}
     if edge.resumption is not None:
@@ -147,13 +148,13 @@ async def offer(request: web.Request) -> web.Response:
 
 
 async def candidates(request: web.Request) -> web.Response:
-    await request.app[EDGE].candidates(parse_candidates(await request.read()))
+    await request.app[EDGE].browsers.add_candidates(parse_candidates(await request.read()))
     return web.json_response({"status": "success"})
 
 
 async def cancelled(request: web.Request) -> web.Response:
     """DELETE /api/offer/{pc_id}: the caller hangs up, connected or not."""
-    await request.app[EDGE].cancel(request.match_info["pc_id"])
+    await request.app[EDGE].browsers.cancel(request.match_info["pc_id"])
     return web.json_response({"status": "success"})
 
 

@@ -10,7 +10,6 @@ connection is handed over.
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -20,22 +19,21 @@ from aiohttp import web
 from loguru import logger
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from offhook.media.leg import Leg
 from offhook.pipeline.conversation.bot_io import Bot
-from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
+from offhook.signaling.smallwebrtc import parse_candidates, parse_offer
 from offhook.telephony.carriers.auth.answers import content_key
 from offhook.web.config.config import Config
 from offhook.web.edge import calls_io, server_io, whip_io
+from offhook.web.edge.calls.browser_calls_io import UnknownPeer
+from offhook.web.edge.calls.whip_calls_io import WhipRefusal
 from offhook.web.edge.carriers import routes_io as carrier_routes
-from offhook.web.edge.edge_io import Edge, UnknownPeer
+from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
 from offhook.web.edge.refusals import RETRY_AFTER_S
-from offhook.web.edge.whip_calls_io import WhipRefusal
 from offhook.web.engines.choice import AutoWorker
 from offhook.web.http import health_io
 from offhook.web.http.access_io import FORWARDED_FOR, PEER_HEADER, head_of, peer_of
-from offhook.web.http.shares import NOBODY, Holders
 from offhook.web.realtime import call_control_io
 from offhook.web.realtime.http_io import call_not_found
 from offhook.web.realtime.incoming_io import CALL_PREFIX
@@ -73,7 +71,7 @@ WITH_PHONES = 1
 
 
 class NumberedEdge(Edge):
-    """An edge whose pc_ids start with its process number, as in `2-7f3a`."""
+    """An edge the ids of whose calls start with its process number, as in `2-7f3a`."""
 
     def __init__(
         self,
@@ -91,35 +89,8 @@ class NumberedEdge(Edge):
                 port = config.webrtc.port + number - WITH_PHONES
                 webrtc = config.webrtc.model_copy(update={"port": port})
                 config = config.model_copy(update={"webrtc": webrtc})
-        super().__init__(config, bot, secret_key, auto)
+        super().__init__(config, bot, secret_key, auto, f"{number}-")
         self.number = number
-        self._prefix = f"{number}-"
-
-    async def offer(
-        self,
-        offer: Offer,
-        agent: str = "",
-        holders: Holders = NOBODY,
-        *,
-        is_operators: bool = False,
-    ) -> tuple[str, str]:
-        own = offer.pc_id and offer.pc_id.removeprefix(self._prefix)
-        asked = replace(offer, pc_id=own)
-        sdp, call_id = await super().offer(asked, agent, holders, is_operators=is_operators)
-        return sdp, self.name_of(call_id)
-
-    async def cancel(self, pc_id: str) -> None:
-        await super().cancel(pc_id.removeprefix(self._prefix))
-
-    async def candidates(self, request: Candidates) -> None:
-        own = request.pc_id.removeprefix(self._prefix)
-        await super().candidates(replace(request, pc_id=own))
-
-    def name_of(self, call_id: str) -> str:
-        return self._prefix + call_id
-
-    def line(self, call_id: str) -> Leg | None:
-        return super().line(call_id.removeprefix(self._prefix))
 
 
 def socket_path(directory: Path, number: int) -> str:

@@ -33,6 +33,7 @@ from offhook.web.cli.caller_io import (
     trimmed,
 )
 from offhook.web.config.config import Agent, Config, Recording, Server, WebRtc
+from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.engines.engines_io import open_synthesizer
@@ -63,7 +64,7 @@ def open_files():
 
 async def until_gone(edge):
     async with asyncio.timeout(300):
-        while edge.legs or edge._calls:
+        while edge.calls:
             await asyncio.sleep(0.02)
 
 
@@ -215,7 +216,7 @@ async def test_calls_leave_nothing_behind_while_the_server_goes_on():
     try:
         for _ in range(2):
             leg = PeerLeg("caller")
-            answer, _ = await edge.offer(Offer(await leg.offer(), None, False, {}))
+            answer, _ = await edge.browsers.offer(Offer(await leg.offer(), None, False, {}))
             await leg.accept(answer)
             clock.add(leg)
             async with asyncio.timeout(300):
@@ -432,8 +433,13 @@ async def test_a_call_from_a_speakerphone(kind, level, delay_ms):
     phones = SipSettings(udp=free_port(), tcp=None, allow_anonymous=True) if kind == "sip" else None
     edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0), sip=phones))
     events = []
-    report = edge._report
-    edge._report = lambda leg, event: (events.append(event), report(leg, event))
+
+    class WatchedCall(LiveCall):
+        def report(self, event):
+            events.append(event)
+            super().report(event)
+
+    edge.call_class = WatchedCall
     await edge.start()
     try:
         async with TestServer(application(edge)) as server:

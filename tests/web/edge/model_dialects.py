@@ -180,7 +180,7 @@ class Listener(LegListener):
 async def over_webrtc(edge: Edge, turn: Turn, clock: PacketClock) -> None:
     leg, listener = CallerLeg(turn.key), Listener()
     leg.listener = listener
-    sdp, _ = await edge.offer(Offer(await leg.offer(), None, False, {}), turn.key)
+    sdp, _ = await edge.browsers.offer(Offer(await leg.offer(), None, False, {}), turn.key)
     await leg.accept(sdp)
     await leg.until_connected()
     clock.add(leg)

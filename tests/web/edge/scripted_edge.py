@@ -1,7 +1,5 @@
 """An edge that is real but for its ears and its voice, which hear nothing and speak at once."""
 
-from typing import Any
-
 from offhook.bench.scripted import ScriptedRecognizer, ScriptedSynthesizer
 from offhook.pipeline.conversation.call_io import Call, Engines
 from offhook.pipeline.conversation.events import AgentTurn, CallEnded, Event
@@ -9,6 +7,7 @@ from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.config.config import Config
+from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.engines.call_engines_io import CallEngines
 
@@ -20,15 +19,23 @@ class ScriptedEngines(CallEngines):
         return "scripted"
 
 
+class WatchedCall(LiveCall):
+    """A call whose edge remembers its events."""
+
+    _host: "ScriptedEdge"
+
+    def report(self, event: Event) -> None:
+        super().report(event)
+        self._host.events.append(event)
+
+
 class ScriptedEdge(Edge):
+    call_class = WatchedCall
+
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.engines = ScriptedEngines(config, self.metrics)
         self.events: list[Event] = []
-
-    def _report(self, leg: Any, event: Event) -> None:
-        super()._report(leg, event)
-        self.events.append(event)
 
     @property
     def call(self) -> Call:

@@ -12,7 +12,7 @@ from offhook.web.http.shares import Shares
 
 def test_ended_calls_hold_no_line_until_there_are_as_many_as_lines() -> None:
     refused: list[str] = []
-    room = CallAdmission(PacketClock(), refused.append, 0.0)
+    room = CallAdmission(PacketClock(), refused.append, 0.0, lambda: 0)
     legs: list[Leg] = [PeerLeg(f"leg {number}") for number in range(2)]
     with pytest.raises(Busy, match="full"):
         room.check(legs, (), 2, None, Shares())

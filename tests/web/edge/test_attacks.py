@@ -111,7 +111,7 @@ class Target:
 
     @property
     def caller_id(self) -> str:
-        return next(iter(self.edge.legs), "x")
+        return next(iter(self.edge.calls), "x")
 
 
 async def ask(

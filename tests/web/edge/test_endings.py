@@ -85,7 +85,7 @@ class Target:
         for _ in range(round(SOON_S / LOOK_S)):
             files = open_files() - self.files
             left = (
-                list(self.edge.legs),
+                list(self.edge.calls),
                 [task.get_name() for task in self.left()],
                 max(0, files - STARTED),
             )

@@ -36,16 +36,16 @@ async def test_calls_are_offered_the_port_and_the_public_address() -> None:
         for _ in range(2):
             silent = PeerLeg("caller")
             offer = Offer(await silent.offer(), None, False, {})
-            answer, _ = await edge.offer(offer)
+            answer, _ = await edge.browsers.offer(offer)
             await silent.hang_up("")
             offered = set(re.findall(r"a=candidate:\S+ 1 (\S+) \d+ (\S+) (\d+) typ host", answer))
             assert offered == {(kind, "203.0.113.7", str(number)) for kind in ("udp", "tcp")}
         other = Edge(edge.config)
         with pytest.raises(ConfigError, match=rf"webrtc.port: 127.0.0.1 port {number}/udp is in"):
-            await other._open_ice_port(edge.config.webrtc)
+            await other.browsers.start()
         # the private address is the one that packets go to, by the NAT
         offer = Offer(await caller.offer(), None, False, {})
-        answer, _ = await edge.offer(offer)
+        answer, _ = await edge.browsers.offer(offer)
         await caller.accept(answer.replace("203.0.113.7", "127.0.0.1"))
         assert await asyncio.wait_for(caller.until_connected(), 300)
         scrape = edge.metrics.registry.get_sample_value(
@@ -55,8 +55,8 @@ async def test_calls_are_offered_the_port_and_the_public_address() -> None:
     finally:
         await caller.hang_up("test over")
         await edge.close()
-    assert edge.ice_port is not None
-    assert len(edge.ice_port.demultiplexer) == 0
+    assert edge.browsers.port is not None
+    assert len(edge.browsers.port.demultiplexer) == 0
 
 
 def test_each_process_has_a_port_of_its_own() -> None:

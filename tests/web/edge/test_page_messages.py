@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from offhook.pipeline.conversation.events import Event
-from offhook.web.edge.page_messages import for_the_page
+from offhook.web.edge.calls.page_messages import for_the_page
 from tests.pipeline.conversation.phone import Answerer, PhoneLeg, phone_call
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

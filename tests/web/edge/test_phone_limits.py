@@ -30,8 +30,8 @@ async def test_a_call_that_reached_its_longest_duration_is_hung_up_with_that_rea
                 await until(lambda: "BYE" in far.came)  # once it was told so
                 bye = await far.is_hung_up()
                 assert "the call reached its longest duration" in bye.headers.get("Reason")
-        await until(lambda: edge.ended)
-        [(record, _)] = [(ended.record, ended) for ended in edge.ended.values()]
+        await until(lambda: edge.records.ended)
+        [(record, _)] = [(ended.record, ended) for ended in edge.records.ended.values()]
         assert (record.end_reason, record.ended_by) == (
             "the call reached its longest duration",
             "local",

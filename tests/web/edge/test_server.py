@@ -51,10 +51,10 @@ async def running():
 async def edge(running):
     yield running
     running.draining, running.config = False, CONFIG
-    for leg in tuple(running.legs.values()):
+    for leg in running.legs:
         leg.close("test over")
     async with asyncio.timeout(300):
-        while running.legs or running._calls:
+        while running.calls:
             await asyncio.sleep(0.01)
 
 
@@ -246,7 +246,7 @@ async def test_an_offer_is_answered_and_candidates_are_taken(client, edge, prefi
         answer = await response.json()
         assert answer["type"] == "answer"
         assert answer["sdp"].startswith("v=0")
-        assert list(edge.legs) == [answer["pc_id"]]
+        assert list(edge.calls) == [answer["pc_id"]]
         candidate = {"candidate": "", "sdp_mid": "0", "sdp_mline_index": 0}
         body = {"pc_id": answer["pc_id"], "candidates": [candidate]}
         response = await client.patch(f"{prefix}/api/offer", json=body)
@@ -264,7 +264,7 @@ async def test_a_renewed_offer_stays_one_call(client, edge):
 async def test_a_restart_is_a_new_call_and_ends_the_old(client, edge):
     async with offering() as offer:
         old = (await taken(client, offer))["pc_id"]
-        leg = edge.legs[old]
+        leg = edge.calls[old].leg
         new = (await taken(client, {**offer, "pc_id": old, "restart_pc": True}))["pc_id"]
     assert new != old
     assert leg.closed == "the caller reconnects"
@@ -508,7 +508,7 @@ async def test_when_full_callers_are_told_when_to_try_again(client, edge):
             assert response.headers["Retry-After"] == str(RETRY_AFTER_S)
         text = await (await client.get("/metrics")).text()
         assert 'offhook_calls_refused_total{reason="full"}' in text
-        next(iter(edge.legs.values())).close("gone")
+        edge.legs[0].close("gone")
         async with asyncio.timeout(300):
             while len(edge.legs) > 1:
                 await asyncio.sleep(0.01)
@@ -592,11 +592,11 @@ class _Running(TestServer):
 async def test_only_who_may_do_what_the_operator_may_is_told_what_fails(client, edge):
     """This machine's own callers, unless the operator has a key."""
     assert (await never_connected(client)).status == 200
-    assert [leg.is_operators for leg in edge.legs.values()][-1]
+    assert [leg.is_operators for leg in edge.legs][-1]
     edge.config = with_server(admin_key="operator")
     assert (await never_connected(client)).status == 200
-    assert not [leg.is_operators for leg in edge.legs.values()][-1]
-    for leg in tuple(edge.legs.values()):
+    assert not [leg.is_operators for leg in edge.legs][-1]
+    for leg in edge.legs:
         await leg.hang_up("test over")
     edge.config = CONFIG
 
@@ -625,19 +625,19 @@ async def test_one_address_holds_fewer_of_them_than_all(edge):
     async with offering() as sent:
         offer = parse_offer(json.dumps(sent).encode())
         for _ in range(4):
-            await edge.offer(offer, holders=by_address("192.0.2.1"))
+            await edge.browsers.offer(offer, holders=by_address("192.0.2.1"))
         with pytest.raises(Busy):
-            await edge.offer(offer, holders=by_address("192.0.2.1"))
-        await edge.offer(offer, holders=by_address("192.0.2.2"))
-        await edge.offer(offer, holders=by_address("127.0.0.1"))  # a proxy, perhaps
+            await edge.browsers.offer(offer, holders=by_address("192.0.2.1"))
+        await edge.browsers.offer(offer, holders=by_address("192.0.2.2"))
+        await edge.browsers.offer(offer, holders=by_address("127.0.0.1"))  # a proxy, perhaps
 
 
 async def test_no_agent_begins_for_a_caller_who_is_not_there(client, edge, monkeypatch):
     begun = []
-    monkeypatch.setattr(edge, "_converse", lambda *given: begun.append(given))
+    monkeypatch.setattr(edge.call_class, "converse", lambda *given: begun.append(given))
     answer = await taken(client, await given_up())
     assert not begun
-    (leg,) = edge.legs.values()
+    (leg,) = edge.legs
     assert leg.ticks == 0
     assert (await client.delete(f"/api/offer/{answer['pc_id']}")).status == 200
 
@@ -665,7 +665,7 @@ async def test_a_caller_who_hangs_up_while_connecting_frees_the_line_at_once(cli
     path = f"/sessions/any/api/offer/{answer['pc_id']}"
     assert (await client.delete(path)).status == 200
     async with asyncio.timeout(300):
-        while edge.legs.keys() != {other["pc_id"]}:
+        while edge.calls.keys() != {other["pc_id"]}:
             await asyncio.sleep(0.01)
     assert await refused(await client.delete(path), 404) == "unknown pc_id"
 

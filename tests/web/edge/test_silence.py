@@ -71,7 +71,7 @@ async def serving(**changes: Any) -> AsyncIterator[tuple[Edge, str]]:
 def in_use(edge: Edge) -> int:
     """Lines that are, but for those that are being left."""
     assert len(edge.legs) <= 2 * LINES
-    return sum(leg.closed is None for leg in edge.legs.values())
+    return sum(leg.closed is None for leg in edge.legs)
 
 
 async def accepted(base: str, path: str, **headers: str) -> int:
@@ -105,7 +105,7 @@ async def test_one_address_is_counted_by_all_that_it_does() -> None:
             for _ in range(LINES // 2):
                 there.append(await http.ws_connect(base + path))
                 await there[-1].send_json(silence.SOUND)
-                await until(lambda: not any(leg.waits for leg in edge.legs.values()))
+                await until(lambda: not any(leg.waits for leg in edge.legs))
             async with http.get(base + path, headers=UPGRADE) as refusal:
                 error = (await refusal.json())["error"]
                 assert (refusal.status, error["code"]) == (429, "rate_limit_exceeded")

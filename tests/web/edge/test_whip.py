@@ -50,7 +50,7 @@ async def _http(edge: Edge) -> AsyncIterator[Http]:
     edge.draining = False
     async with TestClient(TestServer(application(edge))) as http:
         yield http
-    for leg in tuple(edge.legs.values()):
+    for leg in edge.legs:
         leg.close("test over")
     async with asyncio.timeout(SOON):
         while edge.legs or list(edge.whip.sessions):
@@ -159,7 +159,7 @@ async def opened(http: Http, kind: str = "whip", room: str = "r") -> ClientRespo
 
 
 def publisher(edge: Edge) -> PublisherLeg:
-    [leg] = edge.legs.values()
+    [leg] = edge.legs
     assert isinstance(leg, PublisherLeg)
     return leg
 
@@ -377,12 +377,12 @@ async def test_a_sessions_url_is_its_key(http: Http, edge: Edge) -> None:
 @pytest_asyncio.fixture(loop_scope="module")
 async def one_port(edge: Edge) -> AsyncIterator[IcePort]:
     """All calls of the edge on one port, for the length of a test."""
-    edge.ice_port = IcePort(free_port())
-    await edge.ice_port.open()
-    yield edge.ice_port
-    assert len(edge.ice_port.demultiplexer) == 0
-    await edge.ice_port.close()
-    edge.ice_port = None
+    edge.browsers.port = IcePort(free_port())
+    await edge.browsers.port.open()
+    yield edge.browsers.port
+    assert len(edge.browsers.port.demultiplexer) == 0
+    await edge.browsers.port.close()
+    edge.browsers.port = None
 
 
 @pytest.mark.slow

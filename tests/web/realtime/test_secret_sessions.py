@@ -76,7 +76,7 @@ async def test_a_secret_opens_a_session_with_its_agent_as_it_was_made():
             updated = await talk.update(**same)
             assert updated.instructions == "You sell bells."
             assert updated.output_modalities == ["text"]
-            [leg] = edge.legs.values()
+            [leg] = edge.legs
             assert leg.call_id
             await talk.say("What have you got?")
             await talk.send(type="response.create")
@@ -101,7 +101,7 @@ async def test_who_has_the_key_changes_what_is_frozen():
         async with visitor.realtime.connect(model="sales") as connection:
             talk = Conversation(connection)
             await talk.until("session.created")
-            [leg] = edge.legs.values()
+            [leg] = edge.legs
             async with client.realtime.connect(call_id=f"rtc_{leg.call_id}") as beside:
                 session = {"type": "realtime", "instructions": "You sell bells at half price."}
                 await beside.session.update(session=session)

@@ -10,7 +10,6 @@ GET  /carriers/NAME/stream/TICKET   the stream that a webhook's answer named
 """
 
 import asyncio
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
@@ -90,7 +89,6 @@ first sound."""
 class Host(Protocol):
     """What the edge provides to the carriers."""
 
-    opus: OpusSettings
     metrics: Metrics
     resumption: Resumption | None
 
@@ -100,8 +98,14 @@ class Host(Protocol):
         """Raises Busy if another call would harm those in progress and the `coming` ones, or if too
         many wait of those that are counted for holders. Returns `Leg.claim`."""
 
-    def name_of(self, call_id: str) -> str:
-        """Returns the public id of a call of this process."""
+    prefix: str
+    """With which the ids of calls and tickets of this process begin."""
+
+    @property
+    def opus(self) -> OpusSettings: ...
+
+    def new_id(self) -> str:
+        """Returns an id for a call."""
 
     async def run_call(self, leg: Leg, agent: str, *, returned: SavedCall | None = None) -> None:
         """Runs the conversation to its end. `returned` is the one before a transfer that failed."""
@@ -237,7 +241,7 @@ class Carriers:
     def _new_call(
         self, carrier: Carrier, info: CallInfo, agent: str = "", claim: Claim | None = None
     ) -> CarrierCall:
-        call_id = self._host.name_of(uuid.uuid4().hex[:12])
+        call_id = self._host.new_id()
         settings, rest = carrier.settings, carrier.rest
         agent = agent or settings.agent
         call = CarrierCall(call_id, settings, rest, info, agent, self._host.record)
@@ -447,7 +451,7 @@ class Carriers:
         """Issues a ticket for the call's stream. Raises Rejected if too many are pending."""
         good_for = ring_seconds + TICKET_LIFETIME_S
         admitted = call, incoming, returned
-        return self._host.name_of(carrier.tickets.issue(monotonic(), admitted, good_for))
+        return self._host.prefix + carrier.tickets.issue(monotonic(), admitted, good_for)
 
     async def _await_stream(self, call: CarrierCall) -> None:
         try:
@@ -477,7 +481,7 @@ class Carriers:
         """Serves the media stream of a call."""
         carrier = self._requests.carrier(request, (*BY_TICKET, *BY_SIGNATURE))
         settings = carrier.settings
-        ticket = request.match_info.get("ticket", "").removeprefix(self._host.name_of(""))
+        ticket = request.match_info.get("ticket", "").removeprefix(self._host.prefix)
         call, variables, returned = None, {}, None
         if settings.provider in BY_SIGNATURE:
             # A stream with a ticket belongs to a call that already exists.

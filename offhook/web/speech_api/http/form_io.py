@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any, cast
 
-from aiohttp import BodyPartReader, hdrs, web
+from aiohttp import BodyPartReader, MultipartReader, StreamReader, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from offhook.web.http.connection_io import allow_body
@@ -16,6 +17,10 @@ MAX_PARTS = 32
 MAX_NAME_BYTES = 1024
 """Maximum Content-Disposition of a part, refused with 400 if it is longer: to read its parameters
 takes time by the square of its length."""
+MAX_LINES = 2048
+"""Maximum lines of a form beside the contents of its parts: headers, boundaries, and what stands
+before the first. With more it is refused with 400: aiohttp reads all lines that have come at once,
+and a chunk of line breaks would hold the loop for a third of a second."""
 FORM_S = 60.0
 """Time limit in s for a whole form; a slower one is refused with 408."""
 READ_BYTES = 1 << 16
@@ -45,7 +50,7 @@ async def read_form(
 
 
 async def _read_parts(request: web.Request, most_of_part: Callable[[str], int]) -> dict[str, bytes]:
-    reader = await request.multipart()
+    reader = reader_of(request)
     parts: dict[str, bytes] = {}
     while (part := await reader.next()) is not None:
         name = name_of(part) if isinstance(part, BodyPartReader) else ""
@@ -55,6 +60,29 @@ async def _read_parts(request: web.Request, most_of_part: Callable[[str], int]) 
             raise ApiError(400, f"{name[:80]} comes twice", name[:80])
         parts[name] = await _read(part, name, most_of_part(name))
     return parts
+
+
+def reader_of(request: web.Request) -> MultipartReader:
+    """Returns a reader of the form's parts. Raises ValueError if it has no boundary; so does the
+    reader after MAX_LINES."""
+    return MultipartReader(request.headers, cast(StreamReader, _FewLines(request.content)))
+
+
+class _FewLines:
+    """A body of which MAX_LINES can be read as lines."""
+
+    def __init__(self, content: StreamReader) -> None:
+        self._content = content
+        self._left = MAX_LINES
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def readline(self, **limits: int) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"more than {MAX_LINES} lines beside the contents of its parts")
+        return await self._content.readline(**limits)
 
 
 def name_of(part: BodyPartReader) -> str:

@@ -17,7 +17,7 @@ from offhook.web.http.connection_io import allow_body
 from offhook.web.speech_api.admission import ByteBudget
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.file_transcription_io import RawPcm
-from offhook.web.speech_api.http.form_io import MALFORMED, name_of
+from offhook.web.speech_api.http.form_io import MALFORMED, name_of, reader_of
 from offhook.web.speech_api.http.transcription_request import FIELDS
 
 BLOCK_BYTES = 1 << 16
@@ -100,7 +100,7 @@ class _Form:
         """Returns None if there is no file. Raises ApiError."""
         upload: Upload | None = None
         try:
-            reader = await self._request.multipart()
+            reader = reader_of(self._request)
             while (part := await self._next(reader)) is not None:
                 if (name := name_of(part)) != "file":
                     await self._read_field(part, name)

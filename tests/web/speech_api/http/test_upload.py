@@ -219,6 +219,7 @@ async def test_what_does_not_say_its_size_is_refused_when_it_is_too_large(taker:
         (form(("file", FILE, b"1"), end=False), 400, "not complete multipart/form-data"),
         (b"", 400, "not complete multipart/form-data"),
         (b"no form at all", 400, "not complete multipart/form-data"),
+        (b"\r\n" * 100_000, 400, "more than 2048 lines"),
         (b"--cut\r\nno header\r\n\r\nx\r\n--cut--\r\n", 400, "not complete multipart/form-data"),
         (form(("model", "", b"\xff\xfe")), 400, "not valid UTF-8"),
         (form(("prompt", "", b"x" * 70_000)), 400, "a field is longer"),

@@ -2,7 +2,7 @@
 
 import asyncio
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 from uuid import uuid4
 
 from loguru import logger
@@ -19,14 +19,13 @@ from offhook.signaling.whip.offer import Protocol as WhipProtocol
 from offhook.signaling.whip.offer import check_offer, ipv4_first
 from offhook.signaling.whip.session import Session, SessionTable
 from offhook.web.config.config import Config
-from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
+from offhook.web.edge.calls.browser_calls_io import BrowserCalls
+from offhook.web.edge.refusals import RETRY_AFTER_S
 from offhook.web.http.shares import Holders, ShareExceeded
 
 NO_PUBLISHER_RETRY_S = 2
 """Retry-After in s of a player whose publisher is not there yet."""
 REFUSED = "the offer was refused"
-
-P = TypeVar("P", bound=PeerLeg)
 
 
 class Host(Protocol):
@@ -39,16 +38,8 @@ class Host(Protocol):
         """Raises Busy if those for whom it is counted may not begin another call. Returns
         `Leg.claim`."""
 
-    def peer_leg(self, kind: type[P], call_id: str) -> P:
-        """Returns a leg of this class that answers an offer."""
-
-    def no_ports(self) -> Busy:
-        """Returns what to raise if there is no UDP port for a leg."""
-
-    async def begin_peer(
-        self, leg: PeerLeg, sdp: str, body: dict[str, Any], agent: str = ""
-    ) -> str:
-        """Answers an offer and begins the call. Raises OfferError, Busy, DialError."""
+    @property
+    def browsers(self) -> BrowserCalls: ...
 
 
 class WhipRefusal(Exception):
@@ -87,13 +78,13 @@ class WhipCalls:
         self._tasks.spawn(self._watch(session), name=f"{protocol.value} {leg.call_id}")
         try:
             if protocol is WhipProtocol.WHIP:
-                answer = await self._host.begin_peer(leg, sdp, {}, agent)
+                answer = await self._host.browsers.begin(leg, sdp, agent)
             else:
                 answer = await leg.answer(sdp)
         except BaseException as error:
             await leg.hang_up(REFUSED)
             if isinstance(error, NoPorts):
-                raise self._host.no_ports() from error
+                raise self._host.browsers.no_ports() from error
             raise
         return session, ipv4_first(answer)
 
@@ -102,7 +93,7 @@ class WhipCalls:
         if self._publisher(room) is not None:
             raise WhipRefusal(409, "this room has a publisher", RETRY_AFTER_S)
         claim = self._host.admit(holders)
-        leg = self._host.peer_leg(PublisherLeg, uuid4().hex[:12])
+        leg = self._host.browsers.leg(PublisherLeg)
         leg.claim = claim
         return leg
 
@@ -121,7 +112,7 @@ class WhipCalls:
             )
         except ShareExceeded as fault:
             raise WhipRefusal(429, str(fault), RETRY_AFTER_S) from fault
-        leg = self._host.peer_leg(PlayerLeg, f"{publisher.call_id}-{uuid4().hex[:4]}")
+        leg = self._host.browsers.leg(PlayerLeg, f"{publisher.call_id}-{uuid4().hex[:4]}")
         leg.claim = Claim(holders, monotonic())
         publisher.players.append(leg)
         logger.info("{}: {} plays the call", publisher.call_id, leg.call_id)

@@ -32,28 +32,35 @@ BUSY_TONE_S = 3.0
 """Time in s that the busy tone sounds when a connected caller is rejected."""
 
 
+class Browsers(Protocol):
+    """The calls of browsers."""
+
+    def find(self, call_id: str) -> Leg | None: ...
+
+
 class Calls(Protocol):
     """The calls of an edge."""
 
     config: Config
-    secret_key: str
     sip: SipEndpoint | None
     carriers: Carriers | None
     realtime: RealtimeCalls
-    conversations: dict[str, Call | BotCall]
     agents: CallAgents
 
-    def public_id(self, leg: Leg) -> str: ...
+    @property
+    def browsers(self) -> Browsers: ...
 
-    def line(self, call_id: str) -> Leg | None: ...
+    @property
+    def conversations(self) -> dict[str, Call | BotCall]: ...
 
 
 class ProgramCalls:
     """The decisions of programs on the calls of an edge, and the client secrets they make."""
 
-    def __init__(self, edge: Calls) -> None:
+    def __init__(self, edge: Calls, secret_key: str) -> None:
+        """`secret_key`: of client secrets where the configuration has no key."""
         self.incoming = IncomingCalls()
-        self._edge = edge
+        self._edge, self._secret_key = edge, secret_key
 
     @property
     def secrets(self) -> ClientSecrets:
@@ -64,7 +71,7 @@ class ProgramCalls:
         """Returns the client secrets of a configuration. Their key is derived from the API key, so
         that another server with it takes them too."""
         server = config.server
-        return secrets_with(server.api_key or server.admin_key or self._edge.secret_key)
+        return secrets_with(server.api_key or server.admin_key or self._secret_key)
 
     def agent_names(self) -> Collection[str]:
         """Returns the names of the agents that a session can be with."""
@@ -97,8 +104,7 @@ class ProgramCalls:
     async def decide_connected(self, leg: Leg, agent: AgentSettings) -> bool:
         """Decides on a call that is connected already, by a carrier or a browser, which hears it
         ring meanwhile. Returns whether it is answered; otherwise it has been told by a tone."""
-        call_id = self._edge.public_id(leg)
-        deciding = asyncio.ensure_future(self._decide(call_id, agent, headers_of(leg.info)))
+        deciding = asyncio.ensure_future(self._decide(leg.call_id, agent, headers_of(leg.info)))
         closed = asyncio.ensure_future(leg.until_closed())
         try:
             with leg.playing(play(EU.ringback)):
@@ -167,10 +173,7 @@ class ProgramCalls:
 
     async def leave(self, call_id: str) -> None:
         """Ends a browser's call, as its caller. Raises KeyError if it is unknown or has ended."""
-        leg = self._edge.line(call_id)
-        if leg is None or leg.closed is not None:
-            raise KeyError(call_id)
-        await leg.hang_up(End.CALLER_HUNG_UP)
+        await self._peer(call_id).hang_up(End.CALLER_HUNG_UP)
 
     def _call_called(self, call_id: str) -> SipCall | CarrierCall | Leg:
         """Returns a call in progress. Raises KeyError."""
@@ -181,6 +184,13 @@ class ProgramCalls:
         elif carriers is not None and (carried := carriers.calls.get(call_id)):
             if carried.state != "ended" and (carried.leg is None or carried.leg.closed is None):
                 return carried
-        elif (leg := self._edge.line(call_id)) is not None and leg.closed is None:
-            return leg
+        else:
+            return self._peer(call_id)
         raise KeyError(call_id)
+
+    def _peer(self, call_id: str) -> Leg:
+        """Returns the leg of a browser's call in progress. Raises KeyError."""
+        leg = self._edge.browsers.find(call_id)
+        if leg is None or leg.closed is not None:
+            raise KeyError(call_id)
+        return leg

@@ -10,11 +10,11 @@ from offhook.web.config.config import ConfigError, Tracing
 NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
-def set_up(tracing: Tracing) -> bool:
-    """Starts exporting to the configured endpoint; returns False if there is none. Raises
-    ConfigError if the packages are not installed."""
+def set_up(tracing: Tracing) -> None:
+    """Starts exporting to the configured endpoint, if there is one. Raises ConfigError if the
+    packages are not installed."""
     if not tracing.otlp_endpoint:
-        return False
+        return
     try:
         missing = [name for name in NEEDED if find_spec(name) is None]
     except ModuleNotFoundError:
@@ -28,7 +28,7 @@ def set_up(tracing: Tracing) -> bool:
     from pipecat.utils.tracing.setup import setup_tracing
 
     exporter = OTLPSpanExporter(f"{tracing.otlp_endpoint.rstrip('/')}/v1/traces")
-    return bool(setup_tracing("offhook", exporter))
+    setup_tracing("offhook", exporter)
 
 
 def latency_spans(call_id: str, event: TurnLatency) -> None:

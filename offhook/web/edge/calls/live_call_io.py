@@ -1,0 +1,322 @@
+"""A call in progress, and all that belongs to it."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from loguru import logger
+
+from offhook.media.clock_io import PacketClock
+from offhook.media.end_reason import FAILURES, End
+from offhook.media.leg import Leg
+from offhook.media.pcm import Pcm
+from offhook.media.recording_io import RecordingWriter
+from offhook.pipeline.conversation.bot_io import Bot, BotCall
+from offhook.pipeline.conversation.call_info import as_dict
+from offhook.pipeline.conversation.call_io import Agent, Call
+from offhook.pipeline.conversation.events import CallEnded, CallStarted, Event, TurnLatency
+from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
+from offhook.signaling.peer_io import PeerLeg
+from offhook.web.config.config import Agent as AgentSettings
+from offhook.web.config.config import Config
+from offhook.web.edge.admission_io import CallAdmission
+from offhook.web.edge.agents_io import CallAgents
+from offhook.web.edge.calls import tracing_io
+from offhook.web.edge.calls.page_messages import for_the_page
+from offhook.web.edge.calls.program_calls_io import ProgramCalls
+from offhook.web.edge.calls.records_io import CallRecords
+from offhook.web.edge.resume.recovery_io import Recovery
+from offhook.web.edge.resume.resumption_io import Resumption
+from offhook.web.edge.resume.saved_call import SavedCall
+from offhook.web.engines.call_engines_io import CallEngines
+from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.process.logs import brief, for_log, for_recording, kind
+from offhook.web.process.metrics import Metrics
+from offhook.web.realtime.calls_io import RealtimeCalls
+
+QUIET_EVENTS = ("caller_partial", "speech_started", "dtmf")
+"""Events that are logged at DEBUG."""
+
+Direct = Callable[[Call, Agent], Agent]
+"""Puts a call under the direction of a program: returns the call's agent with a `direction`."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """The conversation that a call continues."""
+
+    saved: SavedCall
+    opening: Occasion
+    """What the sentence with which it goes on is about."""
+
+
+class Host(Protocol):
+    """What an edge provides to each of its calls."""
+
+    config: Config
+    bot: Bot | None
+    clock: PacketClock
+    metrics: Metrics
+    engines: CallEngines
+    agents: CallAgents
+    admission: CallAdmission
+    programs: ProgramCalls
+    realtime: RealtimeCalls
+    resumption: Resumption | None
+    recovery: Recovery | None
+    records: CallRecords
+    calls: dict[str, "LiveCall"]
+
+    def forget(self, call_id: str) -> None:
+        """Drops what waits for a call that is over."""
+
+
+class LiveCall:
+    """A call from the moment it holds a line until nothing of it is left: its leg, its agent, its
+    conversation, its recording, and what the log and the caller's page are told of it."""
+
+    def __init__(
+        self,
+        host: Host,
+        leg: Leg,
+        agent: str = "",
+        *,
+        body: Mapping[str, Any] | None = None,
+        direct: Direct | None = None,
+        returned: SavedCall | None = None,
+    ) -> None:
+        """`agent` is a name, "" for the default; with `direct`, the agent only answers what a
+        program asks it. `body` is for a bot, the variables of the call by default. `returned` is
+        the conversation with a caller who was transferred in vain."""
+        self.leg = leg
+        self.id = leg.call_id
+        self.peer: PeerLeg | None = None
+        """The leg again, if it is a browser's that has called here."""
+        self.conversation: Call | BotCall | None = None
+        self.running: asyncio.Task[None] | None = None
+        """The call's task; None while it only holds its line."""
+        self.direct = direct
+        self._host = host
+        self._agent = agent
+        self._body = body
+        self._past = Past(returned, Occasion.NOT_TRANSFERRED) if returned is not None else None
+        self._has_started = False
+        """Whether CallStarted was emitted, so that CallEnded must be too."""
+        self._not_logged: CallStarted | None = None
+        """Logged with the first event of a caller who was silent so far, so that whoever calls and
+        says nothing writes one line a minute."""
+
+    def begin(self) -> asyncio.Task[None]:
+        """Runs the call to its end in a task of its own."""
+        with logger.contextualize(call=self.id):  # of all lines of the task and of its tasks
+            self.running = asyncio.create_task(self._run(), name=f"call {self.id}")
+        return self.running
+
+    def discard(self) -> None:
+        """Gives up the line of a call that was not begun."""
+        self._host.calls.pop(self.id, None)
+
+    def saved(self, agent: str) -> SavedCall | None:
+        """Returns the conversation as it is now; None for a bot's, and for one that a program
+        directs."""
+        call = self.conversation
+        if not isinstance(call, Call) or call.is_directed:
+            return None
+        seconds, messages = int(call.duration_s), tuple(call.transcript())
+        return SavedCall(agent, self.leg.info, seconds, call.dialog(), messages)
+
+    def send(self, data: Mapping[str, Any]) -> None:
+        """Sends a message to the caller's page."""
+        message = {"label": "rtvi-ai", "type": "server-message", "data": data}
+        self.leg.send_message(json.dumps(message))
+
+    def send_quality(self) -> None:
+        """Sends the caller's page statistics of the line."""
+        s = self.leg.statistics()
+        if s.mos is not None and self.leg.closed is None:
+            quality = {
+                "mos": round(s.mos, 2),
+                "loss": round(s.loss, 4),
+                "jitter_ms": round(s.jitter_ms, 1),
+                "round_trip_ms": s.round_trip_ms and round(s.round_trip_ms),
+                "buffer_ms": round(s.buffer_ms),
+            }
+            self.send({"type": "quality", **quality})
+
+    # --- life ---
+
+    async def _run(self) -> None:
+        host, leg = self._host, self.leg
+        async with AsyncExitStack() as ends:
+            ends.callback(self.discard)
+            ends.push_async_callback(host.realtime.close, self.id)
+            ends.callback(host.forget, self.id)
+            ends.push_async_callback(leg.hang_up, End.SERVER_FAILED)
+            try:
+                if isinstance(leg, PeerLeg) and not await leg.until_connected():
+                    self._count_unconnected()
+                    return
+                host.clock.add(leg)
+                ends.callback(host.clock.remove, leg)
+                if (settings := await self._answering()) is None:
+                    return
+                if host.bot is not None:
+                    await self._run_bot(host.bot)
+                else:
+                    await self.converse(settings)
+            except Exception:
+                logger.exception("{}: the call failed", self.id)
+                if not self._has_started:
+                    host.metrics.count_call_end(End.SERVER_FAILED)
+
+    async def _answering(self) -> AgentSettings | None:
+        """Returns the agent that answers; None if a program has refused the call."""
+        host, leg = self._host, self.leg
+        if self.direct is None:
+            await self._restore()
+        past = self._past
+        settings = host.agents.called(self._agent if past is None else past.saved.agent)
+        if settings.kind != "webhook":
+            return settings
+        decided = self.direct is not None or host.programs.incoming.state(self.id) is not None
+        if not decided and not await host.programs.decide_connected(leg, settings):
+            return None
+        if (conversation := host.realtime.find(self.id)) is not None:
+            self.direct = conversation.direct
+        return host.programs.answering(self.id, settings)
+
+    async def _restore(self) -> None:
+        """Takes over the conversation that the caller comes back to, if there is one."""
+        host = self._host
+        if host.recovery is not None:
+            host.recovery.expect(self.leg, self._agent)
+        if host.resumption is not None:
+            saved = await host.resumption.restore(self.leg)
+            if saved is not None:
+                opening = Occasion.RESUMED if self._past is None else self._past.opening
+                self._past = Past(saved, opening)
+
+    def _count_unconnected(self) -> None:
+        """Counts a caller that never connected."""
+        reason = self.leg.closed
+        assert reason is not None
+        level = "WARNING" if reason.end in FAILURES else "INFO"
+        line = logger.bind(call=self.id, a_minute=reason.end)
+        line.log(level, "{}: no call: {}", self.id, reason)
+        self._host.metrics.count_call_end(reason)
+
+    async def _run_bot(self, bot: Bot) -> None:
+        leg, config = self.leg, self._host.config
+        body = dict(leg.info.variables if self._body is None else self._body)
+        self.report(CallStarted(leg.heard_ms, "bot", "its own", "its own", **as_dict(leg.info)))
+        language = config.tts.language or USUAL_LANGUAGE
+        closing = sentence(Occasion.CLOSING, language, config.agent.sentences)
+        call = self.conversation = BotCall(bot, leg, body, closing, _spoken)
+        try:
+            await call.run()
+        finally:
+            self.conversation = None
+            reason = leg.closed or End.BOT_ENDED
+            self.report(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
+
+    async def converse(self, agent: AgentSettings) -> None:
+        """Runs the conversation with this agent to its end."""
+        host, leg = self._host, self.leg
+        past = None if self.direct is not None else self._past
+        await host.admission.until_may_begin()
+        minutes = host.config.server.max_call_minutes
+        call = Call(
+            leg,
+            host.agents.engines(agent, host.engines.of_new_calls()),
+            lambda call: self._make_agent(agent, call),
+            60 * min(minutes, agent.max_minutes or minutes),
+            bool(host.config.tracing.otlp_endpoint),
+            agent.sentences,
+            *(() if past is None else (past.saved.messages, past.opening, past.saved.seconds)),
+        )
+        call.listeners.append(self.report)
+        if host.records.recordings is not None:
+            self._record(host.records.recordings, call)
+        if host.resumption is not None and self.direct is None:
+            host.resumption.watch(leg, call)
+            if host.recovery is not None:
+                host.recovery.watch(leg, call)
+        self.conversation = call
+        try:
+            await call.run()
+        finally:
+            self.conversation = None
+
+    def _make_agent(self, settings: AgentSettings, call: Call) -> Agent:
+        made = self._host.agents.make(settings, call)
+        if self._past is not None and self.direct is None:
+            try:
+                made.restore(self._past.saved.dialog)
+            except ValueError as error:
+                logger.warning("{}: the agent begins anew: {}", self.id, error)
+        return made if self.direct is None else self.direct(call, made)
+
+    # --- what is told of it ---
+
+    def _record(self, recordings: RecordingWriter, call: Call) -> None:
+        """Starts the recording; the call continues if that fails."""
+        try:
+            recorder = recordings.open(self.id, time.time())
+        except OSError as error:
+            self._host.metrics.recordings_failed.inc()
+            logger.error("{}: the call is not recorded: {}", self.id, error)
+            return
+        self.leg.listen(lambda heard, said, now: recorder.tick(heard, said))
+
+        def note(event: Event) -> None:
+            fields = for_recording(asdict(event), self._host.config.recording.keys)
+            recorder.timeline.write(kind(event), fields.pop("at_ms"), **fields)
+            if isinstance(event, CallEnded):
+                recorder.close()
+
+        call.listeners.append(note)
+
+    def report(self, event: Event) -> None:
+        """Reports an event to metrics, the log, the caller's page and the trace."""
+        self._host.metrics.record(event)
+        if isinstance(event, CallStarted):
+            self._has_started = True
+        self._log(event)
+        message = for_the_page(event, operator=self.leg.is_operators)
+        if message is not None:
+            self.send(message)
+        if self._host.config.tracing.otlp_endpoint and isinstance(event, TurnLatency):
+            tracing_io.latency_spans(self.id, event)
+
+    def _log(self, event: Event) -> None:
+        silent = self.leg.claim is not None and self.leg.waits
+        if silent and isinstance(event, CallStarted):
+            self._not_logged = event
+            return
+        if self._not_logged is not None and not silent:
+            started, self._not_logged = self._not_logged, None
+            self._log(started)
+        fields = for_log(asdict(event), self._host.config.log.has_words)
+        line = logger.bind(call=self.id, event=kind(event), **fields)
+        if silent:
+            line = line.bind(a_minute=kind(event))
+        level = "DEBUG" if kind(event) in QUIET_EVENTS else "INFO"
+        line.log(level, "{}: {} {}", self.id, kind(event), brief(fields))
+
+
+async def _spoken(text: str) -> Pcm:
+    """Synthesizes a text where no bot has a voice for it. Raises EngineError."""
+    synthesizer = open_synthesizer()
+    await synthesizer.start()
+    try:
+        stream = synthesizer.open()
+        stream.write(text if text.isascii() else sentence(Occasion.CLOSING, USUAL_LANGUAGE))
+        stream.end()
+        return np.concatenate([speech.pcm async for speech in stream])
+    finally:
+        await synthesizer.close()

@@ -1,0 +1,79 @@
+"""Records of phone calls that have ended, and recordings of all."""
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from loguru import logger
+
+from offhook.media.end_reason import End, EndReason
+from offhook.media.recording_io import RecordingWriter, check_writable
+from offhook.telephony.call_record import CallRecord
+from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.web.edge.phones import EndedCall
+from offhook.web.process.metrics import Metrics
+
+ENDED_CALLS = 500
+"""Ended phone calls remembered for programs that ask later, about 1 MB; the oldest are dropped."""
+
+
+class CallRecords:
+    """Writes records to the log and to a file, and remembers the last SIP calls."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.ended: dict[str, EndedCall] = {}
+        """The last ENDED_CALLS SIP calls, by their ids."""
+        self.recordings: RecordingWriter | None = None
+        """Writes the sound of calls, if they are recorded."""
+        self._metrics = metrics
+        self._writer = ThreadPoolExecutor(1, "call records")
+
+    def open_recordings(self, directory: Path) -> None:
+        """Has calls recorded from now on."""
+        try:
+            check_writable(directory)
+        except OSError as error:
+            logger.error("calls are not recorded until this is fixed: {}", error)
+        self.recordings = RecordingWriter(directory, self._metrics.recordings_failed.inc)
+
+    def add(self, record: CallRecord, call: SipCall | None, path: Path | None) -> None:
+        """Records a phone or carrier call that has ended. `call` is the one of SIP, and `path` is a
+        file of a line a call, if there shall be one."""
+        line = logger.bind(call=record.call_id, record=record.as_dict())
+        if EndReason.of(record.end_reason).end is End.REFUSED:
+            line = line.bind(a_minute=record.trunk)
+        line.info(
+            "{}: {} called {}, {:.1f} s: {}",
+            record.call_id,
+            (record.caller or "somebody") if record.direction == "inbound" else "we",
+            record.called or "us",
+            record.duration_seconds,
+            record.end_reason,
+        )
+        if call is not None:
+            if isinstance(call.leg, SipLeg):
+                self._metrics.count_call(call.leg)
+            self.ended[record.call_id] = EndedCall(record, call.progress)
+            if len(self.ended) > ENDED_CALLS:
+                del self.ended[next(iter(self.ended))]
+        if record.edge == "sip" and record.end_reason == End.CONTINUED_ELSEWHERE:
+            return  # the server that ends the call records all of it
+        if path is not None:  # in a thread: a slow disk must not interrupt the audio of all calls
+            self._writer.submit(_append, path, record.line())
+
+    async def close(self) -> None:
+        """Waits until all is written."""
+        await asyncio.to_thread(self._writer.shutdown)
+        if self.recordings is not None:
+            await asyncio.to_thread(self.recordings.close)
+
+
+def _append(path: Path, line: str) -> None:
+    """Appends to a file that, if it is new, only our user can read: it says who called whom."""
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        logger.error("the record of a call is lost: {}", error)

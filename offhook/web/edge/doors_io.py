@@ -1,0 +1,77 @@
+"""Opens the doors of phones, carriers and programs."""
+
+from typing import Protocol
+
+from loguru import logger
+
+from offhook.media.leg import LegError
+from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.sip.endpoint_io import Host as SipHost
+from offhook.telephony.sip.endpoint_io import SipEndpoint
+from offhook.telephony.sip.trunks.trunks import SipSettings
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.edge.calls.program_calls_io import ProgramCalls
+from offhook.web.edge.carriers.carriers_io import Carriers
+from offhook.web.edge.carriers.carriers_io import Host as CarrierHost
+from offhook.web.edge.phones import callers_allowed, is_risky
+from offhook.web.engines.call_engines_io import CallEngines
+from offhook.web.process.metrics import Metrics
+from offhook.web.speech_api.server_io import SpeechServer
+
+
+class PhonesEdge(SipHost, Protocol):
+    """The edge of phones."""
+
+    metrics: Metrics
+    programs: ProgramCalls
+    ready: bool
+    draining: bool
+
+
+class CarriersEdge(CarrierHost, Protocol):
+    """The edge of carriers."""
+
+    config: Config
+    programs: ProgramCalls
+
+
+async def open_phones(settings: SipSettings, edge: PhonesEdge) -> SipEndpoint:
+    """Raises ConfigError."""
+    sip = SipEndpoint(settings, edge)
+    try:
+        await sip.start()
+    except (OSError, ValueError) as error:
+        await sip.close()
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"sip: {reason} (offhook doctor says more)") from error
+    sip.user_agent.accepts_calls = lambda: edge.ready and not edge.draining
+    sip.decision = edge.programs.decision
+    edge.metrics.add_phone_collector(sip)
+    level = "WARNING" if is_risky(settings) else "INFO"
+    logger.log(level, "who may call by phone: {}", callers_allowed(settings))
+    return sip
+
+
+async def open_carriers(settings: tuple[CarrierSettings, ...], edge: CarriersEdge) -> Carriers:
+    """Raises ConfigError."""
+    carriers = Carriers(settings, edge.config.server.host, edge)
+    try:
+        await carriers.start()
+    except (OSError, ValueError, LegError) as error:
+        await carriers.close()
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"carriers: {reason}") from error
+    carriers.decision = edge.programs.decision
+    return carriers
+
+
+def open_speech_api(config: Config, engines: CallEngines, metrics: Metrics) -> SpeechServer:
+    """Returns the speech API on the engines of the calls, which have priority."""
+    tts = config.tts
+    speech = SpeechServer(
+        *(config.speech, *engines.for_programs(), metrics.registry, tts.audio_cache),
+        audio_cache_mb=tts.audio_cache_mb,
+    )
+    speech.calls_come_first = True
+    speech.admission.shares = config.server.shares
+    return speech
