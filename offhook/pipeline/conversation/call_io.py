@@ -591,7 +591,7 @@ class Call(TransportListener):
                 assistant,
             ]
         )
-        rtvi = Rtvi(leg.send_message) if leg.carries_messages else None
+        rtvi = Rtvi(leg.send_message, hearing.cut_reply) if leg.carries_messages else None
         worker = PipelineWorker(
             pipeline,
             params=PipelineParams(

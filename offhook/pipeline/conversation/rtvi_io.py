@@ -110,11 +110,16 @@ class PushesSeenOnce(WorkerObserver):
 
 
 class Rtvi(RTVIProcessor):
-    """Tells a client program of a call by `send`."""
+    """Tells a client program of a call by `send`. `cut_reply` is called when the caller interrupts
+    the agent by typing."""
 
-    def __init__(self, send: Callable[[str], object]) -> None:
+    def __init__(self, send: Callable[[str], object], cut_reply: Callable[[], object]) -> None:
         super().__init__()
-        self._send = send
+        self._send, self._cut_reply = send, cut_reply
+
+    async def interrupt_bot(self) -> None:
+        self._cut_reply()
+        await super().interrupt_bot()
 
     async def push_transport_message(self, model: BaseModel, exclude_none: bool = True) -> None:
         """Send a message at once; as a frame it would pass each processor up to the output."""

@@ -19,6 +19,7 @@ from offhook.media.leg import CallInfo
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.conversation.agents.prompt import BEGINNING
 from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.events import Event, Interrupted
 from offhook.pipeline.conversation.rtvi_io import FAULT
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.pipeline.conversation.turns import user_turn_io as hearing_io
@@ -182,6 +183,23 @@ async def test_a_client_is_told_the_callers_words_in_messages_that_it_knows(
     assert kinds.index("bot-ready") < kinds.index("bot-tts-text", kinds.index("bot-ready"))
     assert ("user-input" in kinds) is (version == "2.2.0")
     assert "user-llm-text" in kinds
+
+
+async def test_typing_over_the_agent_interrupts_it_as_speech_does(edge: Edge) -> None:
+    story = "One two three four five six seven eight nine ten eleven twelve."
+    async with model([says(story)], [says("Nine to six.")]) as endpoint:
+        agent = Agent(kind="openai", base_url=endpoint.url, model="scripted")
+        async with called(edge, {"desk": agent}) as page:
+            events: list[Event] = []
+            await until(lambda: page.call_id in edge.conversations)
+            edge.conversations[page.call_id].listeners.append(events.append)  # type: ignore[union-attr]
+            await until(lambda: "three" in page.words())
+            page.hear(type="send-text", id="1", data={"content": "When are you open?"})
+            await until(lambda: "Nine to six." in page.words())
+    [cut] = [event for event in events if isinstance(event, Interrupted)]
+    assert cut.heard.startswith("One two three")
+    assert cut.unheard.endswith("twelve.")
+    assert f"{cut.heard} {cut.unheard}" == story
 
 
 async def test_calls_share_their_connections_to_the_model(edge: Edge) -> None:

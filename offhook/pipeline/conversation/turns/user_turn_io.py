@@ -633,16 +633,21 @@ class UserTurnController:
     def interrupt(self) -> None:
         """Silence the agent and cancel its reply."""
         self._forget_no_echo()
+        said = self.cut_reply()
+        if not said and self._memory.end - self._committed_at < TAKEN_BACK_MS * MS:
+            self._facts.before = self._committed
+        self.listener.on_interrupt()
+
+    def cut_reply(self) -> str:
+        """Silence the agent, whose reply somebody else cancels; return what was said of it."""
         self._leg.playout.flush()
         if self._away:
             self._leg.playout.pause()
         said, unsaid = self.reply.end()
         self.reply.cut = True
-        if not said and self._memory.end - self._committed_at < TAKEN_BACK_MS * MS:
-            self._facts.before = self._committed
         if said or unsaid:
             self._emit(Interrupted(self._ms(self._memory.end), said, unsaid))
-        self.listener.on_interrupt()
+        return said
 
     def _check_end_of_turn(self) -> None:
         if self._end.engine is not None:
