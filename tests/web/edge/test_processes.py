@@ -252,6 +252,22 @@ async def test_calls_land_on_both_and_are_found_through_either(server: TwoProces
     await no_calls(server)
 
 
+async def test_a_page_that_leaves_is_heard_through_either(server: TwoProcesses) -> None:
+    async with callers(server, 3) as group:
+        assert {caller.process for caller in group} == {"1", "2"}
+        for caller in group:
+            path = f"/v1/realtime/calls/rtc_{caller.pc_id}/leave"
+            answers = []
+            async with aiohttp.ClientSession(server.url) as http:
+                for _ in range(5):  # each on a process of the system's choice
+                    async with http.post(path, headers={"Connection": "close"}) as answer:
+                        answers.append(answer.status)
+            assert answers[0] == 200
+            assert set(answers[1:]) <= {404}
+            await asyncio.wait_for(caller.leg.until_closed(), SOON)
+    await no_calls(server)
+
+
 @pytest.mark.parametrize("pc_id", ["1-nobody", "2-nobody", "9-nobody", "nobody", "", "9" * 5000])
 async def test_unknown_calls_are_not_found(server: TwoProcesses, pc_id: str) -> None:
     for _ in range(3):

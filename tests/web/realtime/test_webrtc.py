@@ -187,6 +187,16 @@ async def test_a_call_has_one_channel_for_events() -> None:
     assert more == []
 
 
+async def test_a_slash_at_the_end_of_the_path_is_no_other_place() -> None:
+    async with (
+        model() as there,
+        edge_for(there) as (_, url),
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{url}/?model=gpt-realtime") as socket,
+    ):
+        assert (await socket.receive_json())["type"] == "session.created"
+
+
 @pytest.mark.parametrize(
     "asked",
     [
