@@ -17,7 +17,7 @@ from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
 from offhook.web.config.section import Secret, Section
-from offhook.web.config.tools import HttpTool
+from offhook.web.config.tools import Tool
 from offhook.web.http.webhook_signature import signing_key
 
 MAX_SPOKEN_CHARS = 2000
@@ -181,8 +181,9 @@ class Agent(AgentModel):
     """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), to which the model
     may transfer calls. Empty by default, because callers could talk a model into expensive
     calls."""
-    tools: Annotated[tuple[HttpTool, ...], Field(max_length=64)] = ()
-    """Functions that the model may call, each an HTTP request: `[[agents.NAME.tools]]`."""
+    tools: Annotated[tuple[Tool, ...], Field(max_length=64)] = ()
+    """Functions that the model may call, each an HTTP request or a Python function:
+    `[[agents.NAME.tools]]`."""
     fallback: str = ""
     """Name of another agent in [agents] that answers when the model fails, or when no program
     accepts the call."""
@@ -322,6 +323,7 @@ class Agent(AgentModel):
         for tool in self.tools:
             yield f"the url of the tool {tool.name}", tool.url
             yield f"what the tool {tool.name} says", tool.say
+            yield f"what the tool {tool.name} says when it fails", tool.on_failure
 
     @model_validator(mode="after")
     def _has_a_receiver(self) -> Self:

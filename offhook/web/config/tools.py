@@ -1,4 +1,4 @@
-"""An agent's tool that is an HTTP request, as the configuration describes it."""
+"""An agent's tool, an HTTP request or a Python function, as the configuration describes it."""
 
 import re
 from typing import Annotated, Any, Literal, Self
@@ -16,24 +16,30 @@ OWN = (
     "transfer_call",
 )
 """Names of the tools that agents have anyway."""
+_OF_REQUESTS = ("parameters", "method", "headers", "secret")
 _OWN_HEADERS = ("host", "content-length", "content-type", "connection", "transfer-encoding")
 _TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
-class HttpTool(Section):
-    """A function that a language model may call, and the request that runs it."""
+class Tool(Section):
+    """A function that a language model may call, and the HTTP request or the Python function that
+    runs it."""
 
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$", examples=["order_status"])
-    description: str = Field(min_length=1, max_length=4000)
-    """What the model is told that it does, and when to use it."""
+    description: str = Field("", max_length=4000)
+    """What the model is told that it does, and when to use it; of a Python function by default its
+    docstring."""
     parameters: dict[str, Any] = Field({})
     """Its arguments: `{number = "the order's number"}`, where each is a required string, or a table
     such as `{type = "integer", description = "…", optional = true}`; or a whole JSON Schema with
-    `type = "object"` and `properties`."""
-    url: str = Field(examples=["https://shop.example/orders/{number}"])
-    """Address of the request. `{number}` in its path is an argument, `{{caller}}` in its path or
-    query a variable of the call."""
+    `type = "object"` and `properties`. A Python function has them by its signature."""
+    function: str = Field("", pattern=r"^([\w.]+:\w+)?$", examples=["shop:order_status"])
+    """Python function that runs it, as "module:name", instead of `url`. The module is imported at
+    the start, also from the folder in which the server is started."""
+    url: str = Field("", examples=["https://shop.example/orders/{number}"])
+    """Address of the request that runs it. `{number}` in its path is an argument, `{{caller}}` in
+    its path or query a variable of the call."""
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
     """With GET, arguments that are not in the path go into the query; with others into a JSON
     object, the body."""
@@ -43,13 +49,24 @@ class HttpTool(Section):
     """Signs the request by Standard Webhooks: `whsec_` and base64, or any text of 16 characters or
     more."""
     seconds: float = Field(10, gt=0, le=60)
-    """Time limit of the request in s; then the model is told that nothing came."""
+    """Time limit in s; then the model is told that nothing came."""
     say: Annotated[str, Field(max_length=2000)] = ""
     """What the caller hears if it takes longer than `say_after`; may contain variables."""
     say_after: float = Field(1.0, ge=0, le=60)
     """Time in s."""
     fields: tuple[str, ...] = ()
-    """Fields of the JSON object of the response that the model sees; empty: all."""
+    """Fields of the JSON object that comes of it which the model sees; empty: all."""
+    confirm: bool = False
+    """Whether the caller has to agree: the first call runs nothing, and has the model repeat the
+    arguments and ask. It runs once the caller has spoken and the model calls it again with the same
+    arguments."""
+    once: bool = False
+    """Whether it runs once a call; a further time the model is told what came of the first."""
+    on_failure: Annotated[str, Field(max_length=2000)] = ""
+    """What the caller hears if it fails, instead of what the model would say; may contain
+    variables."""
+    end_turn: bool = False
+    """Whether the model is not asked again after it: the turn ends with what was said."""
 
     @field_validator("name")
     @classmethod
@@ -78,7 +95,20 @@ class HttpTool(Section):
         return secret
 
     @model_validator(mode="after")
+    def _runs_something(self) -> Self:
+        if bool(self.url) == bool(self.function):
+            raise ValueError('needs either url = "https://…" or function = "module:name"')
+        given = [name for name in _OF_REQUESTS if name in self.model_fields_set]
+        if self.function and given:
+            raise ValueError(f"{', '.join(given)}: only with url")
+        if self.url and not self.description:
+            raise ValueError("description says to the model what it does, and is missing")
+        return self
+
+    @model_validator(mode="after")
     def _has_a_url(self) -> Self:
+        if not self.url:
+            return self
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
             raise ValueError(f"url {self.url!r} is not one that begins with http:// or https://")

@@ -17,7 +17,7 @@ from offhook.telephony.call_progress_io import DialError
 from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.process.logs import brief, for_log, kind
-from offhook.web.tools.http_tool_io import HttpTools
+from offhook.web.tools.agent_tools_io import AgentTools
 
 if TYPE_CHECKING:  # with an agent that asks a language model: it is large
     from openai import DefaultAsyncHttpxClient
@@ -31,7 +31,12 @@ class CallAgents:
         self._config = config
         self._models: DefaultAsyncHttpxClient | None = None
         """Connections to language models; created with the first call that needs one."""
-        self._tools = HttpTools()
+        self._tools = AgentTools()
+
+    def load_tools(self, config: Config) -> None:
+        """Imports the Python functions that are tools. Raises ConfigError."""
+        for agent in (config.agent, *config.agents.values()):
+            self._tools.load(agent.tools)
 
     def check(self, name: str) -> None:
         """Raises DialError for an unknown agent."""

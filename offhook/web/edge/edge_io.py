@@ -145,6 +145,7 @@ class Edge:
         config = self.config
         tracing_io.set_up(config.tracing)
         check_realtime(config)
+        self.agents.load_tools(config)
         await self.browsers.start()
         started = time.perf_counter()
         if self.resumption is not None:

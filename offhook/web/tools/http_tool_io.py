@@ -8,39 +8,28 @@ import asyncio
 import json
 import uuid
 from collections.abc import Callable, Mapping
-from time import monotonic, time
+from time import time
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import aiohttp
-from loguru import logger
-from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
-from pipecat.services.llm_service import FunctionCallParams
 from yarl import URL
 
-from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
-from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.call_variables import PLACEHOLDER
-from offhook.pipeline.conversation.directed_io import FunctionTool
-from offhook.web.config.tools import IN_PATH, HttpTool
+from offhook.web.config.tools import IN_PATH, Tool
 from offhook.web.http.webhook_signature import signed_headers
+from offhook.web.tools.tool_result import ToolFailed, shown
 
 MAX_RESPONSE_BYTES = 256 * 1024
 """Maximum size of a response; a longer one is an error."""
-MAX_RESULT_CHARS = 16_000
-"""Maximum characters of what the model sees of it."""
 ERROR_CHARS = 500
 """Characters of an error's text that the model sees."""
 CONNECTIONS = 100
 """Maximum connections of a process to servers of tools; further requests wait within their time."""
 
 
-class ToolFailed(Exception):
-    """Raised when a request has no result; the message is for the model."""
-
-
 class HttpTools:
-    """The tools of all calls of a process, which share their connections."""
+    """Makes the requests of all calls of a process, which share their connections."""
 
     def __init__(self) -> None:
         self._http: aiohttp.ClientSession | None = None
@@ -50,35 +39,11 @@ class HttpTools:
         if self._http is not None:
             await self._http.close()
 
-    def function(self, tool: HttpTool, call: Call, fill: Callable[[str], str]) -> FunctionSchema:
-        """Returns a tool for the language model of a call. `fill` puts the call's variables into a
-        text."""
-
-        async def run(params: FunctionCallParams) -> None:
-            saying = asyncio.create_task(
-                _say_meanwhile(tool.say_after, fill(tool.say), call), name=f"tool {tool.name}"
-            )
-            where = f"{tool.name} at {urlsplit(tool.url).netloc}"
-            began = monotonic()
-            try:
-                result = await self._result(tool, params.arguments, fill)
-            except ToolFailed as error:
-                result = {"error": str(error)}
-                cause = f"{where}: {error}"
-                call.agent_failed(Fault.TOOL_FAILED, Place.TOOL, Action.TELL_MODEL, cause)
-            else:
-                took = round((monotonic() - began) * 1000)
-                logger.info("{}: tool {}: {} ms", call.leg.call_id, where, took)
-            finally:
-                saying.cancel()
-            await params.result_callback(result)
-
-        return FunctionTool(tool.name, tool.description, tool.schema_of_arguments, run)
-
-    async def _result(
-        self, tool: HttpTool, arguments: Mapping[str, Any], fill: Callable[[str], str]
+    async def run(
+        self, tool: Tool, arguments: Mapping[str, Any], fill: Callable[[str], str]
     ) -> Any:
-        """Raises ToolFailed."""
+        """Returns what the model sees of the response. `fill` puts the call's variables into a
+        text. Raises ToolFailed."""
         url, rest = _address(tool, arguments, fill)
         try:
             async with asyncio.timeout(tool.seconds):
@@ -90,7 +55,7 @@ class HttpTools:
         except aiohttp.ClientError as error:
             raise ToolFailed("its server broke the connection off") from error
 
-    async def _ask(self, tool: HttpTool, url: URL, rest: dict[str, Any]) -> Any:
+    async def _ask(self, tool: Tool, url: URL, rest: dict[str, Any]) -> Any:
         """Raises ToolFailed, aiohttp's exceptions, OSError."""
         if self._http is None:
             connector = aiohttp.TCPConnector(limit=CONNECTIONS)
@@ -114,14 +79,8 @@ class HttpTools:
             return _read(tool, response.content_type, text)
 
 
-async def _say_meanwhile(after_s: float, text: str, call: Call) -> None:
-    if text:
-        await asyncio.sleep(after_s)
-        await call.say(text)
-
-
 def _address(
-    tool: HttpTool, arguments: Mapping[str, Any], fill: Callable[[str], str]
+    tool: Tool, arguments: Mapping[str, Any], fill: Callable[[str], str]
 ) -> tuple[URL, dict[str, Any]]:
     """Returns the URL with the call's variables and the arguments of its path, and the other
     arguments. Raises ToolFailed for arguments that no URL can be made of."""
@@ -166,24 +125,16 @@ def _reason(response: aiohttp.ClientResponse, text: str) -> str:
     return f": {' '.join(text.split())[:ERROR_CHARS]}" if readable and text.strip() else ""
 
 
-def _read(tool: HttpTool, content_type: str, text: str) -> Any:
+def _read(tool: Tool, content_type: str, text: str) -> Any:
     """Returns what the model sees of a response. Raises ToolFailed."""
     if not text.strip():
         return {"status": "done"}
     if content_type == "text/plain":
-        result: Any = {"text": text}
-    elif content_type == "application/json" or content_type.endswith("+json"):
+        return shown({"text": text})
+    if content_type == "application/json" or content_type.endswith("+json"):
         try:
             result = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ToolFailed("the response is no JSON") from error
-        if tool.fields and isinstance(result, dict):
-            result = {name: result[name] for name in tool.fields if name in result}
-            if not result:
-                raise ToolFailed(f"the response has none of the fields {', '.join(tool.fields)}")
-    else:
-        raise ToolFailed(f"the response is {content_type}, not JSON")
-    if len(json.dumps(result, ensure_ascii=False)) > MAX_RESULT_CHARS:
-        raise ToolFailed(f"the response has over {MAX_RESULT_CHARS} characters")
-    # Pipecat does not ask the model again after a result that is false, such as an empty list.
-    return result if isinstance(result, dict) and result else {"result": result}
+        return shown(result, tool.fields)
+    raise ToolFailed(f"the response is {content_type}, not JSON")

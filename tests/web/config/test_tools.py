@@ -9,15 +9,16 @@ from pydantic import ValidationError
 from yarl import URL
 
 from offhook.web.config.agents import Agent
-from offhook.web.config.tools import HttpTool
-from offhook.web.tools.http_tool_io import ToolFailed, _address
+from offhook.web.config.tools import Tool
+from offhook.web.tools.http_tool_io import _address
+from offhook.web.tools.tool_result import ToolFailed
 
 TOOL = {"name": "t", "description": "d", "url": "http://a.example/{n}?{{caller}}"}
 
 
 @given(st.text(min_size=1))
 def test_no_argument_makes_another_address(text: str) -> None:
-    tool = HttpTool.model_validate({**TOOL, "parameters": {"n": "x"}})
+    tool = Tool.model_validate({**TOOL, "parameters": {"n": "x"}})
     if text in (".", ".."):
         with pytest.raises(ToolFailed, match="cannot be"):
             _address(tool, {"n": text}, lambda name: "1")
@@ -45,11 +46,15 @@ def test_no_argument_makes_another_address(text: str) -> None:
         ({"headers": {"A": "x\r\nB: y"}}, "the value of A"),
         ({"secret": "short"}, "too short"),
         ({"method": "TRACE"}, "method"),
+        ({"url": ""}, "needs either url"),
+        ({"function": "a:b"}, "needs either url"),
+        ({"url": "", "function": "a:b"}, "parameters: only with url"),
+        ({"description": ""}, "description says to the model"),
     ],
 )
 def test_a_tool_that_cannot_be_run_is_a_fault_at_the_start(more: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        HttpTool.model_validate({**TOOL, "parameters": {"n": "x"}, **more})
+        Tool.model_validate({**TOOL, "parameters": {"n": "x"}, **more})
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,10 @@ from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.agents.agent_faults import Fault
 from offhook.pipeline.conversation.events import AgentFailed
 from offhook.web.config.agents import Agent
-from offhook.web.config.tools import HttpTool
+from offhook.web.config.tools import Tool
 from offhook.web.edge.edge_io import Edge
-from offhook.web.tools.http_tool_io import (
-    MAX_RESPONSE_BYTES,
-    MAX_RESULT_CHARS,
-)
+from offhook.web.tools.http_tool_io import MAX_RESPONSE_BYTES
+from offhook.web.tools.tool_result import MAX_RESULT_CHARS
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.web.edge.test_agent import Page, called, until
 
@@ -67,7 +65,7 @@ async def conversation(
             base_url=endpoint.url,
             model="scripted",
             greeting="Hello.",
-            tools=(HttpTool.model_validate(about),),
+            tools=(Tool.model_validate(about),),
         )
         page.info = CallInfo(edge="webrtc", caller="+49 301&x")
         async with called(edge, {"desk": agent}, page):
@@ -226,12 +224,12 @@ BOMB = gzip.compress(b" " * 10_000_000)
         ),
         (responds(text='{"a"', content_type=JSON), "the response is no JSON"),
         (responds(text="[" * 100_000, content_type=JSON), "the response is no JSON"),
-        (responds(text=TOO_LONG, content_type=JSON), f"the response has over {MAX_RESULT_CHARS}"),
+        (responds(text=TOO_LONG, content_type=JSON), f"the result has over {MAX_RESULT_CHARS}"),
         (
             responds(body=BOMB, headers={"Content-Encoding": "gzip", "Content-Type": JSON}),
             "the response is compressed, which was not asked for",
         ),
-        (responds(text='{"a": 1}', content_type=JSON), "the response has none of the fields eta"),
+        (responds(text='{"a": 1}', content_type=JSON), "the result has none of the fields eta"),
         (breaks, "its server broke the connection off"),
     ],
 )
@@ -248,3 +246,114 @@ async def test_a_server_that_is_not_there_is_told_to_the_model(edge: Edge) -> No
     result, (fault,) = await conversation(edge, hangs, url=url)
     assert result == {"error": "its server cannot be reached"}
     assert "127.0.0.1:1" in fault.cause
+
+
+async def asked_twice(
+    edge: Edge, second: dict[str, Any], **tool: Any
+) -> tuple[list[Any], list[Any], str]:
+    """A call in which the model calls the tool in two turns. Returns what it got each time, the
+    requests, and what the caller heard."""
+    asked: list[Any] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(await request.json())
+        return web.json_response({"status": "booked"})
+
+    first = {"day": "Monday"}
+    page = Page()
+    async with shop(answer) as url, model() as endpoint:
+        endpoint.answers = [
+            *([calls("book", **first)], [says("Monday, is that right?")]),
+            *([calls("book", **second)], [says("It is booked.")]),
+        ]
+        about = {
+            "name": "book",
+            "description": "Books a day.",
+            "parameters": {"day": "which"},
+            "url": url,
+            **tool,
+        }
+        agent = Agent(
+            kind="openai",
+            base_url=endpoint.url,
+            model="scripted",
+            greeting="Hello.",
+            tools=(Tool.model_validate(about),),
+        )
+        async with called(edge, {"desk": agent}, page):
+            await until(lambda: page.words() == "Hello.")
+            for number, (text, heard) in enumerate(
+                (("On Monday.", "right?"), ("Yes.", "It is booked."))
+            ):
+                page.hear(type="send-text", id=str(number), data={"content": text})
+                await until(lambda heard=heard: page.words().endswith(heard))
+        return endpoint.results(), asked, page.words()
+
+
+async def test_a_tool_that_needs_agreement_runs_when_the_caller_has_given_it(edge: Edge) -> None:
+    results, asked, _ = await asked_twice(edge, {"day": "Monday"}, confirm=True)
+    assert "ask whether they are right" in results[0]["status"]
+    assert (results[1], asked) == ({"status": "booked"}, [{"day": "Monday"}])
+
+
+async def test_other_arguments_need_another_agreement(edge: Edge) -> None:
+    results, asked, _ = await asked_twice(edge, {"day": "Tuesday"}, confirm=True)
+    assert all("ask whether they are right" in result["status"] for result in results)
+    assert asked == []
+
+
+async def test_what_is_done_once_is_not_done_again(edge: Edge) -> None:
+    results, asked, _ = await asked_twice(edge, {"day": "Tuesday"}, once=True)
+    assert asked == [{"day": "Monday"}]
+    assert results[1]["error"].startswith("this was done already")
+    assert results[1]["result"] == {"status": "booked"}
+
+
+async def test_what_is_said_when_a_tool_fails_is_heard_without_the_model(edge: Edge) -> None:
+    page, faults = Page(), []
+    async with shop(responds(status=500)) as url, model() as endpoint:
+        endpoint.answers = [[calls("book")], [says("Anything else?")]]
+        about = {"name": "book", "description": "Books.", "url": url}
+        tool = Tool.model_validate({**about, "on_failure": "Our calendar is down, {{caller}}."})
+        agent = Agent(
+            kind="openai",
+            base_url=endpoint.url,
+            model="scripted",
+            greeting="Hello.",
+            tools=(tool,),
+        )
+        page.info = CallInfo(edge="webrtc", caller="Ada")
+        async with called(edge, {"desk": agent}, page):
+            await until(lambda: page.words() == "Hello.")
+            edge.conversations[page.call_id].listeners.append(faults.append)
+            page.hear(type="send-text", id="1", data={"content": "Book it."})
+            await until(lambda: page.words() == "Hello. Our calendar is down, Ada.")
+            assert len(endpoint.requests) == 1
+            page.hear(type="send-text", id="2", data={"content": "Oh."})
+            await until(lambda: page.words().endswith("Anything else?"))
+        told = json.dumps(endpoint.requests[1]["messages"])
+    assert "HTTP 500" in told
+    assert "Our calendar is down, Ada." in told
+    assert any(isinstance(e, AgentFailed) and e.fault is Fault.TOOL_FAILED for e in faults)
+
+
+async def test_a_tool_can_end_the_turn(edge: Edge) -> None:
+    page = Page()
+    async with shop(responds(text="noted", content_type="text/plain")) as url, model() as endpoint:
+        endpoint.answers = [[says("I write that down. "), calls("note")], [says("Sure.")]]
+        about = {"name": "note", "description": "Notes.", "url": url, "end_turn": True}
+        agent = Agent(
+            kind="openai",
+            base_url=endpoint.url,
+            model="scripted",
+            greeting="Hello.",
+            tools=(Tool.model_validate(about),),
+        )
+        async with called(edge, {"desk": agent}, page):
+            await until(lambda: page.words() == "Hello.")
+            page.hear(type="send-text", id="1", data={"content": "Note it."})
+            await until(lambda: page.words().endswith("write that down."))
+            page.hear(type="send-text", id="2", data={"content": "And?"})
+            await until(lambda: page.words().endswith("Sure."))
+        assert len(endpoint.requests) == 2
+        assert endpoint.results() == [{"text": "noted"}]

@@ -1,0 +1,118 @@
+"""Runs a tool that is a Python function of the operator's.
+
+    async def order_status(number: str, call: CallInfo) -> dict[str, str]:
+        '''Looks up where an order is. Ask for its number first.
+
+        Args:
+            number: the order's number
+        '''
+
+Its signature and its docstring are the schema. `call` is left out of it: who calls. A function that
+is not async runs in a thread, which goes on when its time is over.
+"""
+
+import asyncio
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import docstring_parser
+from loguru import logger
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from offhook.media.leg import CallInfo
+from offhook.web.config.config import ConfigError
+from offhook.web.config.tools import Tool
+from offhook.web.tools.tool_result import ToolFailed, shown
+
+CALL = "call"
+"""Name of the parameter that gets the details of the call."""
+ERROR_CHARS = 500
+"""Characters of an exception's message that the model sees."""
+
+
+@dataclass(frozen=True)
+class PythonTool:
+    """A function, and what a model is told of it."""
+
+    description: str
+    arguments: type[BaseModel]
+    wants_call: bool
+    function: Callable[..., Any]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Returns the JSON Schema of its arguments."""
+        schema = self.arguments.model_json_schema()
+        return {"properties": {}, **{key: of for key, of in schema.items() if key != "title"}}
+
+    async def run(self, tool: Tool, arguments: Mapping[str, Any], info: CallInfo) -> Any:
+        """Returns what the model sees of its result. Raises ToolFailed."""
+        try:
+            given = self.arguments.model_validate(dict(arguments))
+        except ValidationError as error:
+            faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise ToolFailed(f"arguments: {'; '.join(faults)}"[:ERROR_CHARS]) from error
+        values = {name: getattr(given, name) for name in type(given).model_fields}
+        if self.wants_call:
+            values[CALL] = info
+        try:
+            async with asyncio.timeout(tool.seconds):
+                if inspect.iscoroutinefunction(self.function):
+                    result = await self.function(**values)
+                else:
+                    result = await asyncio.to_thread(self.function, **values)
+        except TimeoutError as error:
+            raise ToolFailed(f"no result within {tool.seconds:g} s") from error
+        except Exception as error:
+            line = logger.bind(a_minute=tool.function)
+            line.opt(exception=error).error("tool {}: {} failed", tool.name, tool.function)
+            raise ToolFailed(f"{type(error).__name__}: {error}"[:ERROR_CHARS]) from error
+        if isinstance(result, BaseModel):
+            result = result.model_dump(mode="json")
+        return {"status": "done"} if result is None else shown(result, tool.fields)
+
+
+def load(tool: Tool) -> PythonTool:
+    """Imports a function. Raises ConfigError."""
+    module, _, name = tool.function.partition(":")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        function = getattr(importlib.import_module(module), name)
+        hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters
+    except Exception as error:  # whatever the module raises
+        why = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"the tool {tool.name}: {tool.function} cannot be used: {why}") from error
+    documented = docstring_parser.parse(inspect.getdoc(function) or "")
+    about = {p.arg_name: p.description for p in documented.params if p.description}
+    fields: dict[str, Any] = {}
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ConfigError(f"the tool {tool.name}: {tool.function} takes any arguments")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            words = f"{parameter.name} of {tool.function} cannot be given by name"
+            raise ConfigError(f"the tool {tool.name}: {words}")
+        if parameter.name == CALL:
+            continue
+        required = parameter.default is parameter.empty
+        default = ... if required else parameter.default
+        described = Field(default, description=about.get(parameter.name))
+        fields[parameter.name] = (hints.get(parameter.name, str), described)
+    description = tool.description or (documented.description or "").strip()
+    if not description:
+        raise ConfigError(f"the tool {tool.name} needs a description, or its function a docstring")
+    try:
+        config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+        arguments = create_model(name, __config__=config, **fields)
+        made = PythonTool(description, arguments, CALL in parameters, function)
+        _ = made.schema
+    except Exception as error:  # pydantic's, of types that are no JSON
+        words = f"the parameters of {tool.function} are no JSON: {str(error).splitlines()[0]}"
+        raise ConfigError(f"the tool {tool.name}: {words}") from error
+    return made
