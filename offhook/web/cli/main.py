@@ -160,6 +160,45 @@ def _table(report: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
+def _init(arguments: Namespace) -> int:
+    from offhook.web.cli.init_io import Answers, completed, write
+
+    a = arguments
+    given = Answers(a.model_url, a.model, a.instructions, a.greeting, a.language)
+
+    def ask(question: str, usual: str) -> str:
+        shown = f" [{usual}]" if usual else ""
+        return input(f"{question}{shown}: ").strip() or usual
+
+    if a.file.exists() and not a.force:
+        raise FileExistsError(f"{a.file} is there already: --force replaces it")
+    answers = run(completed(given, ask if sys.stdin.isatty() and not a.yes else None))
+    lacking = write(a.file, answers, force=a.force)
+    option = "" if a.file == Path("offhook.toml") else f" --config {a.file}"
+    print(f"wrote {a.file}")
+    for fault in lacking:
+        print(f"before the first call: {fault}")
+    print(f"next: offhook chat{option} (by text), offhook serve{option} (then open the page)")
+    return 0
+
+
+def _chat(arguments: Namespace) -> int:
+    from offhook.web.cli.chat_io import chat
+    from offhook.web.config import config as configuration
+    from offhook.web.process.logs_io import set_up
+
+    a = arguments
+    set_up(configuration.Log(level="WARNING"))
+    config = configuration.load(a.config)
+    talk = chat(
+        *(config, a.agent, a.lines, partial(print, flush=True)),
+        caller=a.caller,
+        variables=a.variables or {},
+        as_json=a.json,
+    )
+    return int(not run(talk))
+
+
 def _dial(arguments: Namespace) -> int:
     from offhook.web.cli.dial_io import CallProgress, Phones, in_words
 
@@ -590,6 +629,8 @@ def _bench(arguments: Namespace) -> int:
 
 
 COMMANDS: dict[str, Callable[[Namespace], int]] = {
+    "init": _init,
+    "chat": _chat,
     "serve": _serve,
     "speech": _speech,
     "call": _call,

@@ -29,7 +29,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"offhook {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
+    _init_parser(commands.add_parser("init", help="write a configuration, from five questions"))
     _serve_parser(commands.add_parser("serve", help="run the server"))
+    _chat_parser(commands.add_parser("chat", help="talk to an agent by text, with its tools"))
     speech = commands.add_parser("speech", help="the speech API for programs, without calls")
     speech.add_argument("--config", type=Path, help="default: offhook.toml, if it exists")
     speech.add_argument(
@@ -77,6 +79,47 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("name", choices=BENCHMARKS)
     bench.add_argument("options", nargs=argparse.REMAINDER, help="see offhook bench NAME --help")
     return parser
+
+
+def _init_parser(init: argparse.ArgumentParser) -> None:
+    init.add_argument(
+        "file", nargs="?", type=Path, default=Path("offhook.toml"), help="default: offhook.toml"
+    )
+    init.add_argument(
+        "--model-url",
+        metavar="URL",
+        help="server of the language model, with /v1; empty for the built-in front desk",
+    )
+    init.add_argument("--model", metavar="NAME", help="name of the model there")
+    init.add_argument("--instructions", metavar="TEXT", help="what the agent is to do")
+    init.add_argument("--greeting", metavar="TEXT", help="its first words; empty: it finds its own")
+    init.add_argument("--language", metavar="TAG", help="what callers speak, as en or de-AT")
+    init.add_argument("--yes", action="store_true", help="ask nothing: defaults for the rest")
+    init.add_argument("--force", action="store_true", help="replace a file that is there")
+
+
+def _chat_parser(chat: argparse.ArgumentParser) -> None:
+    chat.add_argument(
+        "agent", nargs="?", default="", help="one of [agents.NAME] (default: that of [agent])"
+    )
+    chat.add_argument(
+        "--say",
+        dest="lines",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="say this instead of what is typed; may be given several times",
+    )
+    chat.add_argument("--caller", default="", metavar="NUMBER", help="number of the caller")
+    chat.add_argument(
+        "--variable",
+        dest="variables",
+        action=_PairAction,
+        metavar="NAME=VALUE",
+        help="variable of the call; may be given several times",
+    )
+    _config_argument(chat)
+    chat.add_argument("--json", action="store_true", help="one JSON object per line and answer")
 
 
 def _serve_parser(serve: argparse.ArgumentParser) -> None:
