@@ -30,7 +30,7 @@ async def chat(
     whether nothing has failed. Raises ConfigError."""
     info = CallInfo(edge="text", caller=caller, variables=dict(variables or {}))
 
-    def tell(said: str, exchange: Exchange) -> None:
+    def report(said: str, exchange: Exchange) -> None:
         fields = {"said": said, **asdict(exchange)}
         show(json.dumps(fields, ensure_ascii=False) if as_json else in_words(exchange))
 
@@ -40,14 +40,14 @@ async def chat(
 
     async with text_edge(config) as edge, conversation(edge, agent, info, act) as talk:
         exchange = await talk.listen()
-        tell("", exchange)
+        report("", exchange)
         well = not exchange.faults
         typed = _given(lines, (lambda text: None) if as_json else show) if lines else _typed()
         async for line in typed:
             if exchange.ended:
                 break
             exchange = await talk.say(line)
-            tell(line, exchange)
+            report(line, exchange)
             well &= not exchange.faults
     return well
 
