@@ -244,6 +244,10 @@ class Call(TransportListener):
     def agent_failed(self, fault: Fault, place: Place, action: Action, cause: str = "") -> None:
         self.emit(AgentFailed(self.leg.heard_ms, fault, place, action, cause))
 
+    def queue(self, frame: Frame) -> None:
+        """Push a frame to the agent as if it came from the line."""
+        self._stt.queue(frame)
+
     def answer_dropped(self, characters: int) -> None:
         """An answer that was begun in a pause of the caller is none; the voice had prepared so many
         characters of it."""

@@ -199,6 +199,24 @@ def _chat(arguments: Namespace) -> int:
     return int(not run(talk))
 
 
+def _eval(arguments: Namespace) -> int:
+    from offhook.web.cli.eval_io import run_evals
+    from offhook.web.config import config as configuration
+    from offhook.web.process.logs_io import set_up
+
+    a = arguments
+    set_up(configuration.Log(level="ERROR"))
+    logger.disable("pipecat")  # what the harness logs is in the outcomes too
+    evals = run_evals(
+        *(configuration.load(a.config), a.agent, a.paths, partial(print, flush=True)),
+        runs=a.runs,
+        at_once=a.at_once,
+        junit_file=a.junit,
+        as_json=a.json,
+    )
+    return int(not run(evals))
+
+
 def _dial(arguments: Namespace) -> int:
     from offhook.web.cli.dial_io import CallProgress, Phones, in_words
 
@@ -631,6 +649,7 @@ def _bench(arguments: Namespace) -> int:
 COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "init": _init,
     "chat": _chat,
+    "eval": _eval,
     "serve": _serve,
     "speech": _speech,
     "call": _call,

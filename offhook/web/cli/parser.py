@@ -12,6 +12,8 @@ from offhook.pipeline.engine.capacity import SHARED
 from offhook.pipeline.engine.tts_models import CACHE_MB
 
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
+MAX_COUNT = 1000
+"""Maximum of counts on the command line."""
 BENCHMARKS = ("calls", "failover", "edge", "turns", "sip", "http", "stream", "cpu", "words")
 
 
@@ -31,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
 
     _init_parser(commands.add_parser("init", help="write a configuration, from five questions"))
     _serve_parser(commands.add_parser("serve", help="run the server"))
+    _eval_parser(commands.add_parser("eval", help="try an agent by scenarios, and say what fails"))
     _chat_parser(commands.add_parser("chat", help="talk to an agent by text, with its tools"))
     speech = commands.add_parser("speech", help="the speech API for programs, without calls")
     speech.add_argument("--config", type=Path, help="default: offhook.toml, if it exists")
@@ -120,6 +123,36 @@ def _chat_parser(chat: argparse.ArgumentParser) -> None:
     )
     _config_argument(chat)
     chat.add_argument("--json", action="store_true", help="one JSON object per line and answer")
+
+
+def _eval_parser(evals: argparse.ArgumentParser) -> None:
+    evals.add_argument(
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="a file of scenarios in Pipecat's format, or a folder of them",
+    )
+    evals.add_argument(
+        "--agent",
+        default="",
+        metavar="NAME",
+        help="one of [agents.NAME] (default: that of [agent])",
+    )
+    evals.add_argument("--runs", type=_count, default=1, metavar="N", help="run each N times")
+    evals.add_argument(
+        "--at-once", type=_count, default=1, metavar="N", help="conversations at a time"
+    )
+    evals.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML to this file")
+    _config_argument(evals)
+    evals.add_argument("--json", action="store_true", help="one JSON object per line and run")
+
+
+def _count(text: str) -> int:
+    """Reads a number from 1 to MAX_COUNT."""
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_COUNT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MAX_COUNT}")
+    return int(text)
 
 
 def _serve_parser(serve: argparse.ArgumentParser) -> None:

@@ -59,19 +59,24 @@ class Exchange:
         return " ".join(self.words)
 
 
+def without_doors(config: Config) -> Config:
+    """Returns a configuration whose agents nobody calls from outside."""
+    nothing = {
+        "sip": None,
+        "carriers": (),
+        "webrtc": WebRtc(),
+        "recording": Recording(),
+        "speech": Speech(enabled=False),
+        "server": config.server.model_copy(update={"redis": ""}),
+    }
+    return config.model_copy(update=nothing)
+
+
 class TextEdge(Edge):
     """An edge without doors and engines."""
 
     def __init__(self, config: Config) -> None:
-        nothing = {
-            "sip": None,
-            "carriers": (),
-            "webrtc": WebRtc(),
-            "recording": Recording(),
-            "speech": Speech(enabled=False),
-            "server": config.server.model_copy(update={"redis": ""}),
-        }
-        super().__init__(config.model_copy(update=nothing))
+        super().__init__(without_doors(config))
         self.engines = TextEngines(self.config, self.metrics)
 
 

@@ -1,0 +1,1 @@
+"""Agents are tried by Pipecat's eval scenarios: `offhook eval`."""

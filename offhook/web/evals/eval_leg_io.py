@@ -1,0 +1,134 @@
+"""The line of an eval: RTVI messages on a WebSocket, and with them sound in both directions.
+
+Source: pipecat.evals.serializer and pipecat.serializers.rtvi_client, the harness's side.
+"""
+
+import asyncio
+import base64
+import binascii
+import json
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from aiohttp import web
+from pipecat.evals.serializer import (
+    EVAL_BOT_AUDIO_TYPE,
+    EVAL_CANCEL_MESSAGE_TYPE,
+    EvalSerializer,
+    parse_eval_connect,
+)
+from pipecat.frames.frames import Frame
+
+from offhook.media.end_reason import End
+from offhook.media.leg import CallInfo, Leg, LegStatistics
+from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
+from offhook.web.speech_api.sockets.input_resampler import InputResampler
+
+AUDIO_PACKETS = 5
+"""Packets of 20 ms in a message with the agent's sound."""
+MAX_UNSENT = 2000
+"""Messages waiting to be sent; beyond it the oldest are dropped."""
+MAX_BACKLOG_S = 120
+"""Sound in s that the harness may send ahead; more is dropped."""
+MIN_RATE, MAX_RATE = 8_000, 48_000
+"""Lowest and highest rate in Hz of its sound; at another it is ignored."""
+
+_SILENCE = np.zeros(SAMPLES_IN, np.int16)
+
+
+class EvalLeg(Leg):
+    """Hears and is told what the harness sends."""
+
+    def __init__(self, call_id: str, info: CallInfo, *, sends_audio: bool) -> None:
+        """`sends_audio`: whether the harness listens to the agent's sound."""
+        super().__init__(call_id)
+        self.info = info
+        self._sends_audio = sends_audio
+        self._unsent: asyncio.Queue[str] = asyncio.Queue(MAX_UNSENT)
+        self._incoming: deque[Pcm] = deque()
+        self._incomplete = _SILENCE[:0]
+        self._resampler, self._rate = InputResampler(RATE_IN), RATE_IN
+        self._outgoing: list[Pcm] = []
+        self._serializer = EvalSerializer()
+        self.has_answered = False
+        """Whether the harness knows all of the agent's last answer."""
+
+    async def take(self, text: str) -> Frame | None:
+        """Takes a message of the harness. Returns the frame that it stands for, if it is the
+        harness's own way of asking for something, such as the messages to begin with."""
+        try:
+            message = json.loads(text)
+        except ValueError:
+            return None
+        data = message.get("data") if isinstance(message, dict) else None
+        if not isinstance(data, dict) or parse_eval_connect(message) is not None:
+            return None
+        match message.get("type"):
+            case "raw-audio":
+                self._feed(data)
+            case "dtmf":
+                for key in data.get("buttons") or ():
+                    self.listener.on_dtmf(str(key))
+            case "client-message" if data.get("t") == EVAL_CANCEL_MESSAGE_TYPE:
+                self.close(End.CALLER_HUNG_UP)
+            case "client-message" if str(data.get("t")).startswith("eval-"):
+                return await self._serializer.deserialize(text)
+            case _:
+                self.listener.on_message(text)
+        return None
+
+    def _feed(self, data: Mapping[str, Any]) -> None:
+        rate = data.get("sampleRate")
+        if not isinstance(rate, int) or not MIN_RATE <= rate <= MAX_RATE:
+            return
+        if rate != self._rate:
+            self._resampler, self._rate = InputResampler(rate), rate
+        try:
+            sound = np.frombuffer(base64.b64decode(str(data.get("base64Audio"))), np.int16)
+        except (binascii.Error, ValueError):
+            return
+        heard = np.concatenate((self._incomplete, self._resampler.process(sound)))
+        whole = len(heard) // SAMPLES_IN * SAMPLES_IN
+        self._incomplete = heard[whole:]
+        if len(self._incoming) * SAMPLES_IN < MAX_BACKLOG_S * RATE_IN:
+            self._incoming.extend(heard[:whole].reshape(-1, SAMPLES_IN))
+
+    async def send_to(self, socket: web.WebSocketResponse) -> None:
+        """Sends the messages to the harness until cancelled, or it is gone."""
+        with suppress(ConnectionError):
+            while True:
+                await socket.send_str(await self._unsent.get())
+
+    @property
+    def carries_messages(self) -> bool:
+        return True
+
+    def send_message(self, text: str) -> bool:
+        if '"bot-llm-st' in text:  # started, or stopped
+            self.has_answered = '"bot-llm-stopped"' in text
+        if self._unsent.full():
+            self._unsent.get_nowait()
+        self._unsent.put_nowait(text)
+        return True
+
+    def _receive(self, now: float) -> Pcm:
+        return self._incoming.popleft() if self._incoming else _SILENCE
+
+    def _send(self, said: Pcm | None, now: float) -> None:
+        if said is not None and self._sends_audio:
+            self._outgoing.append(said)
+        if self._outgoing and (said is None or len(self._outgoing) >= AUDIO_PACKETS):
+            sound, self._outgoing = np.concatenate(self._outgoing), []
+            audio = base64.b64encode(sound.tobytes()).decode()
+            data = {"audio": audio, "sampleRate": RATE_OUT}
+            message = {"label": "rtvi-ai", "type": EVAL_BOT_AUDIO_TYPE, "data": data}
+            self.send_message(json.dumps(message))
+
+    def statistics(self) -> LegStatistics:
+        return LegStatistics()
+
+    async def hang_up(self, reason: str) -> None:
+        self.close(reason)
