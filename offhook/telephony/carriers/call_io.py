@@ -1,16 +1,18 @@
 """A call over a carrier's media stream, inbound or outbound."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
+from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Claim, LegStatistics
 from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState, Decision
 from offhook.telephony.call_record import CallRecord, EndedBy, wall_clock
 from offhook.telephony.carriers.leg_io import CarrierLeg
+from offhook.telephony.carriers.provider import Provider
 from offhook.telephony.carriers.rest.client_io import CarrierRestClient
-from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.streams.stream import Started
 
 # Call status reported by providers → (state, equivalent SIP status).
@@ -34,13 +36,25 @@ STATUSES: Mapping[str, tuple[CallState, int]] = {
 """Other statuses ("queued", "initiated", "started") change nothing: the call is being dialled."""
 
 
+@dataclass(frozen=True)
+class _Left:
+    """How a call has left us."""
+
+    reason: str
+    ended_by: EndedBy
+    codec: str
+    ended: str
+    at: float
+    """Monotonic seconds."""
+
+
 class CarrierCall:
     """One call of a carrier, from its first webhook or dial request to its end."""
 
     def __init__(
         self,
         call_id: str,
-        settings: CarrierSettings,
+        provider: Provider,
         rest: CarrierRestClient | None,
         info: CallInfo,
         agent: str,
@@ -48,7 +62,8 @@ class CarrierCall:
     ) -> None:
         self.call_id = call_id
         """Our id of the call."""
-        self.carrier = settings
+        self.provider = provider
+        """With the carrier's settings when the call began."""
         self.rest = rest
         """None for carriers without a REST API."""
         self.info = info
@@ -63,16 +78,36 @@ class CarrierCall:
         self.outcome_url = ""
         """Where the provider says how a transfer has ended; "" if it does not."""
         self.transferred_to = ""
+        """The target, from the request to transfer the call until that has failed."""
         self.record: CallRecord | None = None
         """Set once the call has ended."""
         self._on_ended = on_ended
         self._began, self._began_at = wall_clock(), monotonic()
         self._answered: str | None = None
         self._history = CallHistory()
+        self._before: list[LegStatistics] = []
+        """Of the streams before transfers."""
+        self._left: _Left | None = None
+        self._here, self._away, self._settled = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
     def state(self) -> CallState:
         return self._history.state
+
+    @property
+    def carrier(self) -> str:
+        """Name of the carrier."""
+        return self.provider.settings.name
+
+    @property
+    def is_away(self) -> bool:
+        """The call was transferred, and may come back."""
+        return self._left is not None and self.transferred_to != "" and self.state != "ended"
+
+    @property
+    def part(self) -> int:
+        """Number of its stream, counted from 1: one before each transfer, one after."""
+        return len(self._before) + 1
 
     @property
     def progress(self) -> tuple[CallProgress, ...]:
@@ -84,7 +119,15 @@ class CarrierCall:
 
     async def until_begun(self) -> None:
         """Wait until the call has its stream, or has ended."""
-        await self._history.until("answered")
+        await self._here.wait()
+
+    async def until_away(self) -> None:
+        """Wait until its stream has ended."""
+        await self._away.wait()
+
+    async def until_settled(self) -> None:
+        """Wait until a call that is away has come back or ended."""
+        await self._settled.wait()
 
     async def decided(self, decision: Decision) -> int | None:
         """Await the decision on the call; None if the call ends before, which cancels it."""
@@ -102,6 +145,8 @@ class CarrierCall:
         if state == "ended":
             self.record = self._make_record(status, reason, ended_by)
             self.leg = None
+            for event in (self._here, self._away, self._settled):
+                event.set()
             self._on_ended(self.record)
 
     def receive_status(self, status: str) -> None:
@@ -117,6 +162,9 @@ class CarrierCall:
     def start(self, leg: CarrierLeg, started: Started, variables: Mapping[str, Any]) -> None:
         """Attach the stream that has started."""
         self.leg = leg
+        self._left = None
+        self._here.set()
+        self._away.clear()
         self.provider_call_id = started.call_id
         info = self.info
         leg.info = self.info = replace(
@@ -127,31 +175,55 @@ class CarrierCall:
         )
         self.set_state("answered", 200)
 
+    def leave(self, leg: CarrierLeg) -> None:
+        """Detach the stream, which has ended since the call is transferred: the provider will say
+        how that ends."""
+        reason = leg.closed or End.SERVER_STOPS
+        self._left = _Left(reason, leg.ended_by, leg.codec, wall_clock(), monotonic())
+        self._before.append(leg.statistics())
+        self.leg = None
+        self._here.clear()
+        self._settled.clear()
+        self._away.set()
+
+    def come_back(self) -> None:
+        """The transfer has failed: a new stream is expected."""
+        self.transferred_to = ""
+        self._settled.set()
+
+    def end_away(self) -> None:
+        """End the call if it is away for good, as of when it left."""
+        if self.is_away and self._left is not None:
+            self.set_state("ended", 0, self._left.reason, self._left.ended_by)
+
     def _make_record(self, status: int, reason: str, ended_by: EndedBy) -> CallRecord:
         info, leg, answered = self.info, self.leg, self.answered_at
-        line = leg.statistics() if leg is not None else LegStatistics()
+        left = self._left
+        lines = self._before if leg is None else [*self._before, leg.statistics()]
+        last = lines[-1] if lines else LegStatistics()
+        over = monotonic() if left is None else left.at
         return CallRecord(
             call_id=self.call_id,
             edge=info.edge,
             remote_call_id=self.provider_call_id,
             direction=info.direction,
             started=self._began,
-            ended=wall_clock(),
+            ended=wall_clock() if left is None else left.ended,
             end_reason=reason,
             ended_by=ended_by,
             status=200 if answered is not None else status,
             answered=self._answered,
-            duration_seconds=monotonic() - answered if answered is not None else 0.0,
+            duration_seconds=over - answered if answered is not None else 0.0,
             setup_ms=(answered - self._began_at) * 1000 if answered is not None else None,
             trunk=info.trunk,
             caller=info.caller,
             called=info.called,
             agent=self.agent,
-            codec=leg.codec if leg is not None else "",
-            packets_sent=line.packets_sent,
-            packets_received=line.packets_received,
-            packets_lost=line.packets_lost,
-            jitter_ms=line.jitter_ms,
-            mos=line.mos,
+            codec=leg.codec if leg is not None else left.codec if left is not None else "",
+            packets_sent=sum(line.packets_sent for line in lines),
+            packets_received=sum(line.packets_received for line in lines),
+            packets_lost=sum(line.packets_lost for line in lines),
+            jitter_ms=last.jitter_ms,
+            mos=last.mos,
             transferred_to=self.transferred_to,
         )

@@ -840,7 +840,8 @@ class Edge:
         """Starts the recording; the call continues if that fails."""
         assert self._recordings is not None
         try:
-            recorder = self._recordings.open(leg.call_id, time.time())
+            name = leg.call_id if leg.part == 1 else f"{leg.call_id}-{leg.part}"
+            recorder = self._recordings.open(name, time.time())
         except OSError as error:
             self.metrics.recordings_failed.inc()
             logger.error("{}: the call is not recorded: {}", leg.call_id, error)

@@ -1,8 +1,7 @@
-"""JSON text messages of carriers: bounded parsing, and the base class of Twilio-like streams.
+"""JSON text messages of carriers: bounded parsing, and the base class of streams of events.
 
-Twilio names each message by its `event` and puts its content into an object of that name; Telnyx
-and Exotel adopted this with other field names. EventStream is what they share; a provider's module
-parses its start message and codes its audio.
+Several providers name each message by its `event` and put its content into an object of that name.
+EventStream is what they share; a provider's module parses its start message and codes its audio.
 
 Input is untrusted: it may be any JSON, or none.
 """
@@ -209,10 +208,6 @@ class EventStream(CarrierStream):
         address = {self.stream_key: self._stream_id} if self.sends_stream_id else {}
         return json.dumps({"event": event, **address, **body})
 
-    @property
-    def _name(self) -> str:
-        return self.provider.capitalize()
-
     def _body(self, message: Json, event: str) -> Json | None:
         """The object named like the event; if missing, the message is counted as malformed."""
         body = message.get(event)
@@ -228,10 +223,10 @@ class EventStream(CarrierStream):
     def _start(self, message: Json) -> list[Event]:
         start = self._body(message, "start")
         if start is None:
-            raise CarrierError(f"{self._name}'s start message does not describe the stream")
+            raise CarrierError(f"{self.title}'s start message does not describe the stream")
         started = self.read_start(start, self._id_of(message, start))
         if not started.stream_id:
-            raise CarrierError(f"{self._name}'s start message has no {self.stream_key}")
+            raise CarrierError(f"{self.title}'s start message has no {self.stream_key}")
         self._stream_id = started.stream_id
         self._state = StreamState.STREAMING
         return [started]
@@ -239,12 +234,12 @@ class EventStream(CarrierStream):
     def _start_again(self, message: Json) -> list[Event]:
         start = self._body(message, "start")
         if start is not None and self._id_of(message, start) != self._stream_id:
-            raise CarrierError(f"{self._name} started a second stream on the same socket")
+            raise CarrierError(f"{self.title} started a second stream on the same socket")
         return []
 
     def _unexpected(self, message: Json) -> list[Event]:
         event = text_of(message["event"], MAX_ID_CHARS)
-        raise CarrierError(f"{self._name} sent {event} before start")
+        raise CarrierError(f"{self.title} sent {event} before start")
 
     def _media(self, message: Json) -> list[Event]:
         media = self._body(message, "media")
@@ -284,7 +279,7 @@ class EventStream(CarrierStream):
         self.form = None
         stop = message.get("stop")
         reason = text_of(stop.get("reason"), MAX_ID_CHARS) if isinstance(stop, dict) else ""
-        return [Stopped(f"{self._name} ended the stream" + (f": {reason}" if reason else ""))]
+        return [Stopped(f"{self.title} ended the stream" + (f": {reason}" if reason else ""))]
 
     # Anything not in the table is ignored: `connected`, and future events.
     actions: ClassVar[Mapping[tuple[StreamState, str], Callable[[Any, Json], list[Event]]]] = {

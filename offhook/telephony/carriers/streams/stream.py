@@ -22,6 +22,9 @@ Message = str | bytes
 """One text or binary WebSocket message; of AudioSocket, bytes of the TCP stream."""
 
 
+Encoding = Literal["pcmu", "pcma", "l16", "opus"]
+
+
 class CarrierError(ValueError):
     """The stream cannot continue; the text says why in the provider's terms."""
 
@@ -30,7 +33,7 @@ class CarrierError(ValueError):
 class Format:
     """Audio format, mono."""
 
-    encoding: Literal["pcmu", "pcma", "l16", "opus"]
+    encoding: Encoding
     rate: int
     """Sample rate in Hz: 8000 for pcmu and pcma, 48000 for opus."""
     big_endian: bool = False
@@ -120,7 +123,7 @@ class CarrierStream(ABC):
     """One stream of one provider. Sans-io: it keeps no time and sends nothing itself."""
 
     provider: ClassVar[str]
-    """Provider name as in the configuration: "twilio"."""
+    """Provider name as in the configuration."""
     acknowledges: bool
     """Marks come back once the audio before them has been played. This and `clears` may become
     known only during the stream."""
@@ -136,8 +139,15 @@ class CarrierStream(ABC):
     """Audio per message when that much is queued, in ms, which is cheaper; 0 for no such choice."""
     malformed: int = 0
     """Messages that could not be parsed and were skipped."""
+    last_error: str = ""
+    """The last error that the provider reported about a message of ours, and went on."""
     form: MediaForm | None = None
     """How the carrier writes its media messages, once known; None once it sends no more."""
+
+    @property
+    def title(self) -> str:
+        """The provider's name in sentences."""
+        return self.provider.capitalize()
 
     @abstractmethod
     def receive(self, data: Message) -> list[Event]:

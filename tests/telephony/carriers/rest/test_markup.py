@@ -1,7 +1,8 @@
 """What a webhook says and what it is answered, beside what the providers' libraries write."""
 
+import base64
 import json
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import urlencode
 from xml.etree.ElementTree import canonicalize, fromstring
 
 import pytest
@@ -9,44 +10,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.auth.signatures import MAX_BODY_BYTES
-from offhook.telephony.carriers.rest.markup import (
-    CONTINUING,
-    WebhookCall,
-    answer,
-    hang_up,
-    parse_webhook,
-    refusal,
-    retry,
-)
+from offhook.telephony.carriers.provider import Provider
+from offhook.telephony.carriers.providers import provider_of
+from offhook.telephony.carriers.webhook import Reply, WebhookCall
 from tests.telephony.carriers.auth.signing import carrier
+from tests.telephony.carriers.specs import ASKING, PROVIDERS
 
 URL = "wss://voice.example.org/carriers/x/stream/Ab-_1"
-PARAMETERS = {"agent": "frontdesk", "note": 'a<b & "ü"'}
+CALL = WebhookCall("uuid-1", "15550100", "15550101")
 FORM = "application/x-www-form-urlencoded"
-ASKING = ("twilio", "telnyx", "plivo", "vonage", "exotel")
-OPENING = ("genesys", "audiosocket", "chan_websocket")
 
 
-def same(one, other):
-    return canonicalize(one) == canonicalize(other)
+def provider(name, **values) -> Provider:
+    return provider_of(carrier(name, **values))
+
+
+def same(one: Reply, other: str) -> bool:
+    assert one.content_type == "application/xml"
+    return canonicalize(one.text) == canonicalize(other)
 
 
 class TestAnswer:
     def test_twilios_library_writes_the_same(self):
         twiml = pytest.importorskip("twilio.twiml.voice_response")
-        kind, body = answer(carrier("twilio"), URL, PARAMETERS)
         response, connect = twiml.VoiceResponse(), twiml.Connect()
-        stream = twiml.Stream(url=URL)
-        for name, value in PARAMETERS.items():
-            stream.parameter(name=name, value=value)
-        connect.append(stream)
+        connect.append(twiml.Stream(url=URL))
         response.append(connect)
-        assert kind == "application/xml"
-        assert same(body, response.to_xml())
+        assert same(provider("twilio").answer(URL, CALL), response.to_xml())
 
     def test_plivos_library_writes_the_same(self):
         xml = pytest.importorskip("plivo.xml")
-        kind, body = answer(carrier("plivo"), URL, {"agent": "frontdesk", "count": "3"})
         response = xml.ResponseElement()
         response.add(
             xml.StreamElement(
@@ -54,34 +47,30 @@ class TestAnswer:
                 bidirectional=True,
                 keepCallAlive=True,
                 contentType="audio/x-mulaw;rate=8000",
-                extraHeaders="agent=frontdesk,count=3",
             )
         )
-        assert kind == "application/xml"
-        assert same(body, response.to_string(False))
+        assert same(provider("plivo").answer(URL, CALL), response.to_string(False))
 
     def test_telnyx_is_asked_for_sound_both_ways(self):
-        kind, body = answer(carrier("telnyx", encoding="pcma"), URL, {"a": "1"})
-        stream = fromstring(body).find("Connect/Stream")
-        assert kind == "application/xml"
-        assert stream.attrib == {
+        reply = provider("telnyx", encoding="pcma").answer(URL, CALL)
+        assert reply.content_type == "application/xml"
+        assert fromstring(reply.text).find("Connect/Stream").attrib == {
             "url": URL,
             "bidirectionalMode": "rtp",
             "bidirectionalCodec": "PCMA",
             "bidirectionalSamplingRate": "8000",
             "codec": "PCMA",
         }
-        assert [p.attrib for p in stream] == [{"name": "a", "value": "1"}]
-        wide = fromstring(answer(carrier("telnyx", encoding="l16"), URL)[1]).find("Connect/Stream")
+        reply = provider("telnyx", encoding="l16").answer(URL, CALL)
+        wide = fromstring(reply.text).find("Connect/Stream")
         assert wide.get("bidirectionalCodec") == "L16"
         assert wide.get("bidirectionalSamplingRate") == "16000"
         assert wide.get("codec") is None  # comes as the call has it
 
     def test_vonage_is_told_what_its_first_message_says(self):
-        incoming = WebhookCall("uuid-1", "15550100", "15550101")
-        kind, body = answer(carrier("vonage", rate=24000), URL, PARAMETERS, incoming)
-        assert kind == "application/json"
-        assert json.loads(body) == [
+        reply = provider("vonage", rate=24000).answer(URL, CALL)
+        assert reply.content_type == "application/json"
+        assert json.loads(reply.text) == [
             {
                 "action": "connect",
                 "endpoint": [
@@ -89,49 +78,27 @@ class TestAnswer:
                         "type": "websocket",
                         "uri": URL,
                         "content-type": "audio/l16;rate=24000",
-                        "headers": PARAMETERS
-                        | {"uuid": "uuid-1", "from": "15550100", "to": "15550101"},
+                        "headers": {"uuid": "uuid-1", "from": "15550100", "to": "15550101"},
                     }
                 ],
             }
         ]
 
     def test_exotel_gets_a_url(self):
-        assert json.loads(answer(carrier("exotel"), URL)[1]) == {"url": URL}
-        body = answer(carrier("exotel", rate=16000), URL, PARAMETERS)[1]
-        parts = urlsplit(json.loads(body)["url"])
-        assert parse_qsl(parts.query) == [("sample-rate", "16000"), *PARAMETERS.items()]
-        more = {"a": "1" * 300, "b": "2", "c": "3", "d": "4"}
-        url = json.loads(answer(carrier("exotel"), f"{URL}?token=t", more)[1])["url"]
-        assert url == f"{URL}?token=t&b=2&c=3"
+        assert json.loads(provider("exotel").answer(URL, CALL).text) == {"url": URL}
+        wide = provider("exotel", rate=16000)
+        assert json.loads(wide.answer(URL, CALL).text) == {"url": f"{URL}?sample-rate=16000"}
+        url = json.loads(wide.answer(f"{URL}?token=t", CALL).text)["url"]
+        assert url == f"{URL}?token=t&sample-rate=16000"
 
-    def test_what_a_provider_cannot_carry_is_left_out(self):
-        body = answer(carrier("plivo"), URL, {"a": "1", "b": "+1 555", "c_d": "x", "e": "2"})[1]
-        assert fromstring(body).find("Stream").get("extraHeaders") == "a=1,e=2"
-        body = answer(carrier("plivo"), URL, {"a": "1" * 600, "b": "2" * 500, "c": "3" * 20})[1]
-        assert fromstring(body).find("Stream").get("extraHeaders") == "b=" + "2" * 500
-        assert (
-            fromstring(answer(carrier("plivo"), URL)[1]).find("Stream").get("extraHeaders") is None
-        )
-        body = answer(carrier("twilio"), URL, {"a": "1" * 500, "b": "2"})[1]
-        assert [p.get("name") for p in fromstring(body).iter("Parameter")] == ["b"]
-
-    @pytest.mark.parametrize("provider", OPENING)
-    def test_those_who_do_not_ask_are_not_answered(self, provider):
-        with pytest.raises(ValueError, match=provider):
-            answer(carrier(provider), URL)
-        with pytest.raises(ValueError, match=provider):
-            refusal(carrier(provider))
-        with pytest.raises(ValueError, match=provider):
-            parse_webhook(carrier(provider), "", b"", {})
-
-    @given(st.dictionaries(st.text(), st.text()), st.sampled_from(ASKING))
-    def test_any_parameter_makes_a_document_that_can_be_read(self, parameters, provider):
-        kind, body = answer(carrier(provider), URL, parameters)
-        body.encode()
-        document = json.loads(body) if kind == "application/json" else fromstring(body)
-        if provider in ("twilio", "telnyx"):
-            assert document.find("Connect/Stream").get("url") == URL
+    @given(st.text(), st.sampled_from(ASKING))
+    def test_any_url_makes_a_document_that_can_be_read(self, more, name):
+        reply = provider(name).answer(f"{URL}?{more}", CALL, f"{URL}?{more}")
+        reply.text.encode()
+        if reply.content_type == "application/json":
+            json.loads(reply.text)
+        else:
+            fromstring(reply.text)
 
 
 class TestRefusal:
@@ -141,15 +108,15 @@ class TestRefusal:
         plivo = pytest.importorskip("plivo.xml")
         response = twiml.VoiceResponse()
         response.reject(reason=reason)
-        for provider in ("twilio", "telnyx"):
-            assert same(refusal(carrier(provider), reason)[1], response.to_xml())
+        for name in ("twilio", "telnyx"):
+            assert same(provider(name).refusal(reason), response.to_xml())
         response = plivo.ResponseElement()
         response.add(plivo.HangupElement(reason=reason))
-        assert same(refusal(carrier("plivo"), reason)[1], response.to_string(False))
+        assert same(provider("plivo").refusal(reason), response.to_string(False))
 
     def test_those_without_a_word_for_it_get_nothing_to_do(self):
-        assert refusal(carrier("vonage")) == ("application/json", "[]")
-        assert refusal(carrier("exotel")) == ("application/json", "{}")
+        assert provider("vonage").refusal() == Reply("application/json", "[]")
+        assert provider("exotel").refusal() == Reply("application/json", "{}")
 
 
 class TestContinuation:
@@ -163,28 +130,83 @@ class TestContinuation:
         connect.append(twiml.Stream(url=URL))
         response.append(connect)
         response.redirect(self.THEN, method="POST")
-        assert same(answer(carrier("twilio"), URL, then_url=self.THEN)[1], response.to_xml())
+        twilio = provider("twilio")
+        assert same(twilio.answer(URL, CALL, self.THEN), response.to_xml())
         again, end = twiml.VoiceResponse(), twiml.VoiceResponse()
         again.pause(length=1)
         again.redirect(self.THEN, method="POST")
         end.hangup()
-        assert same(retry(carrier("twilio"), self.THEN)[1], again.to_xml())
-        assert same(hang_up()[1], end.to_xml())
+        assert same(twilio.retry(self.THEN), again.to_xml())
+        assert same(twilio.hang_up(), end.to_xml())
 
     def test_plivos_library_writes_the_same(self):
         xml = pytest.importorskip("plivo.xml")
-        again = xml.ResponseElement()
+        again, end = xml.ResponseElement(), xml.ResponseElement()
         again.add(xml.WaitElement(length=1))
         again.add(xml.RedirectElement(self.THEN, method="POST"))
-        assert same(retry(carrier("plivo"), self.THEN)[1], again.to_string(False))
-        stream, redirect = fromstring(answer(carrier("plivo"), URL, then_url=self.THEN)[1])
+        end.add(xml.HangupElement())
+        plivo = provider("plivo")
+        assert same(plivo.retry(self.THEN), again.to_string(False))
+        assert same(plivo.hang_up(), end.to_string(False))
+        stream, redirect = fromstring(plivo.answer(URL, CALL, self.THEN).text)
         assert (stream.tag, stream.get("keepCallAlive")) == ("Stream", "true")
         assert (redirect.tag, redirect.text) == ("Redirect", self.THEN)
 
-    @pytest.mark.parametrize("provider", [p for p in ASKING if p not in CONTINUING])
-    def test_others_are_not_asked_for_what_they_do_not_document(self, provider):
-        one = answer(carrier(provider), URL, then_url=self.THEN)
-        assert one == answer(carrier(provider), URL)
+    @pytest.mark.parametrize("name", [p.name for p in PROVIDERS if p.asks and not p.continues])
+    def test_others_are_not_asked_for_what_they_do_not_document(self, name):
+        one = provider(name).answer(URL, CALL, self.THEN)
+        assert one == provider(name).answer(URL, CALL)
+
+
+STATE = base64.b64encode(b"offhook:v3:caller").decode()
+
+
+def telnyx_event(kind, **payload):
+    ends = {"call_control_id": "v3:leg", "from": "+15550100", "to": "+15550101"}
+    return json.dumps({"data": {"event_type": kind, "payload": ends | payload}}).encode()
+
+
+class TestTransfers:
+    """What a carrier says of a transfer."""
+
+    @pytest.mark.parametrize(
+        ("kind", "cause", "status"),
+        [
+            ("call.initiated", None, "initiated"),
+            ("call.answered", None, "answered"),
+            ("call.bridged", None, "answered"),
+            ("call.hangup", "user_busy", "busy"),
+            ("call.hangup", "timeout", "no-answer"),
+            ("call.hangup", "call_rejected", "rejected"),
+            ("call.hangup", "originator_cancel", "canceled"),
+            ("call.hangup", "normal_clearing", "completed"),
+            ("call.hangup", "not_found", "failed"),
+            ("call.hangup", None, "failed"),
+        ],
+    )
+    def test_telnyx_says_it_of_the_targets_call_and_of_the_callers(self, kind, cause, status):
+        telnyx = provider("telnyx")
+        body = telnyx_event(kind, hangup_cause=cause, client_state=STATE)
+        of_target = telnyx.parse_webhook("application/json", body, {})
+        assert of_target.call_id == "v3:caller"
+        assert telnyx.dial_status(of_target) == status
+        assert telnyx.caller_status(of_target) == ""
+        for state in (None, "", "bm90IG91cnM=", "no base64"):
+            body = telnyx_event(kind, hangup_cause=cause, client_state=state)
+            of_caller = telnyx.parse_webhook("application/json", body, {})
+            assert (of_caller.call_id, of_caller.caller) == ("v3:leg", "+15550100")
+            assert telnyx.dial_status(of_caller) == ""
+            assert telnyx.caller_status(of_caller) == status
+
+    def test_twilio_and_plivo_say_both_at_once(self):
+        for name, field, call_id in (
+            ("twilio", "DialCallStatus", "CallSid"),
+            ("plivo", "DialStatus", "CallUUID"),
+        ):
+            fields = {call_id: "1", field: "busy", "CallStatus": "in-progress"}
+            one = provider(name)
+            report = one.parse_webhook(FORM, urlencode(fields).encode(), {})
+            assert (one.dial_status(report), one.caller_status(report)) == ("busy", "in-progress")
 
 
 WEBHOOKS = [
@@ -282,13 +304,13 @@ WEBHOOKS = [
 
 
 class TestWebhooks:
-    @pytest.mark.parametrize(("provider", "kind", "body", "query", "incoming"), WEBHOOKS)
-    def test_a_webhook_tells_of_a_call(self, provider, kind, body, query, incoming):
-        assert parse_webhook(carrier(provider), kind, body.encode(), query) == incoming
+    @pytest.mark.parametrize(("name", "kind", "body", "query", "incoming"), WEBHOOKS)
+    def test_a_webhook_tells_of_a_call(self, name, kind, body, query, incoming):
+        assert provider(name).parse_webhook(kind, body.encode(), query) == incoming
 
     def test_what_is_signed_goes_before_the_query(self):
         body = b"CallSid=CA1&From=%2B1"
-        incoming = parse_webhook(carrier("twilio"), FORM, body, {"CallSid": "CA2", "From": "+9"})
+        incoming = provider("twilio").parse_webhook(FORM, body, {"CallSid": "CA2", "From": "+9"})
         assert (incoming.call_id, incoming.caller) == ("CA1", "+1")
 
     @pytest.mark.parametrize(
@@ -311,11 +333,11 @@ class TestWebhooks:
     )
     def test_one_that_does_not_is_refused(self, kind, body, says):
         with pytest.raises(ValueError, match=says):
-            parse_webhook(carrier("twilio"), kind, body, {})
+            provider("twilio").parse_webhook(kind, body, {})
 
     def test_nothing_unprintable_gets_into_a_log(self):
         body = json.dumps({"uuid": "a\nb", "from": "\ud800x", "k\r": "\x1b[31m"}).encode()
-        incoming = parse_webhook(carrier("vonage"), "application/json", body, {})
+        incoming = provider("vonage").parse_webhook("application/json", body, {})
         assert (incoming.call_id, incoming.caller) == ("a b", " x")
         assert incoming.parameters == {"k ": " [31m"}
 
@@ -330,9 +352,9 @@ class TestWebhooks:
         ).map(lambda value: json.dumps(value).encode()),
         st.dictionaries(st.text(), st.text()),
     )
-    def test_any_body_is_read_or_a_value_error(self, provider, kind, body, query):
+    def test_any_body_is_read_or_a_value_error(self, name, kind, body, query):
         try:
-            incoming = parse_webhook(carrier(provider), kind, body, query)
+            incoming = provider(name).parse_webhook(kind, body, query)
         except ValueError:
             return
         assert incoming.call_id

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.telephony.carriers.streams.audiosocket import (
+from offhook.telephony.carriers.audiosocket.stream import (
     FIRST_SOUND_TIMEOUT_MS,
     MAX_MALFORMED,
     RATES,

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.streams.chan_websocket import (
+from offhook.telephony.carriers.chan_websocket.stream import (
     MAX_MESSAGE_BYTES,
     PASSTHROUGH_LEAD_MS,
     ChanWebSocketStream,
 )
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.streams.stream import (
     Answer,
     CarrierError,

@@ -17,7 +17,7 @@ from pipecat.frames.frames import (
 from pipecat.runner.utils import _detect_transport_type_from_message
 from pipecat.serializers.exotel import ExotelFrameSerializer
 
-from offhook.telephony.carriers.streams.exotel import ExotelStream
+from offhook.telephony.carriers.exotel.stream import ExotelStream
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
     DtmfReceived,

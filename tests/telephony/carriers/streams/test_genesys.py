@@ -18,7 +18,7 @@ from pipecat.serializers.genesys import GenesysAudioHookSerializer
 
 from offhook.media.codecs.g711 import ULAW_LEVELS
 from offhook.media.leg import LegError
-from offhook.telephony.carriers.streams.genesys import (
+from offhook.telephony.carriers.genesys.stream import (
     MAX_MEDIA,
     MAX_MESSAGE_BYTES,
     PROBE,

@@ -19,7 +19,7 @@ from pipecat.serializers.plivo import PlivoFrameSerializer
 
 from offhook.media.codecs.g711 import ULAW_LEVELS
 from offhook.media.leg import LegError
-from offhook.telephony.carriers.streams.plivo import MAX_MESSAGE_BYTES, PlivoStream
+from offhook.telephony.carriers.plivo.stream import MAX_MESSAGE_BYTES, PlivoStream
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
     Cleared,

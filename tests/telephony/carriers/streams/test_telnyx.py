@@ -27,7 +27,7 @@ from offhook.telephony.carriers.streams.stream import (
     Started,
     Stopped,
 )
-from offhook.telephony.carriers.streams.telnyx import TelnyxStream
+from offhook.telephony.carriers.telnyx.stream import TelnyxStream
 
 CONNECTED = {"event": "connected", "version": "1.0.0"}
 STREAM_ID = "32DE0DEA-53CB-4B21-89A4-9E1819C043BC"

@@ -28,7 +28,7 @@ from offhook.telephony.carriers.streams.stream import (
     Started,
     Stopped,
 )
-from offhook.telephony.carriers.streams.twilio import TwilioStream
+from offhook.telephony.carriers.twilio.stream import TwilioStream
 
 CONNECTED = {"event": "connected", "protocol": "Call", "version": "1.0.0"}
 START = {

@@ -25,7 +25,7 @@ from offhook.telephony.carriers.streams.stream import (
     Started,
     Stopped,
 )
-from offhook.telephony.carriers.streams.vonage import MAX_MESSAGE_BYTES, VonageStream
+from offhook.telephony.carriers.vonage.stream import MAX_MESSAGE_BYTES, VonageStream
 
 CONNECTED = {
     "event": "websocket:connected",

@@ -49,8 +49,6 @@ class TelnyxStream(EventStream):
     def __init__(self, format_out: Format | None = None) -> None:
         super().__init__()
         self._format_out = format_out
-        self.last_error = ""
-        """The last error Telnyx reported about a message of ours."""
 
     def read_start(self, start: Json, stream_id: str) -> Started:
         call_id = text_of(start.get("call_control_id"), MAX_ID_CHARS)

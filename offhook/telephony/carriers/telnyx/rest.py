@@ -1,11 +1,11 @@
-"""Telnyx's REST API, version 2: calls by TeXML or Call Control, commands by Call Control.
+"""Telnyx's REST API, version 2: calls by TeXML, commands by Call Control.
 
-A call placed by TeXML requests our webhook, as Twilio's do; its CallSid is its call_control_id. A
-call placed by Call Control is given its stream URL at once.
+A call placed by TeXML requests our webhook; its CallSid is its call_control_id.
 
 Source: Telnyx's API reference ("TeXML REST commands", "Call commands") and "API error codes".
 """
 
+from base64 import b64encode
 from typing import ClassVar
 
 from offhook.telephony.carriers.rest.request import (
@@ -14,12 +14,15 @@ from offhook.telephony.carriers.rest.request import (
     BearerAuth,
     DialRequest,
     Response,
-    RestError,
     RestRequest,
     destination,
     path_id,
 )
+from offhook.telephony.carriers.streams.stream import Format
 
+TRANSFER_STATE = "offhook:"
+"""What the `client_state` of the call to a transfer's target begins with, before the id of the call
+that was transferred."""
 CODECS = {"pcmu": "PCMU", "pcma": "PCMA", "l16": "L16", "opus": "OPUS"}
 
 
@@ -34,13 +37,12 @@ class TelnyxApi(Api):
         "90015": "no call has this id",
     }
     ended_codes = frozenset(("90018",))
+    connects = True
 
     def auth(self) -> Auth:
         return BearerAuth(self.require("api_key"))
 
     def dial(self, call: DialRequest) -> RestRequest:
-        if call.stream_url:
-            return self._dial_to_stream(call)
         body: dict[str, object] = {
             "To": call.to,
             "From": call.caller,
@@ -52,31 +54,26 @@ class TelnyxApi(Api):
         path = ("v2", "texml", "calls", path_id(self.require("account"), "an application"))
         return self.request("POST", *path, json_body=body)
 
-    def _dial_to_stream(self, call: DialRequest) -> RestRequest:
-        form = self.settings.format
-        if form is None:
-            raise RestError(0, "the carrier has no encoding set")
+    def hang_up(self, call_id: str) -> RestRequest:
+        return self._command(call_id, "hangup", {})
+
+    def transfer(self, call_id: str, target: str, outcome_url: str = "") -> RestRequest:
+        body: dict[str, object] = {"to": destination(target)}
+        if outcome_url:
+            state = b64encode((TRANSFER_STATE + path_id(call_id)).encode()).decode()
+            body |= {"webhook_url": outcome_url, "target_leg_client_state": state}
+        return self._command(call_id, "transfer", body)
+
+    def connect(self, call_id: str, stream_url: str, form: Format) -> RestRequest:
         body: dict[str, object] = {
-            "connection_id": self.require("account"),
-            "to": call.to,
-            "from": call.caller,
-            "timeout_secs": call.ring_timeout(5, 600),
-            "stream_url": call.stream_url,
+            "stream_url": stream_url,
             "stream_track": "inbound_track",
             "stream_codec": CODECS[form.encoding],
             "stream_bidirectional_mode": "rtp",
             "stream_bidirectional_codec": CODECS[form.encoding],
             "stream_bidirectional_sampling_rate": form.rate,
         }
-        if call.status_url:
-            body |= {"webhook_url": call.status_url, "webhook_url_method": "POST"}
-        return self.request("POST", "v2", "calls", json_body=body)
-
-    def hang_up(self, call_id: str) -> RestRequest:
-        return self._command(call_id, "hangup", {})
-
-    def transfer(self, call_id: str, target: str, outcome_url: str = "") -> RestRequest:
-        return self._command(call_id, "transfer", {"to": destination(target)})
+        return self._command(call_id, "streaming_start", body)
 
     def _command(self, call_id: str, name: str, body: dict[str, object]) -> RestRequest:
         return self.request(

@@ -3,22 +3,23 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ipaddress import ip_network
 from time import monotonic
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from loguru import logger
 
 from offhook.media.end_reason import End
 from offhook.media.pcm import PACKET_MS
-from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.streams.audiosocket import AudioSocketStream
+from offhook.telephony.carriers.audiosocket.stream import AudioSocketStream
+from offhook.telephony.carriers.provider import OpenLeg
+from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.streams.stream import CarrierError, Message
 from offhook.telephony.sip.trunks.trunks import read_address
 
-OpenLeg = Callable[[AudioSocketStream, Callable[[Message], None], str], CarrierLeg]
-"""Creates the leg of a call from its stream, a send function, and Asterisk's address."""
+if TYPE_CHECKING:
+    from offhook.telephony.carriers.leg_io import CarrierLeg
 
 START_TIMEOUT_S = 10.0
 """Time limit in s from the connection to the UUID; then the connection is closed."""
@@ -60,6 +61,10 @@ class AudioSocketServer:
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
 
+    def use(self, settings: CarrierSettings) -> None:
+        """Apply the addresses of new settings."""
+        self.set_allowed_addresses(settings.addresses)
+
     def set_allowed_addresses(self, addresses: Sequence[str]) -> None:
         """Set the peers allowed to connect from now on. Raises ValueError if one is invalid."""
         self._networks = [ip_network(address, strict=False) for address in addresses]
@@ -100,7 +105,7 @@ class AudioSocketServer:
         self._connections.add(connection)
         return True
 
-    def open_leg(self, connection: "_Connection", peer: str) -> CarrierLeg:
+    def open_leg(self, connection: "_Connection", peer: str) -> "CarrierLeg":
         return self._open_leg(connection.stream, connection.send, peer)
 
     def forget(self, connection: "_Connection") -> None:
@@ -190,7 +195,7 @@ class _Connection(asyncio.Protocol):
 
     # --- the call ---
 
-    async def _serve(self, leg: CarrierLeg) -> None:
+    async def _serve(self, leg: "CarrierLeg") -> None:
         """Serve the connection until it ends."""
         try:
             await self._until_started(leg)
@@ -201,7 +206,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
             self._server.forget(self)
 
-    async def _until_started(self, leg: CarrierLeg) -> None:
+    async def _until_started(self, leg: "CarrierLeg") -> None:
         deadline = monotonic() + START_TIMEOUT_S
         while not self.stream.started and leg.closed is None:
             if monotonic() > deadline:
