@@ -37,7 +37,7 @@ STATUSES: Mapping[str, tuple[CallState, int]] = {
 
 
 @dataclass(frozen=True)
-class _Left:
+class _Departure:
     """How a call has left us."""
 
     reason: str
@@ -87,7 +87,7 @@ class CarrierCall:
         self._history = CallHistory()
         self._before: list[LegStatistics] = []
         """Of the streams before transfers."""
-        self._left: _Left | None = None
+        self._left: _Departure | None = None
         self._here, self._away, self._settled = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
@@ -179,7 +179,7 @@ class CarrierCall:
         """Detach the stream, which has ended since the call is transferred: the provider will say
         how that ends."""
         reason = leg.closed or End.SERVER_STOPS
-        self._left = _Left(reason, leg.ended_by, leg.codec, wall_clock(), monotonic())
+        self._left = _Departure(reason, leg.ended_by, leg.codec, wall_clock(), monotonic())
         self._before.append(leg.statistics())
         self.leg = None
         self._here.clear()

@@ -1,4 +1,4 @@
-"""XML documents that answer webhooks: what providers whose verbs descend from the same share."""
+"""XML documents that answer webhooks: what the providers that are answered so share."""
 
 import re
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ from offhook.telephony.carriers.settings import CarrierSettings
 GROUP = "offhook.carriers"
 
 _HERE = "offhook.telephony.carriers"
-_OURS = {
+OURS = {
     "twilio": f"{_HERE}.twilio.provider:Twilio",
     "telnyx": f"{_HERE}.telnyx.provider:Telnyx",
     "plivo": f"{_HERE}.plivo.provider:Plivo",
@@ -22,18 +22,19 @@ _OURS = {
     "audiosocket": f"{_HERE}.audiosocket.provider:AudioSocket",
     "chan_websocket": f"{_HERE}.chan_websocket.provider:ChanWebSocket",
 }
+"""The one table of the providers here: where each is by its name."""
 
 
 def provider_names() -> list[str]:
     """Return the names that `provider` of the settings may have, ours first."""
-    return [*_OURS, *sorted(entry_points(group=GROUP).names - _OURS.keys())]
+    return [*OURS, *sorted(entry_points(group=GROUP).names - OURS.keys())]
 
 
 def provider_called(name: str) -> type[Provider]:
     """Import a provider. Raises ValueError if there is none of this name, or it cannot be
     imported."""
-    if name in _OURS:
-        entry = EntryPoint(name, _OURS[name], GROUP)
+    if name in OURS:
+        entry = EntryPoint(name, OURS[name], GROUP)
     elif name in (known := entry_points(group=GROUP)).names:
         entry = known[name]
     else:

@@ -34,6 +34,7 @@ from tests.support.carriers.far_end_asterisk import AudioSocket, ChanWebSocket
 from tests.support.carriers.far_end_binary import Genesys, Vonage
 from tests.support.carriers.far_end_io import FarEndCall
 from tests.support.carriers.far_end_json import Exotel, Plivo, Telnyx, Twilio
+from tests.support.carriers.webhook import BY_WEBHOOK
 from tests.support.listening import Listening
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.phones import is_tone
@@ -54,7 +55,6 @@ FAR_ENDS = {
     "audiosocket": AudioSocket,
     "chan_websocket": ChanWebSocket,
 }
-BY_WEBHOOK = ("twilio", "telnyx", "plivo", "vonage", "exotel")
 
 
 def tone(hz, rate, seconds):

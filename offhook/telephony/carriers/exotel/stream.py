@@ -1,9 +1,9 @@
 """Exotel AgentStream: the bidirectional stream of a Voicebot applet.
 
-Twilio's messages in snake_case, with linear 16-bit PCM, little-endian, at 8000 Hz or the rate that
+Events with names in snake_case, and linear 16-bit PCM, little-endian, at 8000 Hz or the rate that
 the stream's URL requests. Messages of about 100 ms are received, and should be sent: shorter ones
 may distort playback. A payload must be a multiple of 320 bytes and at most 100 kB, or there are
-gaps. Marks and `clear` work as Twilio's.
+gaps. Marks come back as in any EventStream, and after `clear` all at once.
 
 Source: Exotel's "Working with the Stream and Voicebot Applet" and "WebSocket protocol", and the
 beta guide for the mu-law that some accounts get.

@@ -1,6 +1,6 @@
 """The vocabulary of all carrier streams, and the base class that each provider implements.
 
-A carrier sends the audio of a call over a WebSocket (AudioSocket: over TCP), in its own messages. A
+A carrier sends the audio of a call over a WebSocket, or over TCP, in its own messages. A
 CarrierStream is one such protocol without the socket: messages in, events out; audio in, messages
 out. One leg class drives them all, so a provider module deals with messages only.
 
@@ -19,7 +19,7 @@ from offhook.media.leg import LegError
 from offhook.telephony.carriers.streams.media_form import MediaForm
 
 Message = str | bytes
-"""One text or binary WebSocket message; of AudioSocket, bytes of the TCP stream."""
+"""One text or binary WebSocket message; bytes of a TCP stream."""
 
 
 Encoding = Literal["pcmu", "pcma", "l16", "opus"]

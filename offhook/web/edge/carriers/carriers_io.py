@@ -386,7 +386,7 @@ class Carriers:
         )
         return call
 
-    async def take_back(
+    async def reconnect(
         self,
         carrier: Carrier,
         call: CarrierCall,

@@ -1,11 +1,11 @@
 """Transfers by carriers, which ring at the target themselves and then ask us what to do next.
 
-POST /carriers/NAME/transfer/CALL?target=    how the transfer is carried out, which Plivo asks
+POST /carriers/NAME/transfer/CALL?target=    how the transfer is carried out, which some ask
 POST /carriers/NAME/transfer/CALL            how the call to the target goes, or has ended
 
     it was not answered, and the caller is there   → our stream again: the conversation goes on
     it has ended, or the caller has                → the call ends
-    it goes on, which Vonage says too              → nothing
+    it goes on, which some say too                 → nothing
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class Calls(Protocol):
     ) -> CarrierCall:
         """Returns the call of somebody whose call is no longer known."""
 
-    async def take_back(
+    async def reconnect(
         self,
         carrier: Carrier,
         call: CarrierCall,
@@ -157,7 +157,7 @@ class CarrierTransfers:
             call.come_back()
         if call is None or call.state == "ended":
             call = self._calls.call_again(carrier, info, agent, saved)
-        return await self._calls.take_back(carrier, call, report, base, saved)
+        return await self._calls.reconnect(carrier, call, report, base, saved)
 
 
 def _ended(status: str) -> int | None:

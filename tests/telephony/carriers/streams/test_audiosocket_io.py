@@ -12,10 +12,10 @@ import pytest
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import LegError
+from offhook.telephony.carriers.audiosocket import server_io as audiosocket_io
 from offhook.telephony.carriers.audiosocket.server_io import AudioSocketServer
 from offhook.telephony.carriers.audiosocket.stream import AudioSocketStream
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.audiosocket import server_io as audiosocket_io
 from offhook.telephony.carriers.streams.stream import Message, Started
 from tests.support.listening import Listening
 
