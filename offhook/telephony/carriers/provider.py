@@ -83,8 +83,8 @@ class Provider(ABC):
     what to do next."""
     reports: ClassVar[bool] = False
     """Says how a transfer goes and has ended."""
-    listens: ClassVar[bool] = False
-    """Connects to a port of its own, `port` of the settings."""
+    listens: ClassVar[str] = ""
+    """What it speaks if it connects to a port of its own, `port` of the settings."""
     protocols: ClassVar[tuple[str, ...]] = ()
     """Subprotocols of its WebSocket."""
     headers: ClassVar[tuple[str, ...]] = ()

@@ -20,13 +20,13 @@ class CarrierSettings:
     provider, that one's `Provider` checks. No secret in the repr."""
 
     provider: str
-    """Who it is: the name of a `Provider`."""
+    """Who it is: a name of the table below, or of another package's entry point."""
     name: str = ""
     """Used in our URLs; "" for the provider's name."""
     account: str = ""
     """Id of the account or application at the provider; see the table below."""
     secret: str = field(default="", repr=False)
-    """What proves that requests are the provider's, see the table below."""
+    """What proves that requests are the provider's; see the table below."""
     api_key: str = field(default="", repr=False)
     """What the provider's REST API is used with, if that is not `secret`; see the table below."""
     number: str = ""

@@ -17,7 +17,9 @@ def examine_carriers(carriers: tuple[CarrierSettings, ...], host: str) -> Iterat
             yield Finding(subject, "note", "insecure: nothing is verified; for tests only")
         elif provider.listens:
             where = ", ".join(settings.addresses)
-            yield Finding(subject, "ok", f"TCP at {host}:{settings.port}, from {where}")
+            yield Finding(
+                subject, "ok", f"{provider.listens} at {host}:{settings.port}, from {where}"
+            )
         else:
             yield Finding(subject, "ok", _url(provider))
         if provider.api is not None:

@@ -12,7 +12,7 @@ class AudioSocket(Provider):
     name = "audiosocket"
     required = ()
     proves_calls = False
-    listens = True
+    listens = "AudioSocket"
 
     def authenticate(self, request: SignedRequest, now: float, seen: Nonces) -> None:
         check_address(self.settings, request)

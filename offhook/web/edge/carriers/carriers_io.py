@@ -129,8 +129,8 @@ class Carriers:
             carrier.listener = provider.listener(self._address, partial(self._open_leg, carrier))
             if carrier.listener is not None:
                 self.bound[settings.name] = await carrier.listener.start()
-                where = "{} reaches me by TCP at {}:{}"
-                logger.info(where, settings.name, *self.bound[settings.name])
+                where = self.bound[settings.name]
+                logger.info("{} reaches me by {} at {}:{}", settings.name, provider.listens, *where)
             else:
                 logger.info(
                     "{} reaches me at {}/carriers/{}/{}",

@@ -12,7 +12,7 @@ import pytest
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import LegError
-from offhook.telephony.carriers.audiosocket import server_io as audiosocket_io
+from offhook.telephony.carriers.audiosocket import server_io
 from offhook.telephony.carriers.audiosocket.server_io import AudioSocketServer
 from offhook.telephony.carriers.audiosocket.stream import AudioSocketStream
 from offhook.telephony.carriers.leg_io import CarrierLeg
@@ -266,7 +266,7 @@ async def test_a_call_that_is_not_taken_ends_without_breaking_the_connection() -
 async def test_a_peer_that_does_not_close_after_we_hung_up_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(audiosocket_io, "HANG_UP_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(server_io, "HANG_UP_TIMEOUT_S", 0.1)
     calls = Calls()
     async with server(calls) as (listening, port):
         asterisk = await Asterisk.connect(port)
@@ -310,7 +310,7 @@ async def test_connections_over_the_limit_are_refused_until_one_ends() -> None:
 
 
 async def test_a_peer_that_says_no_uuid_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audiosocket_io, "START_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server_io, "START_TIMEOUT_S", 0.2)
     calls = Calls()
     async with server(calls) as (_, port):
         asterisk = await Asterisk.connect(port)
@@ -333,8 +333,8 @@ async def test_a_peer_that_speaks_something_else_is_cut_off() -> None:
 
 
 async def test_a_far_end_that_does_not_read_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audiosocket_io, "SEND_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(audiosocket_io, "KERNEL_BUFFER_BYTES", 2048)
+    monkeypatch.setattr(server_io, "SEND_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server_io, "KERNEL_BUFFER_BYTES", 2048)
     calls = Calls()
     async with server(calls) as (_, port):
         with await slow_peer(port) as sock:
@@ -345,8 +345,8 @@ async def test_a_far_end_that_does_not_read_ends_the_call(monkeypatch: pytest.Mo
 
 
 async def test_what_waits_for_a_far_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audiosocket_io, "WRITE_BUFFER_BYTES", 30_000)
-    monkeypatch.setattr(audiosocket_io, "KERNEL_BUFFER_BYTES", 2048)
+    monkeypatch.setattr(server_io, "WRITE_BUFFER_BYTES", 30_000)
+    monkeypatch.setattr(server_io, "KERNEL_BUFFER_BYTES", 2048)
     calls = Calls()
     async with server(calls) as (_, port):
         with await slow_peer(port) as sock:
@@ -359,8 +359,8 @@ async def test_what_waits_for_a_far_end_is_bounded(monkeypatch: pytest.MonkeyPat
 async def test_a_far_end_that_reads_again_in_time_keeps_its_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(audiosocket_io, "SEND_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(audiosocket_io, "KERNEL_BUFFER_BYTES", 2048)
+    monkeypatch.setattr(server_io, "SEND_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(server_io, "KERNEL_BUFFER_BYTES", 2048)
     calls = Calls()
     async with server(calls) as (listening, port):
         with await slow_peer(port) as sock:
