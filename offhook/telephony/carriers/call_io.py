@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -36,18 +36,6 @@ STATUSES: Mapping[str, tuple[CallState, int]] = {
 """Other statuses ("queued", "initiated", "started") change nothing: the call is being dialled."""
 
 
-@dataclass(frozen=True)
-class _Departure:
-    """How a call has left us."""
-
-    reason: str
-    ended_by: EndedBy
-    codec: str
-    ended: str
-    at: float
-    """Monotonic seconds."""
-
-
 class CarrierCall:
     """One call of a carrier, from its first webhook or dial request to its end."""
 
@@ -79,15 +67,16 @@ class CarrierCall:
         """Where the provider says how a transfer has ended; "" if it does not."""
         self.transferred_to = ""
         """The target, from the request to transfer the call until that has failed."""
+        self.part = 1
+        """Number of its stream: there is another after each transfer that failed."""
         self.record: CallRecord | None = None
         """Set once the call has ended."""
         self._on_ended = on_ended
         self._began, self._began_at = wall_clock(), monotonic()
         self._answered: str | None = None
         self._history = CallHistory()
-        self._before: list[LegStatistics] = []
-        """Of the streams before transfers."""
-        self._left: _Departure | None = None
+        self._left: CallRecord | None = None
+        """Its record as of when it last left us by a transfer."""
         self._here, self._away, self._settled = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
@@ -102,12 +91,8 @@ class CarrierCall:
     @property
     def is_away(self) -> bool:
         """The call was transferred, and may come back."""
-        return self._left is not None and self.transferred_to != "" and self.state != "ended"
-
-    @property
-    def part(self) -> int:
-        """Number of its stream, counted from 1: one before each transfer, one after."""
-        return len(self._before) + 1
+        left = self._left is not None and self.leg is None and self.state != "ended"
+        return left and self.transferred_to != ""
 
     @property
     def progress(self) -> tuple[CallProgress, ...]:
@@ -162,7 +147,6 @@ class CarrierCall:
     def start(self, leg: CarrierLeg, started: Started, variables: Mapping[str, Any]) -> None:
         """Attach the stream that has started."""
         self.leg = leg
-        self._left = None
         self._here.set()
         self._away.clear()
         self.provider_call_id = started.call_id
@@ -178,10 +162,9 @@ class CarrierCall:
     def leave(self, leg: CarrierLeg) -> None:
         """Detach the stream, which has ended since the call is transferred: the provider will say
         how that ends."""
-        reason = leg.closed or End.SERVER_STOPS
-        self._left = _Departure(reason, leg.ended_by, leg.codec, wall_clock(), monotonic())
-        self._before.append(leg.statistics())
+        self._left = self._make_record(200, leg.closed or End.SERVER_STOPS, leg.ended_by)
         self.leg = None
+        self.part += 1
         self._here.clear()
         self._settled.clear()
         self._away.set()
@@ -194,36 +177,36 @@ class CarrierCall:
     def end_away(self) -> None:
         """End the call if it is away for good, as of when it left."""
         if self.is_away and self._left is not None:
-            self.set_state("ended", 0, self._left.reason, self._left.ended_by)
+            self.set_state("ended", 0, self._left.end_reason, self._left.ended_by)
 
     def _make_record(self, status: int, reason: str, ended_by: EndedBy) -> CallRecord:
-        info, leg, answered = self.info, self.leg, self.answered_at
-        left = self._left
-        lines = self._before if leg is None else [*self._before, leg.statistics()]
-        last = lines[-1] if lines else LegStatistics()
-        over = monotonic() if left is None else left.at
+        info, leg, answered, left = self.info, self.leg, self.answered_at, self._left
+        if leg is None and left is not None:
+            to = self.transferred_to
+            return replace(left, end_reason=reason, ended_by=ended_by, transferred_to=to)
+        line = leg.statistics() if leg is not None else LegStatistics()
         return CallRecord(
             call_id=self.call_id,
             edge=info.edge,
             remote_call_id=self.provider_call_id,
             direction=info.direction,
             started=self._began,
-            ended=wall_clock() if left is None else left.ended,
+            ended=wall_clock(),
             end_reason=reason,
             ended_by=ended_by,
             status=200 if answered is not None else status,
             answered=self._answered,
-            duration_seconds=over - answered if answered is not None else 0.0,
+            duration_seconds=monotonic() - answered if answered is not None else 0.0,
             setup_ms=(answered - self._began_at) * 1000 if answered is not None else None,
             trunk=info.trunk,
             caller=info.caller,
             called=info.called,
             agent=self.agent,
-            codec=leg.codec if leg is not None else left.codec if left is not None else "",
-            packets_sent=sum(line.packets_sent for line in lines),
-            packets_received=sum(line.packets_received for line in lines),
-            packets_lost=sum(line.packets_lost for line in lines),
-            jitter_ms=last.jitter_ms,
-            mos=last.mos,
+            codec=leg.codec if leg is not None else "",
+            packets_sent=line.packets_sent + (left.packets_sent if left else 0),
+            packets_received=line.packets_received + (left.packets_received if left else 0),
+            packets_lost=line.packets_lost + (left.packets_lost if left else 0),
+            jitter_ms=line.jitter_ms,
+            mos=line.mos,
             transferred_to=self.transferred_to,
         )

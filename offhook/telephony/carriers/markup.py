@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from typing import ClassVar
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from offhook.telephony.carriers.webhook import Reply
+from offhook.telephony.carriers.provider import Provider
+from offhook.telephony.carriers.webhook import Reply, WebhookCall
 
 XML = "application/xml"
 RETRY_S = 1
@@ -12,6 +14,31 @@ RETRY_S = 1
 
 # XML 1.0 §2.2: characters not allowed in a document, not even escaped
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
+
+
+class ContinuingProvider(Provider):
+    """One that follows the rest of its document once our side closes the stream, and asks what to
+    do next when a transfer has ended."""
+
+    pause: ClassVar[str]
+    """Its verb for waiting."""
+    target_status: ClassVar[str]
+    """Where its webhook has the status of the call to the target of a transfer."""
+    asks = True
+    continues = True
+    reports = True
+
+    def retry(self, url: str) -> Reply:
+        return document(Element(self.pause, length=str(RETRY_S)), *redirects(url))
+
+    def hang_up(self) -> Reply:
+        return document(Element("Hangup"))
+
+    def dial_status(self, report: WebhookCall) -> str:
+        return report.parameters.get(self.target_status, "")
+
+    def caller_status(self, report: WebhookCall) -> str:
+        return report.event
 
 
 def document(*elements: Element) -> Reply:

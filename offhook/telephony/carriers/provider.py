@@ -106,7 +106,7 @@ class Provider(ABC):
         if settings.encoding and settings.encoding not in self.formats:
             known = ", ".join(self.formats)
             raise settings.wrong(f"encoding must be one of {known}, not {settings.encoding!r}")
-        rates = self.formats[self._encoding]
+        rates = self.formats[self.format.encoding]
         if settings.rate and settings.rate not in rates:
             known = ", ".join(map(str, sorted(rates)))
             raise settings.wrong(f"rate must be one of {known} Hz, not {settings.rate}")
@@ -119,17 +119,11 @@ class Provider(ABC):
             raise self.settings.wrong("api_key is required along with secret")
 
     @property
-    def format(self) -> Format | None:
-        """The format the provider is asked to send and accept; None if it chooses itself."""
-        if not self.formats:
-            return None
-        encoding = self._encoding
-        return Format(encoding, self.settings.rate or self.formats[encoding][0])
-
-    @property
-    def _encoding(self) -> Encoding:
+    def format(self) -> Format:
+        """The format that a provider with `formats` is asked to send and accept."""
         given = self.settings.encoding
-        return given if given != "" else next(iter(self.formats))
+        encoding = given if given != "" else next(iter(self.formats))
+        return Format(encoding, self.settings.rate or self.formats[encoding][0])
 
     # --- who asks ---
 

@@ -37,8 +37,6 @@ def test_every_provider_needs_no_more_than_its_secrets(provider):
         ({"provider": "plivo", "encoding": "l16", "rate": 8000}, Format("l16", 8000)),
         ({"provider": "vonage"}, Format("l16", 16000)),
         ({"provider": "exotel", "rate": 24000}, Format("l16", 24000)),
-        ({"provider": "genesys"}, None),
-        ({"provider": "audiosocket"}, None),
     ],
 )
 def test_a_provider_is_asked_for_what_it_does_best_unless_told(values, format):

@@ -108,6 +108,12 @@ class SignedRequest:
             raise Rejected(f"no {name} header")
         return value
 
+    def mismatch(self, settings: CarrierSettings) -> Rejected:
+        """Return what to raise when the signature matches none of the URLs."""
+        url = self.url_candidates[0].partition("?")[0] if self.url_candidates else "nothing"
+        hint = "" if settings.public_url else ": check public_url"
+        return Rejected(f"the signature does not match {url}{hint}")
+
 
 class Nonces:
     """Remembers which signed requests of one carrier were accepted, at most MAX_SEEN."""
@@ -201,14 +207,6 @@ def check_address(settings: CarrierSettings, request: SignedRequest) -> None:
     """Check that the client has one of the configured addresses. Raises Rejected."""
     if not is_listed(settings, request.peer):
         raise Rejected(f"{request.peer or 'an unknown address'} is not in addresses")
-
-
-def mismatch(settings: CarrierSettings, request: SignedRequest) -> Rejected:
-    """Return what to raise when the signature matches none of the request's URLs."""
-    url = request.url_candidates[0].partition("?")[0] if request.url_candidates else "nothing"
-    if settings.public_url:
-        return Rejected(f"the signature does not match {url}")
-    return Rejected(f"the signature does not match {url}: check public_url")
 
 
 def check_age(signed: float, now: float) -> None:

@@ -43,10 +43,8 @@ class Exotel(Provider):
         return ExotelStream()
 
     def answer(self, stream_url: str, call: WebhookCall, then_url: str = "") -> Reply:
-        form = self.format
-        assert form is not None
-        if form.rate != 8000:
-            stream_url += f"{'&' if '?' in stream_url else '?'}sample-rate={form.rate}"
+        if self.format.rate != 8000:
+            stream_url += f"{'&' if '?' in stream_url else '?'}sample-rate={self.format.rate}"
         return Reply(JSON, json.dumps({"url": stream_url}))
 
     def refusal(self, reason: Literal["busy", "rejected"] = "busy") -> Reply:

@@ -13,7 +13,6 @@ from offhook.telephony.carriers.auth.signatures import (
     SignedRequest,
     check_age,
     equal,
-    mismatch,
 )
 from offhook.telephony.carriers.genesys.http_signature import HttpSignature, parse_signatures
 from offhook.telephony.carriers.genesys.stream import GenesysStream
@@ -99,7 +98,7 @@ class Genesys(Provider):
                     return
             except KeyError as error:
                 raise Rejected(f"the signature covers {error}, which the request lacks") from None
-        raise mismatch(self.settings, request)
+        raise request.mismatch(self.settings)
 
     def stream(self, query: Mapping[str, str]) -> GenesysStream:
         return GenesysStream()

@@ -10,37 +10,28 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 from xml.etree.ElementTree import Element
 
-from offhook.telephony.carriers.auth.signatures import (
-    Nonces,
-    Rejected,
-    SignedRequest,
-    equal,
-    mismatch,
-    utf8,
-)
+from offhook.telephony.carriers.auth.signatures import Nonces, Rejected, SignedRequest, equal, utf8
 from offhook.telephony.carriers.markup import (
-    RETRY_S,
     XML,
+    ContinuingProvider,
     document,
     redirects,
     xml_text,
 )
 from offhook.telephony.carriers.plivo.rest import TRANSFER_PARAMETER, PlivoApi, transfer_markup
 from offhook.telephony.carriers.plivo.stream import PlivoStream
-from offhook.telephony.carriers.provider import Provider
 from offhook.telephony.carriers.rest.request import RestError
 from offhook.telephony.carriers.webhook import CallFields, Reply, WebhookCall
 
 
-class Plivo(Provider):
+class Plivo(ContinuingProvider):
     name = "plivo"
     meanings: ClassVar = {"account": "the auth id", "secret": "the auth token"}
     formats: ClassVar = {"pcmu": (8000,), "l16": (16000, 8000)}
     api = PlivoApi
-    asks = True
     proves_stream = False
-    continues = True
-    reports = True
+    pause = "Wait"
+    target_status = "DialStatus"
     headers = ("x-plivo-",)
     fields = CallFields(("CallUUID",), event=("CallStatus", "Event"))
 
@@ -67,7 +58,7 @@ class Plivo(Provider):
             if any([equal(signature, expected) for signature in given]):
                 break
         else:
-            raise mismatch(self.settings, request)
+            raise request.mismatch(self.settings)
         # Both nonces: otherwise a V3 request could be replayed with its V2 signature alone.
         nonces = (request.headers.get(f"x-plivo-signature-{v}-nonce", "") for v in ("v2", "v3"))
         seen.add(*(set(nonces) - {""}))
@@ -77,7 +68,6 @@ class Plivo(Provider):
 
     def answer(self, stream_url: str, call: WebhookCall, then_url: str = "") -> Reply:
         form = self.format
-        assert form is not None
         kind = "audio/x-mulaw" if form.encoding == "pcmu" else "audio/x-l16"
         stream = Element(
             "Stream",
@@ -91,12 +81,6 @@ class Plivo(Provider):
     def refusal(self, reason: Literal["busy", "rejected"] = "busy") -> Reply:
         return document(Element("Hangup", reason=reason))
 
-    def retry(self, url: str) -> Reply:
-        return document(Element("Wait", length=str(RETRY_S)), *redirects(url))
-
-    def hang_up(self) -> Reply:
-        return document(Element("Hangup"))
-
     def transfer_answer(self, query: Mapping[str, str], outcome_url: str) -> Reply | None:
         target = query.get(TRANSFER_PARAMETER)
         if target is None:
@@ -105,12 +89,6 @@ class Plivo(Provider):
             return Reply(XML, transfer_markup(target, outcome_url))
         except RestError as fault:
             return Reply(text=str(fault), status=400)
-
-    def dial_status(self, report: WebhookCall) -> str:
-        return report.parameters.get("DialStatus", "")
-
-    def caller_status(self, report: WebhookCall) -> str:
-        return report.event
 
 
 def _signed_text(url: str, request: SignedRequest) -> str:

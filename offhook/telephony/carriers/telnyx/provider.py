@@ -120,7 +120,6 @@ class Telnyx(Provider):
 
     def answer(self, stream_url: str, call: WebhookCall, then_url: str = "") -> Reply:
         form = self.format
-        assert form is not None
         codec = form.encoding.upper()
         stream = {
             "url": stream_url,

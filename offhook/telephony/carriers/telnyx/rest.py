@@ -23,7 +23,6 @@ from offhook.telephony.carriers.streams.stream import Format
 TRANSFER_STATE = "offhook:"
 """What the `client_state` of the call to a transfer's target begins with, before the id of the call
 that was transferred."""
-CODECS = {"pcmu": "PCMU", "pcma": "PCMA", "l16": "L16", "opus": "OPUS"}
 
 
 class TelnyxApi(Api):
@@ -68,9 +67,9 @@ class TelnyxApi(Api):
         body: dict[str, object] = {
             "stream_url": stream_url,
             "stream_track": "inbound_track",
-            "stream_codec": CODECS[form.encoding],
+            "stream_codec": form.encoding.upper(),
             "stream_bidirectional_mode": "rtp",
-            "stream_bidirectional_codec": CODECS[form.encoding],
+            "stream_bidirectional_codec": form.encoding.upper(),
             "stream_bidirectional_sampling_rate": form.rate,
         }
         return self._command(call_id, "streaming_start", body)

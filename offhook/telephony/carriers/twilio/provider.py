@@ -10,22 +10,14 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 from xml.etree.ElementTree import Element
 
-from offhook.telephony.carriers.auth.signatures import (
-    Nonces,
-    Rejected,
-    SignedRequest,
-    equal,
-    mismatch,
-    utf8,
-)
-from offhook.telephony.carriers.markup import RETRY_S, connect, document, redirects
-from offhook.telephony.carriers.provider import Provider
+from offhook.telephony.carriers.auth.signatures import Nonces, Rejected, SignedRequest, equal, utf8
+from offhook.telephony.carriers.markup import ContinuingProvider, connect, document, redirects
 from offhook.telephony.carriers.twilio.rest import TwilioApi
 from offhook.telephony.carriers.twilio.stream import TwilioStream
 from offhook.telephony.carriers.webhook import CallFields, Reply, WebhookCall
 
 
-class Twilio(Provider):
+class Twilio(ContinuingProvider):
     name = "twilio"
     meanings: ClassVar = {
         "account": "the account's SID",
@@ -35,9 +27,8 @@ class Twilio(Provider):
     }
     formats: ClassVar = {"pcmu": (8000,)}
     api = TwilioApi
-    asks = True
-    continues = True
-    reports = True
+    pause = "Pause"
+    target_status = "DialCallStatus"
     headers = ("x-twilio-", "i-twilio-")
     fields = CallFields(("CallSid",), event=("StreamEvent", "CallStatus"))
 
@@ -58,7 +49,7 @@ class Twilio(Provider):
             if equal(given, base64.b64encode(made).decode()):
                 seen.add(given)  # no nonce, but each call has its id, and each stream its ticket
                 return
-        raise mismatch(self.settings, request)
+        raise request.mismatch(self.settings)
 
     def stream(self, query: Mapping[str, str]) -> TwilioStream:
         return TwilioStream()
@@ -68,15 +59,3 @@ class Twilio(Provider):
 
     def refusal(self, reason: Literal["busy", "rejected"] = "busy") -> Reply:
         return document(Element("Reject", reason=reason))
-
-    def retry(self, url: str) -> Reply:
-        return document(Element("Pause", length=str(RETRY_S)), *redirects(url))
-
-    def hang_up(self) -> Reply:
-        return document(Element("Hangup"))
-
-    def dial_status(self, report: WebhookCall) -> str:
-        return report.parameters.get("DialCallStatus", "")
-
-    def caller_status(self, report: WebhookCall) -> str:
-        return report.event

@@ -63,12 +63,10 @@ class Vonage(Provider):
         return VonageStream()
 
     def answer(self, stream_url: str, call: WebhookCall, then_url: str = "") -> Reply:
-        form = self.format
-        assert form is not None
         endpoint = {
             "type": "websocket",
             "uri": stream_url,
-            "content-type": f"audio/l16;rate={form.rate}",
+            "content-type": f"audio/l16;rate={self.format.rate}",
             # All that the stream's first message will say of the call.
             "headers": {"uuid": call.call_id, "from": call.caller, "to": call.called},
         }

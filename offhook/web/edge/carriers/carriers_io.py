@@ -399,11 +399,9 @@ class Carriers:
         self._tasks.spawn(self._await_stream(call), f"stream of {call.call_id}")
         if call.rest is None or not call.rest.api.connects:
             return self._connect(carrier, call, report, base, saved, transferred=True)
-        form = call.provider.format
-        assert form is not None
         try:
             url, _ = self._expect_stream(carrier, call, report, base, saved, transferred=True)
-            await call.rest.connect(report.call_id, url, form)
+            await call.rest.connect(report.call_id, url, call.provider.format)
         except (LegError, Rejected) as fault:
             logger.warning("{}: it does not come back: {}", call.call_id, fault)
             call.set_state("ended", 0, str(fault))
