@@ -303,7 +303,7 @@ class Edge:
             await carriers.close()
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(f"carriers: {reason}") from error
-        carriers.decision = self.programs.decision
+        carriers.calls.decision = self.programs.decision
         self.clock.add_source(carriers.connections)
         return carriers
 
@@ -570,7 +570,7 @@ class Edge:
     def call_ids(self) -> list[str]:
         """Returns the public ids of all calls in progress."""
         phones = self.sip.calls if self.sip is not None else ()
-        carried = self.carriers.in_progress() if self.carriers is not None else ()
+        carried = self.carriers.calls.in_progress() if self.carriers is not None else ()
         return [*phones, *(c.call_id for c in carried), *map(self.name_of, self._peers)]
 
     def name_of(self, call_id: str) -> str:
@@ -606,7 +606,7 @@ class Edge:
         if self.carriers is None:
             raise NoPhones
         self.agents.check(asked.agent)
-        return await self.carriers.dial(
+        return await self.carriers.calls.dial(
             asked.carrier,
             asked.to,
             asked.caller,

@@ -22,7 +22,7 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.messages.message import Request, sdp_of
 from offhook.telephony.sip.sessions import refer
 from offhook.web.config.config import Config, ConfigError
-from offhook.web.edge.carriers import carriers_io
+from offhook.web.edge.carriers import calls_io
 from offhook.web.edge.server_io import application
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall
@@ -485,7 +485,7 @@ async def test_a_caller_who_hangs_up_while_it_rings_does_not_come_back() -> None
         caller, action = await transferred(one)
         gone = await caller.asks(action, DialCallStatus="no-answer", CallStatus="completed")
         assert [element.tag for element in gone] == ["Hangup"]
-        assert not one.edge.carriers.in_progress()
+        assert not one.edge.carriers.calls.in_progress()
 
 
 async def test_a_failure_is_acted_on_once() -> None:
@@ -498,7 +498,7 @@ async def test_a_failure_is_acted_on_once() -> None:
         form = {"CallSid": caller.call_id, "DialCallStatus": "failed"}
         again = await one.http.post("/" + action.split("/", 3)[3], data=form)
         assert await again.text() == ""
-        assert len(one.edge.carriers.in_progress()) == 1
+        assert len(one.edge.carriers.calls.in_progress()) == 1
         await goes_on(one, caller, twiml)
         await caller.leaves()
 
@@ -627,7 +627,7 @@ async def test_a_caller_who_is_gone_does_not_come_back_from_telnyx(
         path = "/" + placed.transferred["webhook_url"].split("/", 3)[3]
         assert (await one.http.post(path, json=event)).status == 200
         assert not placed.streams
-        assert not edge.carriers.in_progress()
+        assert not edge.carriers.calls.in_progress()
     [record] = map(json.loads, calls.read_text().splitlines())
     assert record["transferred_to"] == (TARGET if while_it_rang else "")
 
@@ -640,13 +640,13 @@ async def test_a_call_that_came_back_is_one_call(tmp_path: Path) -> None:
     more = {"log": {"calls": calls}, "recording": {"enabled": True, "directory": recordings}}
     async with at("twilio", **more) as one:
         caller, action = await transferred(one)
-        [call] = one.edge.carriers.in_progress()
+        [call] = one.edge.carriers.calls.in_progress()
         assert call.is_away
         await goes_on(one, caller, await caller.asks(action, DialCallStatus="busy"))
-        assert one.edge.carriers.in_progress() == [call]
+        assert one.edge.carriers.calls.in_progress() == [call]
         assert one.edge.call.leg.call_id == call.call_id
         await caller.leaves()
-        await until(lambda: not one.edge.carriers.in_progress(), 300)
+        await until(lambda: not one.edge.carriers.calls.in_progress(), 300)
     [record] = map(json.loads, calls.read_text().splitlines())
     assert (record["call_id"], record["transferred_to"]) == (call.call_id, "")
     assert record["codec"] == "pcmu"
@@ -680,7 +680,7 @@ async def test_a_transfer_that_was_answered_is_recorded_when_it_is_told(tmp_path
         caller, action = await transferred(one)
         assert not calls.exists()
         await caller.asks(action, DialCallStatus="completed")
-        assert not one.edge.carriers.in_progress()
+        assert not one.edge.carriers.calls.in_progress()
     [record] = map(json.loads, calls.read_text().splitlines())
     assert record["transferred_to"] == TARGET
 
@@ -690,11 +690,11 @@ async def test_a_transfer_of_which_nothing_is_told_is_recorded_all_the_same(
 ) -> None:
     for outcome_s in (0.01, 3600):  # after a time, and when the server stops
         calls = tmp_path / f"{outcome_s}.jsonl"
-        monkeypatch.setattr(carriers_io, "OUTCOME_S", outcome_s)
+        monkeypatch.setattr(calls_io, "OUTCOME_S", outcome_s)
         async with at("twilio", log={"calls": calls}) as one:
             await transferred(one)
             if outcome_s < 1:
-                await until(lambda one=one: not one.edge.carriers.in_progress(), 300)
+                await until(lambda one=one: not one.edge.carriers.calls.in_progress(), 300)
         [record] = map(json.loads, calls.read_text().splitlines())
         assert record["transferred_to"] == TARGET
 
@@ -702,11 +702,11 @@ async def test_a_transfer_of_which_nothing_is_told_is_recorded_all_the_same(
 async def test_who_comes_back_late_has_another_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carriers_io, "OUTCOME_S", 0.01)
+    monkeypatch.setattr(calls_io, "OUTCOME_S", 0.01)
     calls = tmp_path / "calls.jsonl"
     async with at("twilio", log={"calls": calls}) as one:
         caller, action = await transferred(one)
-        await until(lambda: not one.edge.carriers.in_progress(), 300)
+        await until(lambda: not one.edge.carriers.calls.in_progress(), 300)
         await goes_on(one, caller, await caller.asks(action, DialCallStatus="no-answer"))
         await caller.leaves()
     kept = [json.loads(line) for line in calls.read_text().splitlines()]

@@ -8,18 +8,17 @@ POST /carriers/NAME/transfer/CALL            how the call to the target goes, or
     it goes on, which some say too                 → nothing
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from aiohttp import web
 from loguru import logger
 
 from offhook.media.end_reason import End
-from offhook.media.leg import CallInfo, LegError
+from offhook.media.leg import CallInfo
 from offhook.telephony.carriers.auth.signatures import SignedRequest
 from offhook.telephony.carriers.call_io import STATUSES, CarrierCall
 from offhook.telephony.carriers.webhook import Reply, WebhookCall
+from offhook.web.edge.carriers.calls_io import CarrierCalls
 from offhook.web.edge.carriers.requests_io import (
     Carrier,
     CarrierRequests,
@@ -27,71 +26,13 @@ from offhook.web.edge.carriers.requests_io import (
     parsed,
     without_tries,
 )
-from offhook.web.edge.resume.saved_call import SavedCall
-
-MAX_AWAY = 500
-"""Maximum conversations kept of callers who are being transferred; of the oldest beyond that the
-caller would begin anew if the transfer failed."""
-
-
-class Calls(Protocol):
-    """The calls of an edge's carriers."""
-
-    def call_of(self, carrier: Carrier, call_id: str) -> CarrierCall | None:
-        """Returns a current or ended call of this carrier, or None."""
-
-    def later(
-        self, carrier: Carrier, incoming: WebhookCall, where: str, tries: int
-    ) -> Reply | None:
-        """Returns None if there is a free line, else what the provider is answered."""
-
-    def call_again(
-        self, carrier: Carrier, info: CallInfo, agent: str, saved: SavedCall | None
-    ) -> CarrierCall:
-        """Returns the call of somebody whose call is no longer known."""
-
-    async def reconnect(
-        self,
-        carrier: Carrier,
-        call: CarrierCall,
-        report: WebhookCall,
-        base: str,
-        saved: SavedCall | None,
-    ) -> Reply:
-        """Connects a call whose transfer has failed with our stream."""
 
 
 class CarrierTransfers:
-    """Has calls transferred, and continues those whose transfer has failed."""
+    """Continues calls whose transfer has failed, and ends the others."""
 
-    def __init__(
-        self,
-        calls: Calls,
-        requests: CarrierRequests,
-        save: Callable[[str, str], SavedCall | None],
-    ) -> None:
-        """`save` returns the conversation of a call, by its id and its agent's name."""
-        self._calls, self._requests, self._save = calls, requests, save
-        self._away: dict[str, SavedCall] = {}
-        """The conversations of callers who were transferred, by the ids of their calls."""
-
-    async def transfer(self, call: CarrierCall, target: str) -> None:
-        """Has the provider transfer a call. Raises LegError."""
-        if call.rest is None:
-            raise LegError(f"{call.provider.name} cannot be asked to transfer a call")
-        # Before the request: how it ends may be told before the request is answered.
-        call.transferred_to = target
-        saved = self._save(call.call_id, call.agent) if call.outcome_url else None
-        if saved is not None:
-            self._away[call.call_id] = saved
-            if len(self._away) > MAX_AWAY:
-                del self._away[next(iter(self._away))]
-        try:
-            await call.rest.transfer(call.provider_call_id, target, call.outcome_url)
-        except LegError:
-            self._away.pop(call.call_id, None)
-            call.transferred_to = ""
-            raise
+    def __init__(self, calls: CarrierCalls, requests: CarrierRequests) -> None:
+        self._calls, self._requests = calls, requests
 
     async def webhook(self, request: web.Request) -> web.Response:
         """Responds to what a provider says of a transfer."""
@@ -116,7 +57,7 @@ class CarrierTransfers:
                 return await self._continue(carrier, call, report, base, where, tries, status)
             # Others say that and why a call has ended in any order.
             if call is not None and (provider.continues or not is_there):
-                self._away.pop(call_id, None)
+                self._calls.away.pop(call_id, None)
                 call.end_away()
             return provider.hang_up() if provider.continues else Reply()
 
@@ -140,20 +81,20 @@ class CarrierTransfers:
         )
         report = replace(report, parameters={})
         if call is not None:
+            if call.transferred_to and call.leg is not None:
+                call.leg.release(End.TRANSFERRED)
+                await call.until_away()
             if not call.transferred_to:
                 return Reply()  # it is back already
             info, agent = call.info, call.agent
             # The report may be of the target's call.
             report = WebhookCall(call.provider_call_id, info.caller, info.called)
-            if call.leg is not None:
-                call.leg.release(End.TRANSFERRED)
-                await call.until_away()
         if (busy := self._calls.later(carrier, report, where, tries)) is not None:
             return busy
         saved = None
         if call is not None:
             logger.info("{}: not transferred to {}: {}", call.call_id, call.transferred_to, status)
-            saved = self._away.pop(call.call_id, None)
+            saved = self._calls.away.pop(call.call_id, None)
             call.come_back()
         if call is None or call.state == "ended":
             call = self._calls.call_again(carrier, info, agent, saved)
