@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from offhook.telephony.carriers.streams.json_text import (
-    DIGITS,
     MAX_ID_CHARS,
     Json,
+    JsonStream,
     number,
     read_object,
     text_of,
@@ -35,10 +35,8 @@ from offhook.telephony.carriers.streams.json_text import (
 from offhook.telephony.carriers.streams.stream import (
     Answer,
     CarrierError,
-    CarrierStream,
     Cleared,
     Congested,
-    DtmfReceived,
     Event,
     Format,
     Message,
@@ -71,7 +69,7 @@ _WITH_ID = frozenset(("MEDIA_MARK_PROCESSED", "MEDIA_BUFFERING_COMPLETED"))
 """Events whose text form has an id as its only field."""
 
 
-class ChanWebSocketStream(CarrierStream):
+class ChanWebSocketStream(JsonStream):
     """One WebSocket from Asterisk. `parameters` are those of the URL it connected to."""
 
     provider = "chan_websocket"
@@ -177,11 +175,7 @@ class ChanWebSocketStream(CarrierStream):
         self.lead_ms = PASSTHROUGH_LEAD_MS
 
     def _dtmf(self, fields: Json) -> list[Event]:
-        digit = text_of(fields.get("digit"), 1).upper()
-        if digit in DIGITS:
-            return [DtmfReceived(digit)]
-        self.malformed += 1
-        return []
+        return self._pressed(fields.get("digit"))
 
     def _played(self, fields: Json) -> list[Event]:
         name = text_of(fields.get("correlation_id"), MAX_ID_CHARS)

@@ -63,7 +63,6 @@ class ExotelStream(EventStream):
             call_id,
             media_format,
             media_format,
-            account=text_of(start.get("account_sid"), MAX_ID_CHARS),
             caller=text_of(start.get("from"), MAX_ID_CHARS),
             called=text_of(start.get("to"), MAX_ID_CHARS),
             parameters=texts_of(start.get("custom_parameters")),

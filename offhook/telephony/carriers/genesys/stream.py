@@ -28,9 +28,9 @@ from enum import Enum, auto
 from typing import Any, ClassVar
 
 from offhook.telephony.carriers.streams.json_text import (
-    DIGITS,
     MAX_ID_CHARS,
     Json,
+    JsonStream,
     number,
     read_object,
     text_of,
@@ -39,9 +39,7 @@ from offhook.telephony.carriers.streams.json_text import (
 from offhook.telephony.carriers.streams.stream import (
     Answer,
     CarrierError,
-    CarrierStream,
     Cleared,
-    DtmfReceived,
     Event,
     Format,
     Held,
@@ -80,7 +78,7 @@ class SessionState(Enum):
     CLOSED = auto()
 
 
-class GenesysStream(CarrierStream):
+class GenesysStream(JsonStream):
     """One AudioHook session."""
 
     provider = "genesys"
@@ -194,7 +192,6 @@ class GenesysStream(CarrierStream):
             conversation,
             Format("pcmu", RATE),
             Format("pcmu", RATE),
-            account=text_of(parameters.get("organizationId"), MAX_ID_CHARS),
             caller=text_of(caller.get("ani"), MAX_ID_CHARS),
             called=text_of(caller.get("dnis"), MAX_ID_CHARS),
             parameters=texts_of(parameters.get("inputVariables")),
@@ -222,11 +219,7 @@ class GenesysStream(CarrierStream):
         return [Answer(self._message("closed", {})), Stopped(text)]
 
     def _dtmf(self, parameters: Json) -> list[Event]:
-        digit = text_of(parameters.get("digit"), 1).upper()
-        if digit in DIGITS:
-            return [DtmfReceived(digit)]
-        self.malformed += 1
-        return []
+        return self._pressed(parameters.get("digit"))
 
     def _paused(self, parameters: Json) -> list[Event]:
         """Also sent without a change, in answer to a request of ours."""

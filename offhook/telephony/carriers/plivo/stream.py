@@ -32,7 +32,6 @@ from offhook.telephony.carriers.streams.stream import (
     Event,
     Format,
     Message,
-    Played,
     Sound,
     Started,
 )
@@ -66,8 +65,7 @@ class PlivoStream(EventStream):
             raise CarrierError("Plivo's start message has no callId")
         self._content_type, self._rate = _medium(start.get("mediaFormat"))
         spoken = FORMATS[self._content_type, self._rate]
-        account = text_of(start.get("accountId"), MAX_ID_CHARS)
-        return Started(stream_id, call_id, spoken, spoken, account=account)
+        return Started(stream_id, call_id, spoken, spoken)
 
     def _media_message(self, payload: str) -> str:
         more = {"contentType": self._content_type, "sampleRate": self._rate}
@@ -98,11 +96,7 @@ class PlivoStream(EventStream):
         ]
 
     def _played(self, message: Json) -> list[Event]:
-        name = text_of(message.get("name"), MAX_ID_CHARS)
-        if name:
-            return [Played(name)]
-        self.malformed += 1
-        return []
+        return self._played_to(message.get("name"))
 
     def _cleared(self, message: Json) -> list[Event]:
         return [Cleared()]

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from offhook.media.leg import LegError
 from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.carriers.streams.json_text import read_object
 from offhook.telephony.carriers.streams.stream import Format
 
 Response = dict[str, Any]
@@ -184,7 +185,7 @@ class Api(ABC):
 
     def read_dial(self, status: int, body: bytes) -> str:
         """Return the provider's call id. Raises RestError."""
-        answer = read_object(body)
+        answer = read_object(body, len(body)) or {}
         if not _succeeded(status):
             raise self._error(status, answer)
         call_id = self.call_id(answer)
@@ -197,13 +198,13 @@ class Api(ABC):
 
     def read_hang_up(self, status: int, body: bytes) -> None:
         """Check a response to `hang_up`, for which an ended call is no error. Raises RestError."""
-        answer = read_object(body)
+        answer = read_object(body, len(body)) or {}
         if not _succeeded(status) and not self._has_ended(status, answer):
             raise self._error(status, answer)
 
     def read_transfer(self, status: int, body: bytes) -> None:
         """Check the response to `transfer`. Raises RestError."""
-        answer = read_object(body)
+        answer = read_object(body, len(body)) or {}
         if _succeeded(status):
             return
         if self._has_ended(status, answer):
@@ -282,14 +283,6 @@ def path_id(text: str, what: str = "a call") -> str:
     if not _ID.fullmatch(text):
         raise RestError(0, f"{readable(text)[:40]!r} is not a valid id of {what}")
     return text
-
-
-def read_object(body: bytes) -> Response:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def readable(value: object) -> str:

@@ -113,7 +113,27 @@ class StreamState(Enum):
     STOPPED = auto()
 
 
-class EventStream(CarrierStream):
+class JsonStream(CarrierStream):
+    """A stream some of whose messages are JSON objects."""
+
+    def _pressed(self, digit: object) -> list[Event]:
+        """A key that the caller pressed; anything else is counted as malformed."""
+        key = text_of(digit, 1).upper()
+        if key in DIGITS:
+            return [DtmfReceived(key)]
+        self.malformed += 1
+        return []
+
+    def _played_to(self, name: object) -> list[Event]:
+        """A mark that came back; one without a name is counted as malformed."""
+        mark = text_of(name, MAX_ID_CHARS)
+        if mark:
+            return [Played(mark)]
+        self.malformed += 1
+        return []
+
+
+class EventStream(JsonStream):
     """A stream of JSON messages, each with an `event`."""
 
     acknowledges = True
@@ -256,23 +276,11 @@ class EventStream(CarrierStream):
 
     def _dtmf(self, message: Json) -> list[Event]:
         dtmf = self._body(message, "dtmf")
-        if dtmf is None:
-            return []
-        digit = text_of(dtmf.get("digit"), 1).upper()
-        if digit in DIGITS:
-            return [DtmfReceived(digit)]
-        self.malformed += 1
-        return []
+        return [] if dtmf is None else self._pressed(dtmf.get("digit"))
 
     def _mark(self, message: Json) -> list[Event]:
         mark = self._body(message, "mark")
-        if mark is None:
-            return []
-        name = text_of(mark.get("name"), MAX_ID_CHARS)
-        if name:
-            return [Played(name)]
-        self.malformed += 1
-        return []
+        return [] if mark is None else self._played_to(mark.get("name"))
 
     def _stop(self, message: Json) -> list[Event]:
         self._state = StreamState.STOPPED

@@ -49,7 +49,6 @@ class Started:
     """The provider's id of the call."""
     format_in: Format
     format_out: Format
-    account: str = ""
     caller: str = ""
     called: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)

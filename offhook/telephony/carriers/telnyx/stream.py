@@ -60,7 +60,6 @@ class TelnyxStream(EventStream):
             call_id,
             format_in,
             self._format_out or format_in,
-            account=text_of(start.get("user_id"), MAX_ID_CHARS),
             caller=text_of(start.get("from"), MAX_ID_CHARS),
             called=text_of(start.get("to"), MAX_ID_CHARS),
             parameters=_parameters(start),

@@ -47,7 +47,6 @@ class TwilioStream(EventStream):
             call_id,
             PCMU,
             PCMU,
-            account=text_of(start.get("accountSid"), MAX_ID_CHARS),
             parameters=texts_of(start.get("customParameters")),
         )
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from offhook.telephony.carriers.streams.json_text import (
-    DIGITS,
     MAX_ID_CHARS,
     Json,
+    JsonStream,
     StreamState,
     read_object,
     text_of,
@@ -29,13 +29,10 @@ from offhook.telephony.carriers.streams.json_text import (
 )
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
-    CarrierStream,
     Cleared,
-    DtmfReceived,
     Event,
     Format,
     Message,
-    Played,
     Sound,
     Started,
     Stopped,
@@ -53,7 +50,7 @@ RATES = frozenset((8000, 16000, 24000))
 _CONTENT_TYPE = re.compile(r"audio/l16; *rate=([0-9]{4,5})", re.IGNORECASE)
 
 
-class VonageStream(CarrierStream):
+class VonageStream(JsonStream):
     """One WebSocket from Vonage."""
 
     provider = "vonage"
@@ -138,19 +135,11 @@ class VonageStream(CarrierStream):
         return [Sound(payload)] if payload else []
 
     def _dtmf(self, message: Json) -> list[Event]:
-        digit = text_of(message.get("digit"), 1).upper()
-        if digit in DIGITS:
-            return [DtmfReceived(digit)]
-        self.malformed += 1
-        return []
+        return self._pressed(message.get("digit"))
 
     def _notified(self, message: Json) -> list[Event]:
         payload = message.get("payload")
-        name = text_of(payload.get("name"), MAX_ID_CHARS) if isinstance(payload, dict) else ""
-        if name:
-            return [Played(name)]
-        self.malformed += 1
-        return []
+        return self._played_to(payload.get("name") if isinstance(payload, dict) else None)
 
     def _cleared(self, message: Json) -> list[Event]:
         return [Cleared()]

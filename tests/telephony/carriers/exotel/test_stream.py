@@ -112,7 +112,6 @@ def test_a_call_from_the_first_message_to_the_last():
             "CA0456",
             L16,
             L16,
-            account="AC0456",
             caller="+919876543210",
             called="+918047491899",
             parameters={"agent": "frontdesk"},

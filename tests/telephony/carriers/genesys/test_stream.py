@@ -130,7 +130,6 @@ def test_a_session_from_open_to_closed():
         CONVERSATION,
         PCMU,
         PCMU,
-        account=ORGANIZATION,
         caller="+1-555-555-1234",
         called="+1-800-555-6789",
         parameters={"agent": "frontdesk", "tier": "gold"},

@@ -102,7 +102,6 @@ def test_a_call_from_the_first_message_to_the_last():
             CALL_ID,
             PCMU,
             PCMU,
-            account="MA0123",
             parameters={"userId": "12345", "sessionId": "abc-xyz"},
         ),
         Sound(sound, 1),

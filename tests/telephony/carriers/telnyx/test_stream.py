@@ -129,7 +129,6 @@ def test_a_call_from_the_first_message_to_the_last():
             "v3:MdI91X4lWFEs7IgbBEOT9M4AigoY08M0WWZFISt1Yw2axZ",
             pcmu,
             pcmu,
-            account="3e6f995f-85f7-4705-9741-53b116d28237",
             caller="+13122010094",
             called="+13122123456",
             parameters={"agent": "frontdesk", "client_state": "aGF2ZSBhIG5pY2UgZGF5ID1d"},

@@ -108,7 +108,6 @@ def test_a_call_from_the_first_message_to_the_last():
             "CA0123",
             PCMU,
             PCMU,
-            account="AC0123",
             parameters={"agent": "frontdesk", "count": "3"},
         ),
         Sound(sound, 1, 5),
