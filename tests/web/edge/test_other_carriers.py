@@ -52,6 +52,7 @@ class Acme(Provider):
     formats: ClassVar = {"l16": (16000,)}
     asks = True
     proves_stream = False
+    headers = ("x-acme-",)
     fields = CallFields(("id",), ("caller",), ("called",))
 
     def authenticate(self, request, now, seen):
@@ -114,6 +115,15 @@ async def test_a_call_of_it_is_taken(package, monkeypatch):
             await saying
         assert is_tone(loud(played, 16_000)[:16_000], 16_000, OUR_TONE)
         assert is_tone(loud(talks[0].sounds, RATE_IN)[:RATE_IN], RATE_IN, THEIR_TONE)
+
+
+async def test_its_header_fields_are_no_proxys(package, monkeypatch):
+    """A carrier that is insecure takes requests of this machine, but none that a proxy passes on."""
+    async with talking(carriers({"provider": "acme"}), monkeypatch) as (server, _):
+        for headers, status in ((SECRET, 200), ({"X-Other": "1"}, 403)):
+            asked = {"id": f"A{status}", "caller": "+491701", "called": "+493099"}
+            answer = await server.client.post("/carriers/acme/voice", data=asked, headers=headers)
+            assert answer.status == status
 
 
 def test_its_settings_are_checked_and_explained(package):
