@@ -118,7 +118,7 @@ async def test_a_call_of_it_is_taken(package, monkeypatch):
 
 
 async def test_its_header_fields_are_no_proxys(package, monkeypatch):
-    """A carrier that is insecure takes requests of this machine, but none that a proxy passes on."""
+    """A carrier that is insecure takes requests of this machine, not those of a proxy."""
     async with talking(carriers({"provider": "acme"}), monkeypatch) as (server, _):
         for headers, status in ((SECRET, 200), ({"X-Other": "1"}, 403)):
             asked = {"id": f"A{status}", "caller": "+491701", "called": "+493099"}
