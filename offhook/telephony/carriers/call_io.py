@@ -142,6 +142,8 @@ class CarrierCall:
             return
         if state == "ended" and self.leg is not None and self.leg.closed is None:
             return  # the stream will end by itself, with a better reason
+        if state == "ended":
+            self.end_away()
         self.set_state(state, number, status.lower() if state == "ended" else "", "remote")
 
     def start(self, leg: CarrierLeg, started: Started, variables: Mapping[str, Any]) -> None:

@@ -685,6 +685,21 @@ async def test_a_transfer_that_was_answered_is_recorded_when_it_is_told(tmp_path
     assert record["transferred_to"] == TARGET
 
 
+async def test_a_call_that_has_ended_elsewhere_is_over(tmp_path: Path) -> None:
+    calls = tmp_path / "calls.jsonl"
+    async with at("twilio", log={"calls": calls}) as one:
+        caller, action = await transferred(one)
+        [call] = one.edge.carriers.calls.in_progress()
+        path = "/" + action.split("/", 3)[3].replace("/transfer/", "/status/")
+        for status, gone in (("in-progress", False), ("completed", True)):
+            form = {"CallSid": caller.call_id, "CallStatus": status}
+            assert (await one.http.post(path, data=form)).status == 200
+            assert (call.state == "ended") is gone
+    [record] = map(json.loads, calls.read_text().splitlines())
+    assert record["transferred_to"] == TARGET
+    assert record["end_reason"] != "completed"
+
+
 async def test_a_transfer_of_which_nothing_is_told_is_recorded_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
