@@ -19,6 +19,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from deploy.reference_limits import by_heading, is_limit
+from offhook.telephony.carriers.providers import OURS, provider_called
+from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.web.cli.parser import parser
 from offhook.web.config.config import Config
 from offhook.web.speech_api.openapi import description
@@ -149,6 +151,8 @@ def section(cls: type, title: str) -> str:
         kind_shown = type_name(kind) + (f", {limits}" if limits else "")
         rows.append((f"`{name}`", kind_shown, shown(default), cell(words.get(name, ""))))
     text = table(("key", "type", "default", ""), rows) if rows else ""
+    if cls is CarrierSettings:
+        text += providers()
     known: set[type] = set()
     for one, path, about in inner:
         text += f"## `{path}`\n\n" + (f"{cell(about)}\n\n" if about else "")
@@ -159,6 +163,16 @@ def section(cls: type, title: str) -> str:
         known.add(one)
         text += section(one, path)
     return text
+
+
+def providers() -> str:
+    """A table of what the secrets of carriers are at each provider."""
+    keys = ("account", "secret", "api_key")
+    rows = [
+        (f"`{name}`", *(cell(provider_called(name).meanings.get(key, "–")) for key in keys))
+        for name in OURS
+    ]
+    return table(("`provider`", *(f"`{key}`" for key in keys)), rows)
 
 
 def configuration() -> str:

@@ -320,7 +320,7 @@ def main() -> None:
     if arguments.cpu is not None:
         os.sched_setaffinity(0, {arguments.cpu})
     set_up(Log(level="WARNING"))
-    application = Application("twilio", arguments.webhook, arguments.secret, arguments.stream)
+    application = Application(arguments.webhook, arguments.secret, arguments.stream)
     run(work(application, arguments.rate, arguments.pause))
 
 

@@ -30,16 +30,16 @@ from offhook.media import native
 from offhook.media.codecs.g711 import ULAW_LEVELS
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, Pcm
+from offhook.telephony.carriers.exotel.stream import ExotelStream
 from offhook.telephony.carriers.leg_io import CarrierLeg
+from offhook.telephony.carriers.plivo.stream import PlivoStream
 from offhook.telephony.carriers.streams import websocket_io
-from offhook.telephony.carriers.streams.exotel import ExotelStream
 from offhook.telephony.carriers.streams.frames import unmasked
-from offhook.telephony.carriers.streams.plivo import PlivoStream
 from offhook.telephony.carriers.streams.stream import CarrierStream, Format
-from offhook.telephony.carriers.streams.telnyx import TelnyxStream
-from offhook.telephony.carriers.streams.twilio import TwilioStream
-from offhook.telephony.carriers.streams.vonage import VonageStream
 from offhook.telephony.carriers.streams.websocket_io import StreamSocket
+from offhook.telephony.carriers.telnyx.stream import TelnyxStream
+from offhook.telephony.carriers.twilio.stream import TwilioStream
+from offhook.telephony.carriers.vonage.stream import VonageStream
 from offhook.web.config.config import Log
 from offhook.web.process.logs_io import set_up
 from offhook.web.process.loop_io import freeze_loaded_objects

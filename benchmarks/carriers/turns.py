@@ -20,7 +20,6 @@ import numpy as np
 from benchmarks.carriers.leg_io import FarEndLeg
 from benchmarks.carriers.words import Exact, compare, speak
 from benchmarks.sip.turns import BargeIn, BargeIns, Conversation, ServerLog, Way
-from offhook.bench.callers.webhook import BY_WEBHOOK, Application, find_stream
 from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.phones.rtp import percentiles
 from offhook.bench.turns import ABSENT, ASK, CONVERSATION, START_S
@@ -40,6 +39,7 @@ from offhook.web.engines.engines_io import open_synthesizer
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FAR_ENDS, Refused
 from tests.support.carriers.far_end_io import Way as Wire
+from tests.support.carriers.webhook import BY_WEBHOOK, Application, find_stream
 
 PROVIDERS = tuple(FAR_ENDS)
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -70,11 +70,11 @@ async def server(directory: Path, audiosocket_port: int) -> AsyncIterator[str]:
 def application(provider: str, url: str, audiosocket_port: int) -> Application:
     """`url` is the server's."""
     if provider in BY_WEBHOOK:
-        return Application(provider, f"{url}/carriers/{provider}/voice", SECRET)
+        return Application(f"{url}/carriers/{provider}/voice", SECRET, provider=provider)
     if provider == "audiosocket":
-        return Application(provider, stream=f"tcp://127.0.0.1:{audiosocket_port}")
+        return Application(stream=f"tcp://127.0.0.1:{audiosocket_port}", provider=provider)
     stream = f"{url.replace('http', 'ws', 1)}/carriers/{provider}/stream"
-    return Application(provider, stream=stream)
+    return Application(stream=stream, provider=provider)
 
 
 @dataclass

@@ -160,6 +160,8 @@ class Leg(ABC):
         self.connected = False
         self.held = False
         """The far end has put the call on hold."""
+        self.part = 1
+        """Number of this line among those that its call has had, one after the other."""
         self.claim: Claim | None = None
         """For whom admission counts the line; None: somebody whose lines have a limit of their own,
         as a trunk's."""

@@ -28,9 +28,9 @@ class CallRecord:
     call_id: str
     """Our id, as in the log."""
     edge: str
-    """"sip", or the carrier: "twilio"."""
+    """"sip", or the carrier's provider."""
     remote_call_id: str
-    """The other side's id: the SIP Call-ID, Twilio's call SID."""
+    """The other side's id: the SIP Call-ID, or a carrier's id of the call."""
     direction: Literal["inbound", "outbound"]
     started: str
     """When the INVITE, or the carrier's request, was received or sent."""

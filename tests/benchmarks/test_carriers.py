@@ -24,7 +24,6 @@ from offhook.bench.callers.webhook import (
     Answer,
     Application,
     find_stream,
-    read_json,
     read_xml,
     twilio_signature,
 )
@@ -36,6 +35,7 @@ from offhook.web.config.config import load
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FAR_ENDS, Refused
 from tests.support.carriers.far_end_json import Twilio
+from tests.support.carriers.webhook import read_json
 from tests.support.ice import SOON_S, until
 
 QUIET = PcmuEncoder().encode(np.zeros(480, np.int16))
@@ -89,7 +89,7 @@ async def test_a_call_that_gets_no_stream_is_refused(nothing_left: None) -> None
     await server.start_server()
     async with aiohttp.ClientSession() as http:
         for path, reason in (("/voice", "Reject instead of a stream"), ("/other", "404")):
-            there = Application("twilio", str(server.make_url(path)), "secret")
+            there = Application(str(server.make_url(path)), "secret")
             with pytest.raises(Refused, match=reason):
                 await find_stream(http, there, CallFacts())
     await server.close()

@@ -264,7 +264,7 @@ class Callers:
     async def _by_twilio(self, caller: Caller, way: Way, chance: Random, webhook: str) -> bool:
         call = TwilioCall(caller, way, chance)
         try:
-            await call.connect_to(self._webhooks, Application("twilio", webhook, self._plan.secret))
+            await call.connect_to(self._webhooks, Application(webhook, self._plan.secret))
             self._connected(caller)
             self._pace.add(call)
             return await self._until_end(call.run())

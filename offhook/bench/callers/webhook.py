@@ -1,25 +1,18 @@
-"""How a provider comes to a stream's URL: it asks a webhook, and reads the answer.
+"""How the provider comes to a stream's URL: it asks a webhook, and reads the answer.
 
 [tw-s] twilio.com/docs/usage/security: the signature of a webhook and of a stream's request
 [tw-x] twilio.com/docs/voice/twiml/stream
-[tx-x] developers.telnyx.com/docs/voice/programmable-voice/texml-verbs/stream
-[pl-x] docs.plivo.com/docs/voice/xml/audiostream
-[vo-n] developer.vonage.com/en/voice/voice-api/ncco-reference, connect to a websocket
-[ex-v] developer.exotel.com/docs/agentstream/stream-voicebot-applet
 """
 
 import base64
 import hashlib
 import hmac
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from xml.etree import ElementTree
 
 import aiohttp
 
-BY_WEBHOOK = ("twilio", "telnyx", "plivo", "vonage", "exotel")
-"""The others open their stream at once."""
 WEBHOOK_S = 15
 """[tw-s]: Twilio waits no longer for an answer."""
 CONNECT_S = 10
@@ -61,7 +54,8 @@ class Answer:
 
 
 def read_xml(text: str) -> Answer:
-    """[tw-x] [tx-x] [pl-x]. Raises ValueError when it is none of them."""
+    """[tw-x] Reads the document of the provider, or of one that writes its verbs in the same way.
+    Raises ValueError when it is none."""
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
@@ -77,45 +71,15 @@ def read_xml(text: str) -> Answer:
     return Answer(stream.get("url") or (stream.text or "").strip(), given)
 
 
-def read_json(text: str) -> Answer:
-    """[vo-n] [ex-v]. Raises ValueError when it is none of them."""
-    read = json.loads(text)
-    if isinstance(read, dict):
-        return Answer(str(read.get("url") or ""), instead="no url")
-    for action in read:
-        if action.get("action") == "connect":
-            endpoint = action["endpoint"][0]
-            return Answer(endpoint["uri"], endpoint.get("headers") or {})
-    return Answer(instead="no connect")
-
-
-def request(
-    provider: str, facts: CallFacts, secret: str, url: str
-) -> tuple[str, Mapping[str, str], dict[str, str]]:
-    """Method, fields and headers of what a provider asks when a call comes in."""
-    ends = {"From": facts.caller, "To": facts.called}
-    call = {"CallStatus": "ringing", "Direction": "inbound"}
-    match provider:
-        case "twilio":
-            form = {"CallSid": facts.call_id, "AccountSid": facts.account, **ends, **call}
-            signature = twilio_signature(secret, url, form)
-            return "POST", form, {"X-Twilio-Signature": signature}
-        case "telnyx":
-            return "POST", {"CallSid": facts.call_id, "AccountSid": facts.account, **ends}, {}
-        case "plivo":
-            return "POST", {"CallUUID": facts.call_id, "Event": "StartApp", **ends, **call}, {}
-        case "vonage":
-            ids = {"uuid": facts.call_id, "conversation_uuid": f"CON-{facts.call_id}"}
-            return "GET", {**ids, "from": facts.caller, "to": facts.called}, {}
-    fields = {"CallSid": facts.call_id, "CallFrom": facts.caller, "CallTo": facts.called}
-    return "GET", fields, {}
-
-
 async def ask_webhook(
-    http: aiohttp.ClientSession, provider: str, url: str, facts: CallFacts, secret: str = ""
+    http: aiohttp.ClientSession,
+    method: str,
+    url: str,
+    fields: Mapping[str, str],
+    headers: Mapping[str, str],
+    read: Callable[[str], Answer] = read_xml,
 ) -> Answer:
     """A call comes in. Raises Refused when it gets no stream."""
-    method, fields, headers = request(provider, facts, secret, url)
     given = {"data": fields} if method == "POST" else {"params": fields}
     timeout = aiohttp.ClientTimeout(WEBHOOK_S)
     try:
@@ -123,7 +87,7 @@ async def ask_webhook(
             text = await response.text()
             if response.status != 200:
                 raise Refused(f"{url}: {response.status} {text[:200]}")
-            answer = read_json(text) if "json" in response.content_type else read_xml(text)
+            answer = read(text)
     except (aiohttp.ClientError, TimeoutError, ValueError, LookupError) as error:
         raise Refused(f"{url}: {error or 'no answer'}") from error
     if not answer.stream_url:
@@ -135,7 +99,6 @@ async def ask_webhook(
 class Application:
     """Who is called: a webhook, or where there is none a stream's URL at once."""
 
-    provider: str = "twilio"
     webhook: str = ""
     secret: str = ""
     stream: str = ""
@@ -148,11 +111,16 @@ async def find_stream(
     with. Raises Refused."""
     if not application.webhook:
         return application.stream, facts, {}
-    answer = await ask_webhook(
-        http, application.provider, application.webhook, facts, application.secret
-    )
-    headers = {}
-    if application.provider == "twilio":
-        signature = twilio_signature(application.secret, answer.stream_url)
-        headers["X-Twilio-Signature"] = signature
-    return answer.stream_url, replace(facts, parameters=dict(answer.parameters)), headers
+    url, secret = application.webhook, application.secret
+    form = {
+        "CallSid": facts.call_id,
+        "AccountSid": facts.account,
+        "From": facts.caller,
+        "To": facts.called,
+        "CallStatus": "ringing",
+        "Direction": "inbound",
+    }
+    signed = {"X-Twilio-Signature": twilio_signature(secret, url, form)}
+    answer = await ask_webhook(http, "POST", url, form, signed)
+    signed = {"X-Twilio-Signature": twilio_signature(secret, answer.stream_url)}
+    return answer.stream_url, replace(facts, parameters=dict(answer.parameters)), signed

@@ -1,16 +1,18 @@
 """A call over a carrier's media stream, inbound or outbound."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from time import monotonic
 from typing import Any
 
+from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Claim, LegStatistics
 from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState, Decision
 from offhook.telephony.call_record import CallRecord, EndedBy, wall_clock
 from offhook.telephony.carriers.leg_io import CarrierLeg
+from offhook.telephony.carriers.provider import Provider
 from offhook.telephony.carriers.rest.client_io import CarrierRestClient
-from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.streams.stream import Started
 
 # Call status reported by providers → (state, equivalent SIP status).
@@ -40,7 +42,7 @@ class CarrierCall:
     def __init__(
         self,
         call_id: str,
-        settings: CarrierSettings,
+        provider: Provider,
         rest: CarrierRestClient | None,
         info: CallInfo,
         agent: str,
@@ -48,7 +50,8 @@ class CarrierCall:
     ) -> None:
         self.call_id = call_id
         """Our id of the call."""
-        self.carrier = settings
+        self.provider = provider
+        """With the carrier's settings when the call began."""
         self.rest = rest
         """None for carriers without a REST API."""
         self.info = info
@@ -63,16 +66,33 @@ class CarrierCall:
         self.outcome_url = ""
         """Where the provider says how a transfer has ended; "" if it does not."""
         self.transferred_to = ""
+        """The target, from the request to transfer the call until that has failed."""
+        self.part = 1
+        """Number of its stream: there is another after each transfer that failed."""
         self.record: CallRecord | None = None
         """Set once the call has ended."""
         self._on_ended = on_ended
         self._began, self._began_at = wall_clock(), monotonic()
         self._answered: str | None = None
         self._history = CallHistory()
+        self._left: CallRecord | None = None
+        """Its record as of when it last left us by a transfer."""
+        self._here, self._away, self._settled = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
     def state(self) -> CallState:
         return self._history.state
+
+    @property
+    def carrier(self) -> str:
+        """Name of the carrier."""
+        return self.provider.settings.name
+
+    @property
+    def is_away(self) -> bool:
+        """The call was transferred, and may come back."""
+        left = self._left is not None and self.leg is None and self.state != "ended"
+        return left and self.transferred_to != ""
 
     @property
     def progress(self) -> tuple[CallProgress, ...]:
@@ -84,7 +104,15 @@ class CarrierCall:
 
     async def until_begun(self) -> None:
         """Wait until the call has its stream, or has ended."""
-        await self._history.until("answered")
+        await self._here.wait()
+
+    async def until_away(self) -> None:
+        """Wait until its stream has ended."""
+        await self._away.wait()
+
+    async def until_settled(self) -> None:
+        """Wait until a call that is away has come back or ended."""
+        await self._settled.wait()
 
     async def decided(self, decision: Decision) -> int | None:
         """Await the decision on the call; None if the call ends before, which cancels it."""
@@ -102,6 +130,8 @@ class CarrierCall:
         if state == "ended":
             self.record = self._make_record(status, reason, ended_by)
             self.leg = None
+            for event in (self._here, self._away, self._settled):
+                event.set()
             self._on_ended(self.record)
 
     def receive_status(self, status: str) -> None:
@@ -112,11 +142,15 @@ class CarrierCall:
             return
         if state == "ended" and self.leg is not None and self.leg.closed is None:
             return  # the stream will end by itself, with a better reason
+        if state == "ended":
+            self.end_away()
         self.set_state(state, number, status.lower() if state == "ended" else "", "remote")
 
     def start(self, leg: CarrierLeg, started: Started, variables: Mapping[str, Any]) -> None:
         """Attach the stream that has started."""
         self.leg = leg
+        self._here.set()
+        self._away.clear()
         self.provider_call_id = started.call_id
         info = self.info
         leg.info = self.info = replace(
@@ -127,8 +161,31 @@ class CarrierCall:
         )
         self.set_state("answered", 200)
 
+    def leave(self, leg: CarrierLeg) -> None:
+        """Detach the stream, which has ended since the call is transferred: the provider will say
+        how that ends."""
+        self._left = self._make_record(200, leg.closed or End.SERVER_STOPS, leg.ended_by)
+        self.leg = None
+        self.part += 1
+        self._here.clear()
+        self._settled.clear()
+        self._away.set()
+
+    def come_back(self) -> None:
+        """The transfer has failed: a new stream is expected."""
+        self.transferred_to = ""
+        self._settled.set()
+
+    def end_away(self) -> None:
+        """End the call if it is away for good, as of when it left."""
+        if self.is_away and self._left is not None:
+            self.set_state("ended", 0, self._left.end_reason, self._left.ended_by)
+
     def _make_record(self, status: int, reason: str, ended_by: EndedBy) -> CallRecord:
-        info, leg, answered = self.info, self.leg, self.answered_at
+        info, leg, answered, left = self.info, self.leg, self.answered_at, self._left
+        if leg is None and left is not None:
+            to = self.transferred_to
+            return replace(left, end_reason=reason, ended_by=ended_by, transferred_to=to)
         line = leg.statistics() if leg is not None else LegStatistics()
         return CallRecord(
             call_id=self.call_id,
@@ -148,9 +205,9 @@ class CarrierCall:
             called=info.called,
             agent=self.agent,
             codec=leg.codec if leg is not None else "",
-            packets_sent=line.packets_sent,
-            packets_received=line.packets_received,
-            packets_lost=line.packets_lost,
+            packets_sent=line.packets_sent + (left.packets_sent if left else 0),
+            packets_received=line.packets_received + (left.packets_received if left else 0),
+            packets_lost=line.packets_lost + (left.packets_lost if left else 0),
             jitter_ms=line.jitter_ms,
             mos=line.mos,
             transferred_to=self.transferred_to,

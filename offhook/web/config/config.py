@@ -38,6 +38,7 @@ from offhook.pipeline.speech.recognizer import (
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, WORDS, is_turn_model
+from offhook.telephony.carriers.providers import checked
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 from offhook.web.config.agents import Agent as Agent
@@ -657,8 +658,8 @@ class Config(Section):
     """Further agents by name, selected by a route or a program."""
     sip: SipSettings | None = None
     """Phones over SIP; without this table there are none."""
-    carriers: tuple[CarrierSettings, ...] = ()
-    """Carriers that deliver calls as media streams: Twilio and similar."""
+    carriers: tuple[Annotated[CarrierSettings, AfterValidator(checked)], ...] = ()
+    """Carriers that deliver calls as media streams."""
     speech: Speech = Speech()
     realtime: Realtime = Realtime()
     recording: Recording = Recording()

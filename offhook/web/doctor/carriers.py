@@ -2,42 +2,43 @@
 
 from collections.abc import Iterator
 
-from offhook.telephony.carriers.auth.signatures import url_token
-from offhook.telephony.carriers.rest.providers import APIS
+from offhook.telephony.carriers.provider import Provider
+from offhook.telephony.carriers.providers import provider_of
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.web.doctor.finding import Finding
 
 
 def examine_carriers(carriers: tuple[CarrierSettings, ...], host: str) -> Iterator[Finding]:
     """Yields the findings; `host` is the address that the server listens on."""
-    for settings in carriers:
+    for provider in map(provider_of, carriers):
+        settings = provider.settings
         subject = f"carrier {settings.name}"
         if settings.insecure:
             yield Finding(subject, "note", "insecure: nothing is verified; for tests only")
-        elif settings.provider == "audiosocket":
+        elif provider.listens:
             where = ", ".join(settings.addresses)
-            yield Finding(subject, "ok", f"AudioSocket at {host}:{settings.port}, from {where}")
+            yield Finding(
+                subject, "ok", f"{provider.listens} at {host}:{settings.port}, from {where}"
+            )
         else:
-            yield Finding(subject, "ok", _url(settings))
-        if settings.provider in APIS:
-            yield _calls_out(subject, settings)
+            yield Finding(subject, "ok", _url(provider))
+        if provider.api is not None:
+            yield _calls_out(subject, provider)
 
 
-def _url(settings: CarrierSettings) -> str:
+def _url(provider: Provider) -> str:
+    settings = provider.settings
     base = settings.public_url.rstrip("/") or "https://YOUR-HOST"
-    if settings.provider in APIS:
+    if provider.asks:
         url = f"{base}/carriers/{settings.name}/voice"
     else:
         url = f"{base.replace('http', 'ws', 1)}/carriers/{settings.name}/stream"
-    if settings.provider == "exotel":
-        return f"{url}?token={url_token(settings)}"
-    return url
+    return url + provider.urls_query
 
 
-def _calls_out(subject: str, settings: CarrierSettings) -> Finding:
-    missing = [name for name in ("public_url", "account", "number") if not getattr(settings, name)]
-    if settings.provider in ("telnyx", "vonage", "exotel") and not settings.api_key:
-        missing.append("api_key")
+def _calls_out(subject: str, provider: Provider) -> Finding:
+    settings = provider.settings
+    missing = [name for name in provider.required_to_dial if not getattr(settings, name)]
     if missing:
         return Finding(subject, "note", f"calls nobody: it has no {', no '.join(missing)}")
     return Finding(subject, "ok", f"calls others, as {settings.number}")

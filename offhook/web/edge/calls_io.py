@@ -78,7 +78,7 @@ async def hung_up(request: web.Request) -> web.Response:
         await call.hang_up(HANG_UP_REASON)
     elif isinstance(call, CarrierCall):
         assert edge.carriers is not None
-        await edge.carriers.hang_up(call, HANG_UP_REASON)
+        await edge.carriers.calls.hang_up(call, HANG_UP_REASON)
     elif isinstance(call, Leg):
         call.close(HANG_UP_REASON)
     return web.json_response(described(call, call_id))
@@ -90,7 +90,10 @@ def found(edge: Edge, call_id: str) -> AnyCall:
         return call
     if (ended := edge.records.ended.get(call_id)) is not None:
         return ended
-    if edge.carriers is not None and (carried := edge.carriers.calls.get(call_id)) is not None:
+    if (
+        edge.carriers is not None
+        and (carried := edge.carriers.calls.by_id.get(call_id)) is not None
+    ):
         return carried
     if (leg := edge.browsers.find(call_id)) is not None:
         return leg

@@ -11,8 +11,8 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
+from offhook.web.edge.carriers.calls_io import Host as CarrierHost
 from offhook.web.edge.carriers.carriers_io import Carriers
-from offhook.web.edge.carriers.carriers_io import Host as CarrierHost
 from offhook.web.edge.phones import callers_allowed, is_risky
 from offhook.web.engines.call_engines_io import CallEngines
 from offhook.web.process.metrics import Metrics
@@ -61,7 +61,7 @@ async def open_carriers(settings: tuple[CarrierSettings, ...], edge: CarriersEdg
         await carriers.close()
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"carriers: {reason}") from error
-    carriers.decision = edge.programs.decision
+    carriers.calls.decision = edge.programs.decision
     return carriers
 
 

@@ -320,7 +320,7 @@ class Edge:
         """Returns the ids of all calls in progress, those by phone also before they are
         answered."""
         phones = self.sip.calls if self.sip is not None else ()
-        carried = self.carriers.in_progress() if self.carriers is not None else ()
+        carried = self.carriers.calls.in_progress() if self.carriers is not None else ()
         browsers = (call_id for call_id, call in self.calls.items() if call.peer is not None)
         return [*phones, *(c.call_id for c in carried), *browsers]
 
@@ -371,7 +371,7 @@ class Edge:
         if self.carriers is None:
             raise NoPhones
         self.agents.check(asked.agent)
-        return await self.carriers.dial(
+        return await self.carriers.calls.dial(
             asked.carrier,
             asked.to,
             asked.caller,

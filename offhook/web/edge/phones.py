@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from offhook.telephony.call_progress_io import CallProgress
 from offhook.telephony.call_record import CallRecord
-from offhook.telephony.carriers.rest.providers import APIS
+from offhook.telephony.carriers.providers import provider_called
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.config.config import Config
@@ -118,7 +118,8 @@ def callers_allowed(settings: SipSettings) -> str:
 def outbound_routes(config: Config) -> list[str]:
     """Returns the trunks and carriers over which this server can place calls."""
     trunks = [trunk.name for trunk in config.sip.trunks if trunk.server] if config.sip else []
-    return trunks + [c.name for c in config.carriers if c.provider in APIS and c.public_url]
+    carriers = [c for c in config.carriers if provider_called(c.provider).api is not None]
+    return trunks + [c.name for c in carriers if c.public_url]
 
 
 def is_exposed(config: Config) -> bool:

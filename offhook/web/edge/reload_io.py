@@ -106,7 +106,7 @@ def use(edge: Edge, read: Config) -> None:
     edge.agents.load_tools(new)
     try:
         if edge.carriers is not None:
-            rests = edge.carriers.rests(new.carriers)
+            use_carriers = edge.carriers.prepare(new.carriers)
         if edge.sip is not None and new.sip is not None:
             edge.sip.reload(new.sip)
     except LegError as error:
@@ -114,7 +114,7 @@ def use(edge: Edge, read: Config) -> None:
     except SipError as error:
         raise ConfigError(f"sip: {error}") from error
     if edge.carriers is not None:
-        edge.carriers.use(new.carriers, rests)
+        use_carriers()
     edge.config = new
     edge.probes.use(new)
     if edge.speech is not None:

@@ -26,6 +26,7 @@ from offhook.signaling.smallwebrtc import (
 from offhook.signaling.whip.fragment import FragmentError
 from offhook.signaling.whip.offer import OfferRefusal
 from offhook.telephony.call_progress_io import DialError
+from offhook.telephony.carriers.providers import provider_called
 from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.web.config.config import Config, ConfigError, Server
 from offhook.web.edge import calls_io, whip_io
@@ -266,7 +267,7 @@ def _other_addresses(config: Config) -> Iterator[tuple[str, str, int, SocketKind
     if speech.enabled and speech.wyoming:
         yield "speech.wyoming", *speech.wyoming_address, SOCK_STREAM
     for carrier in config.carriers:
-        if carrier.provider == "audiosocket":
+        if provider_called(carrier.provider).listens:
             yield f"carriers.{carrier.name}.port", server.host, carrier.port, SOCK_STREAM
     if sip is None:
         return

@@ -22,6 +22,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from offhook.pipeline.conversation.bot_io import Bot
 from offhook.signaling.smallwebrtc import parse_candidates, parse_offer
 from offhook.telephony.carriers.auth.answers import content_key
+from offhook.telephony.carriers.providers import provider_called
 from offhook.web.config.config import Config
 from offhook.web.edge import calls_io, server_io, whip_io
 from offhook.web.edge.calls.browser_calls_io import UnknownPeer
@@ -83,7 +84,7 @@ class NumberedEdge(Edge):
     ) -> None:
         # All messages of a SIP dialog must reach one process, so phones are in the first one.
         if number != WITH_PHONES:
-            others = tuple(c for c in config.carriers if c.provider != "audiosocket")
+            others = tuple(c for c in config.carriers if not provider_called(c.provider).listens)
             config = config.model_copy(update={"sip": None, "carriers": others})
             if config.webrtc.port:  # only one process can tell whose a datagram is
                 port = config.webrtc.port + number - WITH_PHONES

@@ -125,7 +125,6 @@ CLIENT_PREFIXES = (
     *("accept-", "content-", "if-", "sec-", "access-control-request-"),
     *("x-stainless-", "openai-", "x-openai-", "mcp-", "x-prometheus-", "x-openwebui-"),
     *("offhook-", "x-offhook-"),  # of our own processes
-    *("x-twilio-", "i-twilio-", "telnyx-", "x-plivo-", "audiohook-", "signature"),
 )
 MAX_TOKEN_S = 86_400
 """Maximum lifetime of a token in s; a request for a longer one is refused with 400."""
@@ -191,7 +190,12 @@ class Head:
 
     @property
     def proxied(self) -> str:
-        """What shows, or may show, that a proxy passed the request on; "" if it came directly.
+        """What shows, or may show, that a proxy passed the request on; "" if it came directly."""
+        return self.sign_of_proxy()
+
+    def sign_of_proxy(self, own: tuple[str, ...] = ()) -> str:
+        """Returns `proxied` for a client whose own header fields have names that begin so, in lower
+        case.
 
         There is no end of headers by which proxies tell who asked them, so the known ones are those
         of clients, and any other counts as a proxy's. A program that adds one of its own needs a
@@ -200,7 +204,7 @@ class Head:
         if self.for_proxy:
             return "HTTP/1.0 or a URL in its first line"
         for name in map(str.lower, self.headers):
-            if name not in CLIENT_HEADERS and not name.startswith(CLIENT_PREFIXES):
+            if name not in CLIENT_HEADERS and not name.startswith((*CLIENT_PREFIXES, *own)):
                 return name[:80]
         return ""
 

@@ -8,16 +8,16 @@ from random import Random
 import numpy as np
 
 from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm
+from offhook.telephony.carriers.audiosocket.stream import AudioSocketStream
+from offhook.telephony.carriers.chan_websocket.stream import ChanWebSocketStream
+from offhook.telephony.carriers.exotel.stream import ExotelStream
+from offhook.telephony.carriers.genesys.stream import GenesysStream
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.streams.audiosocket import AudioSocketStream
-from offhook.telephony.carriers.streams.chan_websocket import ChanWebSocketStream
-from offhook.telephony.carriers.streams.exotel import ExotelStream
-from offhook.telephony.carriers.streams.genesys import GenesysStream
-from offhook.telephony.carriers.streams.plivo import PlivoStream
+from offhook.telephony.carriers.plivo.stream import PlivoStream
 from offhook.telephony.carriers.streams.stream import CarrierStream
-from offhook.telephony.carriers.streams.telnyx import TelnyxStream
-from offhook.telephony.carriers.streams.twilio import TwilioStream
-from offhook.telephony.carriers.streams.vonage import VonageStream
+from offhook.telephony.carriers.telnyx.stream import TelnyxStream
+from offhook.telephony.carriers.twilio.stream import TwilioStream
+from offhook.telephony.carriers.vonage.stream import VonageStream
 from tests.support.carriers.far_end import FarEnd, Message
 from tests.support.carriers.far_end_io import FAR_ENDS
 

@@ -347,7 +347,7 @@ async def test_a_name_that_was_rebound_to_this_machine_opens_nothing(target: Tar
                 status, text = await ask(target.port, method, target.path(pattern), rebound)
                 assert status in refusals(pattern), (method, pattern, text)
     assert target.edge.carriers is not None
-    assert not target.edge.carriers.in_progress()
+    assert not target.edge.carriers.calls.in_progress()
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null"])
@@ -365,7 +365,7 @@ async def test_a_page_of_another_site_changes_nothing_and_opens_no_socket(
             status, _ = await ask(target.port, "OPTIONS", target.path(pattern), preflight)
             assert status in (403, 405), (method, pattern)
     assert target.edge.carriers is not None
-    assert not target.edge.carriers.in_progress()
+    assert not target.edge.carriers.calls.in_progress()
     assert len(target.edge.legs) == 1
 
 

@@ -600,7 +600,7 @@ async def test_a_carriers_call_hears_it_ring_until_it_is_accepted(monkeypatch):
         await client.realtime.calls.hangup(event.data.call_id)
         await asyncio.wait_for(call.ended.wait(), SOON)
         await not_found(client.realtime.calls.hangup(event.data.call_id))
-        assert server.edge.carriers.in_progress() == []
+        assert server.edge.carriers.calls.in_progress() == []
 
 
 async def test_a_carriers_call_that_is_rejected_hears_the_busy_tone(monkeypatch):

@@ -14,7 +14,8 @@ from offhook.telephony.sip.capture.pcap import PCAP
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.web.config.config import Config
-from offhook.web.edge import calls_io, edge_io, refusals
+from offhook.web.edge import calls_io, refusals
+from offhook.web.edge.calls import records_io
 from tests.telephony.sip.capture.readers import packets_of
 from tests.telephony.sip.phones import endpoint, port_of
 from tests.web.edge.phones import SOON, TABLE, ScriptedPhone, configured, served
@@ -266,7 +267,7 @@ async def test_no_json_is_a_500(server, fields):
 
 
 async def test_a_call_that_has_ended_can_be_asked_about_until_many_others_have(monkeypatch):
-    monkeypatch.setattr(edge_io, "ENDED_CALLS", 2)
+    monkeypatch.setattr(records_io, "ENDED_CALLS", 2)
     async with with_phone(180, 486) as (server, _):
         calls = []
         for _ in range(3):

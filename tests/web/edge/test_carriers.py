@@ -34,6 +34,7 @@ from tests.support.carriers.far_end_asterisk import AudioSocket, ChanWebSocket
 from tests.support.carriers.far_end_binary import Genesys, Vonage
 from tests.support.carriers.far_end_io import FarEndCall
 from tests.support.carriers.far_end_json import Exotel, Plivo, Telnyx, Twilio
+from tests.support.carriers.webhook import BY_WEBHOOK
 from tests.support.listening import Listening
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.phones import is_tone
@@ -54,7 +55,6 @@ FAR_ENDS = {
     "audiosocket": AudioSocket,
     "chan_websocket": ChanWebSocket,
 }
-BY_WEBHOOK = ("twilio", "telnyx", "plivo", "vonage", "exotel")
 
 
 def tone(hz, rate, seconds):
@@ -188,7 +188,7 @@ async def test_both_ends_hear_each_other(provider, monkeypatch, tmp_path):
     assert is_tone(played[:rate], rate, OUR_TONE)
     assert leg.keys == "5"
     assert not call.far_end.faults
-    assert server.edge.carriers.in_progress() == []
+    assert server.edge.carriers.calls.in_progress() == []
     [record] = records(calls)
     assert (record["edge"], record["trunk"]) == (provider, provider)
     assert (record["direction"], record["ended_by"], record["status"]) == ("inbound", "remote", 200)
@@ -215,7 +215,7 @@ async def test_the_agent_hangs_up(provider, monkeypatch, tmp_path):
         await call.start(url)
         await asyncio.wait_for(call.ended.wait(), SOON)
         await call.close()
-        assert server.edge.carriers.in_progress() == []
+        assert server.edge.carriers.calls.in_progress() == []
     assert [record["ended_by"] for record in records(calls)] == ["local"]
 
 
@@ -324,7 +324,7 @@ async def test_when_all_lines_are_busy_the_provider_is_told_in_its_words(monkeyp
         assert "<Reject" in await webhook(server, "twilio", "CA18")
         await call.close()
         async with asyncio.timeout(SOON):
-            while server.edge.carriers.in_progress():
+            while server.edge.carriers.calls.in_progress():
                 await asyncio.sleep(0.02)
         server.edge.draining = True
         assert "<Reject" in await webhook(server, "twilio", "CA19")
@@ -351,7 +351,7 @@ async def test_a_stream_that_is_none_ends_and_others_go_on(monkeypatch, said, wh
         async with asyncio.timeout(SOON):
             while not talks:
                 await asyncio.sleep(0.02)
-        monkeypatch.setattr("offhook.web.edge.carriers.carriers_io.START_S", 0.5)
+        monkeypatch.setattr("offhook.web.edge.carriers.calls_io.START_S", 0.5)
         url, _ = stream_url("twilio", await webhook(server, "twilio", "CA18"))
         async with aiohttp.ClientSession() as http, http.ws_connect(url) as socket:
             for message in said:
@@ -359,7 +359,7 @@ async def test_a_stream_that_is_none_ends_and_others_go_on(monkeypatch, said, wh
                 await send(message)
             closed = await socket.receive(timeout=SOON)
             assert closed.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
-        bad = list(server.edge.carriers.calls.values())[-1]
+        bad = list(server.edge.carriers.calls.by_id.values())[-1]
         async with asyncio.timeout(SOON):
             while bad.state != "ended":
                 await asyncio.sleep(0.02)
@@ -468,7 +468,7 @@ async def test_calls_that_cannot_be_placed_say_why(monkeypatch):
                 ({"carrier": "twilio", "agent": "nobody"}, "no agent"),
             ):
                 assert words in await server.refused(400, to=to, **fields)
-            assert server.edge.carriers.in_progress() == []
+            assert server.edge.carriers.calls.in_progress() == []
 
 
 async def test_a_caller_is_transferred(monkeypatch):
@@ -515,11 +515,11 @@ async def test_a_replayed_webhook_is_one_call_and_then_none(monkeypatch):
     async with talking(carriers(signed), monkeypatch) as (server, _):
         got = await webhook_replays(server.url, SOON, TOKEN)
         assert got == f"1 calls of {REPLAYS} webhooks, 0 refused"
-        assert len(server.edge.carriers.calls) == 1
+        assert len(server.edge.carriers.calls.by_id) == 1
         server.edge.carriers.by_name["twilio"].answers = Answers()  # a minute later
         got = await webhook_replays(server.url, SOON, TOKEN)
         assert got == f"0 calls of {REPLAYS} webhooks, {REPLAYS} refused"
-        assert len(server.edge.carriers.calls) == 1
+        assert len(server.edge.carriers.calls.by_id) == 1
 
 
 @pytest.mark.parametrize("provider", BY_WEBHOOK)
@@ -529,7 +529,7 @@ async def test_a_webhook_that_is_repeated_is_no_second_call(provider, monkeypatc
         again = (webhook(server, provider) for _ in range(5))
         answers = {await webhook(server, provider), *await asyncio.gather(*again)}
         assert len(answers) == 1
-        assert len(server.edge.carriers.in_progress()) == 1
+        assert len(server.edge.carriers.calls.in_progress()) == 1
         assert await webhook(server, provider, "CA18") not in answers
         url, parameters = stream_url(provider, answers.pop())
         call = FarEndCall(far_end(provider, parameters))

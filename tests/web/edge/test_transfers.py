@@ -1,6 +1,7 @@
 """Transfers, as the caller hears them: four ways x what may come of each, and no silence in any."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.messages.message import Request, sdp_of
 from offhook.telephony.sip.sessions import refer
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.edge.carriers import calls_io
 from offhook.web.edge.server_io import application
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall
@@ -360,7 +362,8 @@ class At:
 
 
 @asynccontextmanager
-async def at(provider: str) -> AsyncIterator[At]:
+async def at(provider: str, **more: Any) -> AsyncIterator[At]:
+    """`more` are further tables of the configuration."""
     async with FakeRest() as rest:
         known = rest.settings(provider)
         carrier = {
@@ -376,6 +379,7 @@ async def at(provider: str) -> AsyncIterator[At]:
             "server": {"port": 0, "drain_seconds": 0},
             "webrtc": {"addresses": ["127.0.0.1"]},
             "carriers": [carrier],
+            **more,
         }
         edge = ScriptedEdge(Config.model_validate(table))
         await edge.start()
@@ -481,7 +485,7 @@ async def test_a_caller_who_hangs_up_while_it_rings_does_not_come_back() -> None
         caller, action = await transferred(one)
         gone = await caller.asks(action, DialCallStatus="no-answer", CallStatus="completed")
         assert [element.tag for element in gone] == ["Hangup"]
-        assert not one.edge.carriers.in_progress()
+        assert not one.edge.carriers.calls.in_progress()
 
 
 async def test_a_failure_is_acted_on_once() -> None:
@@ -494,7 +498,7 @@ async def test_a_failure_is_acted_on_once() -> None:
         form = {"CallSid": caller.call_id, "DialCallStatus": "failed"}
         again = await one.http.post("/" + action.split("/", 3)[3], data=form)
         assert await again.text() == ""
-        assert len(one.edge.carriers.in_progress()) == 1
+        assert len(one.edge.carriers.calls.in_progress()) == 1
         await goes_on(one, caller, twiml)
         await caller.leaves()
 
@@ -525,13 +529,16 @@ async def test_who_was_transferred_before_a_restart_is_greeted() -> None:
         await caller.leaves()
 
 
-@pytest.mark.parametrize("provider", ["plivo", "vonage"])
-async def test_the_agent_comes_back_at_others_too(provider: str) -> None:
-    async with at(provider) as one:
+@pytest.mark.parametrize("provider", ["plivo", "vonage", "telnyx"])
+async def test_the_agent_comes_back_at_others_too(provider: str, tmp_path: Path) -> None:
+    calls = tmp_path / "calls.jsonl"
+    async with at(provider, log={"calls": calls}) as one:
         edge, placed = one.edge, one.rest.call(provider)
-        known = {"CallUUID": placed.id, "From": "491701", "To": "493099"}
-        if provider == "vonage":
-            known = {"uuid": placed.id, "from": "491701", "to": "493099"}
+        known = {
+            "plivo": {"CallUUID": placed.id, "From": "491701", "To": "493099"},
+            "vonage": {"uuid": placed.id, "from": "491701", "to": "493099"},
+            "telnyx": {"CallSid": placed.id, "From": "491701", "To": "493099"},
+        }[provider]
 
         async def asked(path: str, **more: str) -> str:
             how = {"json" if provider == "vonage" else "data": {**known, **more}}
@@ -539,34 +546,183 @@ async def test_the_agent_comes_back_at_others_too(provider: str) -> None:
             assert answer.status == 200, await answer.text()
             return await answer.text()
 
-        async def connected(text: str) -> FarEndCall:
-            url, parameters = stream_url(provider, text)
+        async def connected(url: str, parameters: dict[str, str]) -> FarEndCall:
             facts = CallFacts(call_id=placed.id, parameters=parameters)
             stream = FarEndCall(FAR_ENDS[provider](facts))
             where = one.http.make_url("/" + url.split("/", 3)[3])
             await stream.start(str(where).replace("http", "ws", 1))
             return stream
 
-        first = await connected(await asked(f"/carriers/{provider}/voice"))
+        first = await connected(*stream_url(provider, await asked(f"/carriers/{provider}/voice")))
         await until(edge.turns, 300)
         before = edge.call.transcript()
         await edge.call.transfer(TARGET)
         await first.close()
         await until(lambda: not edge.conversations, 300)
+        assert not calls.exists()
+        parameters: dict[str, str] = {}
         if provider == "plivo":
             dial = ElementTree.fromstring(await asked("/" + placed.transferred.split("/", 3)[3]))[0]
             assert dial[0].text == TARGET.removeprefix("+")
             path = "/" + dial.attrib["action"].split("/", 3)[3]
-            back = await asked(path, DialStatus="no-answer")
-        else:
+            url, parameters = stream_url(provider, await asked(path, DialStatus="no-answer"))
+        elif provider == "vonage":
             path = "/" + placed.transferred[0]["eventUrl"][0].split("/", 3)[3]
             known["uuid"] = "another"  # its reports are of the target's call
             for status in ("started", "ringing", "answered", "completed"):
                 assert await asked(path, status=status) == ""
-            back = await asked(path, status="timeout")
-        second = await connected(back)
+            url, parameters = stream_url(provider, await asked(path, status="timeout"))
+        else:
+            path = "/" + placed.transferred["webhook_url"].split("/", 3)[3]
+            state = {"client_state": placed.transferred["target_leg_client_state"]}
+            for kind, more in (
+                ("call.initiated", state),
+                ("call.ringing", state),
+                ("call.hangup", {**state, "hangup_cause": "timeout"}),
+            ):
+                assert not placed.streams
+                payload = {"call_control_id": "v3:target", "from": "493099", "to": TARGET, **more}
+                event = {"data": {"event_type": kind, "payload": payload}}
+                assert await (await one.http.post(path, json=event)).text() == ""
+            [url] = placed.streams
+        second = await connected(url, parameters)
         await until(lambda: len(edge.turns()) == 2, 300)
         assert edge.call.transcript()[: len(before)] == before
         assert "cannot be reached" in edge.turns()[-1]
         assert edge.call.leg.info.caller == "491701"
         await second.close()
+        await until(lambda: not edge.conversations, 300)
+    [record] = map(json.loads, calls.read_text().splitlines())
+    assert (record["transferred_to"], record["remote_call_id"]) == ("", placed.id)
+
+
+def telnyx_hang_up(cause: str, **more: str) -> dict[str, Any]:
+    payload = {"call_control_id": "v3:leg", "from": "493099", "to": TARGET, "hangup_cause": cause}
+    return {"data": {"event_type": "call.hangup", "payload": {**payload, **more}}}
+
+
+@pytest.mark.parametrize("while_it_rang", [True, False])
+async def test_a_caller_who_is_gone_does_not_come_back_from_telnyx(
+    while_it_rang: bool, tmp_path: Path
+) -> None:
+    calls = tmp_path / "calls.jsonl"
+    async with at("telnyx", log={"calls": calls}) as one:
+        edge, placed = one.edge, one.rest.call("telnyx")
+        form = {"CallSid": placed.id, "From": "491701", "To": "493099"}
+        answer = await one.http.post("/carriers/telnyx/voice", data=form)
+        url, parameters = stream_url("telnyx", await answer.text())
+        stream = FarEndCall(FAR_ENDS["telnyx"](CallFacts(call_id=placed.id, parameters=parameters)))
+        where = one.http.make_url("/" + url.split("/", 3)[3])
+        await stream.start(str(where).replace("http", "ws", 1))
+        await until(edge.turns, 300)
+        await edge.call.transfer(TARGET)
+        await stream.close()
+        await until(lambda: not edge.conversations, 300)
+        placed.state = "completed"
+        if while_it_rang:
+            event = telnyx_hang_up("normal_clearing", call_control_id=placed.id)
+        else:  # it hung up just as the failure was told
+            state = placed.transferred["target_leg_client_state"]
+            event = telnyx_hang_up("user_busy", client_state=state)
+        path = "/" + placed.transferred["webhook_url"].split("/", 3)[3]
+        assert (await one.http.post(path, json=event)).status == 200
+        assert not placed.streams
+        assert not edge.carriers.calls.in_progress()
+    [record] = map(json.loads, calls.read_text().splitlines())
+    assert record["transferred_to"] == (TARGET if while_it_rang else "")
+
+
+# --- one call, one record ---
+
+
+async def test_a_call_that_came_back_is_one_call(tmp_path: Path) -> None:
+    calls, recordings = tmp_path / "calls.jsonl", tmp_path / "recordings"
+    more = {"log": {"calls": calls}, "recording": {"enabled": True, "directory": recordings}}
+    async with at("twilio", **more) as one:
+        caller, action = await transferred(one)
+        [call] = one.edge.carriers.calls.in_progress()
+        assert call.is_away
+        await goes_on(one, caller, await caller.asks(action, DialCallStatus="busy"))
+        assert one.edge.carriers.calls.in_progress() == [call]
+        assert one.edge.call.leg.call_id == call.call_id
+        await caller.leaves()
+        await until(lambda: not one.edge.carriers.calls.in_progress(), 300)
+    [record] = map(json.loads, calls.read_text().splitlines())
+    assert (record["call_id"], record["transferred_to"]) == (call.call_id, "")
+    assert record["codec"] == "pcmu"
+    assert record["duration_seconds"] > 0
+    names = {f"{call.call_id}{part}.{kind}" for part in ("", "-2") for kind in ("ogg", "jsonl")}
+    assert {path.name for path in recordings.iterdir()} == names
+
+
+async def test_a_failure_may_be_told_before_the_stream_has_ended(tmp_path: Path) -> None:
+    calls = tmp_path / "calls.jsonl"
+    async with at("twilio", log={"calls": calls}) as one:
+        placed = one.rest.call("twilio")
+        caller = CarriersCaller(one.http, placed.id)
+        await caller.connects(await caller.asks("http://x/carriers/twilio/voice"))
+        await until(one.edge.turns, 300)
+        await caller.is_quiet()
+        caller.before = one.edge.call.transcript()
+        await one.edge.call.transfer(TARGET)
+        action = ElementTree.fromstring(placed.transferred)[0].attrib["action"]
+        twiml = await caller.asks(action, DialCallStatus="failed")
+        await caller.leaves()
+        await goes_on(one, caller, twiml)
+        await caller.leaves()
+    [record] = map(json.loads, calls.read_text().splitlines())
+    assert record["transferred_to"] == ""
+
+
+async def test_a_transfer_that_was_answered_is_recorded_when_it_is_told(tmp_path: Path) -> None:
+    calls = tmp_path / "calls.jsonl"
+    async with at("twilio", log={"calls": calls}) as one:
+        caller, action = await transferred(one)
+        assert not calls.exists()
+        await caller.asks(action, DialCallStatus="completed")
+        assert not one.edge.carriers.calls.in_progress()
+    [record] = map(json.loads, calls.read_text().splitlines())
+    assert record["transferred_to"] == TARGET
+
+
+async def test_a_call_that_has_ended_elsewhere_is_over(tmp_path: Path) -> None:
+    calls = tmp_path / "calls.jsonl"
+    async with at("twilio", log={"calls": calls}) as one:
+        caller, action = await transferred(one)
+        [call] = one.edge.carriers.calls.in_progress()
+        path = "/" + action.split("/", 3)[3].replace("/transfer/", "/status/")
+        for status, gone in (("in-progress", False), ("completed", True)):
+            form = {"CallSid": caller.call_id, "CallStatus": status}
+            assert (await one.http.post(path, data=form)).status == 200
+            assert (call.state == "ended") is gone
+    [record] = map(json.loads, calls.read_text().splitlines())
+    assert record["transferred_to"] == TARGET
+    assert record["end_reason"] != "completed"
+
+
+async def test_a_transfer_of_which_nothing_is_told_is_recorded_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for outcome_s in (0.01, 3600):  # after a time, and when the server stops
+        calls = tmp_path / f"{outcome_s}.jsonl"
+        monkeypatch.setattr(calls_io, "OUTCOME_S", outcome_s)
+        async with at("twilio", log={"calls": calls}) as one:
+            await transferred(one)
+            if outcome_s < 1:
+                await until(lambda one=one: not one.edge.carriers.calls.in_progress(), 300)
+        [record] = map(json.loads, calls.read_text().splitlines())
+        assert record["transferred_to"] == TARGET
+
+
+async def test_who_comes_back_late_has_another_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls_io, "OUTCOME_S", 0.01)
+    calls = tmp_path / "calls.jsonl"
+    async with at("twilio", log={"calls": calls}) as one:
+        caller, action = await transferred(one)
+        await until(lambda: not one.edge.carriers.calls.in_progress(), 300)
+        await goes_on(one, caller, await caller.asks(action, DialCallStatus="no-answer"))
+        await caller.leaves()
+    kept = [json.loads(line) for line in calls.read_text().splitlines()]
+    assert [record["transferred_to"] for record in kept] == [TARGET, ""]

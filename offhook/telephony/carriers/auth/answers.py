@@ -1,8 +1,8 @@
 """Answers to webhooks, for those that come again: a retry must not make a second call.
 
-Providers repeat a webhook whose answer they have not got. They sign it anew, or, as Twilio, send it
-as it was, which anybody can who has read it. Either way the request says the same, and gets the
-answer that the first got, while that can be of use.
+Providers repeat a webhook whose answer they have not got. They sign it anew, or send it as it was,
+which anybody can who has read it. Either way the request says the same, and gets the answer that
+the first got, while that can be of use.
 """
 
 import hashlib

@@ -3,16 +3,13 @@
 import asyncio
 import os
 import ssl
-from dataclasses import replace
-from pathlib import Path
 from time import time
 
 import aiohttp
 from yarl import URL
 
-from offhook.telephony.carriers.rest.providers import api
-from offhook.telephony.carriers.rest.request import DialRequest, RestError, RestRequest
-from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.carriers.rest.request import Api, DialRequest, RestError, RestRequest
+from offhook.telephony.carriers.streams.stream import Format
 
 CONNECT_TIMEOUT_S = 5.0
 """Time limit in s for connecting, TLS included; then the request has failed."""
@@ -25,15 +22,13 @@ MAX_RESPONSE_BYTES = 256 * 1024
 """Maximum size of a response, of which a call resource has about 2 kB; with a longer one the
 request has failed."""
 
-_PEM_BEGINS = "-----BEGIN "
-
 
 class CarrierRestClient:
     """The REST API of one carrier. Its methods raise RestError, whose text is written for users."""
 
-    def __init__(self, settings: CarrierSettings, session: aiohttp.ClientSession) -> None:
-        """`session` is not closed here. Raises RestError if the private key cannot be read."""
-        self._settings = _with_key(settings)
+    def __init__(self, api: Api, session: aiohttp.ClientSession) -> None:
+        """`session` is not closed here."""
+        self.api = api
         self._session = session
 
     async def dial(
@@ -47,33 +42,31 @@ class CarrierRestClient:
     ) -> str:
         """Place a call to a number (E.164) or SIP URI and return the provider's call id, before it
         rings. `caller` "" means the carrier's own number. When the call is answered the provider
-        requests `webhook_url`; Exotel and Telnyx Call Control connect to `stream_url` (wss://)
-        instead. `status_url` receives the progress of the call."""
-        provider = api(self._settings)
-        caller = caller or self._settings.number
+        requests `webhook_url`, or connects to `stream_url` (wss://) at once. `status_url`
+        receives the progress of the call."""
+        caller = caller or self.api.settings.number
         call = DialRequest(to, caller, webhook_url, status_url, ring_seconds, stream_url)
         # Never retried: the call may have been placed although no response came.
-        return provider.read_dial(*await self._request(provider.title, provider.dial(call)))
+        return self.api.read_dial(*await self._request(self.api.dial(call)))
 
     async def hang_up(self, call_id: str) -> None:
         """End a call, ringing or answered; one that has already ended is not an error."""
-        provider = api(self._settings)
-        request = provider.hang_up(call_id)
-        provider.read_hang_up(*await self._request(provider.title, request, tries=2))
+        self.api.read_hang_up(*await self._request(self.api.hang_up(call_id), tries=2))
 
     async def transfer(self, call_id: str, target: str, outcome_url: str = "") -> None:
         """Connect the far end of a call to a number (E.164) or SIP URI instead of us. Returns once
         the provider accepts, before anyone has answered; how it ends the provider says at
         `outcome_url`, if it can."""
-        provider = api(self._settings)
-        request = provider.transfer(call_id, target, outcome_url)
-        provider.read_transfer(*await self._request(provider.title, request))
+        request = self.api.transfer(call_id, target, outcome_url)
+        self.api.read_transfer(*await self._request(request))
 
-    def control(self, call_id: str) -> "CallControl":
-        """Return the `CarrierControl` of one call, for its leg."""
-        return CallControl(self, call_id, api(self._settings).ends_calls)
+    async def connect(self, call_id: str, stream_url: str, form: Format) -> None:
+        """Connect a call to a stream, both ways in this format, if the API `connects`."""
+        request = self.api.connect(call_id, stream_url, form)
+        self.api.read_transfer(*await self._request(request))
 
-    async def _request(self, title: str, request: RestRequest, tries: int = 1) -> tuple[int, bytes]:
+    async def _request(self, request: RestRequest, tries: int = 1) -> tuple[int, bytes]:
+        title = self.api.title
         while True:
             tries -= 1
             try:
@@ -123,39 +116,6 @@ class CarrierRestClient:
                         "check rest_url",
                     )
             return answer.status, bytes(body)
-
-
-class CallControl:
-    """Hangs up and transfers one call through the REST API."""
-
-    def __init__(self, rest: CarrierRestClient, call_id: str, ends_calls: bool) -> None:
-        self._rest = rest
-        self._call_id = call_id
-        self._ends_calls = ends_calls
-
-    async def hang_up(self) -> None:
-        """Hang up. No-op if the end of the stream ends the call. Raises RestError."""
-        if self._ends_calls:
-            await self._rest.hang_up(self._call_id)
-
-    async def transfer(self, target: str, outcome_url: str = "") -> None:
-        """Transfer the call. Raises RestError."""
-        await self._rest.transfer(self._call_id, target, outcome_url)
-
-
-def _with_key(settings: CarrierSettings) -> CarrierSettings:
-    """Read the private key, which may be given as a file name."""
-    key = settings.api_key
-    if settings.provider != "vonage" or not key or key.lstrip().startswith(_PEM_BEGINS):
-        return settings
-    try:
-        return replace(settings, api_key=Path(key).read_text())
-    except (OSError, ValueError) as error:
-        # Do not show the path: it may be a malformed key.
-        why = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise RestError(
-            0, f"carrier {settings.name!r}: cannot read the file that api_key names: {why}"
-        ) from None
 
 
 def _describe(error: Exception) -> str:

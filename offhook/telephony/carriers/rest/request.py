@@ -6,28 +6,20 @@ Nothing is sent here: a provider's module builds a RestRequest and parses the re
 import json
 import re
 from abc import ABC, abstractmethod
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 from urllib.parse import quote, urlencode
-from uuid import uuid4
-
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from offhook.media.leg import LegError
 from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.carriers.streams.json_text import read_object
+from offhook.telephony.carriers.streams.stream import Format
 
 Response = dict[str, Any]
 """The JSON object of a provider's response; {} if it was none."""
 
-JWT_LIFETIME_S = 900
-"""Lifetime of our tokens: long enough for clocks that differ by minutes."""
 MAX_DETAIL_CHARS = 200
 """Maximum length of a provider's error text quoted in ours; the rest is cut off."""
 
@@ -80,47 +72,12 @@ class BearerAuth:
         return f"Bearer {self.key}"
 
 
-@dataclass(frozen=True, slots=True)
-class ApplicationAuth:
-    """A Vonage application, which signs a token for each request (RS256, RFC 7519)."""
-
-    application_id: str
-    private_key: str = field(repr=False)
-    """PEM."""
+class Auth(Protocol):
+    """Our credentials."""
 
     def header(self, now: float) -> str:
-        """Return the value of the Authorization header. Raises RestError for an invalid key."""
-        claims = {
-            "application_id": self.application_id,
-            "iat": int(now),
-            "exp": int(now) + JWT_LIFETIME_S,
-            "jti": str(uuid4()),
-        }
-        parts = [_base64url(json.dumps(part).encode()) for part in (_JWT_HEADER, claims)]
-        signature = _private_key(self.private_key).sign(
-            ".".join(parts).encode(), PKCS1v15(), SHA256()
-        )
-        return "Bearer " + ".".join((*parts, _base64url(signature)))
-
-
-_JWT_HEADER = {"alg": "RS256", "typ": "JWT"}
-
-Auth = BasicAuth | BearerAuth | ApplicationAuth
-
-
-@lru_cache(maxsize=8)
-def _private_key(pem: str) -> RSAPrivateKey:
-    try:
-        key = load_pem_private_key(pem.encode(), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, RSAPrivateKey):
-        raise RestError(0, "Vonage: api_key is not the application's private key (RSA, as PEM)")
-    return key
-
-
-def _base64url(data: bytes) -> str:
-    return urlsafe_b64encode(data).decode().rstrip("=")
+        """Return the value of the Authorization header; `now` is Unix time in seconds. Raises
+        RestError if they are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +152,9 @@ class Api(ABC):
     """Error codes that mean the call has already ended."""
     ends_calls: ClassVar[bool] = True
     """Whether the API can end a call; if not, the end of the stream does."""
+    connects: ClassVar[bool] = False
+    """Whether a call whose transfer has failed comes back by `connect`, instead of by the answer to
+    the webhook that says so."""
 
     def __init__(self, settings: CarrierSettings) -> None:
         self.settings = settings
@@ -209,6 +169,10 @@ class Api(ABC):
         or failed the provider asks `outcome_url` what to do next, if it does that at all; "" for
         nowhere."""
 
+    def connect(self, call_id: str, stream_url: str, form: Format) -> RestRequest:
+        """Build the request that connects a call to a stream, both ways in this format."""
+        raise NotImplementedError
+
     @abstractmethod
     def auth(self) -> Auth: ...
     @abstractmethod
@@ -221,7 +185,7 @@ class Api(ABC):
 
     def read_dial(self, status: int, body: bytes) -> str:
         """Return the provider's call id. Raises RestError."""
-        answer = read_object(body)
+        answer = read_object(body, len(body)) or {}
         if not _succeeded(status):
             raise self._error(status, answer)
         call_id = self.call_id(answer)
@@ -234,13 +198,13 @@ class Api(ABC):
 
     def read_hang_up(self, status: int, body: bytes) -> None:
         """Check a response to `hang_up`, for which an ended call is no error. Raises RestError."""
-        answer = read_object(body)
+        answer = read_object(body, len(body)) or {}
         if not _succeeded(status) and not self._has_ended(status, answer):
             raise self._error(status, answer)
 
     def read_transfer(self, status: int, body: bytes) -> None:
         """Check the response to `transfer`. Raises RestError."""
-        answer = read_object(body)
+        answer = read_object(body, len(body)) or {}
         if _succeeded(status):
             return
         if self._has_ended(status, answer):
@@ -319,14 +283,6 @@ def path_id(text: str, what: str = "a call") -> str:
     if not _ID.fullmatch(text):
         raise RestError(0, f"{readable(text)[:40]!r} is not a valid id of {what}")
     return text
-
-
-def read_object(body: bytes) -> Response:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def readable(value: object) -> str:

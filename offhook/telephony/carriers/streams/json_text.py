@@ -1,8 +1,7 @@
-"""JSON text messages of carriers: bounded parsing, and the base class of Twilio-like streams.
+"""JSON text messages of carriers: bounded parsing, and the base class of streams of events.
 
-Twilio names each message by its `event` and puts its content into an object of that name; Telnyx
-and Exotel adopted this with other field names. EventStream is what they share; a provider's module
-parses its start message and codes its audio.
+Several providers name each message by its `event` and put its content into an object of that name.
+EventStream is what they share; a provider's module parses its start message and codes its audio.
 
 Input is untrusted: it may be any JSON, or none.
 """
@@ -114,7 +113,27 @@ class StreamState(Enum):
     STOPPED = auto()
 
 
-class EventStream(CarrierStream):
+class JsonStream(CarrierStream):
+    """A stream some of whose messages are JSON objects."""
+
+    def _pressed(self, digit: object) -> list[Event]:
+        """A key that the caller pressed; anything else is counted as malformed."""
+        key = text_of(digit, 1).upper()
+        if key in DIGITS:
+            return [DtmfReceived(key)]
+        self.malformed += 1
+        return []
+
+    def _played_to(self, name: object) -> list[Event]:
+        """A mark that came back; one without a name is counted as malformed."""
+        mark = text_of(name, MAX_ID_CHARS)
+        if mark:
+            return [Played(mark)]
+        self.malformed += 1
+        return []
+
+
+class EventStream(JsonStream):
     """A stream of JSON messages, each with an `event`."""
 
     acknowledges = True
@@ -209,10 +228,6 @@ class EventStream(CarrierStream):
         address = {self.stream_key: self._stream_id} if self.sends_stream_id else {}
         return json.dumps({"event": event, **address, **body})
 
-    @property
-    def _name(self) -> str:
-        return self.provider.capitalize()
-
     def _body(self, message: Json, event: str) -> Json | None:
         """The object named like the event; if missing, the message is counted as malformed."""
         body = message.get(event)
@@ -228,10 +243,10 @@ class EventStream(CarrierStream):
     def _start(self, message: Json) -> list[Event]:
         start = self._body(message, "start")
         if start is None:
-            raise CarrierError(f"{self._name}'s start message does not describe the stream")
+            raise CarrierError(f"{self.title}'s start message does not describe the stream")
         started = self.read_start(start, self._id_of(message, start))
         if not started.stream_id:
-            raise CarrierError(f"{self._name}'s start message has no {self.stream_key}")
+            raise CarrierError(f"{self.title}'s start message has no {self.stream_key}")
         self._stream_id = started.stream_id
         self._state = StreamState.STREAMING
         return [started]
@@ -239,12 +254,12 @@ class EventStream(CarrierStream):
     def _start_again(self, message: Json) -> list[Event]:
         start = self._body(message, "start")
         if start is not None and self._id_of(message, start) != self._stream_id:
-            raise CarrierError(f"{self._name} started a second stream on the same socket")
+            raise CarrierError(f"{self.title} started a second stream on the same socket")
         return []
 
     def _unexpected(self, message: Json) -> list[Event]:
         event = text_of(message["event"], MAX_ID_CHARS)
-        raise CarrierError(f"{self._name} sent {event} before start")
+        raise CarrierError(f"{self.title} sent {event} before start")
 
     def _media(self, message: Json) -> list[Event]:
         media = self._body(message, "media")
@@ -261,30 +276,18 @@ class EventStream(CarrierStream):
 
     def _dtmf(self, message: Json) -> list[Event]:
         dtmf = self._body(message, "dtmf")
-        if dtmf is None:
-            return []
-        digit = text_of(dtmf.get("digit"), 1).upper()
-        if digit in DIGITS:
-            return [DtmfReceived(digit)]
-        self.malformed += 1
-        return []
+        return [] if dtmf is None else self._pressed(dtmf.get("digit"))
 
     def _mark(self, message: Json) -> list[Event]:
         mark = self._body(message, "mark")
-        if mark is None:
-            return []
-        name = text_of(mark.get("name"), MAX_ID_CHARS)
-        if name:
-            return [Played(name)]
-        self.malformed += 1
-        return []
+        return [] if mark is None else self._played_to(mark.get("name"))
 
     def _stop(self, message: Json) -> list[Event]:
         self._state = StreamState.STOPPED
         self.form = None
         stop = message.get("stop")
         reason = text_of(stop.get("reason"), MAX_ID_CHARS) if isinstance(stop, dict) else ""
-        return [Stopped(f"{self._name} ended the stream" + (f": {reason}" if reason else ""))]
+        return [Stopped(f"{self.title} ended the stream" + (f": {reason}" if reason else ""))]
 
     # Anything not in the table is ignored: `connected`, and future events.
     actions: ClassVar[Mapping[tuple[StreamState, str], Callable[[Any, Json], list[Event]]]] = {

@@ -1,6 +1,6 @@
 """Audio of a carrier stream as RTP packets, so that carriers and RTP share one receive path.
 
-Carriers send over TCP, so nothing is lost and little is reordered (by Telnyx), and they number and
+Carriers send over TCP, so nothing is lost and little is reordered (by some), and they number and
 timestamp their messages well, badly or not at all. So timestamps advance by the length of the
 packets: a message's number only gives its order, and its timestamp is used only where the carrier
 left out audio.

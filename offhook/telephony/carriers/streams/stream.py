@@ -1,6 +1,6 @@
 """The vocabulary of all carrier streams, and the base class that each provider implements.
 
-A carrier sends the audio of a call over a WebSocket (AudioSocket: over TCP), in its own messages. A
+A carrier sends the audio of a call over a WebSocket, or over TCP, in its own messages. A
 CarrierStream is one such protocol without the socket: messages in, events out; audio in, messages
 out. One leg class drives them all, so a provider module deals with messages only.
 
@@ -19,7 +19,10 @@ from offhook.media.leg import LegError
 from offhook.telephony.carriers.streams.media_form import MediaForm
 
 Message = str | bytes
-"""One text or binary WebSocket message; of AudioSocket, bytes of the TCP stream."""
+"""One text or binary WebSocket message; bytes of a TCP stream."""
+
+
+Encoding = Literal["pcmu", "pcma", "l16", "opus"]
 
 
 class CarrierError(ValueError):
@@ -30,7 +33,7 @@ class CarrierError(ValueError):
 class Format:
     """Audio format, mono."""
 
-    encoding: Literal["pcmu", "pcma", "l16", "opus"]
+    encoding: Encoding
     rate: int
     """Sample rate in Hz: 8000 for pcmu and pcma, 48000 for opus."""
     big_endian: bool = False
@@ -46,7 +49,6 @@ class Started:
     """The provider's id of the call."""
     format_in: Format
     format_out: Format
-    account: str = ""
     caller: str = ""
     called: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -120,7 +122,7 @@ class CarrierStream(ABC):
     """One stream of one provider. Sans-io: it keeps no time and sends nothing itself."""
 
     provider: ClassVar[str]
-    """Provider name as in the configuration: "twilio"."""
+    """Provider name as in the configuration."""
     acknowledges: bool
     """Marks come back once the audio before them has been played. This and `clears` may become
     known only during the stream."""
@@ -136,8 +138,15 @@ class CarrierStream(ABC):
     """Audio per message when that much is queued, in ms, which is cheaper; 0 for no such choice."""
     malformed: int = 0
     """Messages that could not be parsed and were skipped."""
+    last_error: str = ""
+    """The last error that the provider reported about a message of ours, and went on."""
     form: MediaForm | None = None
     """How the carrier writes its media messages, once known; None once it sends no more."""
+
+    @property
+    def title(self) -> str:
+        """The provider's name in sentences."""
+        return self.provider.capitalize()
 
     @abstractmethod
     def receive(self, data: Message) -> list[Event]:

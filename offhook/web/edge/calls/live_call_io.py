@@ -266,7 +266,8 @@ class LiveCall:
     def _record(self, recordings: RecordingWriter, call: Call) -> None:
         """Starts the recording; the call continues if that fails."""
         try:
-            recorder = recordings.open(self.id, time.time())
+            part = self.leg.part
+            recorder = recordings.open(self.id if part == 1 else f"{self.id}-{part}", time.time())
         except OSError as error:
             self._host.metrics.recordings_failed.inc()
             logger.error("{}: the call is not recorded: {}", self.id, error)

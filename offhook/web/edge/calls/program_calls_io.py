@@ -167,7 +167,7 @@ class ProgramCalls:
                 await call.hang_up(End.HUNG_UP + " by request")
             case CarrierCall() as call:
                 assert self._edge.carriers is not None
-                await self._edge.carriers.hang_up(call, End.HUNG_UP + " by request")
+                await self._edge.carriers.calls.hang_up(call, End.HUNG_UP + " by request")
             case leg:
                 leg.close(End.HUNG_UP + " by request")
 
@@ -181,7 +181,7 @@ class ProgramCalls:
         if sip is not None and (call := sip.calls.get(call_id)) is not None:
             if call.state != "ended" and call.ended is None:
                 return call
-        elif carriers is not None and (carried := carriers.calls.get(call_id)):
+        elif carriers is not None and (carried := carriers.calls.by_id.get(call_id)):
             if carried.state != "ended" and (carried.leg is None or carried.leg.closed is None):
                 return carried
         else:

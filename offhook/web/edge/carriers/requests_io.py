@@ -16,14 +16,13 @@ from offhook.telephony.carriers.auth.signatures import (
     Rejected,
     Replayed,
     SignedRequest,
-    verify,
 )
 from offhook.telephony.carriers.auth.tickets import Tickets
 from offhook.telephony.carriers.call_io import CarrierCall
+from offhook.telephony.carriers.provider import Listener, Provider
 from offhook.telephony.carriers.rest.client_io import CarrierRestClient
-from offhook.telephony.carriers.rest.markup import WebhookCall, parse_webhook
 from offhook.telephony.carriers.settings import CarrierSettings
-from offhook.telephony.carriers.streams.audiosocket_io import AudioSocketServer
+from offhook.telephony.carriers.webhook import Reply, WebhookCall
 from offhook.web.edge.resume.saved_call import SavedCall
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import ACCESS, head_of, peer_of
@@ -33,30 +32,22 @@ TRIES_PARAMETER = "tries"
 """Query parameter that says how often a call that comes back has asked for a free line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to a webhook, which may be sent more than once."""
-
-    content_type: str = "text/plain"
-    text: str = ""
-    status: int = 200
-
-    def response(self) -> web.Response:
-        return web.Response(text=self.text, content_type=self.content_type, status=self.status)
-
-
 @dataclass
 class Carrier:
     """A configured carrier; new calls use these settings, calls in progress keep theirs."""
 
-    settings: CarrierSettings
+    provider: Provider
     rest: CarrierRestClient | None
-    server: AudioSocketServer | None = None
+    listener: Listener | None = None
     seen: Nonces = field(default_factory=Nonces)
-    answers: Answers[asyncio.Task[Answer]] = field(default_factory=Answers)
+    answers: Answers[asyncio.Task[Reply]] = field(default_factory=Answers)
     tickets: Tickets[tuple[CarrierCall, WebhookCall, SavedCall | None]] = field(
         default_factory=Tickets
     )
+
+    @property
+    def settings(self) -> CarrierSettings:
+        return self.provider.settings
 
 
 def base_url(settings: CarrierSettings, signed: SignedRequest, request: web.Request) -> str:
@@ -74,15 +65,13 @@ def without_tries(signed: SignedRequest) -> tuple[SignedRequest, int]:
     return rest, int(tries) if tries.isdecimal() and len(tries) < 3 else 0
 
 
-def parsed(
-    settings: CarrierSettings, request: web.Request, signed: SignedRequest
-) -> WebhookCall | Answer:
+def parsed(provider: Provider, request: web.Request, signed: SignedRequest) -> WebhookCall | Reply:
     """Returns what a webhook says of a call, or the answer to one that says nothing."""
     try:
-        return parse_webhook(settings, request.content_type, signed.body, dict(signed.query))
+        return provider.parse_webhook(request.content_type, signed.body, dict(signed.query))
     except ValueError as fault:
-        logger.warning("{}: webhook: {}", settings.name, fault)
-        return Answer(text=str(fault), status=400)
+        logger.warning("{}: webhook: {}", provider.settings.name, fault)
+        return Reply(text=str(fault), status=400)
 
 
 class CarrierRequests:
@@ -94,11 +83,11 @@ class CarrierRequests:
         self._tasks = tasks
         self._metrics = metrics
 
-    def carrier(self, request: web.Request, providers: tuple[str, ...]) -> Carrier:
-        """Returns the carrier of the request's path. Raises HTTPNotFound if it is not of these
-        providers, and HTTPForbidden for a web page."""
+    def carrier(self, request: web.Request, serves: Callable[[Provider], bool]) -> Carrier:
+        """Returns the carrier of the request's path. Raises HTTPNotFound if its provider has no
+        such requests, and HTTPForbidden for a web page."""
         carrier = self._by_name.get(request.match_info["name"])
-        if carrier is None or carrier.settings.provider not in providers:
+        if carrier is None or not serves(carrier.provider):
             raise web.HTTPNotFound(text="unknown carrier")
         try:
             request.app[ACCESS]().check_carrier(head_of(request))
@@ -121,19 +110,19 @@ class CarrierRequests:
         carrier: Carrier,
         request: web.Request,
         calls: Iterable[CarrierCall],
-        act: Callable[[SignedRequest], Coroutine[Any, Any, Answer]],
+        act: Callable[[SignedRequest], Coroutine[Any, Any, Reply]],
     ) -> web.Response:
         """Verifies a webhook and acts on it, unless it is a repetition, which gets the same answer.
         `calls` as above. Raises HTTPForbidden."""
         key = content_key(request.raw_path, await request.read())
-        acting: asyncio.Task[Answer] | None
+        acting: asyncio.Task[Reply] | None
         try:
             signed = await self._check(carrier, request, calls)
         except Replayed as fault:
-            # The stream named in an answer is signed by Twilio alone; elsewhere whoever replays a
-            # webhook could take the call.
-            twilio = carrier.settings.provider == "twilio"
-            acting = carrier.answers.get(key, monotonic()) if twilio else None
+            # Where the stream named in an answer is not signed, whoever replays a webhook could
+            # take the call.
+            signed_stream = carrier.provider.proves_stream
+            acting = carrier.answers.get(key, monotonic()) if signed_stream else None
             if acting is None:
                 raise self.refused(carrier.settings, request, fault) from fault
         except Rejected as fault:
@@ -143,7 +132,8 @@ class CarrierRequests:
             if acting is None:
                 acting = self._tasks.spawn(act(signed), f"webhook of {carrier.settings.name}")
                 carrier.answers.add(key, monotonic(), acting)
-        return (await asyncio.shield(acting)).response()
+        reply = await asyncio.shield(acting)
+        return web.Response(text=reply.text, content_type=reply.content_type, status=reply.status)
 
     async def _check(
         self,
@@ -155,12 +145,13 @@ class CarrierRequests:
         """Returns the verified request. Raises Rejected."""
         body = await request.read()
         head, policy = head_of(request), request.app[ACCESS]()
-        peer = "" if head.proxied else peer_of(request)  # a proxy's is not its client's
+        proxied = head.sign_of_proxy(carrier.provider.headers)
+        peer = "" if proxied else peer_of(request)  # a proxy's is not its client's
         faults = []
-        for settings in dict.fromkeys((carrier.settings, *(call.carrier for call in calls))):
+        for provider in dict.fromkeys((carrier.provider, *(call.provider for call in calls))):
             try:
                 signed = SignedRequest.read(
-                    settings,
+                    provider.settings,
                     request.method,
                     request.scheme,
                     request.host,
@@ -173,7 +164,7 @@ class CarrierRequests:
                 if not policy.is_own(head.host):
                     # requests to a page's URL come from any address
                     signed = replace(signed, peer="")
-                verify(settings, signed, time(), carrier.seen)
+                provider.verify(signed, time(), carrier.seen)
             except Replayed:
                 raise
             except Rejected as fault:

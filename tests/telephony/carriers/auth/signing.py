@@ -8,7 +8,8 @@ from urllib.parse import parse_qsl, urlencode
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from offhook.telephony.carriers.auth.signatures import SignedRequest
+from offhook.telephony.carriers.auth.signatures import Nonces, SignedRequest
+from offhook.telephony.carriers.providers import provider_of
 from offhook.telephony.carriers.settings import CarrierSettings
 
 NOW = 1_780_000_000.0
@@ -37,6 +38,10 @@ def carrier(provider, **values):
         "api_key": keys.get(provider, ""),
     }
     return CarrierSettings(provider=provider, **(given | values))
+
+
+def verify(settings: CarrierSettings, request: SignedRequest, now: float, seen: Nonces) -> None:
+    provider_of(settings).verify(request, now, seen)
 
 
 def b64(data):

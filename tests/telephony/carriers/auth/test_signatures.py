@@ -11,9 +11,7 @@ from offhook.telephony.carriers.auth.signatures import (
     Nonces,
     Rejected,
     Replayed,
-    verify,
 )
-from offhook.telephony.carriers.settings import SIGNING
 from tests.telephony.carriers.auth.signing import (
     HOST,
     NOW,
@@ -24,7 +22,9 @@ from tests.telephony.carriers.auth.signing import (
     Attempt,
     b64,
     carrier,
+    verify,
 )
+from tests.telephony.carriers.specs import SIGNING
 
 
 def right(provider):

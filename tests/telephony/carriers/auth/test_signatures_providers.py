@@ -10,13 +10,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from offhook.telephony.carriers.auth.http_signature import MAX_SIGNATURES, parse_signatures
 from offhook.telephony.carriers.auth.signatures import (
     Nonces,
     Rejected,
     SignedRequest,
-    verify,
 )
+from offhook.telephony.carriers.genesys.http_signature import MAX_SIGNATURES, parse_signatures
 from tests.telephony.carriers.auth.signing import (
     COVERED,
     FIELDS,
@@ -35,6 +34,7 @@ from tests.telephony.carriers.auth.signing import (
     sign_genesys,
     sign_telnyx,
     token_of,
+    verify,
 )
 
 

@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.auth import signatures
-from offhook.telephony.carriers.auth.http_signature import parse_signatures
-from offhook.telephony.carriers.auth.json_web_token import verify_token
 from offhook.telephony.carriers.auth.signatures import (
     MAX_BODY_BYTES,
     MAX_FIELDS,
@@ -18,8 +16,9 @@ from offhook.telephony.carriers.auth.signatures import (
     SignedRequest,
     is_listed,
     url_token,
-    verify,
 )
+from offhook.telephony.carriers.genesys.http_signature import parse_signatures
+from offhook.telephony.carriers.vonage.json_web_token import verify_token
 from tests.telephony.carriers.auth.signing import (
     FORM,
     HOST,
@@ -31,6 +30,7 @@ from tests.telephony.carriers.auth.signing import (
     Attempt,
     b64,
     carrier,
+    verify,
 )
 
 

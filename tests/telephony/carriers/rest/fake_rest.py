@@ -40,6 +40,7 @@ from tests.telephony.carriers.rest.fake_rest_words import (
     telnyx_missing,
     telnyx_numbers,
     telnyx_refusal,
+    telnyx_stream,
     twilio_call,
     twilio_error,
     twilio_refusal,
@@ -73,7 +74,6 @@ class FakeRest:
         for method, path, handler in (
             ("POST", accounts + "/Calls.json", self._twilio_create),
             ("POST", accounts + "/Calls/{call}.json", self._twilio_update),
-            ("POST", calls, self._telnyx_dial),
             ("POST", calls + "/{call}/actions/{action}", self._telnyx_command),
             ("POST", "/v2/texml/calls/{application}", self._telnyx_texml),
             ("POST", v1, self._plivo_create),
@@ -186,33 +186,6 @@ class FakeRest:
 
     # Telnyx
 
-    def _telnyx_dial(self, asked: Asked, request: web.Request) -> web.Response:
-        if error := telnyx_refusal(asked):
-            return error
-        body = asked.values
-        if error := telnyx_missing(body, "connection_id", "to", "from"):
-            return error
-        if error := telnyx_numbers(body, "to", "from"):
-            return error
-        if not 5 <= body.get("timeout_secs", 30) <= 600:
-            return telnyx_error(422, "10015", "Bad Request", "timeout_secs must be 5 to 600")
-        known: dict[str, tuple[Any, ...]] = {
-            "stream_track": ("inbound_track", "outbound_track", "both_tracks"),
-            "stream_codec": ("PCMU", "PCMA", "G722", "OPUS", "AMR-WB", "L16", "default"),
-            "stream_bidirectional_mode": ("mp3", "rtp"),
-            "stream_bidirectional_codec": ("PCMU", "PCMA", "G722", "OPUS", "AMR-WB", "L16"),
-            "stream_bidirectional_sampling_rate": (8000, 16000, 22050, 24000, 48000),
-        }
-        for name, values in known.items():
-            if name in body and body[name] not in values:
-                return telnyx_error(422, "10015", "Bad Request", f"{name} is not one of {values}")
-        if body["connection_id"] != TELNYX_APPLICATION:
-            text = "The requested connection_id is either invalid or does not exist."
-            return telnyx_error(422, "10015", "Invalid value for connection_id", text)
-        call = self.call("telnyx", "queued", **body)
-        data = {"record_type": "call", "call_control_id": call.id, "is_alive": False}
-        return web.json_response({"data": data})
-
     def _telnyx_texml(self, asked: Asked, request: web.Request) -> web.Response:
         if error := telnyx_refusal(asked):
             return error
@@ -244,7 +217,11 @@ class FakeRest:
                 missing = telnyx_missing(asked.values, "to")
                 if error := missing or telnyx_numbers(asked.values, "to"):
                     return error
-                call.transferred = asked.values["to"]
+                call.transferred = asked.values
+            case "streaming_start":
+                if error := telnyx_missing(asked.values, "stream_url") or telnyx_stream(asked):
+                    return error
+                call.streams.append(asked.values["stream_url"])
             case _:
                 return telnyx_error(404, "10005", "Resource not found", "no such command")
         return web.json_response({"data": {"result": "ok"}})

@@ -105,7 +105,9 @@ class Call:
     state: str = "queued"
     """queued, in-progress or completed."""
     transferred: Any = None
-    """The markup, NCCO, number or URL that it was last sent to."""
+    """The markup, NCCO, command or URL that it was last sent to."""
+    streams: list[str] = field(default_factory=list)
+    """URLs of the streams that it was connected to by a command."""
 
 
 async def read(provider: str, request: web.Request) -> Asked:
@@ -184,6 +186,20 @@ def telnyx_numbers(body: dict[str, Any], *names: str) -> web.Response | None:
         if not E164.fullmatch(body[name]) and not SIP.fullmatch(body[name]):
             text = f"The '{name}' parameter must be in +E164 format or a SIP URI."
             return telnyx_error(422, "10016", "Phone number must be in +E.164 format", text)
+    return None
+
+
+def telnyx_stream(asked: Asked) -> web.Response | None:
+    known: dict[str, tuple[Any, ...]] = {
+        "stream_track": ("inbound_track", "outbound_track", "both_tracks"),
+        "stream_codec": ("PCMU", "PCMA", "G722", "OPUS", "AMR-WB", "L16", "default"),
+        "stream_bidirectional_mode": ("mp3", "rtp"),
+        "stream_bidirectional_codec": ("PCMU", "PCMA", "G722", "OPUS", "AMR-WB", "L16"),
+        "stream_bidirectional_sampling_rate": (8000, 16000, 22050, 24000, 48000),
+    }
+    for name, values in known.items():
+        if name in asked.values and asked.values[name] not in values:
+            return telnyx_error(422, "10015", "Bad Request", f"{name} is not one of {values}")
     return None
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.telephony.carriers.rest.providers import APIS, api
 from offhook.telephony.carriers.rest.request import MAX_DETAIL_CHARS, RestError, path_id
 from tests.telephony.carriers.rest.fake_rest_words import settings_for
+from tests.telephony.carriers.specs import WITH_REST, api
 
 
 def api_of(provider):
@@ -61,7 +61,7 @@ def test_a_refused_call_is_explained(provider, status, said, text):
     assert error.value.status == status
 
 
-@pytest.mark.parametrize("provider", APIS)
+@pytest.mark.parametrize("provider", WITH_REST)
 @pytest.mark.parametrize(
     ("status", "text"),
     [
@@ -115,7 +115,7 @@ def test_a_call_that_is_placed_has_an_id(provider, said):
     assert api_of(provider).read_dial(201, json.dumps(said).encode()) == "CA1"
 
 
-@pytest.mark.parametrize("provider", APIS)
+@pytest.mark.parametrize("provider", WITH_REST)
 @pytest.mark.parametrize(
     "said", ["", "{}", "<xml/>", '{"sid": 7, "uuid": [], "data": 3, "Call": 3, "request_uuid": ""}']
 )
@@ -156,7 +156,7 @@ JSON = st.recursive(
 BODIES = JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=200)
 
 
-@given(st.sampled_from(sorted(APIS)), st.integers(100, 999), BODIES)
+@given(st.sampled_from(WITH_REST), st.integers(100, 999), BODIES)
 def test_whatever_is_answered_is_read_or_explained_on_one_line(provider, status, said):
     one = api_of(provider)
     for read in (one.read_dial, one.read_hang_up, one.read_transfer):

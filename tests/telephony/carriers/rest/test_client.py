@@ -27,6 +27,7 @@ from tests.telephony.carriers.rest.fake_rest_words import (
     vonage_key,
     vonage_pem,
 )
+from tests.telephony.carriers.specs import api
 
 TO = "+14155551212"
 SIP = "sip:desk@pbx.example.org"
@@ -52,7 +53,7 @@ async def session():
 @pytest.fixture
 def rest(fake, session):
     return lambda provider, **changes: CarrierRestClient(
-        fake.settings(provider, **changes), session
+        api(fake.settings(provider, **changes)), session
     )
 
 
@@ -95,12 +96,12 @@ async def test_a_call_that_rings_is_hung_up(fake, rest, provider):
 
 @pytest.mark.parametrize("provider", CONTROLLED)
 @pytest.mark.parametrize("target", [TO, SIP])
-async def test_a_leg_transfers_and_hangs_up_its_call(fake, rest, provider, target):
+async def test_a_call_is_transferred_and_hung_up(fake, rest, provider, target):
     call, other = fake.call(provider), fake.call(provider)
-    control = rest(provider).control(call.id)
-    await control.transfer(target, STATUS)
+    one = rest(provider)
+    await one.transfer(call.id, target, STATUS)
     assert target.lstrip("+") in str(call.transferred).replace("%3A", ":").replace("%40", "@")
-    await control.hang_up()
+    await one.hang_up(call.id)
     assert call.state == "completed"
     assert (other.state, other.transferred) == ("in-progress", None)
 
@@ -112,18 +113,12 @@ async def test_a_call_that_has_ended_cannot_be_transferred(fake, rest, provider)
         await rest(provider).transfer(call.id, TO, STATUS)
 
 
-async def test_a_leg_of_exotel_hangs_up_by_its_stream_alone(fake, rest):
-    call = fake.call("exotel")
-    await rest("exotel").control(call.id).hang_up()
+async def test_a_call_of_exotel_is_hung_up_by_its_stream_alone(fake, rest):
+    call, one = fake.call("exotel"), rest("exotel")
+    assert not one.api.ends_calls
     with pytest.raises(RestError, match="Connect applet"):
-        await rest("exotel").control(call.id).transfer(TO)
+        await one.transfer(call.id, TO)
     assert fake.asked == []
-
-
-@pytest.mark.parametrize("provider", ["genesys", "audiosocket"])
-async def test_a_provider_without_rest_says_so(session, provider):
-    with pytest.raises(RestError, match="cannot be dialled by REST"):
-        await CarrierRestClient(settings_for(provider, ""), session).dial(TO, NUMBER, WEBHOOK)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -235,7 +230,7 @@ async def test_a_provider_that_does_not_answer_is_waited_for_so_long(fake, rest,
 async def test_one_that_nobody_can_connect_to_says_where(session, monkeypatch):
     port = free_port()
     monkeypatch.setattr(rest_io, "RETRY_DELAY_S", 0)
-    one = CarrierRestClient(settings_for("telnyx", f"http://127.0.0.1:{port}"), session)
+    one = CarrierRestClient(api(settings_for("telnyx", f"http://127.0.0.1:{port}")), session)
     for ask in (one.dial(TO, "", WEBHOOK), one.hang_up("v3:x"), one.transfer("v3:x", TO)):
         with pytest.raises(RestError, match=f"connection refused .127.0.0.1:{port}.*check rest"):
             await ask
@@ -243,7 +238,7 @@ async def test_one_that_nobody_can_connect_to_says_where(session, monkeypatch):
 
 async def test_a_name_that_nobody_has_says_so(session, monkeypatch):
     monkeypatch.setattr(rest_io, "RETRY_DELAY_S", 0)
-    one = CarrierRestClient(settings_for("telnyx", "https://api.offhook.invalid"), session)
+    one = CarrierRestClient(api(settings_for("telnyx", "https://api.offhook.invalid")), session)
     with pytest.raises(RestError, match=r"api\.offhook\.invalid not found in DNS"):
         await one.hang_up("v3:x")
 
@@ -260,7 +255,7 @@ async def test_only_a_hang_up_is_tried_again(session, monkeypatch):
 
     async with await asyncio.start_server(drop, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        one = CarrierRestClient(settings_for("telnyx", f"http://127.0.0.1:{port}"), session)
+        one = CarrierRestClient(api(settings_for("telnyx", f"http://127.0.0.1:{port}")), session)
         for ask, times in (
             (one.hang_up("v3:x"), 2),
             (one.dial(TO, "", WEBHOOK), 1),
@@ -296,13 +291,15 @@ async def test_what_does_not_speak_http_is_an_error(session, said):
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        one = CarrierRestClient(settings_for("twilio", f"http://127.0.0.1:{port}"), session)
+        one = CarrierRestClient(api(settings_for("twilio", f"http://127.0.0.1:{port}")), session)
         with pytest.raises(RestError, match="cannot be reached"):
             await one.dial(TO, "", WEBHOOK)
 
 
 async def test_tls_with_what_has_none_is_an_error(fake, session):
-    one = CarrierRestClient(settings_for("twilio", fake.url.replace("http:", "https:")), session)
+    one = CarrierRestClient(
+        api(settings_for("twilio", fake.url.replace("http:", "https:"))), session
+    )
     with pytest.raises(RestError, match=r"TLS with 127\.0\.0\.1 failed"):
         await one.dial(TO, "", WEBHOOK)
 
@@ -311,7 +308,7 @@ async def test_a_certificate_of_nobody_is_not_trusted(session, tmp_path):
     context = self_signed(tmp_path)
     async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context) as server:
         port = server.sockets[0].getsockname()[1]
-        one = CarrierRestClient(settings_for("twilio", f"https://127.0.0.1:{port}"), session)
+        one = CarrierRestClient(api(settings_for("twilio", f"https://127.0.0.1:{port}")), session)
         with pytest.raises(RestError, match=r"certificate of 127\.0\.0\.1 is not trusted"):
             await one.dial(TO, "", WEBHOOK)
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.leg import LegError
-from offhook.telephony.carriers.rest.plivo import transfer_markup
-from offhook.telephony.carriers.rest.providers import api
+from offhook.telephony.carriers.plivo.rest import transfer_markup
 from offhook.telephony.carriers.rest.request import DialRequest, RestError, destination, path_id
-from offhook.telephony.carriers.rest.twilio import dial_markup
+from offhook.telephony.carriers.twilio.rest import dial_markup
 from tests.telephony.carriers.rest.fake_rest_words import settings_for
+from tests.telephony.carriers.specs import api
 
 TO = "+14155551212"
 SIP = "sip:desk@pbx.example.org;transport=tls"

@@ -4,6 +4,7 @@ So the fake speaks as the providers do, and what it takes from us they take too.
 """
 
 import asyncio
+from base64 import b64encode
 from importlib import import_module
 from xml.etree import ElementTree
 
@@ -11,6 +12,7 @@ import aiohttp
 import pytest
 
 from offhook.telephony.carriers.rest.client_io import CarrierRestClient
+from offhook.telephony.carriers.streams.stream import Format
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.carriers.rest.fake_rest_words import (
     NUMBER,
@@ -22,6 +24,7 @@ from tests.telephony.carriers.rest.fake_rest_words import (
     VONAGE_APPLICATION,
     vonage_pem,
 )
+from tests.telephony.carriers.specs import api
 
 TO = "+14155551212"
 SIP = "sip:desk@pbx.example.org"
@@ -39,7 +42,7 @@ async def fake():
 @pytest.fixture
 async def rest(fake):
     async with aiohttp.ClientSession() as session:
-        yield lambda provider: CarrierRestClient(fake.settings(provider), session)
+        yield lambda provider: CarrierRestClient(api(fake.settings(provider)), session)
 
 
 def to_fake(session, url):
@@ -123,27 +126,26 @@ async def test_telnyx_own_library_asks_the_same(fake, rest):
         assert only_theirs(fake.asked, but=["Timeout"]) == set()
         fake.asked.clear()
 
-        call_id = await ours.dial(TO, "", WEBHOOK, STATUS, 30, STREAM)
-        dialled = await theirs.calls.dial(
-            connection_id=TELNYX_APPLICATION,
-            to=TO,
-            from_=NUMBER,
-            timeout_secs=30,
+        call_id, state = placed.call_sid, b64encode(f"offhook:{placed.call_sid}".encode()).decode()
+        await ours.transfer(call_id, SIP, STATUS)
+        command = theirs.calls.actions.transfer(
+            call_id, to=SIP, webhook_url=STATUS, target_leg_client_state=state
+        )
+        assert (await command).data.result == "ok"
+        assert only_theirs(fake.asked) == set()
+        fake.asked.clear()
+
+        await ours.connect(call_id, STREAM, Format("pcmu", 8000))
+        command = theirs.calls.actions.start_streaming(
+            call_id,
             stream_url=STREAM,
             stream_track="inbound_track",
             stream_codec="PCMU",
             stream_bidirectional_mode="rtp",
             stream_bidirectional_codec="PCMU",
             stream_bidirectional_sampling_rate=8000,
-            webhook_url=STATUS,
-            webhook_url_method="POST",
         )
-        assert dialled.data.call_control_id in fake.calls
-        assert only_theirs(fake.asked) == set()
-        fake.asked.clear()
-
-        await ours.transfer(call_id, SIP)
-        assert (await theirs.calls.actions.transfer(call_id, to=SIP)).data.result == "ok"
+        assert (await command).data.result == "ok"
         assert only_theirs(fake.asked) == set()
         fake.asked.clear()
 

@@ -9,15 +9,15 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding
 
-from offhook.telephony.carriers.rest.plivo import transfer_markup, transfer_url
-from offhook.telephony.carriers.rest.providers import APIS, api
+from offhook.telephony.carriers.plivo.rest import transfer_markup, transfer_url
 from offhook.telephony.carriers.rest.request import (
-    ApplicationAuth,
     BearerAuth,
     DialRequest,
     RestError,
     RestRequest,
 )
+from offhook.telephony.carriers.streams.stream import Format
+from offhook.telephony.carriers.vonage.rest import ApplicationAuth
 from tests.telephony.carriers.rest.fake_rest_words import (
     EXOTEL_SID,
     PLIVO_ID,
@@ -31,6 +31,7 @@ from tests.telephony.carriers.rest.fake_rest_words import (
     vonage_key,
     vonage_pem,
 )
+from tests.telephony.carriers.specs import WITH_REST, api
 
 TO = "+14155551212"
 SIP = "sip:desk@pbx.example.org;transport=tls"
@@ -126,22 +127,25 @@ class TestTelnyx:
     @pytest.mark.parametrize(
         ("encoding", "codec", "rate"), [("pcmu", "PCMU", 8000), ("l16", "L16", 16000)]
     )
-    def test_or_by_call_control_with_the_stream_it_goes_to(self, encoding, codec, rate):
-        request = dialled("telnyx", stream_url=STREAM, encoding=encoding)
-        assert request.url == "https://api.telnyx.com/v2/calls"
+    def test_a_call_in_progress_is_connected_to_a_stream(self, encoding, codec, rate):
+        call = CALL_ID["telnyx"]
+        request = api_of("telnyx").connect(call, STREAM, Format(encoding, rate))
+        assert request.url == f"https://api.telnyx.com/v2/calls/{call}/actions/streaming_start"
         assert body(request) == {
-            "connection_id": TELNYX_APPLICATION,
-            "to": TO,
-            "from": "+15005550006",
-            "timeout_secs": 45,
             "stream_url": STREAM,
             "stream_track": "inbound_track",
             "stream_codec": codec,
             "stream_bidirectional_mode": "rtp",
             "stream_bidirectional_codec": codec,
             "stream_bidirectional_sampling_rate": rate,
-            "webhook_url": STATUS,
-            "webhook_url_method": "POST",
+        }
+
+    def test_how_a_transfer_goes_is_told_to_us_with_the_callers_id(self):
+        call = CALL_ID["telnyx"]
+        assert body(api_of("telnyx").transfer(call, TO, OUTCOME)) == {
+            "to": TO,
+            "webhook_url": OUTCOME,
+            "target_leg_client_state": base64.b64encode(f"offhook:{call}".encode()).decode(),
         }
 
     def test_hang_up_and_transfer_are_commands_to_the_call(self):
@@ -308,13 +312,7 @@ class TestExotel:
             exotel.transfer(CALL_ID["exotel"], TO)
 
 
-@pytest.mark.parametrize("provider", ["genesys", "audiosocket", "chan_websocket"])
-def test_a_provider_without_rest_says_that_it_cannot_be_dialled(provider):
-    with pytest.raises(RestError, match="cannot be dialled by REST"):
-        api_of(provider)
-
-
-@pytest.mark.parametrize("provider", APIS)
+@pytest.mark.parametrize("provider", WITH_REST)
 def test_no_secret_stands_in_the_text_of_a_request(provider):
     known = settings_for(provider, "")
     request = dialled(provider)
@@ -323,7 +321,7 @@ def test_no_secret_stands_in_the_text_of_a_request(provider):
         assert secret[-40:] not in request.url
 
 
-@pytest.mark.parametrize("provider", APIS)
+@pytest.mark.parametrize("provider", WITH_REST)
 def test_without_a_status_url_nobody_is_to_be_told(provider):
     known = settings_for(provider, "")
     for stream_url in ("", STREAM):
@@ -335,7 +333,7 @@ def test_without_a_status_url_nobody_is_to_be_told(provider):
         assert b"webhook_url" not in request.body
 
 
-@pytest.mark.parametrize("provider", APIS)
+@pytest.mark.parametrize("provider", WITH_REST)
 def test_a_rest_url_of_the_settings_is_where_it_asks(provider):
     request = dialled(provider, rest_url="https://eu.example.net/gateway/")
     own = urlsplit(dialled(provider).url)

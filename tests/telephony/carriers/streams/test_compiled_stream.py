@@ -18,9 +18,9 @@ from offhook.telephony.carriers.streams import connections_io, packets, websocke
 from offhook.telephony.carriers.streams.connections_io import Connection
 from offhook.telephony.carriers.streams.frames import Opcode
 from offhook.telephony.carriers.streams.stream import CarrierStream
-from offhook.telephony.carriers.streams.telnyx import TelnyxStream
-from offhook.telephony.carriers.streams.twilio import TwilioStream
 from offhook.telephony.carriers.streams.websocket_io import StreamSocket
+from offhook.telephony.carriers.telnyx.stream import TelnyxStream
+from offhook.telephony.carriers.twilio.stream import TwilioStream
 from tests.media.native.paths import Twins, needs_compiled
 from tests.media.native.test_packets import TICK_S, members, tone, values
 from tests.telephony.carriers.masked import sent

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.telephony.carriers.streams.exotel import ExotelStream
+from offhook.telephony.carriers.exotel.stream import ExotelStream
 from offhook.telephony.carriers.streams.json_text import (
     MAX_PARAMETERS,
     decode_base64,
@@ -17,8 +17,8 @@ from offhook.telephony.carriers.streams.json_text import (
     texts_of,
 )
 from offhook.telephony.carriers.streams.stream import CarrierError, Sound, Started, Stopped
-from offhook.telephony.carriers.streams.telnyx import TelnyxStream
-from offhook.telephony.carriers.streams.twilio import TwilioStream
+from offhook.telephony.carriers.telnyx.stream import TelnyxStream
+from offhook.telephony.carriers.twilio.stream import TwilioStream
 
 STARTS = {
     TwilioStream: {

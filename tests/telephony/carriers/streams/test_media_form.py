@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.telephony.carriers.streams.exotel import ExotelStream
+from offhook.telephony.carriers.exotel.stream import ExotelStream
+from offhook.telephony.carriers.plivo.stream import PlivoStream
 from offhook.telephony.carriers.streams.json_text import MAX_FORMS
 from offhook.telephony.carriers.streams.media_form import (
     MAX_FIELDS,
@@ -17,10 +18,9 @@ from offhook.telephony.carriers.streams.media_form import (
     MediaForm,
     learn,
 )
-from offhook.telephony.carriers.streams.plivo import PlivoStream
 from offhook.telephony.carriers.streams.stream import CarrierError, Sound, Stopped
-from offhook.telephony.carriers.streams.telnyx import TelnyxStream
-from offhook.telephony.carriers.streams.twilio import TwilioStream
+from offhook.telephony.carriers.telnyx.stream import TelnyxStream
+from offhook.telephony.carriers.twilio.stream import TwilioStream
 
 SOUND = bytes(range(160))
 STARTS = {

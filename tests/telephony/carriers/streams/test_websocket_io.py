@@ -12,8 +12,8 @@ from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.streams import websocket_io
 from offhook.telephony.carriers.streams.connections_io import Connections
 from offhook.telephony.carriers.streams.frames import Opcode
-from offhook.telephony.carriers.streams.twilio import TwilioStream
 from offhook.telephony.carriers.streams.websocket_io import StreamSocket
+from offhook.telephony.carriers.twilio.stream import TwilioStream
 from tests.media.native.paths import needs_compiled, path
 from tests.telephony.carriers.masked import sent
 

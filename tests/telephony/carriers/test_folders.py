@@ -1,0 +1,37 @@
+"""What is known of one provider stands in its folder, and nowhere else."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import offhook
+from offhook.telephony.carriers.providers import OURS, provider_called, provider_names
+
+PACKAGE = Path(offhook.__file__).parent
+CARRIERS = PACKAGE / "telephony/carriers"
+TABLE = CARRIERS / "providers.py"
+EXCEPTIONS = {PACKAGE / "bench": "callers of the load test are the far end of one provider"}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_nobody_else_names_a_provider(name: str) -> None:
+    apart = (CARRIERS / name, TABLE, *EXCEPTIONS)
+    for kind in ("py", "js", "html", "css", "c", "h"):
+        for path in PACKAGE.rglob(f"*.{kind}"):
+            if not any(path.is_relative_to(place) for place in apart):
+                found = re.search(rf"{name}\w*", path.read_text(), re.IGNORECASE)
+                assert found is None, f"{path.relative_to(PACKAGE)} names {found}"
+
+
+def test_every_folder_is_in_the_table_and_every_exception_is_needed() -> None:
+    folders = {path.parent.name for path in CARRIERS.glob("*/provider.py")}
+    assert folders == set(OURS)
+    for place in EXCEPTIONS:
+        text = "".join(path.read_text().lower() for path in place.rglob("*.py"))
+        assert any(name in text for name in provider_names()), place
+
+
+@pytest.mark.parametrize("name", provider_names())
+def test_a_provider_is_found_by_its_name(name: str) -> None:
+    assert provider_called(name).name == name
