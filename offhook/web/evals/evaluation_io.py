@@ -92,13 +92,13 @@ class Evaluation:
         async with self._starting:
             if sound not in self._urls:
                 edge = Edge(without_doors(self._config)) if sound else TextEdge(self._config)
-                base = await self._stack.enter_async_context(_served(edge))
+                base = await self._stack.enter_async_context(_opened(edge))
                 self._urls[sound] = f"{base}/{self._agent}"
             return self._urls[sound]
 
 
 @asynccontextmanager
-async def _served(edge: Edge) -> AsyncIterator[str]:
+async def _opened(edge: Edge) -> AsyncIterator[str]:
     try:
         await edge.start()
         async with asyncio.timeout(READY_S):
