@@ -60,7 +60,7 @@ class EvalDoor:
                 call = await self._begun(live)
                 if silent and leg.has_answered and isinstance(call, Call):
                     await _settled(call)
-                frame = await leg.take(message.data)
+                frame = await leg.receive(message.data)
                 if frame is not None and isinstance(call, Call):
                     call.queue(frame)
         finally:

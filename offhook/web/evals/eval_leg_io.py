@@ -56,7 +56,7 @@ class EvalLeg(Leg):
         self.has_answered = False
         """Whether the harness knows all of the agent's last answer."""
 
-    async def take(self, text: str) -> Frame | None:
+    async def receive(self, text: str) -> Frame | None:
         """Takes a message of the harness. Returns the frame that it stands for, if it is the
         harness's own way of asking for something, such as the messages to begin with."""
         try:
