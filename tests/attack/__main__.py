@@ -56,7 +56,10 @@ _LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ ([A-Z]+) +(.*)")
 _SERVED = re.compile(r"(?:\[\d+\] )?(?:\S+: |\S+ \S+ (?:101|2\d\d): |\d+ more like this )")
 """Lines of a call, with its id before them, of a request that was answered, and of counted lines
 that were left out."""
-_VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\b[0-9a-f]{6,}\b|\d+(?:[.:]\d+)*|\S*/\S+")
+_VARIES = re.compile(
+    r"'[^']*'|\"[^\"]*\"|\b[0-9a-f]{6,}\b|(?<!\d)(?!\d{3}: )\d+(?:[.:]\d+)*|\S*/\S+"
+)
+"""What differs between lines of a kind: not the status of a response, which makes it another."""
 
 
 @dataclass
