@@ -26,7 +26,7 @@ async def align_file(path: Path, text: str, language: str, align: Align) -> Tran
 
 def aligner_here(model: str, device: Device, hub: str, progress: Progress) -> Align:
     """Returns what aligns in this process, with a model that it loads first. Raises EngineError."""
-    check_engine("qwen3-asr")
+    check_engine("asr", "qwen3-asr")
     from offhook.pipeline.engine.device_io import choose_device, dtype_of
     from offhook.pipeline.models import hub_io
     from offhook.pipeline.models.qwen3_asr.aligner import ForcedAligner

@@ -212,6 +212,7 @@ def _operator(arguments: Namespace) -> tuple[str, str]:
 
 
 def _transcribe(arguments: Namespace) -> int:
+    from offhook.pipeline.speech.engines import spec_of
     from offhook.pipeline.speech.recognizer import Recognizer, StreamOptions
     from offhook.web.cli.transcribe_io import (
         CAPTIONS,
@@ -226,7 +227,6 @@ def _transcribe(arguments: Namespace) -> int:
     from offhook.web.process.logs import Log
     from offhook.web.process.logs_io import set_up
     from offhook.web.speech_api.http.transcript import Segment
-    from offhook.web.worker.local_worker_io import ENDED_BY_MODELS
 
     set_up(Log(level="WARNING"))
     a = arguments
@@ -254,8 +254,8 @@ def _transcribe(arguments: Namespace) -> int:
                     url=a.url, api_key=a.api_key, engine=a.engine, model=a.model
                 )
                 recognizer = recognizer_of(asr)
-            elif a.engine in ENDED_BY_MODELS:
-                models = with_usual_model(a.engine, _asr_models(a))
+            elif spec_of("asr", a.engine).ends_process:
+                models = with_usual_model("asr", a.engine, _asr_models(a))
                 recognizer = await workers.enter_async_context(in_worker(a.engine, models))
             else:
                 recognizer = open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
@@ -464,8 +464,8 @@ def _worker_asr(arguments: Namespace) -> int:
     from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 
     a = arguments
-    check_engine(a.engine)
-    models = with_usual_model(a.engine, _asr_models(a))
+    check_engine("asr", a.engine)
+    models = with_usual_model("asr", a.engine, _asr_models(a))
     if a.device == "all":
         return _work_on_all_gpus(a, models)
     return _work(
@@ -484,8 +484,8 @@ def _worker_tts(arguments: Namespace) -> int:
 
     a = arguments
     a.engine = at_hand(a.engine)
-    check_engine(a.engine)
-    models = with_usual_model(a.engine, _tts_models(a))
+    check_engine("tts", a.engine)
+    models = with_usual_model("tts", a.engine, _tts_models(a))
     if a.device == "all":
         return _work_on_all_gpus(a, models)
     return _work(
@@ -494,7 +494,7 @@ def _worker_tts(arguments: Namespace) -> int:
 
 
 def _work_on_all_gpus(arguments: Namespace, models: AsrModels | TtsModels) -> int:
-    from offhook.web.config.config import GPU_ENGINES
+    from offhook.pipeline.speech.engines import names_on_gpu
     from offhook.web.http.listening_io import Address
     from offhook.web.process.logs import Log
     from offhook.web.process.logs_io import set_up
@@ -504,8 +504,8 @@ def _work_on_all_gpus(arguments: Namespace, models: AsrModels | TtsModels) -> in
     from offhook.web.worker.worker_io import WorkerSettings
 
     a = arguments
-    if a.engine not in GPU_ENGINES:
-        raise ValueError(f"--device all is for {', '.join(GPU_ENGINES)}, not for {a.engine}")
+    if a.engine not in names_on_gpu():
+        raise ValueError(f"--device all is for {', '.join(names_on_gpu())}, not for {a.engine}")
     set_up(Log(level=a.log_level))
     address = Address.parse(a.listen)
     if address.path:

@@ -16,7 +16,7 @@ from offhook.pipeline.models.pocket.licences import LICENCES, listed
 from offhook.pipeline.speech.recognizer import Progress
 from offhook.pipeline.speech.synthesizer import UnknownVoice
 from offhook.pipeline.speech.voice_cloning import VoiceError
-from offhook.web.engines.engines_io import MODELS, check_engine
+from offhook.web.engines.engines_io import check_engine, usual_model
 from offhook.web.speech_api.http.file_transcription_io import FileError, of_path, opened
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
@@ -42,7 +42,7 @@ async def add(
     if not consent:
         raise VoiceError(CONSENT_RULE)
     pcm, rate = await asyncio.to_thread(read_recording, path)
-    check_engine("qwen3-tts")
+    check_engine("tts", "qwen3-tts")
     progress(0.0, "importing torch")
     from offhook.pipeline.models import hub_io
     from offhook.pipeline.models.qwen3_tts import checkpoint as tts_checkpoint
@@ -86,7 +86,7 @@ def kept(models: TtsModels) -> list[Voice]:
 def pocket_voices(model: str) -> list[tuple[str, str, str]]:
     """Returns the voices of a Pocket TTS model as (name, language, licence), the default first.
     Raises EngineError."""
-    language = config_named(model or MODELS["pocket"]).language
+    language = config_named(model or usual_model("tts", "pocket")).language
     return [(name, language, LICENCES[name]) for name in listed(language)]
 
 

@@ -14,15 +14,13 @@ from offhook.pipeline.speech.remote.voices_protocol import (
     list_table,
     voice_table,
 )
-from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.pipeline.speech.synthesizer import KnownVoice, Synthesizer
 from offhook.pipeline.speech.voice_cloning import (
     CONSENT_RULE,
     CloningUnsupported,
     ConsentMissing,
-    KnownVoice,
     Sample,
     VoiceCloner,
-    VoiceLister,
 )
 from offhook.web.speech_api.errors import ApiError, unknown_field
 from offhook.web.speech_api.http import speech_request
@@ -56,10 +54,7 @@ async def list_voices(request: web.Request) -> web.Response:
 
 async def known_voices(synthesizer: Synthesizer) -> list[KnownVoice]:
     """Returns the voices, the default first. Raises EngineError."""
-    if isinstance(synthesizer, VoiceLister):
-        return await synthesizer.known_voices()
-    languages = tuple(getattr(synthesizer, "languages", ()))
-    return [KnownVoice(name, languages=languages) for name in synthesizer.voices()]
+    return await synthesizer.known_voices()
 
 
 async def add_voice(request: web.Request) -> web.Response:

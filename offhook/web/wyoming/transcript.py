@@ -1,11 +1,14 @@
 """The text of one transcription, in chunks that never have to be taken back. Sans-io."""
 
+from offhook.pipeline.speech.engines import specs
 from offhook.pipeline.speech.recognizer import Final, Partial
 from offhook.web.speech_api.http.transcript import joined
 
-APPENDING = ("nemotron", "sherpa")
-"""Engines whose final text always begins with the stable text of their partials. Others may revise
-it, so their text comes in whole finals."""
+
+def appends(engine: str) -> bool:
+    """Returns whether an engine's final text always begins with the stable text of its partials.
+    Others may revise it, so their text comes in whole finals."""
+    return any(spec.appends for spec in specs("asr") if spec.name == engine)
 
 
 class ChunkedTranscript:
@@ -14,7 +17,7 @@ class ChunkedTranscript:
     def __init__(self, engine: str) -> None:
         self.text = ""
         """Final text so far."""
-        self._partials = engine in APPENDING
+        self._partials = appends(engine)
         self._sent = ""
 
     def update(self, event: Partial | Final) -> str:
