@@ -68,12 +68,16 @@ class Abilities:
     """ISO 639 codes; empty: known once it has loaded."""
     voices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The languages of each voice; empty: known once it has loaded."""
+    licences: Mapping[str, str] = field(default_factory=dict)
+    """The licences of voices' recordings, where they are not the model's."""
 
     @classmethod
-    def of_voices(cls, voices: Mapping[str, tuple[str, ...]]) -> "Abilities":
+    def of_voices(
+        cls, voices: Mapping[str, tuple[str, ...]], licences: Mapping[str, str] | None = None
+    ) -> "Abilities":
         """Returns the abilities of an engine whose voices speak these languages."""
         codes = dict.fromkeys(code for spoken in voices.values() for code in spoken)
-        return cls(tuple(codes), voices)
+        return cls(tuple(codes), voices, licences or {})
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,13 @@ class Attribution:
     url: str
 
 
+Trait = Literal["appends", "wants noise suppressed", "ends with a wrong model"]
+"""appends: final texts begin with the stable text of their partials, which others may revise.
+wants noise suppressed: it makes fewer errors on suppressed audio, while neural ones are trained on
+noisy speech and get the line's own. ends with a wrong model: its library ends the process then, and
+to start it again is no use."""
+
+
 @dataclass(frozen=True)
 class EngineSpec:
     """An engine: what configuration, command line, doctor, `auto`, page and workers know of it."""
@@ -183,14 +194,12 @@ class EngineSpec:
     Empty: it is a server elsewhere, or several engines."""
     packages: tuple[str, ...] = ()
     """Modules that it needs."""
-    make: str = "qwen"
+    make: str = ""
     """The target of `make` that installs them."""
     own_environment: str = ""
     """The module of a package that needs an environment of its own, named after it."""
     embedded: bool = False
     """Whether it is small enough for the process that handles calls."""
-    stand_in: bool = False
-    """Whether it is the one that runs until an engine of `auto` or `small` has come."""
     settings: frozenset[str] = frozenset()
     """Keys of [asr] or [tts] that it has and some others have not."""
     model: str = ""
@@ -219,10 +228,9 @@ class EngineSpec:
     the engine that this one means here. Raises EngineError if there is none."""
     weak_on_phones: str = ""
     """Why another one should hear callers on phones."""
-    appends: bool = False
-    """Whether final texts begin with the stable text of their partials; others may revise it."""
-    ends_process: bool = False
-    """Whether a wrong model ends the process: starting it again is no use."""
+    cloning_model: str = ""
+    """A model with which it clones voices; empty: it clones none."""
+    traits: frozenset[Trait] = frozenset()
 
     def published(self, model: str) -> PublishedModel | None:
         """Returns what is known of a model of its own; a revision behind @ is left aside."""

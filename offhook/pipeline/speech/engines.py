@@ -15,6 +15,7 @@ from offhook.pipeline.speech.engine_spec import (
     EngineSpec,
     Kind,
     PublishedModel,
+    Trait,
     imported,
 )
 from offhook.pipeline.speech.recognizer import EngineError
@@ -88,8 +89,9 @@ def _entry_points(kind: Kind) -> dict[str, str]:
 
 
 def stand_in(kind: Kind) -> EngineSpec:
-    """Returns the spec of the engine that needs nothing, which runs until another one has come."""
-    return next(spec for spec in specs(kind) if spec.stand_in)
+    """Returns the spec of the engine that runs until one of `auto` or `small` has come: the first
+    that is in the process that handles calls."""
+    return next(spec for spec in specs(kind) if spec.embedded)
 
 
 def with_setting(kind: Kind, key: str) -> tuple[str, ...]:
@@ -116,6 +118,16 @@ def of_name(name: str) -> PublishedModel | None:
     """Returns the model that the configuration names so; a revision behind @ is left aside."""
     name = name.partition("@")[0]
     return next((model for model in catalogue() if model.name == name), None)
+
+
+def has_trait(engine: str, trait: Trait) -> bool:
+    """Returns whether a recognizer of this name has a trait; one that is not ours has none."""
+    return any(trait in spec.traits for spec in specs("asr") if spec.name == engine)
+
+
+def cloner() -> EngineSpec:
+    """Returns the spec of the engine that clones voices."""
+    return next(spec for spec in specs("tts") if spec.cloning_model)
 
 
 def aligner() -> PublishedModel:

@@ -212,7 +212,7 @@ def _operator(arguments: Namespace) -> tuple[str, str]:
 
 
 def _transcribe(arguments: Namespace) -> int:
-    from offhook.pipeline.speech.engines import spec_of
+    from offhook.pipeline.speech.engines import has_trait
     from offhook.pipeline.speech.recognizer import Recognizer, StreamOptions
     from offhook.web.cli.transcribe_io import (
         CAPTIONS,
@@ -254,7 +254,7 @@ def _transcribe(arguments: Namespace) -> int:
                     url=a.url, api_key=a.api_key, engine=a.engine, model=a.model
                 )
                 recognizer = recognizer_of(asr)
-            elif spec_of("asr", a.engine).ends_process:
+            elif has_trait(a.engine, "ends with a wrong model"):
                 models = with_usual_model("asr", a.engine, _asr_models(a))
                 recognizer = await workers.enter_async_context(in_worker(a.engine, models))
             else:
@@ -352,6 +352,7 @@ def _speak(arguments: Namespace) -> int:
 
 
 def _voice(arguments: Namespace) -> int:
+    from offhook.pipeline.speech.engines import cloner, spec_of
     from offhook.web.cli import voice_io
     from offhook.web.cli.transcribe_io import Bar
     from offhook.web.process.logs import Log
@@ -359,7 +360,7 @@ def _voice(arguments: Namespace) -> int:
 
     set_up(Log(level="WARNING"))
     a = arguments
-    models = TtsModels(a.model or voice_io.MODEL, voices=a.voices, hub=a.hub)
+    models = TtsModels(a.model or cloner().cloning_model, voices=a.voices, hub=a.hub)
     if a.action == "add":
         told = Bar("cloning:").loading
         adding = voice_io.add(
@@ -368,9 +369,10 @@ def _voice(arguments: Namespace) -> int:
         print(f"{run(adding).name}: speak with a worker of the model {models.model}")
     elif a.action == "remove":
         voice_io.remove(models, a.name)
-    elif a.engine == "pocket":
-        for name, language, licence in voice_io.pocket_voices(a.model):
-            print(f"{name}\tspeaker\t{language}\t{licence}")
+    elif a.engine != cloner().name:
+        can = spec_of("tts", a.engine).abilities(a.model)
+        for name, languages in can.voices.items():
+            print(f"{name}\tspeaker\t{','.join(languages)}\t{can.licences.get(name, '-')}")
     else:
         for voice in voice_io.kept(models):
             print(f"{voice.name}\t{voice.kind}\t{voice.language or '-'}\t{voice.created or '-'}")

@@ -12,6 +12,7 @@ from offhook.pipeline.engine.tts_models import CACHE_MB
 from offhook.pipeline.speech.engine_spec import Kind
 from offhook.pipeline.speech.engines import (
     aligner,
+    cloner,
     is_known,
     spec_of,
     specs,
@@ -486,9 +487,10 @@ def _voice_parser(voice: argparse.ArgumentParser) -> None:
     every = actions.add_parser("list", help="list voices: cloned, described or built-in ones")
     every.add_argument(
         "--engine",
-        choices=("qwen3-tts", "pocket"),
-        default="qwen3-tts",
-        help="pocket: the voices of --model, a language such as french, with their licences",
+        choices=[spec.name for spec in specs("tts") if spec.cloning_model or spec.abilities_of],
+        default=cloner().name,
+        help="the one that clones, or another one: its built-in voices, of --model if it has "
+        "several, with their licences",
     )
     remove = actions.add_parser("remove", help="remove a voice")
     remove.add_argument("name", metavar="NAME")

@@ -134,7 +134,7 @@ def advice(kind: Kind, language: str) -> str:
     """Returns which engines a language needs, in words."""
     found = [name for row in rows_of(kind) if (name := _with_language(*row, language))]
     for spec in specs(kind):
-        if spec.embedded and not spec.stand_in and language in spec.abilities().languages:
+        if spec.embedded and spec != stand_in(kind) and language in spec.abilities().languages:
             found.append(f'engine = "{spec.name}"')
     if not found:
         return f"no engine here is known to {VERBS[kind]} it; a server elsewhere may ([{kind}] url)"

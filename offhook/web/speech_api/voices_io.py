@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from loguru import logger
 
+from offhook.pipeline.speech.engines import cloner
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.voices_protocol import (
     MAX_SAMPLE_BYTES,
@@ -108,7 +109,7 @@ def _that_clones(synthesizer: Synthesizer) -> VoiceCloner:
         with refusing():
             raise CloningUnsupported(
                 "the speech engine speaks with the voices it has and clones none: that takes the "
-                "engine qwen3-tts with a Base model, such as Qwen/Qwen3-TTS-12Hz-0.6B-Base"
+                f"engine {cloner().name} with a Base model, such as {cloner().cloning_model}"
             )
     return synthesizer
 

@@ -29,7 +29,7 @@ from offhook.media.memory_io import oom_kills
 from offhook.media.parent_io import how_ended
 from offhook.pipeline.engine.capacity import ALONE, SHARED
 from offhook.pipeline.speech.engine_spec import KINDS, Kind
-from offhook.pipeline.speech.engines import spec_of, stand_in
+from offhook.pipeline.speech.engines import has_trait, stand_in
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.pipeline.speech.streams.retry import RetryPolicy
@@ -204,8 +204,8 @@ class LocalWorker:
     def _refused(self, status: int) -> str:
         """Returns why the model ended the child; empty if something else did."""
         by_others = status in (FAILED, UNREACHABLE, BROKEN, -signal.SIGKILL, -signal.SIGTERM)
-        spec = spec_of(self._settings.kind, self._settings.engine)
-        if not spec.ends_process or self._beats or by_others:
+        may = has_trait(self._settings.engine, "ends with a wrong model")
+        if not may or self._beats or by_others:
             return ""
         words = " ".join(SOURCE_LINE.sub("", line) for line in self._library_words)
         model = self._settings.models.model

@@ -6,10 +6,10 @@ from wyoming.info import AsrModel, AsrProgram, Attribution, TtsProgram, TtsVoice
 
 from offhook import __version__
 from offhook.pipeline.speech.engine_spec import Kind
-from offhook.pipeline.speech.engines import specs
+from offhook.pipeline.speech.engines import has_trait, specs
 from offhook.pipeline.speech.streams.languages import NAMES
 from offhook.pipeline.speech.synthesizer import KnownVoice
-from offhook.web.wyoming.transcript import appends
+from offhook.web.wyoming.transcript import APPENDS
 
 PROGRAM = "offhook"
 """Name of both programs, by which Home Assistant calls its entities."""
@@ -25,7 +25,7 @@ def asr_program(engine: str, model: str, languages: Sequence[str]) -> AsrProgram
     heard = AsrModel(model or engine, made_by, True, model or engine, None, _tags(languages))
     return AsrProgram(
         *(PROGRAM, OURS, True, f"offhook with {engine or model}", __version__, [heard]),
-        supports_transcript_streaming=appends(engine),
+        supports_transcript_streaming=has_trait(engine, APPENDS),
     )
 
 

@@ -1,14 +1,13 @@
 """The text of one transcription, in chunks that never have to be taken back. Sans-io."""
 
-from offhook.pipeline.speech.engines import specs
+from offhook.pipeline.speech.engine_spec import Trait
+from offhook.pipeline.speech.engines import has_trait
 from offhook.pipeline.speech.recognizer import Final, Partial
 from offhook.web.speech_api.http.transcript import joined
 
-
-def appends(engine: str) -> bool:
-    """Returns whether an engine's final text always begins with the stable text of its partials.
-    Others may revise it, so their text comes in whole finals."""
-    return any(spec.appends for spec in specs("asr") if spec.name == engine)
+APPENDS: Trait = "appends"
+"""Engines with this trait never take back what their partials say; the text of others comes in
+whole finals."""
 
 
 class ChunkedTranscript:
@@ -17,7 +16,7 @@ class ChunkedTranscript:
     def __init__(self, engine: str) -> None:
         self.text = ""
         """Final text so far."""
-        self._partials = appends(engine)
+        self._partials = has_trait(engine, APPENDS)
         self._sent = ""
 
     def update(self, event: Partial | Final) -> str:

@@ -81,6 +81,7 @@ QWEN3_ASR = EngineSpec(
     "Qwen3-ASR",
     "offhook.pipeline.engine.asr.recognizer_io:Qwen3Recognizer",
     packages=TORCH_PACKAGES,
+    make="qwen",
     settings=frozenset({"final_model", "aligner", "precision"}),
     model="Qwen/Qwen3-ASR-0.6B",
     models=(

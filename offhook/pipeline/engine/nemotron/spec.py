@@ -26,6 +26,7 @@ NEMOTRON = EngineSpec(
     "Nemotron",
     "offhook.pipeline.engine.nemotron.recognizer_io:NemotronRecognizer",
     packages=TORCH_PACKAGES,
+    make="qwen",
     settings=frozenset({"precision", "max_batch_latency_ms"}),
     model=ENGLISH,
     models=(
@@ -51,5 +52,5 @@ NEMOTRON = EngineSpec(
         "on a CPU a few callers at once are heard",
     ),
     attribution=Attribution("NVIDIA", f"{SITE}/nvidia"),
-    appends=True,
+    traits=frozenset({"appends"}),
 )

@@ -15,7 +15,7 @@ def abilities(model: str) -> Abilities:
     language, folder = config_named(model).language, Path(model).expanduser()
     here = {path.stem for path in (folder / "embeddings").glob("*.safetensors")}
     names = [name for name in listed(language) if not folder.is_dir() or name in here]
-    return Abilities.of_voices(dict.fromkeys(names, (language,)))
+    return Abilities.of_voices(dict.fromkeys(names, (language,)), LICENCES)
 
 
 def checks(model: str, language: str) -> Iterator[Check]:

@@ -53,6 +53,7 @@ POCKET = EngineSpec(
     "Pocket TTS",
     "offhook.pipeline.engine.pocket.synthesizer_io:PocketSynthesizer",
     packages=(*TORCH_PACKAGES, "sentencepiece", *TEXT_PACKAGES),
+    make="qwen",
     settings=frozenset({"precision"}),
     model="english",
     models=tuple(

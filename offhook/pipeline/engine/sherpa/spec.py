@@ -44,6 +44,5 @@ SHERPA = EngineSpec(
     costs=(Cost("core", 1 / 0.047, ALONE_ON_CPU, memory_mb=300),),
     attribution=Attribution("k2-fsa", "https://github.com/k2-fsa/sherpa-onnx"),
     checks="offhook.pipeline.engine.sherpa.model:checks",
-    appends=True,
-    ends_process=True,
+    traits=frozenset({"appends", "ends with a wrong model"}),
 )

@@ -34,6 +34,7 @@ QWEN3_TTS = EngineSpec(
     "Qwen3-TTS",
     "offhook.pipeline.engine.tts.synthesizer_io:Qwen3Synthesizer",
     packages=TORCH_PACKAGES + TEXT_PACKAGES,
+    make="qwen",
     model=USUAL,
     models=(
         _model("0.6B-CustomVoice", 1_811_626_576, "85e237c12c027371202489a0ec509ded67b5e4b5"),
@@ -52,5 +53,6 @@ QWEN3_TTS = EngineSpec(
         "voices at once",
         "on a CPU a second of speech takes many",
     ),
+    cloning_model="Qwen/Qwen3-TTS-12Hz-0.6B-Base",
     attribution=Attribution("Qwen", f"{SITE}/Qwen"),
 )
