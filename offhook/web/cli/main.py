@@ -371,6 +371,8 @@ def _voice(arguments: Namespace) -> int:
         voice_io.remove(models, a.name)
     elif a.engine != cloner().name:
         can = spec_of("tts", a.engine).abilities(a.model)
+        if not can.voices:
+            raise ValueError(f"the voices of {a.engine} are known once it has loaded a model")
         for name, languages in can.voices.items():
             print(f"{name}\tspeaker\t{','.join(languages)}\t{can.licences.get(name, '-')}")
     else:

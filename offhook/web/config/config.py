@@ -389,7 +389,8 @@ class Asr(SpeechEngine):
     KIND = "asr"
     engine: AsrEngine = "small"
     """small: PocketSphinx, until the model of sherpa for the language (71 MB) has come; new calls
-    then use that. auto: the best that this machine can run, likewise."""
+    then use that. auto: the best that this machine can run, likewise. Or one of another package:
+    its name, or module:Class (docs/your-engine.md)."""
     processes: int = Field(1, ge=1)
     """Number of PocketSphinx processes."""
     final_model: str = ""
@@ -445,6 +446,7 @@ class Asr(SpeechEngine):
 class Tts(SpeechEngine):
     KIND = "tts"
     engine: TtsEngine = "embedded"
+    """Or one of another package: its name, or module:Class (docs/your-engine.md)."""
     voices: str = ""
     """Folder of cloned and described voices; empty: the default folder."""
     audio_cache: str = ""
