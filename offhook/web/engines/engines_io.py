@@ -80,7 +80,9 @@ def open_recognizer(engine: str, models: AsrModels, progress: Progress = silent)
 
     spec = _openable("asr", engine, models.model)
     models = with_usual_model("asr", engine, models)
-    _prepare(spec, progress, models.hub, models.model, models.final_model, models.aligner)
+    others = {"final_model": models.final_model, "aligner": models.aligner}
+    known = (model for key, model in others.items() if key in spec.settings)
+    _prepare(spec, progress, models.hub, models.model, *known)
     return GatedRecognizer(spec.open(models, progress))
 
 
