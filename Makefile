@@ -54,7 +54,7 @@ test-all: $(VENV)/.test lint test-tts-official
 
 # Our engines beside the official packages, in the environments of these.
 test-asr-official test-tts-official: test-%-official: .venv-qwen-%/.test
-	.venv-qwen-$*/bin/python -m pytest tests/pipeline/engine/$*/test_official.py
+	.venv-qwen-$*/bin/python -m pytest tests/pipeline/engine/official/test_$*.py
 
 LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 lint: $(VENV)/.test

@@ -328,6 +328,8 @@ def compare() -> list[str]:
 class Hears(ScriptedRecognizer):
     """Recognizes nothing, and says at once that turns are over."""
 
+    turns: "Over | None" = None
+
     def __init__(self) -> None:
         self.turns = Over(max_batch=64, max_waiting=64)
 

@@ -5,8 +5,10 @@ it for itself, and streams that it should follow in real time.
 """
 
 from offhook.pipeline.engine import reckoned
-from offhook.pipeline.engine.gpu_io import fitting
+from offhook.pipeline.engine.gpu_io import fitting, size_of
 from offhook.pipeline.engine.reckoned import CARDS, Size
+from offhook.pipeline.speech.engine_spec import Kind
+from offhook.pipeline.speech.recognizer import EngineError
 
 SIZES: tuple[Size, ...] = ("0.6B", "1.7B")
 CONTEXT = 1 << 29
@@ -18,12 +20,16 @@ def main() -> None:
     for card in CARDS:
         total = card.gigabytes * 10**9
         for size in SIZES:
-            for name, followed in (
-                (f"Qwen3-ASR-{size}", reckoned.listeners(card, size)),
-                (f"Qwen3-TTS-{size}", reckoned.voices(card, size)),
-            ):
-                fit, lacks = fitting(name, total - CONTEXT, total)
-                print(f"{card.name}, {name}: {lacks or fit}, {followed}")
+            models: tuple[tuple[Kind, str, str, int], ...] = (
+                ("asr", "qwen3-asr", f"Qwen3-ASR-{size}", reckoned.listeners(card, size)),
+                ("tts", "qwen3-tts", f"Qwen3-TTS-{size}", reckoned.voices(card, size)),
+            )
+            for kind, engine, name, followed in models:
+                try:
+                    fit = str(fitting(size_of(kind, engine, name), total - CONTEXT, total))
+                except EngineError as error:
+                    fit = str(error)
+                print(f"{card.name}, {name}: {fit}, {followed}")
 
 
 if __name__ == "__main__":

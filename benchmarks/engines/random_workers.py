@@ -63,10 +63,11 @@ def asr_config(model: str) -> "AsrConfig":
 
 def qwen3_asr(models: AsrModels, size: str, progress: Progress) -> Recognizer:
     from offhook.pipeline.engine.asr.engine import Tokenizer
+    from offhook.pipeline.engine.asr.gpu import RecognitionPlan
     from offhook.pipeline.engine.asr.loading_io import Loading
     from offhook.pipeline.engine.asr.recognizer_io import Qwen3Recognizer
     from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
-    from offhook.pipeline.engine.capacity import MAX_FILES, RecognitionPlan
+    from offhook.pipeline.engine.capacity import MAX_FILES
     from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
     from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
     from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer

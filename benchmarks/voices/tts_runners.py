@@ -12,13 +12,7 @@ import torch
 from offhook.bench.speech.texts import frames_of
 from offhook.bench.speech.word_tokenizer import WordTokenizer
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.capacity import (
-    ALONE,
-    CODEC_FRAMES,
-    PAGES_PER_VOICE,
-    PREFIX_PAGES,
-    synthesis_plan,
-)
+from offhook.pipeline.engine.capacity import ALONE
 from offhook.pipeline.engine.device_io import (
     choose_device,
     claim_thread,
@@ -26,6 +20,12 @@ from offhook.pipeline.engine.device_io import (
     memory_budget,
 )
 from offhook.pipeline.engine.tts.engine import TtsEngine
+from offhook.pipeline.engine.tts.gpu import (
+    CODEC_FRAMES,
+    PAGES_PER_VOICE,
+    PREFIX_PAGES,
+    synthesis_plan,
+)
 from offhook.pipeline.engine.tts.loading_io import measured_cost, voices_followed
 from offhook.pipeline.engine.tts.messages import (
     FRAME_SAMPLES,

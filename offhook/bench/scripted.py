@@ -19,8 +19,14 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
+from offhook.pipeline.speech.recognizer import (
+    DEFAULT_OPTIONS,
+    Final,
+    Partial,
+    Recognizer,
+    StreamOptions,
+)
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, Synthesizer, VoiceOptions
 
 TEXT = "please tell me what you can do"
 WORD_MS = 300
@@ -43,7 +49,7 @@ def reply_text(words: int) -> str:
     return " ".join(["word"] * words)
 
 
-class ScriptedRecognizer:
+class ScriptedRecognizer(Recognizer):
     name = "scripted"
 
     async def start(self) -> None:
@@ -84,7 +90,7 @@ class ScriptedRecognizerStream:
         self._events.put_nowait(None)
 
 
-class ScriptedSynthesizer:
+class ScriptedSynthesizer(Synthesizer):
     name = "scripted"
 
     async def start(self) -> None:

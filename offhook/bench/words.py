@@ -28,7 +28,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from random import Random
 from time import monotonic
-from typing import Any, get_args
+from typing import Any
 
 import av
 import numpy as np
@@ -43,11 +43,12 @@ from offhook.bench.speech.whisper import missing, whisper
 from offhook.bench.transcript import recognise
 from offhook.bench.turns import server
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline.speech.engines import names
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.cli.caller_io import CallerLeg, ScriptedCall, ScriptLine
-from offhook.web.config.config import AUTOMATIC, OPENAI, AsrEngine
+from offhook.web.config.config import AUTOMATIC, OPENAI
 
 WHISPER = "whisper"
 LINES = ("webrtc", "pcmu", "noise", "loss")
@@ -302,7 +303,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     default = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
     add("folder", nargs="?", type=Path, default=default, help="default: that of OFFHOOK_SPEECH")
     add("--only", default="*", metavar="PATTERN", help="files, as 'line_*'")
-    add("--engine", choices=(*get_args(AsrEngine), WHISPER), default="pocketsphinx")
+    add("--engine", choices=(*names("asr"), *AUTOMATIC, WHISPER), default="pocketsphinx")
     add("--url", default="", help="of the engine's server or worker")
     add("--judge", default="", help="whisper, or the URL of an OpenAI-compatible server")
     add("--lines", default=",".join(LINES), help=f"of {', '.join(LINES)}")

@@ -47,7 +47,7 @@ assert.equal(face({ ...slow, quality: { word: "Poor", bars: 1 } }).pill.word, "P
 
 // --- an engine that cannot be had
 
-const failed = { engine: "nemotron", state: "failed", retry_s: 9.2 };
+const failed = { title: "Nemotron", state: "failed", retry_s: 9.2 };
 assert.equal(
   progressOf("asr", { ...failed, fault: "nvidia/x is not on this machine", offline: true }),
   "Could not download Nemotron (no network); trying again in 10 s.",

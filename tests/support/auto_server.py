@@ -23,13 +23,13 @@ PADDING_BYTES = 6 << 20
 SERVER = """
 import sys
 from offhook.pipeline.models.instructions import Instructions
+from offhook.pipeline.speech.engines import all_specs
 from offhook.web.cli import main
 from offhook.web.engines.choice import Machine
-from offhook.web.engines.engines_io import NEEDED
 from offhook.web.worker import local_worker_io
 
-engines = {engines!r}
-packages = frozenset(package for name in engines for package in NEEDED[name][1])
+specs = [spec for spec in all_specs() if spec.name in {engines!r}]
+packages = frozenset(package for spec in specs for package in spec.packages)
 local_worker_io.look = lambda: Machine(4, 8 << 30, Instructions.VNNI, packages=packages)
 sys.exit(main.main(sys.argv[1:]))
 """

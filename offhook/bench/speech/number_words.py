@@ -26,8 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
+from offhook.pipeline.speech.recognizer import (
+    DEFAULT_OPTIONS,
+    Final,
+    Partial,
+    Recognizer,
+    StreamOptions,
+)
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, Synthesizer, VoiceOptions
 from offhook.web.config.config import Log
 from offhook.web.http.listening_io import Address, listener
 from offhook.web.process.logs_io import set_up
@@ -301,7 +307,7 @@ def compare(
     return Comparison(right, lost, twice, wrong, unheard)
 
 
-class NumberRecognizer:
+class NumberRecognizer(Recognizer):
     """Hears the words above; everything else is silence."""
 
     name = "number-words"
@@ -353,7 +359,7 @@ class NumberRecognizerStream:
         self._events.put_nowait(None)
 
 
-class NumberSynthesizer:
+class NumberSynthesizer(Synthesizer):
     """Speaks the words above, and any other word at some level of its own."""
 
     name = "number-words"

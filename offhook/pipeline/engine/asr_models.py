@@ -8,8 +8,6 @@ from offhook.pipeline.engine.capacity import SHARED
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16", "int8", "fp8-weights", "int8-weights"]
 
-ALIGNER = "Qwen/Qwen3-ForcedAligner-0.6B"
-
 
 @dataclass(frozen=True)
 class AsrModels:
@@ -35,5 +33,7 @@ class AsrModels:
     max_streams: int = 0
     """Live streams that will be open at most, for which memory is taken; 0: as many as are of
     use and fit."""
+    processes: int = 0
+    """Processes of an engine that has several; 0: by the number of cores."""
     memory_share: float = SHARED
     """Share of the GPU's memory that may be taken, weights included."""

@@ -22,9 +22,10 @@ from offhook.pipeline.speech.recognizer import (
     EngineFailed,
     Final,
     Partial,
+    Recognizer,
     StreamOptions,
+    TurnAnswers,
 )
-from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 
 
 class StreamOpened(NamedTuple):
@@ -113,8 +114,11 @@ class RecognizerSettings:
 # --- in the process with the sockets ---
 
 
-class FarRecognizer:
+class FarRecognizer(Recognizer):
     """The engine of another process as a `Recognizer`."""
+
+    languages: tuple[str, ...] = ()
+    turns: "FarTurns | None" = None
 
     def __init__(self, settings: RecognizerSettings, send: SendTo) -> None:
         self.name, self.languages = settings.name, settings.languages

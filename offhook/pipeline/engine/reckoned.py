@@ -5,11 +5,21 @@ reads memory or multiplies slower, whichever is worse. What the host's launches 
 beginnings take stays as it is. An engine measures for itself when it has loaded.
 """
 
+import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from offhook.pipeline.engine.capacity import MAX_STREAMS, MAX_VOICES
+from offhook.pipeline.speech.recognizer import EngineError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+C = TypeVar("C")
+N = TypeVar("N", bound=str)
 
 FRAME_MS, UPDATE_MS = 80.0, 400.0
 VOICES_LOAD, HEARING_LOAD = 0.78, 0.9
@@ -90,3 +100,44 @@ def listeners(card: Card, size: Size) -> int:
     """Returns the streams that can have an update every 400 ms, memory apart."""
     ms = HEARING[size] * card.slowness
     return min(MAX_STREAMS, int(HEARING_LOAD * UPDATE_MS * HEARING_BATCH / ms))
+
+
+# --- of a model, which is neither loaded nor downloaded ---
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    weights: int
+    """Bytes of the weights, in 16 bits."""
+    streams: Callable[[int], int]
+    """Returns the streams that fit in so many bytes beside the weights. Raises EngineError if not
+    even one does."""
+    followed: Callable[[Card], int] = lambda card: 0
+    """Returns the streams that a GPU should follow in real time; 0 if that is not known."""
+
+
+def read_config(model: str) -> dict[str, Any]:
+    """Returns the config.json of a model in a folder; empty if it is none. Raises EngineError."""
+    file = Path(model).expanduser() / "config.json"
+    if not file.is_file():
+        return {}
+    try:
+        return dict(json.loads(file.read_text("utf-8")))
+    except (OSError, ValueError) as error:
+        raise EngineError(f"{file}: {error}") from error
+
+
+def config_by_name(model: str, configs: Mapping[N, C]) -> C:
+    """Returns the configuration whose name is a part of the model's. Raises EngineError."""
+    for name, config in configs.items():
+        if name in model:
+            return config
+    raise EngineError(f"how large {model} is shows when it is downloaded")
+
+
+def weights_bytes(make: "Callable[[], nn.Module]") -> int:
+    """Returns the size of a model's weights in 16 bits. Imports torch."""
+    import torch
+
+    with torch.device("meta"):
+        return 2 * sum(p.numel() for p in make().parameters())

@@ -14,7 +14,7 @@ from offhook.pipeline.engine.reply_streams_io import Numbered, ReplyStreams
 from offhook.pipeline.engine.tts.messages import Ended, Reason
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.pipeline.speech.synthesizer import MAX_SEED, Speech, VoiceOptions
+from offhook.pipeline.speech.synthesizer import MAX_SEED, Speech, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.voice.audio_cache import reply_key
 from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 
@@ -26,7 +26,7 @@ P = TypeVar("P", bound=TextPart)
 E = TypeVar("E", bound=Numbered)
 
 
-class EngineSynthesizer(Generic[P, E]):
+class EngineSynthesizer(Synthesizer, Generic[P, E]):
     """A voice model, shared by all replies of the process. `models` says which cache its replies
     have. Raises EngineError if the shared cache cannot be used.
 

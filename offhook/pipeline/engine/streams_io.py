@@ -18,6 +18,7 @@ from offhook.pipeline.speech.recognizer import (
     EngineFailed,
     Final,
     Partial,
+    Recognizer,
     StreamOptions,
 )
 
@@ -61,13 +62,16 @@ class EngineOptions:
         self.close, self.turn, self.timer = engine.close, engine.turn, engine.timer
 
 
-class EngineRecognizer:
+class EngineRecognizer(Recognizer):
     """The recognition models on one device, shared by all streams of the process.
 
     `load(tell, submit)` builds the engine in its own thread; `submit` runs a command in that
     thread. When the thread fails, e.g. after a CUDA error, all streams and later calls raise
     EngineFailed.
     """
+
+    turns: "TurnJudge | None" = None
+    """What answers whether speakers' turns are over, loaded with the engine; None: nothing does."""
 
     def __init__(
         self, name: str, load: Callable[[Tell, Callable[[Command], None]], StreamingEngine]
@@ -80,9 +84,6 @@ class EngineRecognizer:
         self.commands = InferenceCommands(self)
         self._listeners: dict[int, StreamListener] = {}
         self._opening: set[asyncio.Future[int]] = set()
-        self.turns: TurnJudge | None = None
-        """What answers whether speakers' turns are over, loaded with the engine; None: nothing
-        does."""
         self.engine: StreamingEngine
 
     # --- on the event loop ---
@@ -118,8 +119,7 @@ class EngineRecognizer:
     @property
     def far_settings(self) -> RecognizerSettings:
         """What another process needs to know of the loaded engine."""
-        languages = tuple(getattr(self, "languages", ()))
-        return RecognizerSettings(self.name, languages, self.turns is not None)
+        return RecognizerSettings(self.name, self.languages, self.turns is not None)
 
     def door(self, send: SendFrom) -> RecognizerDoor:
         """Returns the streams for the sockets of another process."""

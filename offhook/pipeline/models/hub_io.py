@@ -2,19 +2,18 @@
 ModelScope, downloading them into the cache.
 
 A name may end with a revision (a branch, tag or commit): "Qwen/Qwen3-ASR-0.6B@main". Without one,
-models of the catalogue use the commit they were tested with, others the latest.
+models of our engines use the commit they were tested with, others the latest.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from offhook.pipeline.models.hub import hugging_face_io, modelscope_io
-from offhook.pipeline.models.hub.catalogue import CATALOGUE, FILES
 from offhook.pipeline.models.hub.download_io import Progress as Progress
+from offhook.pipeline.speech.engine_spec import FILES
+from offhook.pipeline.speech.engines import catalogue
 from offhook.pipeline.speech.recognizer import EngineError
 
-PINNED = {model.repository: model.revision for model in CATALOGUE}
-"""Pinned commits on the Hugging Face hub; ModelScope has others."""
 MODELSCOPE = "modelscope"
 
 
@@ -43,7 +42,7 @@ def find(
     name, revision = _on_hub(model)
     if hub == MODELSCOPE:
         return modelscope_io.find(name, revision, progress, files)
-    return hugging_face_io.find(name, revision or _usual(name), progress, hub, files)
+    return hugging_face_io.find(name, revision or usual_revision(name), progress, hub, files)
 
 
 def check(model: str, hub: str = "") -> None:
@@ -54,7 +53,7 @@ def check(model: str, hub: str = "") -> None:
         return
     name, revision = _on_hub(model)
     if hub != MODELSCOPE:
-        hugging_face_io.check(name, revision or _usual(name), hub)
+        hugging_face_io.check(name, revision or usual_revision(name), hub)
 
 
 def _on_hub(model: str) -> tuple[str, str]:
@@ -65,6 +64,8 @@ def _on_hub(model: str) -> tuple[str, str]:
     return name, revision
 
 
-def _usual(name: str) -> str:
-    """Returns the revision of a name without one."""
-    return PINNED.get(name, "main")
+def usual_revision(name: str) -> str:
+    """Returns the revision on the Hugging Face hub of a repository named without one; ModelScope
+    has others."""
+    pinned = (model.revision for model in catalogue() if model.repository == name)
+    return next(pinned, "main")

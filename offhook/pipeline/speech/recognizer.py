@@ -1,7 +1,7 @@
 """The speech recognition interface that every engine implements."""
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol, runtime_checkable
 
@@ -16,10 +16,6 @@ MAX_CONTEXT_CHARS = 4000
 improving recognition."""
 MAX_ALIGNED_S = 180
 """Maximum audio in s whose text can be aligned, the limit of the published aligner."""
-NO_ALIGNER = (
-    "the speech engine aligns no text: that takes the engine qwen3-asr with [asr] aligner or "
-    "--aligner, such as Qwen/Qwen3-ForcedAligner-0.6B"
-)
 LANGUAGE_TAG = re.compile("([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Za-z]{2}|[0-9]{3}))?")
 """Matches language, script and region of a BCP 47 tag; other subtags are not used for speech."""
 
@@ -205,10 +201,45 @@ class AlignsText(Protocol):
         what cannot be aligned, and without an aligner."""
 
 
+class TurnAnswers(Protocol):
+    """What answers whether speakers' turns are over, wherever the model is."""
+
+    async def probability(self, pcm: Pcm, call: Hashable) -> float | None:
+        """Returns the probability that a turn of the call ends with `pcm`; None: decide by
+        silence."""
+
+
 class Recognizer(Protocol):
-    """A speech recognition engine, shared by all calls of the process."""
+    """A speech recognition engine, shared by all calls of the process. A class that inherits from
+    it has what follows the name by default, and may set it in its body."""
 
     name: str
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """BCP 47 tags, complete once it has loaded; empty: unknown."""
+        return ()
+
+    @property
+    def max_streams(self) -> int | None:
+        """Streams that its device follows in real time when all are in use; None: unknown, or not
+        yet known."""
+        return None
+
+    @property
+    def max_open_streams(self) -> int | None:
+        """Streams, in use or not, for which it has memory; None: unknown, or not yet known."""
+        return None
+
+    @property
+    def turns(self) -> TurnAnswers | None:
+        """What answers whether speakers' turns are over; None: nothing does."""
+        return None
+
+    @property
+    def losses(self) -> Mapping[Loss, int]:
+        """How often a process of its own was lost, so far."""
+        return {}
 
     async def start(self) -> None:
         """Loads and warms up. Raises EngineError saying what is missing and how to fix it."""

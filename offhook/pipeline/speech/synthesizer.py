@@ -116,10 +116,41 @@ class SynthesizerStream(Protocol):
     def __aiter__(self) -> AsyncIterator[Speech]: ...
 
 
-class Synthesizer(Protocol):
-    """A speech synthesis engine, shared by all calls of the process."""
+@dataclass(frozen=True)
+class KnownVoice:
+    """A voice that an engine can use."""
 
     name: str
+    kind: str = "speaker"
+    """speaker: built in; design: described in words; clone: from a recording."""
+    languages: tuple[str, ...] = ()
+    """ISO 639 codes; empty: unknown."""
+    created_s: int = 0
+    """Creation time in s since the epoch; 0: built in."""
+    licence: str = ""
+    """Licence of the recording that a built-in voice was made from; empty: that of the model."""
+
+
+class Synthesizer(Protocol):
+    """A speech synthesis engine, shared by all calls of the process. A class that inherits from it
+    has the languages, the limit and `known_voices` by default, and may set the former in its
+    body."""
+
+    name: str
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """ISO 639 codes of all its voices; empty: unknown."""
+        return ()
+
+    @property
+    def max_streams(self) -> int | None:
+        """Replies that may be spoken at once; None: unknown, or not yet known."""
+        return None
+
+    async def known_voices(self) -> list[KnownVoice]:
+        """Returns what is known of the voices, the default first. Raises EngineError."""
+        return [KnownVoice(name, languages=self.languages) for name in self.voices()]
 
     def voices(self) -> list[str]:
         """Returns the names of the voices, the default first; complete once started."""

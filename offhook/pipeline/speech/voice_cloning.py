@@ -1,6 +1,6 @@
-"""The interfaces of engines that list their voices and clone voices from recordings.
+"""The interface of engines that clone voices from recordings.
 
-A `Synthesizer` may also be a `VoiceLister` or a `VoiceCloner`; others have only built-in voices.
+A `Synthesizer` may also be a `VoiceCloner`; others have only built-in voices.
 """
 
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.pipeline.speech.synthesizer import SynthesizerStream, VoiceOptions
+from offhook.pipeline.speech.synthesizer import KnownVoice, SynthesizerStream, VoiceOptions
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NAME_RULE = "a voice is called by letters, digits, - and _, up to 64 of them"
@@ -42,21 +42,6 @@ class TooManyClones(VoiceError):
 
 
 @dataclass(frozen=True)
-class KnownVoice:
-    """A voice that an engine can use."""
-
-    name: str
-    kind: str = "speaker"
-    """speaker: built in; design: described in words; clone: from a recording."""
-    languages: tuple[str, ...] = ()
-    """ISO 639 codes; empty: unknown."""
-    created_s: int = 0
-    """Creation time in s since the epoch; 0: built in."""
-    licence: str = ""
-    """Licence of the recording that a built-in voice was made from; empty: that of the model."""
-
-
-@dataclass(frozen=True)
 class Sample:
     """A recording of one person."""
 
@@ -69,15 +54,7 @@ class Sample:
 
 
 @runtime_checkable
-class VoiceLister(Protocol):
-    """Tells more of its voices than their names."""
-
-    async def known_voices(self) -> list[KnownVoice]:
-        """Returns the voices, the default first. Raises EngineError."""
-
-
-@runtime_checkable
-class VoiceCloner(VoiceLister, Protocol):
+class VoiceCloner(Protocol):
     """Clones voices. All methods raise EngineError if the engine fails."""
 
     async def add_voice(self, name: str, sample: Sample, language: str = "") -> KnownVoice:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.asr_models import Device
+from offhook.pipeline.speech.engines import aligner
 from offhook.pipeline.speech.recognizer import Progress, UnsupportedRequest, Word
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.engines.engines_io import check_engine
@@ -26,7 +27,7 @@ async def align_file(path: Path, text: str, language: str, align: Align) -> Tran
 
 def aligner_here(model: str, device: Device, hub: str, progress: Progress) -> Align:
     """Returns what aligns in this process, with a model that it loads first. Raises EngineError."""
-    check_engine("qwen3-asr")
+    check_engine("asr", aligner().engine)
     from offhook.pipeline.engine.device_io import choose_device, dtype_of
     from offhook.pipeline.models import hub_io
     from offhook.pipeline.models.qwen3_asr.aligner import ForcedAligner
@@ -38,11 +39,11 @@ def aligner_here(model: str, device: Device, hub: str, progress: Progress) -> Al
     chosen = choose_device(device)
     folder = hub_io.find(model, report, hub)
     progress(1.0, "")
-    aligner = ForcedAligner.load(folder, chosen, dtype_of(chosen))
+    forced = ForcedAligner.load(folder, chosen, dtype_of(chosen))
 
     async def align(pcm: Pcm, text: str, language: str) -> tuple[Word, ...]:
         try:
-            return await asyncio.to_thread(aligner.align, pcm, text, language)
+            return await asyncio.to_thread(forced.align, pcm, text, language)
         except AlignmentError as error:
             raise UnsupportedRequest(str(error)) from error
 

@@ -269,6 +269,7 @@ def _operator(arguments: Namespace) -> tuple[str, str]:
 
 
 def _transcribe(arguments: Namespace) -> int:
+    from offhook.pipeline.speech.engines import has_trait
     from offhook.pipeline.speech.recognizer import Recognizer, StreamOptions
     from offhook.web.cli.transcribe_io import (
         CAPTIONS,
@@ -283,7 +284,6 @@ def _transcribe(arguments: Namespace) -> int:
     from offhook.web.process.logs import Log
     from offhook.web.process.logs_io import set_up
     from offhook.web.speech_api.http.transcript import Segment
-    from offhook.web.worker.local_worker_io import ENDED_BY_MODELS
 
     set_up(Log(level="WARNING"))
     a = arguments
@@ -311,8 +311,8 @@ def _transcribe(arguments: Namespace) -> int:
                     url=a.url, api_key=a.api_key, engine=a.engine, model=a.model
                 )
                 recognizer = recognizer_of(asr)
-            elif a.engine in ENDED_BY_MODELS:
-                models = with_usual_model(a.engine, _asr_models(a))
+            elif has_trait(a.engine, "ends with a wrong model"):
+                models = with_usual_model("asr", a.engine, _asr_models(a))
                 recognizer = await workers.enter_async_context(in_worker(a.engine, models))
             else:
                 recognizer = open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
@@ -409,6 +409,7 @@ def _speak(arguments: Namespace) -> int:
 
 
 def _voice(arguments: Namespace) -> int:
+    from offhook.pipeline.speech.engines import cloner, spec_of
     from offhook.web.cli import voice_io
     from offhook.web.cli.transcribe_io import Bar
     from offhook.web.process.logs import Log
@@ -416,7 +417,7 @@ def _voice(arguments: Namespace) -> int:
 
     set_up(Log(level="WARNING"))
     a = arguments
-    models = TtsModels(a.model or voice_io.MODEL, voices=a.voices, hub=a.hub)
+    models = TtsModels(a.model or cloner().cloning_model, voices=a.voices, hub=a.hub)
     if a.action == "add":
         told = Bar("cloning:").loading
         adding = voice_io.add(
@@ -425,9 +426,12 @@ def _voice(arguments: Namespace) -> int:
         print(f"{run(adding).name}: speak with a worker of the model {models.model}")
     elif a.action == "remove":
         voice_io.remove(models, a.name)
-    elif a.engine == "pocket":
-        for name, language, licence in voice_io.pocket_voices(a.model):
-            print(f"{name}\tspeaker\t{language}\t{licence}")
+    elif a.engine != cloner().name:
+        can = spec_of("tts", a.engine).abilities(a.model)
+        if not can.voices:
+            raise ValueError(f"the voices of {a.engine} are known once it has loaded a model")
+        for name, languages in can.voices.items():
+            print(f"{name}\tspeaker\t{','.join(languages)}\t{can.licences.get(name, '-')}")
     else:
         for voice in voice_io.kept(models):
             print(f"{voice.name}\t{voice.kind}\t{voice.language or '-'}\t{voice.created or '-'}")
@@ -521,8 +525,8 @@ def _worker_asr(arguments: Namespace) -> int:
     from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 
     a = arguments
-    check_engine(a.engine)
-    models = with_usual_model(a.engine, _asr_models(a))
+    check_engine("asr", a.engine)
+    models = with_usual_model("asr", a.engine, _asr_models(a))
     if a.device == "all":
         return _work_on_all_gpus(a, models)
     return _work(
@@ -541,8 +545,8 @@ def _worker_tts(arguments: Namespace) -> int:
 
     a = arguments
     a.engine = at_hand(a.engine)
-    check_engine(a.engine)
-    models = with_usual_model(a.engine, _tts_models(a))
+    check_engine("tts", a.engine)
+    models = with_usual_model("tts", a.engine, _tts_models(a))
     if a.device == "all":
         return _work_on_all_gpus(a, models)
     return _work(
@@ -551,7 +555,7 @@ def _worker_tts(arguments: Namespace) -> int:
 
 
 def _work_on_all_gpus(arguments: Namespace, models: AsrModels | TtsModels) -> int:
-    from offhook.web.config.config import GPU_ENGINES
+    from offhook.pipeline.speech.engines import names_on_gpu
     from offhook.web.http.listening_io import Address
     from offhook.web.process.logs import Log
     from offhook.web.process.logs_io import set_up
@@ -561,8 +565,8 @@ def _work_on_all_gpus(arguments: Namespace, models: AsrModels | TtsModels) -> in
     from offhook.web.worker.worker_io import WorkerSettings
 
     a = arguments
-    if a.engine not in GPU_ENGINES:
-        raise ValueError(f"--device all is for {', '.join(GPU_ENGINES)}, not for {a.engine}")
+    if a.engine not in names_on_gpu():
+        raise ValueError(f"--device all is for {', '.join(names_on_gpu())}, not for {a.engine}")
     set_up(Log(level=a.log_level))
     address = Address.parse(a.listen)
     if address.path:

@@ -9,22 +9,15 @@ from typing import Any
 
 from offhook.pipeline.models import hub_io
 from offhook.pipeline.models.hub import cache_io, download_io, hugging_face_io
-from offhook.pipeline.models.hub.catalogue import (
-    CATALOGUE,
-    FILES,
-    SHERPA_FILES,
-    SITE,
-    PublishedModel,
-)
 from offhook.pipeline.models.hub.download_io import in_words
+from offhook.pipeline.speech.engine_spec import FILES, KINDS, SITE, Kind, PublishedModel
+from offhook.pipeline.speech.engines import all_specs, catalogue
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.config.config import AUTOMATIC, Config
 from offhook.web.engines import machine_io
-from offhook.web.engines.choice import KINDS, Choice, Kind, choice_for
-from offhook.web.engines.engines_io import EMBEDDED, MODELS
+from offhook.web.engines.choice import Choice, choice_for
+from offhook.web.engines.engines_io import usual_model
 
-SHERPA = "sherpa"
-"""In the names of the engine, and of the repositories of its models."""
 LEAST_LIKE = 0.5
 """Likeness of names, 0 to 1, from which one is proposed for another."""
 PROPOSED = 3
@@ -98,10 +91,10 @@ class Models:
     def used(self) -> dict[str, list[str]]:
         """Returns the models that the configuration names, and its keys for each."""
         asr, tts = self._config.asr, self._config.tts
-        named = [] if asr.url else [("asr", "model", asr.model or MODELS.get(asr.engine, ""))]
+        named = [] if asr.url else [("asr", "model", asr.model or usual_model("asr", asr.engine))]
         named += [] if asr.url else [("asr", "final_model", asr.final_model)]
         named += [] if asr.url else [("asr", "aligner", asr.aligner)]
-        named += [] if tts.url else [("tts", "model", tts.model or MODELS.get(tts.engine, ""))]
+        named += [] if tts.url else [("tts", "model", tts.model or usual_model("tts", tts.engine))]
         automatic = {"asr": asr.automatic, "tts": tts.automatic}
         if any(automatic.values()):
             named += [
@@ -119,7 +112,7 @@ class Models:
         """Returns the models of the catalogue, and others that the configuration names. Asks the
         hub for unknown sizes if `ask`."""
         used = self.used()
-        targets = [_target(model.name) for model in CATALOGUE]
+        targets = [_target(model.name) for model in catalogue()]
         targets += [
             self.target(name)
             for name in used
@@ -147,14 +140,21 @@ class Models:
             return target
         if name in AUTOMATIC:
             raise EngineError(f"{name} is no model, it chooses some: see offhook models list")
-        if name in EMBEDDED:
+        if any(spec.embedded and spec.name == name for spec in all_specs()):
             raise EngineError(f"{name} comes with its package: there is nothing to download")
         repository, _, revision = name.partition("@")
         parts = repository.split("/")
         if len(parts) == 2 and all(parts) and not name.startswith((".", "/", "~")):
-            sherpa = SHERPA in name or (SHERPA in self._config.asr.engine and name in self.used())
-            return Target(name, repository, revision, SHERPA_FILES if sherpa else FILES)
+            return Target(name, repository, revision, self._files(name))
         raise EngineError(f"there is no model {name!r}{near(name)}: see offhook models list")
+
+    def _files(self, name: str) -> tuple[str, ...]:
+        """Returns the files of a model that is not published: of the engine that the configuration
+        uses it with, or whose name is in the model's."""
+        used = (self._config.asr.engine, self._config.tts.engine) if name in self.used() else ()
+        others = (spec for spec in all_specs() if spec.files != FILES)
+        found = (spec.files for spec in others if spec.name in name or spec.name in used)
+        return next(found, FILES)
 
     def targets(self, name: str) -> Sequence[Target]:
         """Returns the models to download for a name, which may be "auto" or "small". Raises
@@ -199,7 +199,7 @@ class Models:
 
     def cache(self) -> str:
         """Says where models are downloaded to with how much room, or what downloading needs."""
-        target = _target(CATALOGUE[0].name)
+        target = _target(catalogue()[0].name)
         assert target is not None
         try:
             store = cache_io.store_of(
@@ -213,7 +213,7 @@ class Models:
     def _revision(self, target: Target) -> str:
         if self._modelscope:
             return target.revision
-        return target.revision or hub_io.PINNED.get(target.repository, "main")
+        return target.revision or hub_io.usual_revision(target.repository)
 
     def _presence(self, target: Target) -> cache_io.Presence:
         revision = self._revision(target)
@@ -228,8 +228,9 @@ class Models:
 
 def _of_catalogue(name: str) -> PublishedModel | None:
     wanted = name.partition("@")[0].lower()
-    wanted = {str(engine): model for engine, model in MODELS.items()}.get(wanted, wanted).lower()
-    for model in CATALOGUE:
+    usual = {spec.name: spec.model for spec in all_specs() if spec.model}
+    wanted = usual.get(wanted, wanted).lower()
+    for model in catalogue():
         full = model.name.lower()
         if wanted in (full, full.rpartition("/")[2]):
             return model
@@ -250,9 +251,9 @@ def _same(name: str, target: Target) -> bool:
 
 def near(name: str) -> str:
     """Returns a half sentence with the names that are most like this one, or nothing."""
-    known = {model.name.lower(): model.name for model in CATALOGUE}
+    known = {model.name.lower(): model.name for model in catalogue()}
     known |= {full.rpartition("/")[2]: model for full, model in known.items()}
-    known |= {engine: engine for engine, model in MODELS.items() if _of_catalogue(model)}
+    known |= {spec.name: spec.name for spec in all_specs() if _of_catalogue(spec.model)}
     wanted = name.partition("@")[0].lower()
     like = [model for short, model in known.items() if wanted and wanted in short]
     like += [known[short] for short in difflib.get_close_matches(wanted, known, 9, LEAST_LIKE)]

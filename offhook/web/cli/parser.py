@@ -2,14 +2,23 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from offhook import __version__
-from offhook.pipeline.engine.asr_models import ALIGNER
 from offhook.pipeline.engine.capacity import SHARED
 from offhook.pipeline.engine.tts_models import CACHE_MB
+from offhook.pipeline.speech.engine_spec import Kind
+from offhook.pipeline.speech.engines import (
+    aligner,
+    cloner,
+    is_known,
+    spec_of,
+    specs,
+    stand_in,
+    with_setting,
+)
 
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
 MAX_COUNT = 1000
@@ -218,7 +227,7 @@ def _transcribe_parser(transcribe: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="- for standard input, which is read to its end first",
     )
-    _asr_arguments(transcribe, "openai")
+    _asr_arguments(transcribe, elsewhere=True)
     _server_arguments(transcribe)
     transcribe.add_argument("--language", help='e.g. "en" or "pt-BR"; default: detected')
     transcribe.add_argument("--context", default="", help="names and words to expect")
@@ -244,7 +253,7 @@ def _align_parser(align: argparse.ArgumentParser) -> None:
     what.add_argument("--text", help="what is said in it")
     what.add_argument("--text-file", type=Path, metavar="F", help="the same, in this file")
     align.add_argument("--language", required=True, metavar="CODE", help='of the text, e.g. "en"')
-    align.add_argument("--model", default=ALIGNER, help="or a folder (default %(default)s)")
+    align.add_argument("--model", default=aligner().name, help="or a folder (default %(default)s)")
     _hub_argument(align)
     _device_argument(align, DEVICES)
     align.add_argument(
@@ -270,7 +279,8 @@ def _worker_parser(worker: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="MS",
-        help="nemotron: how long a chunk may wait for more streams (default 0)",
+        help=f"{_of('asr', 'max_batch_latency_ms')}: how long a chunk may wait for more streams "
+        "(default 0)",
     )
     _worker_arguments(asr, 7870)
     tts = kinds.add_parser("tts", help="speech synthesis at /ws/speak")
@@ -367,12 +377,34 @@ DEVICE_HELP = (
 )
 
 
+class EngineNames:
+    """The engines of a kind as choices: those of other packages are known, but not listed.
+    Programs may name `openai` only where they can name its address."""
+
+    def __init__(self, kind: Kind, elsewhere: bool) -> None:
+        self._kind, self._elsewhere = kind, elsewhere
+
+    def __iter__(self) -> Iterator[str]:
+        for spec in specs(self._kind):
+            if spec.opens or self._elsewhere:
+                yield spec.name
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str) or not is_known(self._kind, name):
+            return False
+        return self._elsewhere or bool(spec_of(self._kind, name).opens)
+
+
+def _of(kind: Kind, setting: str) -> str:
+    """Returns the names of the engines with a setting, in words."""
+    return " and ".join(with_setting(kind, setting))
+
+
 def _asr_arguments(
-    parser: argparse.ArgumentParser, *more: str, devices: Sequence[str] = DEVICES
+    parser: argparse.ArgumentParser, elsewhere: bool = False, devices: Sequence[str] = DEVICES
 ) -> None:
-    """Adds the ASR options; `more` lists further engines."""
-    engines = ("pocketsphinx", "qwen3-asr", "nemotron", "sherpa", "qwen3-asr-official", *more)
-    parser.add_argument("--engine", choices=engines, default="pocketsphinx")
+    """Adds the ASR options; `elsewhere`: a server elsewhere is an engine too."""
+    _engine_argument(parser, "asr", elsewhere)
     parser.add_argument("--model", default="", help=f"{MODEL_HELP} or a folder")
     _hub_argument(parser)
     _device_argument(parser, devices)
@@ -380,11 +412,23 @@ def _asr_arguments(
         "--final-model", default="", metavar="MODEL", help="larger model for final texts"
     )
     parser.add_argument(
-        "--aligner", default="", metavar="MODEL", help="Qwen3-ForcedAligner, for word times"
+        "--aligner",
+        default="",
+        metavar="MODEL",
+        help=f"for word times, such as {aligner().name}",
     )
     precisions = ("auto", "fp32", "bf16", "int8", "fp8-weights", "int8-weights")
-    help = "number format: int8 is for nemotron on a CPU, 8-bit weights are for qwen3-asr"
+    help = f"number format of {_of('asr', 'precision')}; int8 is for CPUs, 8-bit weights for GPUs"
     parser.add_argument("--precision", choices=precisions, default="auto", help=help)
+
+
+def _engine_argument(parser: argparse.ArgumentParser, kind: Kind, elsewhere: bool) -> None:
+    parser.add_argument(
+        "--engine",
+        choices=EngineNames(kind, elsewhere),
+        default=stand_in(kind).name,
+        help="or one of another package: its name, or module:Class (default %(default)s)",
+    )
 
 
 def _device_argument(parser: argparse.ArgumentParser, devices: Sequence[str]) -> None:
@@ -393,21 +437,18 @@ def _device_argument(parser: argparse.ArgumentParser, devices: Sequence[str]) ->
 
 
 def _tts_arguments(
-    parser: argparse.ArgumentParser, *more: str, devices: Sequence[str] = DEVICES
+    parser: argparse.ArgumentParser, elsewhere: bool = False, devices: Sequence[str] = DEVICES
 ) -> None:
-    """Adds the TTS options; `more` lists further engines."""
-    here = ("embedded", "flite", "espeak", "piper", "kokoro", "pocket", "qwen3-tts")
-    engines = (*here, "qwen3-tts-official", *more)
-    parser.add_argument("--engine", choices=engines, default="embedded")
-    help = (
-        f"qwen3-tts: {MODEL_HELP} or a folder; pocket: a language such as english, or a folder; "
-        "piper: a voice such as en_US-joe-medium, or a folder; kokoro: a repository or a folder"
+    """Adds the TTS options; `elsewhere`: a server elsewhere is an engine too."""
+    _engine_argument(parser, "tts", elsewhere)
+    usual = ", ".join(f"{spec.name}: {spec.model}" for spec in specs("tts") if spec.model)
+    parser.add_argument(
+        "--model", default="", help=f"{MODEL_HELP} or a folder; by default, of {usual}"
     )
-    parser.add_argument("--model", default="", help=help)
     _hub_argument(parser)
     _voices_argument(parser)
     _device_argument(parser, devices)
-    help = "number format of pocket (default: int8)"
+    help = f"number format of {_of('tts', 'precision')} (default: int8)"
     parser.add_argument("--precision", choices=("auto", "fp32", "int8"), default="auto", help=help)
 
 
@@ -487,7 +528,7 @@ def _speak_parser(speak: argparse.ArgumentParser) -> None:
         "text", nargs="?", help="text to speak; - for standard input, spoken as it arrives"
     )
     what.add_argument("--file", type=Path, metavar="F", help="speak the text of this file")
-    _tts_arguments(speak, "openai")
+    _tts_arguments(speak, elsewhere=True)
     _server_arguments(speak)
     speak.add_argument(
         "--voice", default="", help="name of the voice (default: the engine's default)"
@@ -519,12 +560,13 @@ def _voice_parser(voice: argparse.ArgumentParser) -> None:
         "--text", default="", metavar="WORDS", help="transcript, for a better likeness"
     )
     add.add_argument("--language", default="", help='e.g. "en"; default: detected in each text')
-    every = actions.add_parser("list", help="list voices: cloned and described ones, or pocket's")
+    every = actions.add_parser("list", help="list voices: cloned, described or built-in ones")
     every.add_argument(
         "--engine",
-        choices=("qwen3-tts", "pocket"),
-        default="qwen3-tts",
-        help="pocket: the voices of --model, a language such as french, with their licences",
+        choices=[spec.name for spec in specs("tts") if spec.cloning_model or spec.abilities_of],
+        default=cloner().name,
+        help="the one that clones, or another one: its built-in voices, of --model if it has "
+        "several, with their licences",
     )
     remove = actions.add_parser("remove", help="remove a voice")
     remove.add_argument("name", metavar="NAME")

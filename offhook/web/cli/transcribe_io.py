@@ -12,7 +12,6 @@ from typing import Any
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.speech.recognizer import Recognizer, RecognizerStream, StreamOptions
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
-from offhook.web.config.config import AsrEngine
 from offhook.web.engines.engines_io import check_engine
 from offhook.web.engines.remote_engine_io import RemoteEngine
 from offhook.web.speech_api.http.file_transcription_io import (
@@ -100,9 +99,9 @@ def _readable(path: Path) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def in_worker(engine: AsrEngine, models: AsrModels) -> AsyncIterator[RemoteRecognizer]:
+async def in_worker(engine: str, models: AsrModels) -> AsyncIterator[RemoteRecognizer]:
     """A recognizer in a process of its own, loaded. Raises EngineError."""
-    check_engine(engine)
+    check_engine("asr", engine)
     async with on_demand(ChildSettings(engine, models, WORKER_STREAMS, 0, "ERROR")) as url:
         recognizer = RemoteRecognizer(url, name=engine)
         remote = RemoteEngine(recognizer, recognizer.start, recognizer.workers)

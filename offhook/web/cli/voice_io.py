@@ -11,16 +11,13 @@ from offhook.pipeline.engine.tts.replies_io import voice_store
 from offhook.pipeline.engine.tts.voices import READ_S, Voice
 from offhook.pipeline.engine.tts.voices_io import Cloning, load_encoders, voice_folder
 from offhook.pipeline.engine.tts_models import TtsModels
-from offhook.pipeline.models.pocket.config import config_named
-from offhook.pipeline.models.pocket.licences import LICENCES, listed
+from offhook.pipeline.speech.engines import cloner
 from offhook.pipeline.speech.recognizer import Progress
 from offhook.pipeline.speech.synthesizer import UnknownVoice
 from offhook.pipeline.speech.voice_cloning import VoiceError
-from offhook.web.engines.engines_io import MODELS, check_engine
+from offhook.web.engines.engines_io import check_engine
 from offhook.web.speech_api.http.file_transcription_io import FileError, of_path, opened
 
-MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
-"""The default; only Base models can clone."""
 CONSENT_RULE = (
     "a voice belongs to the person who speaks with it, and a clone says in it whatever it is told: "
     "ask the speaker of the recording, and give --consent when they have agreed"
@@ -42,7 +39,7 @@ async def add(
     if not consent:
         raise VoiceError(CONSENT_RULE)
     pcm, rate = await asyncio.to_thread(read_recording, path)
-    check_engine("qwen3-tts")
+    check_engine("tts", cloner().name)
     progress(0.0, "importing torch")
     from offhook.pipeline.models import hub_io
     from offhook.pipeline.models.qwen3_tts import checkpoint as tts_checkpoint
@@ -81,13 +78,6 @@ def read_recording(path: Path) -> tuple[Pcm, int]:
 def kept(models: TtsModels) -> list[Voice]:
     """Returns the cloned and described voices of a model, by name."""
     return voice_folder(models).voices()
-
-
-def pocket_voices(model: str) -> list[tuple[str, str, str]]:
-    """Returns the voices of a Pocket TTS model as (name, language, licence), the default first.
-    Raises EngineError."""
-    language = config_named(model or MODELS["pocket"]).language
-    return [(name, language, LICENCES[name]) for name in listed(language)]
 
 
 def remove(models: TtsModels, name: str) -> None:

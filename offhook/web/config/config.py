@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -20,6 +20,8 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -28,6 +30,14 @@ from offhook.pipeline.conversation.agents.frontdesk_business import DEMO, Busine
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
+from offhook.pipeline.speech.engine_spec import Kind
+from offhook.pipeline.speech.engines import (
+    is_known,
+    names,
+    names_on_gpu,
+    stand_in,
+    with_setting,
+)
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings, SuppressionMode
 from offhook.pipeline.speech.recognizer import (
     UPDATE_MS,
@@ -58,36 +68,32 @@ if TYPE_CHECKING:
 DEFAULT_FILE = Path("offhook.toml")
 MAX_CALLS = 256
 """Maximum of `server.max_calls`; a configuration with more is refused."""
-AsrEngine = Literal[
-    "pocketsphinx",
-    "qwen3-asr",
-    "nemotron",
-    "sherpa",
-    "qwen3-asr-official",
-    "openai",
-    "small",
-    "auto",
-]
-TtsEngine = Literal[
-    "embedded",
-    "flite",
-    "espeak",
-    "piper",
-    "kokoro",
-    "pocket",
-    "qwen3-tts",
-    "qwen3-tts-official",
-    "openai",
-    "auto",
-]
-"""embedded: Flite if its library is installed; without it, and for languages that it does not
-speak, eSpeak NG if its wheel is. openai: an external server with OpenAI's audio API. auto: the best
-that this machine can run, see `engines.choice`."""
 OPENAI = "openai"
 AUTO = "auto"
 SMALL = "small"
 AUTOMATIC = (AUTO, SMALL)
 """Engines that bring in another one in place of the embedded one."""
+
+
+def _or_plugin(kind: Kind) -> WrapValidator:
+    """Validates the name of an engine: of ours, or of another package's."""
+
+    def validate(name: Any, ours: ValidatorFunctionWrapHandler) -> str:
+        known = isinstance(name, str) and is_known(kind, name)
+        return str(name) if known else str(ours(name))
+
+    return WrapValidator(validate)
+
+
+if TYPE_CHECKING:
+    AsrEngine: TypeAlias = str
+    TtsEngine: TypeAlias = str
+else:
+    AsrEngine = Annotated[Literal[*names("asr"), SMALL, AUTO], _or_plugin("asr")]
+    TtsEngine = Annotated[Literal[*names("tts"), AUTO], _or_plugin("tts")]
+    """embedded: Flite if its library is installed; without it, and for languages that it does not
+    speak, eSpeak NG if its wheel is. openai: an external server with OpenAI's audio API. auto: the
+    best that this machine can run, see `engines.choice`."""
 TRANSPORTS = ("udp", "tcp", "tls", "ws", "wss")
 
 
@@ -281,8 +287,6 @@ class Engines(Section):
 
 WORKER_URL = r"https?://[^/]+/?|unix:.+|https?://[^/?#@\s]+/[^#\s]+"
 """A worker, or a URL with a path that lists workers."""
-GPU_ENGINES = ("qwen3-asr", "nemotron", "qwen3-tts")
-"""Engines that take a share of a GPU's memory."""
 ALL = "all"
 """The device of a worker for each GPU."""
 FIXED_BY_AUTO = ("model", "url", "idle_seconds", "preload")
@@ -292,6 +296,7 @@ FIXED_BY_AUTO = ("model", "url", "idle_seconds", "preload")
 class SpeechEngine(Section):
     """Settings common to [asr] and [tts]."""
 
+    KIND: ClassVar[Kind]
     engine: str
     model: str = ""
     """A hub id or a folder; empty: the engine's default."""
@@ -319,16 +324,15 @@ class SpeechEngine(Section):
     """Whether the server is ready only once the worker has loaded. By default true with `url`; a
     local worker is started by the first call, whose speech is buffered meanwhile."""
 
-    OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "python": ("qwen3-asr-official", "qwen3-tts-official"),
-        "max_requests": (OPENAI,),
-    }
-    """Keys that only some engines support."""
-
     @property
     def torch_device(self) -> Device:
         """Returns the device of one worker."""
         return "cuda" if self.device == "all" else self.device
+
+    @property
+    def on_gpu(self) -> bool:
+        """Returns whether the engine takes a share of a GPU's memory."""
+        return self.engine in names_on_gpu()
 
     @property
     def automatic(self) -> bool:
@@ -372,17 +376,22 @@ class SpeechEngine(Section):
             yield "model is for an engine that is named, not for small"
         if self.engine == SMALL and self.device == "cuda" and not self.url:
             yield "device is for engines that can use a GPU, not for small"
-        if self.device == ALL and self.engine not in GPU_ENGINES:
-            yield f"device all is for {', '.join(GPU_ENGINES)}, not for {self.engine}"
-        for key, engines in self.OF_ENGINES.items():
-            if key in given and self.engine not in engines and not self.url:
+        if self.device == ALL and not self.on_gpu:
+            yield f"device all is for {', '.join(names_on_gpu())}, not for {self.engine}"
+        for key in sorted(given):
+            engines = with_setting(self.KIND, key)
+            if key in stand_in(self.KIND).settings:
+                engines += AUTOMATIC
+            if engines and self.engine not in engines and not self.url:
                 yield f"{key} is for {' and '.join(engines)}, not for {self.engine}"
 
 
 class Asr(SpeechEngine):
+    KIND = "asr"
     engine: AsrEngine = "small"
     """small: PocketSphinx, until the model of sherpa for the language (71 MB) has come; new calls
-    then use that. auto: the best that this machine can run, likewise."""
+    then use that. auto: the best that this machine can run, likewise. Or one of another package:
+    its name, or module:Class (docs/your-engine.md)."""
     processes: int = Field(1, ge=1)
     """Number of PocketSphinx processes."""
     final_model: str = ""
@@ -412,17 +421,6 @@ class Asr(SpeechEngine):
     automatic_gain: bool = EnhancementSettings.automatic_gain
     """Amplify callers who are quieter than -36 dBFS, by up to 30 dB."""
 
-    OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        **SpeechEngine.OF_ENGINES,
-        "processes": ("pocketsphinx", *AUTOMATIC),
-        "final_model": ("qwen3-asr",),
-        "aligner": ("qwen3-asr", "qwen3-asr-official"),
-        "precision": ("qwen3-asr", "nemotron"),
-        "max_batch_latency_ms": ("nemotron",),
-        "partials": (OPENAI,),
-        "whole_turns": (OPENAI,),
-    }
-
     def models(self, hub: str) -> AsrModels:
         return AsrModels(
             self.model,
@@ -447,7 +445,9 @@ class Asr(SpeechEngine):
 
 
 class Tts(SpeechEngine):
+    KIND = "tts"
     engine: TtsEngine = "embedded"
+    """Or one of another package: its name, or module:Class (docs/your-engine.md)."""
     voices: str = ""
     """Folder of cloned and described voices; empty: the default folder."""
     audio_cache: str = ""
@@ -469,12 +469,6 @@ class Tts(SpeechEngine):
     """Whether an OpenAI-compatible server is sent numbers, dates and signs as words, as
     `language` reads them (empty: as in English), and no markup. The other engines always read
     so."""
-
-    OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        **SpeechEngine.OF_ENGINES,
-        "precision": ("pocket",),
-        "normalise": (OPENAI,),
-    }
 
     @field_validator("audio_cache")
     @classmethod

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 
 from offhook.pipeline.models.hub.download_io import in_words
 from offhook.pipeline.models.instructions import Instructions
+from offhook.pipeline.speech.engine_spec import KINDS, Kind
+from offhook.pipeline.speech.engines import stand_in
 from offhook.web.config.config import Config
 from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.doctor.server_io import ask_server
 from offhook.web.engines.abilities_io import fault_on_phones, faults_of, meanwhile
-from offhook.web.engines.choice import EMBEDDED_OF, KINDS, Choice, Kind, Machine, choice_for
+from offhook.web.engines.choice import Choice, Machine, choice_for
 from offhook.web.engines.machine_io import free_bytes, is_cached, look
 
 SUBJECTS: dict[Kind, str] = {"asr": "auto, hearing", "tts": "auto, speaking"}
@@ -28,7 +30,7 @@ def examine_choices(config: Config) -> Iterator[Finding]:
     running = asyncio.run(_engines_of_server(config))
     for kind in KINDS:
         section = config.asr if kind == "asr" else config.tts
-        if not section.url and (section.automatic or section.engine == EMBEDDED_OF[kind]):
+        if not section.url and (section.automatic or section.engine == stand_in(kind).name):
             yield _choice(config, kind, machine, section.automatic)
         if kind in running:
             yield _running(f"{SUBJECTS[kind]}, now", running[kind])

@@ -21,12 +21,8 @@ from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, libopus
 from offhook.media.memory_io import oom_kills
 from offhook.media.recording_io import check_writable
 from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeModel, check_model
-from offhook.pipeline.engine.asr_models import Device
-from offhook.pipeline.engine.gpu_io import Machine
-from offhook.pipeline.engine.sherpa.model import check_version
-from offhook.pipeline.engine.sherpa.model_files import read_model
-from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer, is_installed
-from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.engine_spec import KINDS, EngineSpec, Kind
+from offhook.pipeline.speech.engines import spec_of, stand_in
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
@@ -37,32 +33,24 @@ from offhook.signaling.ice.port_io import RECEIVE_BUFFER_BYTES
 from offhook.web.config.config import (
     Agent,
     Asr,
-    AsrEngine,
     Config,
     ConfigError,
     Tts,
-    TtsEngine,
     load,
 )
-from offhook.web.doctor import pocket
 from offhook.web.doctor.auto_io import examine_choices
 from offhook.web.doctor.carriers import examine_carriers
 from offhook.web.doctor.finding import Finding, Outcome
-from offhook.web.doctor.gpu_io import described, look, streams_described, voices_described
+from offhook.web.doctor.gpu_io import SUBJECTS as GPU_SUBJECTS
+from offhook.web.doctor.gpu_io import described, look
 from offhook.web.doctor.server_io import examine_calls
 from offhook.web.doctor.sip_io import examine_phones
 from offhook.web.edge.agent_probe_io import describe_model
 from offhook.web.edge.phones import fault_of_doors, operator_access
 from offhook.web.engines.abilities_io import fault_on_phones, faults_of
-from offhook.web.engines.choice import KINDS
-from offhook.web.engines.engines_io import MODELS, check_engine, official_python
+from offhook.web.engines.engines_io import check_engine, own_python
 from offhook.web.engines.machine_io import keep_offline
-from offhook.web.engines.remote_engines_io import (
-    Client,
-    recognizer_of,
-    started,
-    synthesizer_of,
-)
+from offhook.web.engines.remote_engines_io import Client, client_of, started
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.wyoming.door_io import check_package
 
@@ -73,6 +61,9 @@ WORKER_TIMEOUT_S = 5
 REDIS_S = 2
 MAX_WORDS = 200
 """Characters of an error of Redis's that are shown."""
+SUBJECTS: dict[Kind, str] = {"asr": "hearing", "tts": "speaking"}
+FIRST: dict[Kind, str] = {"asr": "call", "tts": "reply"}
+"""What starts a local worker."""
 SILENCE = np.zeros(512, np.int16)
 """One input window of the VAD models."""
 
@@ -102,81 +93,39 @@ def _opus() -> str:
     return f"{libopus().opus_get_version_string().decode()}, 16 kHz in, 24 kHz out, FEC"
 
 
-def _flite() -> str:
-    FliteSynthesizer().load()
-    return "Flite, voice slt"
-
-
-def _espeak() -> str:
-    voice = EspeakSynthesizer()
-    voice.load()
-    asyncio.run(voice.close())
-    spoken = f"{len(voice.languages)} languages"
-    return f"eSpeak NG (GPL), {spoken}, in a process of its own"
-
-
-def _pocketsphinx() -> str:
-    return f"PocketSphinx {version('pocketsphinx')}, in processes of its own"
-
-
-def _sherpa(model: str) -> str:
-    """Describes a model of sherpa-onnx; a folder is checked without loading it. Raises
-    EngineError."""
-    check_version()
-    folder = Path(model).expanduser()
-    if model and folder.is_dir():
-        return read_model(folder, model).describe()
-    return f"{model or MODELS['sherpa']}, downloaded if it is not on this machine"
-
-
-def _recognizer_line(config: Config) -> str:
-    asr = config.asr
-    if not asr.url:
-        if asr.automatic or asr.engine == "pocketsphinx":
-            return _pocketsphinx()
-        line = _in_worker(asr.engine, asr.python, "call")
-        return f"{line}: {_sherpa(asr.model)}" if asr.engine == "sherpa" else line
-    return asyncio.run(_ask(recognizer_of(asr), asr))
-
-
-def _speaking(config: Config) -> Iterator[Finding]:
-    tts = config.tts
-    embedded = tts.automatic or tts.engine == "embedded"
-    if tts.url:
-        yield _attempt("speaking", lambda: asyncio.run(_ask(synthesizer_of(tts), tts)))
-    elif embedded and tts.language not in ("", "en") and is_installed():
-        yield _attempt("speaking", _espeak)
-    elif embedded:
-        flite = _attempt("speaking", _flite, "eSpeak NG speaks instead")
-        yield flite
-        if flite.verdict != "ok" or is_installed():
-            yield _attempt("speaking, fall-back", _espeak)
-    elif tts.engine in ("flite", "espeak"):
-        yield _attempt("speaking", _flite if tts.engine == "flite" else _espeak)
-    else:
-        worker = partial(_in_worker, tts.engine, tts.python, "reply")
-        yield _attempt("speaking", worker)
-    if tts.engine == "pocket" and not tts.url:
-        model = tts.model or MODELS["pocket"]
-        yield _attempt("speaking, model", lambda: pocket.describe_model(model))
-        yield _attempt("speaking, voices", lambda: pocket.describe_voices(model))
+def _engine(config: Config, kind: Kind) -> Iterator[Finding]:
+    """Yields findings on the engine of [asr] or [tts]."""
+    section: Asr | Tts = config.asr if kind == "asr" else config.tts
+    subject = SUBJECTS[kind]
+    if section.url:
+        yield _attempt(subject, lambda: asyncio.run(_ask(client_of(section), section)))
+        return
+    spec = stand_in(kind) if section.automatic else spec_of(kind, section.engine)
+    checks = list(spec.checked(section.model or spec.model, section.language))
+    if not spec.embedded:
+        own = [check.ask for check in checks if not check.about]
+        yield _attempt(subject, lambda: ": ".join((_in_worker(spec, section), *(a() for a in own))))
+    for check in checks:
+        if check.about or spec.embedded:
+            yield _attempt(subject + check.about, check.ask, check.without)
 
 
 def _beyond_the_engines(config: Config) -> Iterator[Finding]:
     """Yields what is configured that an engine cannot do."""
     for kind in KINDS:
         for fault in faults_of(config, kind):
-            yield Finding(f"{'hearing' if kind == 'asr' else 'speaking'}, settings", "fails", fault)
+            yield Finding(f"{SUBJECTS[kind]}, settings", "fails", fault)
     if not config.asr.automatic and (fault := fault_on_phones(config, config.asr.engine)):
         yield Finding("hearing, on phones", "note", fault)
 
 
-def _in_worker(engine: AsrEngine | TtsEngine, python: str, first: str) -> str:
+def _in_worker(spec: EngineSpec, section: Asr | Tts) -> str:
     """Describes an engine that a local worker will run. Raises EngineError."""
-    if official := official_python(engine, python):
-        return f"{engine}, in a worker started by the first {first}, by {official}"
-    check_engine(engine)
-    return f"{engine}, in a worker started by the first {first}"
+    line = f"{spec.name}, in a worker started by the first {FIRST[spec.kind]}"
+    if python := own_python(spec.kind, spec.name, section.python):
+        return f"{line}, by {python}"
+    check_engine(spec.kind, spec.name)
+    return line
 
 
 async def _ask(remote: Client, settings: Asr | Tts) -> str:
@@ -306,39 +255,31 @@ def _describe_gpu(line: str) -> str:
 
 def _speech_gpu(config: Config) -> Iterator[Finding]:
     """Yields findings on the model engines that this machine is configured to run."""
-    asr, tts = config.asr, config.tts
     if find_spec("torch") is None:
         return
-    hears = asr.engine in ("qwen3-asr", "nemotron") and not asr.url
-    if hears:
-        model = asr.model or MODELS[asr.engine]
-        slow = "on a CPU a few callers at once are heard"
-        describe = described if asr.engine == "qwen3-asr" else streams_described
-        yield from _on_gpu("speech on the GPU", model, describe, asr.torch_device, slow)
-    if tts.engine == "qwen3-tts" and not tts.url:
-        model = tts.model or MODELS[tts.engine]
-        slow = "on a CPU a second of speech takes many"
-        found = _on_gpu("voices on the GPU", model, voices_described, tts.torch_device, slow)
-        yield from (f for f in found if not (hears and f.subject == "torch"))
+    told: set[str] = set()
+    for kind in KINDS:
+        section: Asr | Tts = config.asr if kind == "asr" else config.tts
+        if section.on_gpu and not section.url:
+            found = list(_on_gpu(spec_of(kind, section.engine), section))
+            yield from (f for f in found if f.subject != "torch" or not told)
+            told |= {f.subject for f in found}
 
 
-def _on_gpu(
-    subject: str,
-    model: str,
-    describe: Callable[[Machine, str], Iterator[tuple[str, str]]],
-    device: Device,
-    slow: str,
-) -> Iterator[Finding]:
+def _on_gpu(spec: EngineSpec, section: Asr | Tts) -> Iterator[Finding]:
+    assert spec.on_gpu is not None
+    model = section.model or spec.model
     try:
-        machine = look(model)
+        machine = look(spec.kind, spec.name, model)
     except EngineError as error:
         yield Finding("torch", "fails", str(error))
         return
-    for about, detail in describe(machine, model):
+    for about, detail in described(machine, spec.kind, spec.on_gpu, model):
         yield Finding(about, "ok", detail)
     if not machine.gpu:
-        verdict: Outcome = "fails" if device == "cuda" else "note"
-        yield Finding(subject, verdict, f"torch sees no GPU: {slow}")
+        verdict: Outcome = "fails" if section.torch_device == "cuda" else "note"
+        slow = f"torch sees no GPU: {spec.on_gpu.slow}"
+        yield Finding(GPU_SUBJECTS[spec.kind], verdict, slow)
 
 
 def _versions() -> Iterator[Finding]:
@@ -406,8 +347,7 @@ def examine(path: Path | None) -> list[Finding]:
         _attempt("opus", _opus),
         _attempt("voice activity", _vad),
         _attempt("end of turn", lambda: _turn_model(config.turn.model)),
-        _attempt("hearing", lambda: _recognizer_line(config)),
-        *_speaking(config),
+        *(finding for kind in KINDS for finding in _engine(config, kind)),
         *_beyond_the_engines(config),
         *examine_choices(config),
         *_agents(config),

@@ -8,13 +8,12 @@ an engine follows is a table of measurements, unless its workers can be asked.
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import ceil
-from typing import Any, Literal
+from typing import Any
 
 from offhook.pipeline.engine.capacity import SPEAKS, speaking_at_once
 from offhook.pipeline.models.instructions import Instructions
-
-Kind = Literal["asr", "tts"]
-Unit = Literal["GPU", "core", "worker"]
+from offhook.pipeline.speech.engine_spec import MEASURED_ON, Cost, Kind
+from offhook.pipeline.speech.engines import spec_of
 
 
 @dataclass(frozen=True)
@@ -74,64 +73,8 @@ CELL_CALLS = 12_500
 """Calls that are run as one cell; see docs/scale.md."""
 
 
-@dataclass(frozen=True)
-class EngineCost:
-    """What an engine follows in real time: the people who speak, or the voices that do."""
-
-    engine: str
-    model: str
-    """Part of the model's name; the first row that fits counts."""
-    unit: Unit
-    streams: float
-    """Streams per unit, all of them in use all the time."""
-    source: str
-    process_streams: int = 0
-    """Maximum streams of one process; 0: no limit below that of the unit."""
-    memory_mb: int = 0
-    """Memory of a process."""
-    instructions: Instructions | None = None
-    """The CPUs that the row is for; None: any."""
-
-
-MEASURED_ON = "H200"
-NEMOTRON_GPU = "nemotron on a GPU"
-H200 = f"measured on an NVIDIA {MEASURED_ON}"
-CALLS = "measured in calls on a CPU with VNNI"
-EPYC = "measured alone on a CPU with VNNI"
-SLOW = "estimated for a CPU without VNNI"
-GPU_MB, GPU_CORES = 4000, 2
-"""Memory and cores of a worker on a GPU: an event loop and a thread that packs batches."""
-SOCKETS = 500
-"""Streams whose messages, one in 80 ms, one worker process was measured to carry."""
-VNNI = Instructions.VNNI
-ENGINES: dict[Kind, tuple[EngineCost, ...]] = {
-    "asr": (
-        EngineCost("qwen3-asr", "1.7B", "GPU", 450, H200, 0, GPU_MB),
-        EngineCost("qwen3-asr", "", "GPU", 700, H200, 0, GPU_MB),
-        EngineCost(NEMOTRON_GPU, "", "GPU", 1500, H200, SOCKETS, GPU_MB),
-        EngineCost("nemotron", "", "core", 1 / 0.15, CALLS, 0, 1440, VNNI),
-        EngineCost("nemotron", "", "core", 1 / 0.36, SLOW, 0, 1440),
-        EngineCost("sherpa", "", "core", 1 / 0.047, EPYC, 0, 300),
-        EngineCost("pocketsphinx", "", "core", 1 / 0.25, EPYC, 0, 100),
-    ),
-    "tts": (
-        EngineCost("qwen3-tts", "1.7B", "GPU", 1440, H200, SOCKETS, GPU_MB),
-        EngineCost("qwen3-tts", "", "GPU", 1500, H200, SOCKETS, GPU_MB),
-        EngineCost("pocket", "_24l", "core", 1 / 0.35, EPYC, 0, 2000),
-        EngineCost("pocket", "_18m", "core", 1 / 0.09, EPYC, 0, 600),
-        EngineCost("pocket", "_7m", "core", 1 / 0.07, EPYC, 0, 600),
-        EngineCost("pocket", "_2m", "core", 1 / 0.04, EPYC, 0, 600),
-        EngineCost("pocket", "", "core", 1 / 0.13, CALLS, 0, 1030, VNNI),
-        EngineCost("pocket", "", "core", 1 / 0.27, SLOW, 0, 1030),
-        EngineCost("piper", "", "core", 1 / 0.15, EPYC, 0, 300),
-        EngineCost("kokoro", "", "core", 1 / 1.0, EPYC, 0, 500),
-        EngineCost("embedded", "", "core", 1 / 0.02, EPYC),
-        EngineCost("flite", "", "core", 1 / 0.02, EPYC),
-        EngineCost("espeak", "", "core", 1 / 0.02, EPYC),
-    ),
-}
-"""Figures of docs/measured.md and docs/which-engine.md. In calls each costs more than in a full
-batch, because people do not speak in step."""
+GPU_CORES = 2
+"""Cores of a worker on a GPU: an event loop and a thread that packs batches."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +93,7 @@ class Engine:
     """An engine of the configuration."""
 
     name: str
-    cost: EngineCost | None
+    cost: Cost | None
     """None if nothing is known of it."""
 
 
@@ -212,13 +155,16 @@ def at_once(calls: int, share: float, a: Assumptions) -> int:
 
 def cost_of(
     kind: Kind, engine: str, model: str, instructions: Instructions, on_gpu: bool
-) -> EngineCost | None:
-    """Returns the row of an engine; None if nothing is known of it."""
-    name = NEMOTRON_GPU if engine == "nemotron" and on_gpu else engine
-    for row in ENGINES[kind]:
-        fits = row.engine == name and row.model in model
-        if fits and row.instructions in (None, instructions):
-            return row
+) -> Cost | None:
+    """Returns what an engine costs, on a GPU if it can use one and there is one; None if nothing is
+    known of it."""
+    costs = spec_of(kind, engine).costs
+    units = {cost.unit for cost in costs}
+    for cost in costs:
+        right_unit = len(units) == 1 or (cost.unit == "GPU") is on_gpu
+        right_cpu = not cost.vnni or instructions is Instructions.VNNI
+        if right_unit and right_cpu and cost.model in model:
+            return cost
     return None
 
 
@@ -263,9 +209,7 @@ def _edges(calls: int, share: float, host: Host, a: Assumptions) -> Needs:
     return Needs("edges", processes, cores, memory, 0, _machines(cores, memory, host), why)
 
 
-def _engine(
-    kind: Kind, engine: Engine, cost: EngineCost, streams: int, slow: float, host: Host
-) -> Needs:
+def _engine(kind: Kind, engine: Engine, cost: Cost, streams: int, slow: float, host: Host) -> Needs:
     """Returns what an engine needs for so many streams, on cores `slow` times as slow."""
     part = f"{'recognition' if kind == 'asr' else 'voices'}, {engine.name}"
     who = f"{streams} {'callers' if kind == 'asr' else 'replies'} at once"

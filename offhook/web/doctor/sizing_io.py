@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 
+from offhook.pipeline.speech.engine_spec import KINDS, Cost, Kind
 from offhook.pipeline.speech.remote.pool import WorkerAddress
 from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.remote.worker_list_io import WorkerList
@@ -16,15 +17,13 @@ from offhook.web.doctor.call_cost_io import measure
 from offhook.web.doctor.sizing import (
     Assumptions,
     Engine,
-    EngineCost,
     Host,
-    Kind,
     cost_of,
     lines,
     size,
 )
-from offhook.web.engines.choice import KINDS, Machine, choice_for
-from offhook.web.engines.engines_io import MODELS
+from offhook.web.engines.choice import Machine, choice_for
+from offhook.web.engines.engines_io import usual_model
 from offhook.web.engines.machine_io import keep_offline, look
 
 GPU_QUERY_TIMEOUT_S = 5
@@ -70,7 +69,7 @@ def _engine(config: Config, kind: Kind, machine: Machine, host: Host) -> Engine:
     if section.automatic:
         choice = choice_for(config, kind, machine)
         engine, model = str(choice.engine), choice.model
-    name = model or str(MODELS.get(engine, ""))  # type: ignore[call-overload]
+    name = model or usual_model(kind, engine)
     on_gpu = bool(host.gpus) and section.device != "cpu"
     cost = cost_of(kind, engine, name, host.instructions, on_gpu)
     return Engine(" ".join(filter(None, (engine, name.rpartition("/")[2]))), cost)
@@ -89,7 +88,7 @@ async def _workers(kind: Kind, section: Asr | Tts) -> Engine:
     name = str(states[0].get("model", "")).rpartition("/")[2] or "of workers"
     source = f"as the {len(states)} worker{'s' * (len(states) > 1)} of [{kind}] url take"
     most = sum(int(state["max_streams"]) for state in states) / len(states)
-    return Engine(name, EngineCost("", "", "worker", most, source))
+    return Engine(name, Cost("worker", most, source))
 
 
 async def _readiness(kind: Kind, address: WorkerAddress, api_key: str) -> dict[str, Any]:

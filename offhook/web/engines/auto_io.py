@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from loguru import logger
 
+from offhook.pipeline.speech.engines import spec_of
 from offhook.pipeline.speech.recognizer import EngineError, Recognizer, StreamOptions
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
@@ -123,6 +124,7 @@ class AutoEngine(Generic[E]):
         choice, published = self.worker.choice, self.worker.choice.published
         return {
             **self.health(),
+            "title": spec_of(self.worker.kind, choice.engine).title,
             "why": choice.why,
             "fault": self.look.fault,
             "offline": self.look.offline,

@@ -11,20 +11,25 @@ from loguru import logger
 
 from offhook.pipeline.conversation.call_io import Engines
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.engine_spec import Kind
+from offhook.pipeline.speech.engines import stand_in
 from offhook.pipeline.speech.recognizer import EngineError, Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
-from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.pipeline.speech.vad.smart_turn_io import SharedTurnModel
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, open_turn_model
 from offhook.pipeline.speech.vad.vad_io import VadBatch
-from offhook.web.config.config import Config, ConfigError, TtsEngine
+from offhook.web.config.config import Config, ConfigError
 from offhook.web.engines.abilities_io import check_engines, fault_on_phones, faults_of
 from offhook.web.engines.auto_io import AutoEngine, auto_recognizer, auto_synthesizer
 from offhook.web.engines.auto_state import LoadState
-from offhook.web.engines.choice import EMBEDDED_OF, AutoWorker, Kind
-from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
+from offhook.web.engines.choice import AutoWorker
+from offhook.web.engines.engines_io import (
+    is_embedded,
+    open_recognizer,
+    open_synthesizer,
+    usual_model,
+)
 from offhook.web.engines.remote_engine_io import RemoteEngine, here, until_loaded
 from offhook.web.engines.remote_engines_io import (
     elsewhere_at,
@@ -74,7 +79,7 @@ class CallEngines:
         recognizer = await self._open_recognizer()
         synthesizer, speaking = await self._open_synthesizer()
         hearing = config.asr.options()
-        if config.asr.automatic and faults_of(config, "asr", EMBEDDED_OF["asr"]):
+        if config.asr.automatic and faults_of(config, "asr", stand_in("asr").name):
             hearing = replace(hearing, language=None)
         self.configured = Engines(turn_detection, recognizer, synthesizer, hearing, speaking)
         for worker in self._auto_workers:
@@ -124,7 +129,8 @@ class CallEngines:
     def for_programs(self) -> tuple[EngineHandle[Recognizer], EngineHandle[Synthesizer]]:
         """Returns the engines as the speech API uses them."""
         engines, asr, tts = self.configured, self._config.asr, self._config.tts
-        hears = here(engines.recognizer, "pocketsphinx", MODELS["pocketsphinx"])
+        hearing = self._here("asr")
+        hears = here(engines.recognizer, hearing, usual_model("asr", hearing))
         for recognizer in reversed(self._recognizers):
             hears = recognizer.handle(hears)
         speaks = here(engines.synthesizer, engines.synthesizer.name, "")
@@ -202,15 +208,20 @@ class CallEngines:
 
     # --- opening those of the configuration ---
 
+    def _here(self, kind: Kind) -> str:
+        """Returns the name of the engine in this process, where none is in a worker."""
+        section = self._config.asr if kind == "asr" else self._config.tts
+        return stand_in(kind).name if section.automatic else section.engine
+
     async def _open_recognizer(self) -> Recognizer:
-        """Returns PocketSphinx, or the client of the worker at the configured URL."""
+        """Returns a local recognizer, or the client of the worker at the configured URL."""
         asr = self._config.asr
         if not asr.url:
-            if not asr.automatic and asr.engine != "pocketsphinx":
+            if not is_embedded("asr", asr.engine):
                 raise ConfigError("asr.url: this engine runs in a worker")
-            embedded = PocketSphinxRecognizer(asr.processes)
-            self._metrics.add_recognizer_losses(embedded.losses)
-            recognizer = GatedRecognizer(embedded)
+            models = replace(asr.models(self._config.engines.hub), processes=asr.processes)
+            recognizer = open_recognizer(self._here("asr"), models)
+            self._metrics.add_recognizer_losses(recognizer.losses)
             await recognizer.start()
             return recognizer
         remote = recognizer_of(asr)
@@ -226,9 +237,9 @@ class CallEngines:
         tts = self._config.tts
         options = tts.options()
         if not tts.url:
-            if tts.engine not in EMBEDDED:
+            if not is_embedded("tts", tts.engine):
                 raise ConfigError("tts.url: this engine runs in a worker")
-            engine: TtsEngine = "embedded" if tts.automatic else tts.engine
+            engine = self._here("tts")
             models = tts.models(self._config.engines.hub)
             synthesizer = open_synthesizer(engine, models, language=tts.language)
             await synthesizer.start()

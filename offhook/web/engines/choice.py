@@ -1,23 +1,17 @@
-"""What `engine = "auto"` and "small" mean: a table of engines, and of what a machine must have for
-each.
+"""What `engine = "auto"` and "small" mean: the first engine whose needs this machine meets.
 
-The first row that fits is chosen; without one, the embedded engines go on.
+Without one, the stand-ins go on.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from offhook.pipeline.models.hub.catalogue import QWEN3_TTS_LANGUAGES, PublishedModel, of_name
 from offhook.pipeline.models.instructions import Instructions
-from offhook.web.config.config import SMALL, AsrEngine, Config, TtsEngine
-from offhook.web.engines.engines_io import MODELS, NEEDED
+from offhook.pipeline.speech.engine_spec import ANY, EngineSpec, Kind, Need, PublishedModel
+from offhook.pipeline.speech.engines import of_name, specs, stand_in
+from offhook.web.config.config import SMALL, Config
 
-Kind = Literal["asr", "tts"]
-KINDS: tuple[Kind, ...] = ("asr", "tts")
 GIB = 1 << 30
-ANY = "*"
-"""Any language that is not named."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +26,7 @@ class Machine:
     gpu_bytes: int = 0
     """Memory of the largest GPU that torch can use; 0 without one."""
     packages: frozenset[str] = frozenset()
-    """The packages of NEEDED that are installed."""
+    """Packages of engines that are installed."""
     offline: bool = False
     """Whether nothing may be downloaded ([engines] offline or HF_HUB_OFFLINE)."""
     cached: frozenset[str] = frozenset()
@@ -43,7 +37,7 @@ class Machine:
 class Choice:
     """An engine for a kind of work; `why` is one sentence for the operator."""
 
-    engine: AsrEngine | TtsEngine
+    engine: str
     model: str
     """Empty for an embedded engine."""
     why: str
@@ -58,97 +52,51 @@ class Choice:
         return of_name(self.model)
 
 
-@dataclass(frozen=True)
-class Row:
-    """An engine and what it needs."""
-
-    engine: str
-    models: Mapping[str, str] = field(default_factory=dict)
-    """Models by ISO 639 code of the language; empty: the engine's usual model, for ANY."""
-    gpu_gib: float = 0
-    memory_gib: float = 0
-    cores: int = 1
-    cores_with_vnni: int = 1
-    """Cores that are enough with VNNI, which makes products of 8-bit numbers 2 to 3 times as
-    fast."""
-    small: bool = False
-    """Whether "small" means it too."""
-
-    def model_for(self, language: str) -> str:
-        """Returns the model for a language, "" if there is none."""
-        models = self.models or {ANY: MODELS.get(self.engine, "")}  # type: ignore[call-overload]
-        return str(models.get(language or "en", models.get(ANY, "")))
-
-    def lacks(self, machine: Machine, language: str) -> str:
-        """Returns what the machine lacks for this engine, in words; empty if nothing."""
-        needed = NEEDED.get(self.engine, ("", (self.engine,)))[1]
-        missing = [package for package in needed if package not in machine.packages]
-        cores = self.cores_with_vnni if machine.instructions is Instructions.VNNI else self.cores
-        model = self.model_for(language)
-        if machine.gpu_bytes < self.gpu_gib * GIB:
-            return f"{self.engine} needs a GPU with {self.gpu_gib:g} GB"
-        if missing:
-            return f"{self.engine} needs {', '.join(missing)}, not installed here (`make cpu`)"
-        if not model:
-            return f"{self.engine} has no model for the language {language!r}"
-        if machine.memory_bytes < self.memory_gib * GIB:
-            return f"{self.engine} needs {self.memory_gib:g} GB of memory"
-        if machine.cores < cores:
-            return f"{self.engine} needs {cores} cores like these"
-        if machine.offline and model not in machine.cached:
-            return f"{model} is not on this machine, and nothing may be downloaded"
-        return ""
+def rows_of(kind: Kind, engine: str = "auto") -> Iterator[tuple[EngineSpec, Need]]:
+    """Yields what "small" or, with any other engine, "auto" means, the best first. Costs:
+    docs/which-engine.md."""
+    for spec in specs(kind):
+        for need in spec.needs:
+            if need.small or engine != SMALL:
+                yield spec, need
 
 
-NEMOTRON = {
-    "en": "nvidia/nemotron-speech-streaming-en-0.6b",
-    ANY: "nvidia/nemotron-3.5-asr-streaming-0.6b",
-}
-SHERPA = {
-    language: f"csukuangfj/sherpa-onnx-streaming-zipformer-{language}-kroko-2025-08-06"
-    for language in ("en", "de", "es", "fr")
-}
-QWEN3_TTS = dict.fromkeys(QWEN3_TTS_LANGUAGES, MODELS["qwen3-tts"])
-POCKET = {
-    "en": "english",
-    "fr": "french",
-    "de": "german",
-    "es": "spanish",
-    "it": "italian",
-    "pt": "portuguese",
-    "nl": "dutch",
-}
-POCKET_SMALL = {"en": "english_18m_refl_2026-10"}
-ROWS: Mapping[Kind, Sequence[Row]] = {
-    "asr": (
-        Row("qwen3-asr", gpu_gib=8),
-        Row("nemotron", NEMOTRON, memory_gib=3, cores=4, cores_with_vnni=2),
-        Row("sherpa", SHERPA, memory_gib=0.5, small=True),
-    ),
-    "tts": (
-        Row("qwen3-tts", QWEN3_TTS, gpu_gib=8),
-        Row("pocket", POCKET, memory_gib=2, cores=4, cores_with_vnni=2),
-        Row("pocket", POCKET_SMALL, memory_gib=1),
-    ),
-}
-"""Best first. Costs: docs/which-engine.md."""
-EMBEDDED_OF: Mapping[Kind, AsrEngine | TtsEngine] = {"asr": "pocketsphinx", "tts": "embedded"}
+def model_for(spec: EngineSpec, need: Need, language: str) -> str:
+    """Returns the model of a row for a language, "" if there is none."""
+    models: Mapping[str, str] = need.models or {ANY: spec.model}
+    return models.get(language or "en", models.get(ANY, ""))
 
 
-def rows_of(kind: Kind, engine: str) -> Sequence[Row]:
-    """Returns the rows that "small" or, with any other engine, "auto" means."""
-    return [row for row in ROWS[kind] if row.small or engine != SMALL]
+def lacks(spec: EngineSpec, need: Need, machine: Machine, language: str) -> str:
+    """Returns what the machine lacks for an engine, in words; empty if nothing."""
+    name = spec.name
+    missing = [package for package in spec.packages if package not in machine.packages]
+    cores = need.cores_with_vnni if machine.instructions is Instructions.VNNI else need.cores
+    model = model_for(spec, need, language)
+    if machine.gpu_bytes < need.gpu_gib * GIB:
+        return f"{name} needs a GPU with {need.gpu_gib:g} GB"
+    if missing:
+        return f"{name} needs {', '.join(missing)}, not installed here (`make cpu`)"
+    if not model:
+        return f"{name} has no model for the language {language!r}"
+    if machine.memory_bytes < need.memory_gib * GIB:
+        return f"{name} needs {need.memory_gib:g} GB of memory"
+    if machine.cores < cores:
+        return f"{name} needs {cores} cores like these"
+    if machine.offline and model not in machine.cached:
+        return f"{model} is not on this machine, and nothing may be downloaded"
+    return ""
 
 
 def choose(kind: Kind, machine: Machine, language: str = "", engine: str = "auto") -> Choice:
     """Returns what "auto" or "small" means on this machine and for a language, an ISO 639 code
     ("" for English)."""
-    lacks = ""
-    for row in rows_of(kind, engine):
-        if not (lacks := row.lacks(machine, language)):
-            model = row.model_for(language)
-            return Choice(row.engine, model, _why(row, machine))  # type: ignore[arg-type]
-    return Choice(EMBEDDED_OF[kind], "", lacks)
+    lacking = ""
+    for spec, need in rows_of(kind, engine):
+        if not (lacking := lacks(spec, need, machine, language)):
+            model = model_for(spec, need, language)
+            return Choice(spec.name, model, _why(need, machine))
+    return Choice(stand_in(kind).name, "", lacking)
 
 
 def choice_for(config: Config, kind: Kind, machine: Machine, engine: str = "") -> Choice:
@@ -161,11 +109,11 @@ def choice_for(config: Config, kind: Kind, machine: Machine, engine: str = "") -
     return choose(kind, machine, code, engine or section.engine)
 
 
-def _why(row: Row, machine: Machine) -> str:
-    if row.gpu_gib:
+def _why(need: Need, machine: Machine) -> str:
+    if need.gpu_gib:
         return f"this machine has a GPU with {machine.gpu_bytes / GIB:.0f} GB"
     cores = f"{machine.cores} core{'s' * (machine.cores > 1)} ({machine.instructions.value})"
-    memory = f"{machine.memory_bytes / GIB:.0f} GB of memory ({row.memory_gib:g} are enough)"
+    memory = f"{machine.memory_bytes / GIB:.0f} GB of memory ({need.memory_gib:g} are enough)"
     gpu = "no GPU" if not machine.gpu_bytes else "no large GPU"
     return f"this machine has {cores}, {memory} and {gpu}"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from offhook.pipeline.models.hub import download_io, hugging_face_io
 from offhook.pipeline.models.hub.cache_io import presence
-from offhook.pipeline.models.hub.catalogue import CATALOGUE, PublishedModel
 from offhook.pipeline.models.instructions import Instructions, instructions_of
+from offhook.pipeline.speech.engine_spec import PublishedModel
+from offhook.pipeline.speech.engines import catalogue, packages
 from offhook.pipeline.speech.vad.onnx_io import cpu_flags
 from offhook.web.config.config import Config
 from offhook.web.engines.choice import Machine
-from offhook.web.engines.engines_io import NEEDED
 
 GPU_QUERY_TIMEOUT_S = 5
 """Time limit in s for `nvidia-smi`; then the machine counts as one without a GPU."""
@@ -26,15 +26,14 @@ CGROUP = Path("/sys/fs/cgroup")
 def look() -> Machine:
     """Examines this machine; may take a second if it has a GPU."""
     offline = download_io.is_offline()
-    packages = {package for _, needed in NEEDED.values() for package in needed}
     return Machine(
         _cores(),
         _memory_bytes(),
         _instructions(),
         _gpu_bytes(),
-        frozenset(package for package in packages if find_spec(package) is not None),
+        frozenset(package for package in packages() if find_spec(package) is not None),
         offline,
-        frozenset(m.name for m in CATALOGUE if is_cached(m)) if offline else frozenset(),
+        frozenset(m.name for m in catalogue() if is_cached(m)) if offline else frozenset(),
     )
 
 

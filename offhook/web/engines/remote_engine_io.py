@@ -9,13 +9,14 @@ from typing import Any, Generic, TypeVar
 
 from loguru import logger
 
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.recognizer import EngineError, Recognizer
 from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.worker_client_io import (
     RECONNECT_S,
     is_hopeless,
 )
 from offhook.pipeline.speech.streams.retry import RetryPolicy
+from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.speech_api.server_io import EngineHandle
 
 TRIES = 4
@@ -23,6 +24,7 @@ TRIES = 4
 WORKER_RETRY_S = 1.0
 """After a first failure; then twice as long each time, up to `RETRY_MAX_S`."""
 E = TypeVar("E")
+L = TypeVar("L", Recognizer, Synthesizer)
 
 
 class RemoteEngine(Generic[E]):
@@ -120,12 +122,10 @@ async def until_loaded(start: Callable[[], Awaitable[E]]) -> E:
             await asyncio.sleep(retry.next_s())
 
 
-def here(engine: E, name: str, model: str) -> EngineHandle[E]:
+def here(engine: L, name: str, model: str) -> EngineHandle[L]:
     """Wraps a loaded engine of this process."""
 
-    async def get() -> E:
+    async def get() -> L:
         return engine
 
-    return EngineHandle(
-        get, lambda: name, lambda: model, lambda: tuple(getattr(engine, "languages", ()))
-    )
+    return EngineHandle(get, lambda: name, lambda: model, lambda: engine.languages)

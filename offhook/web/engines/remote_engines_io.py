@@ -9,7 +9,7 @@ from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.config.config import OPENAI, Asr, Tts
-from offhook.web.engines.engines_io import EMBEDDED
+from offhook.web.engines.engines_io import is_embedded
 from offhook.web.engines.remote_engine_io import RemoteEngine
 
 E = TypeVar("E", Recognizer, Synthesizer)
@@ -25,7 +25,7 @@ def recognizer_of(asr: Asr) -> RemoteRecognizer | OpenAiRecognizer:
             partials=asr.partials,
             whole_turns=asr.whole_turns,
         )
-    return RemoteRecognizer(asr.url, asr.api_key, "" if asr.engine in EMBEDDED else asr.engine)
+    return RemoteRecognizer(asr.url, asr.api_key, _known_name(asr))
 
 
 def synthesizer_of(tts: Tts) -> RemoteSynthesizer | OpenAiSynthesizer:
@@ -35,7 +35,18 @@ def synthesizer_of(tts: Tts) -> RemoteSynthesizer | OpenAiSynthesizer:
         return OpenAiSynthesizer(
             *(tts.url, tts.api_key, tts.model, tts.max_requests), normalise=tts.normalise
         )
-    return RemoteSynthesizer(tts.url, tts.api_key, "" if tts.engine in EMBEDDED else tts.engine)
+    return RemoteSynthesizer(tts.url, tts.api_key, _known_name(tts))
+
+
+def _known_name(settings: Asr | Tts) -> str:
+    """Returns the name of a worker's engine; empty until it says so where the configuration names
+    none that is in a worker."""
+    return "" if is_embedded(settings.KIND, settings.engine) else settings.engine
+
+
+def client_of(settings: Asr | Tts) -> Client:
+    """Returns the client for `url` of a section, not yet started."""
+    return recognizer_of(settings) if isinstance(settings, Asr) else synthesizer_of(settings)
 
 
 async def started(engine: Client, settings: Asr | Tts) -> str:

@@ -27,10 +27,10 @@ from offhook.pipeline.speech.recognizer import (
     EngineFault,
     EngineOverloaded,
     Recognizer,
+    TurnAnswers,
     UnsupportedRequest,
 )
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
-from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.config.config import Speech
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import admit, holders_of

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from loguru import logger
 
+from offhook.pipeline.speech.engines import cloner
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.voices_protocol import (
     MAX_SAMPLE_BYTES,
@@ -14,15 +15,13 @@ from offhook.pipeline.speech.remote.voices_protocol import (
     list_table,
     voice_table,
 )
-from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.pipeline.speech.synthesizer import KnownVoice, Synthesizer
 from offhook.pipeline.speech.voice_cloning import (
     CONSENT_RULE,
     CloningUnsupported,
     ConsentMissing,
-    KnownVoice,
     Sample,
     VoiceCloner,
-    VoiceLister,
 )
 from offhook.web.speech_api.errors import ApiError, unknown_field
 from offhook.web.speech_api.http import speech_request
@@ -56,10 +55,7 @@ async def list_voices(request: web.Request) -> web.Response:
 
 async def known_voices(synthesizer: Synthesizer) -> list[KnownVoice]:
     """Returns the voices, the default first. Raises EngineError."""
-    if isinstance(synthesizer, VoiceLister):
-        return await synthesizer.known_voices()
-    languages = tuple(getattr(synthesizer, "languages", ()))
-    return [KnownVoice(name, languages=languages) for name in synthesizer.voices()]
+    return await synthesizer.known_voices()
 
 
 async def add_voice(request: web.Request) -> web.Response:
@@ -113,7 +109,7 @@ def _that_clones(synthesizer: Synthesizer) -> VoiceCloner:
         with refusing():
             raise CloningUnsupported(
                 "the speech engine speaks with the voices it has and clones none: that takes the "
-                "engine qwen3-tts with a Base model, such as Qwen/Qwen3-TTS-12Hz-0.6B-Base"
+                f"engine {cloner().name} with a Base model, such as {cloner().cloning_model}"
             )
     return synthesizer
 

@@ -26,10 +26,10 @@ from aiohttp.web_protocol import RequestHandler
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.engine.process_link_io import ProcessLink
 from offhook.pipeline.engine.tts_models import NO_CACHE
+from offhook.pipeline.speech.recognizer import TurnAnswers
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.timing import Stages
-from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.web.config import config
 from offhook.web.http.listening_io import Runner
 from offhook.web.process.logs_io import set_up
@@ -84,7 +84,7 @@ class FrontServer(SpeechServer):
         self.engine_metrics = metrics = ForwardedMetrics(self) if hears else TtsMetrics()
         hearing, speaking = (handle, None) if hears else (None, handle)
         super().__init__(config.Speech(), hearing, speaking, metrics.registry, NO_CACHE)
-        self._turns: TurnAnswers | None = getattr(engine, "turns", None)
+        self._turns: TurnAnswers | None = engine.turns if hears else None
         self.id = setup.server_id
         self.connections: dict[RequestHandler, Connection] = {}
         self.sent: set[RequestHandler] = set()

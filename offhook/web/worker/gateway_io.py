@@ -16,9 +16,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from offhook.media.memory_io import give_back_memory
 from offhook.media.tasks_io import end_all
-from offhook.web.config.config import Config, ConfigError
+from offhook.pipeline.speech.engine_spec import Kind
+from offhook.pipeline.speech.engines import spec_of
+from offhook.web.config.config import Asr, Config, ConfigError, Tts
 from offhook.web.engines.abilities_io import check_engines
-from offhook.web.engines.engines_io import MODELS
+from offhook.web.engines.engines_io import usual_model
 from offhook.web.engines.remote_engine_io import RemoteEngine, until_loaded
 from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
 from offhook.web.engines.worker_metrics import WorkerCollector
@@ -70,10 +72,14 @@ class Gateway(SpeechServer):
 
     def know(self, config: Config) -> None:
         """Sets the names of the engines that local workers will run."""
-        for elsewhere, settings in ((self._hears, config.asr), (self._speaks, config.tts)):
-            if not settings.url and settings.engine != "embedded":
+        engines: tuple[tuple[Kind, RemoteEngine[Any], Asr | Tts], ...] = (
+            ("asr", self._hears, config.asr),
+            ("tts", self._speaks, config.tts),
+        )
+        for kind, elsewhere, settings in engines:
+            if not settings.url and not spec_of(kind, settings.engine).means:
                 elsewhere.name = settings.engine
-                elsewhere.model = settings.model or MODELS.get(settings.engine, "")
+                elsewhere.model = settings.model or usual_model(kind, settings.engine)
 
     def health(self) -> dict[str, Any]:
         workers = self._workers.health()

@@ -28,6 +28,8 @@ from loguru import logger
 from offhook.media.memory_io import oom_kills
 from offhook.media.parent_io import how_ended
 from offhook.pipeline.engine.capacity import ALONE, SHARED
+from offhook.pipeline.speech.engine_spec import KINDS, Kind
+from offhook.pipeline.speech.engines import has_trait, stand_in
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.pipeline.speech.streams.retry import RetryPolicy
@@ -35,7 +37,6 @@ from offhook.web.config.config import (
     ALL,
     AUTO,
     AUTOMATIC,
-    GPU_ENGINES,
     SMALL,
     Asr,
     Config,
@@ -43,19 +44,12 @@ from offhook.web.config.config import (
     Tts,
 )
 from offhook.web.engines.abilities_io import faults_of, meanwhile
-from offhook.web.engines.choice import (
-    EMBEDDED_OF,
-    KINDS,
-    AutoWorker,
-    Choice,
-    Kind,
-    choice_for,
-)
+from offhook.web.engines.choice import AutoWorker, Choice, choice_for
 from offhook.web.engines.engines_io import (
-    EMBEDDED,
     at_hand,
     check_engine,
-    official_python,
+    is_embedded,
+    own_python,
     with_usual_model,
 )
 from offhook.web.engines.machine_io import gpus, is_cached, look
@@ -92,8 +86,6 @@ MAX_MISSED_BEATS = 6
 LOG_LINE_BYTES = 1 << 16
 LAST_WORDS = 5
 """Last lines of the child's output, kept for the error message."""
-ENDED_BY_MODELS = ("sherpa",)
-"""Engines whose library ends the process when a model is wrong: starting it again is no use."""
 SOURCE_LINE = re.compile(r"^\S+\.(?:cc|h):\w+:\d+ ")
 """Where in its source a library is, before what it says."""
 MAX_REQUEST_BYTES = 1 << 16
@@ -212,7 +204,8 @@ class LocalWorker:
     def _refused(self, status: int) -> str:
         """Returns why the model ended the child; empty if something else did."""
         by_others = status in (FAILED, UNREACHABLE, BROKEN, -signal.SIGKILL, -signal.SIGTERM)
-        if self._settings.engine not in ENDED_BY_MODELS or self._beats or by_others:
+        may = has_trait(self._settings.engine, "ends with a wrong model")
+        if not may or self._beats or by_others:
             return ""
         words = " ".join(SOURCE_LINE.sub("", line) for line in self._library_words)
         model = self._settings.models.model
@@ -373,7 +366,7 @@ async def local_workers(config: Config, *, gateway: bool = False) -> AsyncIterat
         urls: dict[str, list[str]] = {}
         for settings in _wanted(config, gateway):
             if not settings.python:
-                check_engine(settings.engine)
+                check_engine(settings.kind, settings.engine)
             section: Asr | Tts = getattr(config, settings.kind)
             url = await workers.enter_async_context(on_demand(settings))
             reached: dict[str, object] = {"url": url, "preload": bool(section.preload)}
@@ -432,7 +425,7 @@ def _say_what_is_missing(config: Config, kind: Kind, choice: Choice) -> None:
 
 def _may_choose(config: Config, kind: Kind) -> bool:
     section: Asr | Tts = getattr(config, kind)
-    return not section.url and (section.automatic or section.engine == EMBEDDED_OF[kind])
+    return not section.url and (section.automatic or section.engine == stand_in(kind).name)
 
 
 def with_choices(config: Config) -> Config:
@@ -446,7 +439,7 @@ def with_choices(config: Config) -> Config:
             if section.engine == SMALL and not (choice.published and is_cached(choice.published)):
                 # Its first request would wait for the download.
                 why = f"{choice.model} is not on this machine: offhook models pull {SMALL}"
-                choice = Choice(EMBEDDED_OF[kind], "", why)
+                choice = Choice(stand_in(kind).name, "", why)
             name = f"{choice.engine} {choice.model}".rstrip()
             logger.info("{}: {}, as {}", section.engine, name, choice.why)
             updated = {"engine": choice.engine, "model": choice.model}
@@ -455,19 +448,22 @@ def with_choices(config: Config) -> Config:
 
 
 def _wanted(config: Config, gateway: bool = False) -> Iterator[ChildSettings]:
-    sections = (config.asr, config.speech.transcriptions), (config.tts, config.speech.speeches)
-    on_gpu = sum(not s.url and s.engine in GPU_ENGINES and s.device != "cpu" for s, _ in sections)
+    sections: tuple[tuple[Kind, Asr | Tts, int], ...] = (
+        ("asr", config.asr, config.speech.transcriptions),
+        ("tts", config.tts, config.speech.speeches),
+    )
+    on_gpu = sum(not s.url and s.on_gpu and s.device != "cpu" for _, s, _ in sections)
     share = SHARED if on_gpu > 1 else ALONE
-    for section, requests in sections:
+    for kind, section, requests in sections:
         engine = section.engine
-        if not section.url and (gateway or engine not in EMBEDDED):
+        if not section.url and (gateway or not is_embedded(kind, engine)):
             if isinstance(section, Tts):
                 with suppress(EngineError):  # the worker says so when it is wanted
                     engine = at_hand(section.engine, section.language)
-            models = with_usual_model(engine, section.models(config.engines.hub))
+            models = with_usual_model(kind, engine, section.models(config.engines.hub))
             streams = _streams(config, gateway, requests)
             models = replace(models, max_streams=streams, memory_share=share)
-            python = official_python(engine, section.python)
+            python = own_python(kind, engine, section.python)
             level = config.log.level
             settings = ChildSettings(engine, models, streams, section.idle_seconds, level, python)
             if section.device == ALL:

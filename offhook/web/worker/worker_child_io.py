@@ -18,7 +18,6 @@ from loguru import logger
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.web.config.config import AsrEngine, TtsEngine
 from offhook.web.engines.engines_io import at_hand, open_recognizer, open_synthesizer
 from offhook.web.http.listening_io import Runner
 from offhook.web.process.logs import Log
@@ -51,7 +50,7 @@ class Door:
 
 @dataclass(frozen=True)
 class ChildSettings:
-    engine: AsrEngine | TtsEngine
+    engine: str
     models: AsrModels | TtsModels
     max_streams: int
     idle_seconds: float
@@ -108,7 +107,7 @@ def _end_with_server() -> None:
 
 
 def _worker(settings: ChildSettings) -> Worker[Any]:
-    engine: Any = settings.engine
+    engine = settings.engine
     if settings.kind == "tts":
         engine = at_hand(engine)
     known = WorkerSettings(

@@ -10,16 +10,16 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from aiohttp import web
 from loguru import logger
 
 from offhook.pipeline.engine.capacity import open_streams
 from offhook.pipeline.engine.tts_models import CACHE_MB
-from offhook.pipeline.speech.recognizer import EngineFailed, Progress
+from offhook.pipeline.speech.recognizer import EngineFailed, Progress, Recognizer, TurnAnswers
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
-from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
+from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.config.config import Speech
 from offhook.web.http.access import AccessPolicy, Key, Role
 from offhook.web.http.listening_io import Listen
@@ -44,13 +44,7 @@ BROKEN = 2
 """Exit status if the engine fails after it has loaded; a new process may succeed."""
 
 
-class Engine(Protocol):
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-E = TypeVar("E", bound=Engine)
+E = TypeVar("E", bound=Recognizer | Synthesizer)
 
 
 @dataclass(frozen=True)
@@ -177,13 +171,14 @@ class Worker(SpeechServer, Generic[E]):
     def _admit(self, engine: E) -> None:
         """Limits the streams in use to those that the engine follows, and the open ones to those
         that it has memory for, as far as it knows."""
-        followed: int | None = getattr(engine, "max_streams", None)
+        followed = engine.max_streams
         if followed is None:
             return
         wanted = self.of_worker.max_streams
         as_wanted = 0 < wanted <= followed
         self.max_streams = most = wanted if as_wanted else followed
-        fit: int = getattr(engine, "max_open_streams", None) or self._open_for(most)
+        hears = self._as_recognizer(engine)
+        fit = (hears and hears.max_open_streams) or self._open_for(most)
         self.admission.limit(
             replace(
                 limits_of(Speech(streams=most, speeches=most)),
@@ -191,6 +186,10 @@ class Worker(SpeechServer, Generic[E]):
                 streams_setting="--max-streams" if as_wanted else "the number of workers",
             )
         )
+
+    def _as_recognizer(self, engine: E | None) -> Recognizer | None:
+        """Returns the engine if it recognizes."""
+        return cast(Recognizer, engine) if self.kind == "transcription" else None
 
     def _open_for(self, in_use: int) -> int:
         """Returns how many streams may be open of which so many are in use at once."""
@@ -231,8 +230,8 @@ class Worker(SpeechServer, Generic[E]):
     @property
     def turns(self) -> TurnAnswers | None:
         """What answers whether speakers' turns are over; None if nothing does, or not yet."""
-        found: TurnAnswers | None = getattr(self.engine, "turns", None)
-        return found
+        hears = self._as_recognizer(self.engine)
+        return None if hears is None else hears.turns
 
     async def handed_over(self, request: web.Request) -> web.StreamResponse | None:
         return None if self.fronts is None else await self.fronts.serve(request)
@@ -267,7 +266,7 @@ class Worker(SpeechServer, Generic[E]):
             "ready": self.engine is not None and not self.draining,
             "engine": self.of_worker.engine,
             "model": self.of_worker.model,
-            "languages": list(getattr(self.engine, "languages", ())),
+            "languages": list(self.engine.languages if self.engine is not None else ()),
             "turns": self.turns is not None,
             "streams": len(self.busy),
             "max_streams": self.max_streams,

@@ -1,11 +1,13 @@
 """The text of one transcription, in chunks that never have to be taken back. Sans-io."""
 
+from offhook.pipeline.speech.engine_spec import Trait
+from offhook.pipeline.speech.engines import has_trait
 from offhook.pipeline.speech.recognizer import Final, Partial
 from offhook.web.speech_api.http.transcript import joined
 
-APPENDING = ("nemotron", "sherpa")
-"""Engines whose final text always begins with the stable text of their partials. Others may revise
-it, so their text comes in whole finals."""
+APPENDS: Trait = "appends"
+"""Engines with this trait never take back what their partials say; the text of others comes in
+whole finals."""
 
 
 class ChunkedTranscript:
@@ -14,7 +16,7 @@ class ChunkedTranscript:
     def __init__(self, engine: str) -> None:
         self.text = ""
         """Final text so far."""
-        self._partials = engine in APPENDING
+        self._partials = has_trait(engine, APPENDS)
         self._sent = ""
 
     def update(self, event: Partial | Final) -> str:

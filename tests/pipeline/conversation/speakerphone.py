@@ -15,7 +15,7 @@ from offhook.media.leg import CallInfo
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, Synthesizer, VoiceOptions
 from tests.media.lines import FULL, NARROW
 
 Sound = npt.NDArray[np.float64]
@@ -51,7 +51,7 @@ def at_level(sound: Sound, level: float) -> Sound:
     return np.asarray(sound * 10 ** (level / 20) * 32768 / loud)
 
 
-class Voice:
+class Voice(Synthesizer):
     """Speaks by Flite's `slt`, each text once."""
 
     name = "flite"

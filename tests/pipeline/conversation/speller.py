@@ -8,13 +8,19 @@ from collections.abc import AsyncIterator
 import numpy as np
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, UnknownVoice, VoiceOptions
+from offhook.pipeline.speech.synthesizer import (
+    DEFAULT_VOICE,
+    Speech,
+    Synthesizer,
+    UnknownVoice,
+    VoiceOptions,
+)
 
 LETTER = 240
 """Samples of a letter: 10 ms."""
 
 
-class Speller:
+class Speller(Synthesizer):
     """Every letter is LETTER samples of its own value, a piece each; the piece of a word's last
     letter has the word, with the space behind it. A word is spoken when it is whole."""
 

@@ -8,33 +8,37 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from offhook.pipeline.engine.asr.gpu import (  # noqa: E402
+    PREFILL_TOKENS,
+    recognition_plan,
+    recognition_workspace,
+    stream_bytes,
+)
 from offhook.pipeline.engine.capacity import (  # noqa: E402
     ALONE,
-    CODEC_FRAMES,
     DEVIATIONS,
     MAX_FILES,
     MAX_STREAMS,
     MAX_VOICES,
     PAGES_PER_STREAM,
-    PAGES_PER_VOICE,
-    PREFILL_TOKENS,
-    PREFIX_PAGES,
     RESERVE,
     SHARED,
     SPEAKS,
-    SynthesisPlan,
     budget,
     followed,
     open_streams,
     page_bytes,
-    recognition_plan,
-    recognition_workspace,
     speaking_at_once,
-    stream_bytes,
+)
+from offhook.pipeline.engine.pages import PAGE_SIZE  # noqa: E402
+from offhook.pipeline.engine.tts.gpu import (  # noqa: E402
+    CODEC_FRAMES,
+    PAGES_PER_VOICE,
+    PREFIX_PAGES,
+    SynthesisPlan,
     synthesis_plan,
     synthesis_workspace,
 )
-from offhook.pipeline.engine.pages import PAGE_SIZE  # noqa: E402
 from offhook.pipeline.engine.tts.runner import STREAM_LADDER  # noqa: E402
 from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS  # noqa: E402
 from offhook.pipeline.models.qwen3.body import KVCache  # noqa: E402

@@ -20,8 +20,9 @@ from offhook.pipeline.speech.recognizer import (
     Partial,
     Recognizer,
     StreamOptions,
+    TurnAnswers,
 )
-from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers, TurnQuestions
+from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
 
 SOON = 300
 SOUND = np.zeros(1600, np.int16)

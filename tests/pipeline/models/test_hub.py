@@ -17,10 +17,12 @@ import pytest
 pytest.importorskip("huggingface_hub", minversion="1.0")  # older ones resume at the next start only
 constants = pytest.importorskip("huggingface_hub.constants")
 
+from offhook.pipeline.models import hub_io  # noqa: E402
 from offhook.pipeline.models.hub import download_io, modelscope_io  # noqa: E402
-from offhook.pipeline.models.hub_io import MODELSCOPE, PINNED, check, find  # noqa: E402
+from offhook.pipeline.models.hub_io import MODELSCOPE, check, find, usual_revision  # noqa: E402
+from offhook.pipeline.speech.engine_spec import PublishedModel  # noqa: E402
+from offhook.pipeline.speech.engines import all_specs  # noqa: E402
 from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
-from offhook.web.engines.engines_io import MODELS  # noqa: E402
 from tests.attack.hub import LIES, TOKEN, lying_mirror  # noqa: E402
 from tests.support import hub_stand_in  # noqa: E402
 from tests.support.hub_stand_in import COMMIT, Hub, proxy_to, running  # noqa: E402
@@ -115,12 +117,19 @@ def test_a_revision_is_a_branch_or_a_commit(hub: Hub, source: str) -> None:
     assert "revision v9" in refusal("org/model@v9", source)
 
 
+def pin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishes org/model."""
+    licence, name = "Apache-2.0", "org/model"
+    model = PublishedModel(name, "mine", "asr", (), licence, COMMIT, None, name)
+    monkeypatch.setattr(hub_io, "catalogue", lambda: (model,))
+
+
 def test_models_come_in_the_commit_they_were_tested_with(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for model in MODELS.values():
-        assert "/" not in model or len(PINNED[model]) == 40
-    monkeypatch.setitem(PINNED, "org/model", COMMIT)
+    for model in (spec.model for spec in all_specs() if spec.model):
+        assert "/" not in model or len(usual_revision(model)) == 40
+    pin(monkeypatch)
     find("org/model", hub=hub.url)
     assert not any(path.endswith("/main") for path, _ in hub.asked)
     assert "has no revision v9" in refusal("org/model@v9", hub.url)
@@ -204,7 +213,7 @@ def test_what_was_checked_is_not_read_again(
 def test_a_pinned_model_that_is_here_asks_nothing(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(PINNED, "org/model", COMMIT)
+    pin(monkeypatch)
     folder = find("org/model", hub=hub.url)
     hub.asked.clear()
     assert find("org/model", hub=hub.url) == folder

@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from offhook.bench.speech.recordings import babbled
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.asr.official_io import OfficialRecognizer
 from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.official.recognizer_io import OfficialRecognizer
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.recognizer import (
@@ -226,7 +226,7 @@ async def test_the_official_package_is_timed_in_its_turn() -> None:
 # --- in front of engines ---
 
 
-class Timed:
+class Timed(Recognizer):
     """Tells a word for each piece of sound at once, as if each step of it had taken so long."""
 
     name = "timed"

@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 
 constants = pytest.importorskip("huggingface_hub.constants")
 
+from offhook.pipeline.engine.pocket.spec import COMMIT as POCKET_COMMIT  # noqa: E402
+from offhook.pipeline.engine.pocket.spec import REPOSITORY as POCKET  # noqa: E402
 from offhook.pipeline.models.hub import download_io  # noqa: E402
-from offhook.pipeline.models.hub.catalogue import CATALOGUE, POCKET, POCKET_COMMIT  # noqa: E402
+from offhook.pipeline.speech.engines import catalogue, packages  # noqa: E402
 from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
 from offhook.web.cli import main as cli  # noqa: E402
 from offhook.web.cli.models_io import Models, near  # noqa: E402
 from offhook.web.config.config import Config  # noqa: E402
 from offhook.web.engines import machine_io  # noqa: E402
 from offhook.web.engines.choice import Machine  # noqa: E402
-from offhook.web.engines.engines_io import NEEDED  # noqa: E402
 from tests.support.hub_stand_in import Hub, running  # noqa: E402
 
 NEMOTRON = "nvidia/nemotron-speech-streaming-en-0.6b"
@@ -70,7 +71,7 @@ def test_a_model_is_pulled_listed_and_removed(
 ) -> None:
     (tmp_path / "offhook.toml").write_text(f'[asr]\nengine = "nemotron"\nmodel = "{NEMOTRON}"\n')
     before = listed(capsys)
-    assert before.keys() == {model.name for model in CATALOGUE}
+    assert before.keys() == {model.name for model in catalogue()}
     assert not before[NEMOTRON]["complete"]
     assert before[NEMOTRON]["used_by"] == ["[asr] model"]
     assert before[NEMOTRON]["bytes"] == 2_472_413_604
@@ -118,7 +119,7 @@ def test_what_others_keep_beside_it_stays(
 ) -> None:
     """`rm` takes what offhook uses; other files of the repository are another program's."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
-    commit = next(model.revision for model in CATALOGUE if model.name == NEMOTRON)
+    commit = next(model.revision for model in catalogue() if model.name == NEMOTRON)
     there = Path(huggingface_hub.snapshot_download(NEMOTRON, revision=commit, endpoint=hub.url))
     assert listed(capsys)[NEMOTRON]["complete"]
     assert cli.main(["models", "rm", NEMOTRON, "--yes"]) == 0
@@ -210,8 +211,7 @@ def test_another_model_of_the_hub_is_pulled_by_its_id(
 def test_what_auto_chooses_is_pulled(
     hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packages = frozenset(p for _, needed in NEEDED.values() for p in needed)
-    machine = Machine(8, 16 << 30, packages=packages)
+    machine = Machine(8, 16 << 30, packages=packages())
     monkeypatch.setattr(machine_io, "look", lambda: machine)
     assert cli.main(["models", "pull", "auto"]) == 0
     assert NEMOTRON in capsys.readouterr().out
@@ -237,7 +237,7 @@ def test_any_name_is_a_model_or_is_refused_in_words(name: str) -> None:
         assert target.repository.count("/") == 1
 
 
-@given(st.sampled_from([model.name for model in CATALOGUE]), st.data())
+@given(st.sampled_from([model.name for model in catalogue()]), st.data())
 def test_a_mistyped_name_is_near_the_right_one(name: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(name) - 2))
     other = data.draw(st.sampled_from(["", "x", name[at + 1] + name[at]]))

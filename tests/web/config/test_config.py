@@ -295,7 +295,7 @@ def test_what_kubernetes_says_of_services_is_passed_over():
 async def test_another_engine_is_all_that_is_changed_for_a_worker_of_this_machine(
     monkeypatch, kind, engine
 ):
-    monkeypatch.setattr(local_worker_io, "check_engine", lambda engine: None)
+    monkeypatch.setattr(local_worker_io, "check_engine", lambda kind, engine: None)
     config = load(None, {f"OFFHOOK_{kind.upper()}_ENGINE": engine})
     async with local_worker_io.local_workers(config) as served:
         section = getattr(served, kind)
@@ -311,7 +311,7 @@ async def test_another_engine_is_all_that_is_changed_for_a_worker_of_this_machin
 
 
 async def test_two_engines_have_two_workers(monkeypatch):
-    monkeypatch.setattr(local_worker_io, "check_engine", lambda engine: None)
+    monkeypatch.setattr(local_worker_io, "check_engine", lambda kind, engine: None)
     speaking = {"engine": "qwen3-tts", "preload": True, "voice": "Ryan"}
     config = Config.model_validate({"asr": {"engine": "qwen3-asr"}, "tts": speaking})
     async with local_worker_io.local_workers(config) as served:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from offhook.pipeline.models.instructions import Instructions
+from offhook.pipeline.speech.engine_spec import TORCH_PACKAGES
 from offhook.web.config.config import Asr, Config, Server, Tts
 from offhook.web.doctor import auto_io
 from offhook.web.doctor.auto_io import examine_choices
 from offhook.web.engines.choice import GIB, Machine
-from offhook.web.engines.engines_io import MODEL_PACKAGES
 
 MODEL = "nvidia/nemotron-speech-streaming-en-0.6b"
-LAPTOP = Machine(4, 8 * GIB, Instructions.AVX, packages=frozenset(MODEL_PACKAGES))
+LAPTOP = Machine(4, 8 * GIB, Instructions.AVX, packages=frozenset(TORCH_PACKAGES))
 STATE = (
     b'{"status": "ok", "engines": {"asr": '
     b'{"state": "failed", "uses": "pocketsphinx", "engine": "nemotron"}}}'

@@ -5,14 +5,21 @@ from importlib.util import find_spec
 
 import pytest
 
+from offhook.pipeline.engine.asr.spec import QWEN3_ASR, SETTINGS
 from offhook.pipeline.engine.gpu_io import Machine
+from offhook.pipeline.speech.engine_spec import OnGpu
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.config.config import Config
 from offhook.web.doctor import gpu_io as doctor_gpu_io
 from offhook.web.doctor import report_io as doctor_io
-from offhook.web.doctor.gpu_io import SETTINGS, described
+from offhook.web.doctor.gpu_io import described
 
 H200 = Machine("2.11.0", "3.6.0", "", "NVIDIA H200", 100 << 30, 140 << 30, 800, near_cpus=48)
+
+
+def described_here(machine):
+    assert isinstance(QWEN3_ASR.on_gpu, OnGpu)
+    return dict(described(machine, "asr", QWEN3_ASR.on_gpu, "m"))
 
 
 def config(asr="qwen3-asr", tts="embedded", **engines):
@@ -27,7 +34,7 @@ def config(asr="qwen3-asr", tts="embedded", **engines):
 def findings(monkeypatch, machine, installed=True, **engines):
     """Of a machine; `installed`: torch is."""
 
-    def look(model):
+    def look(kind, engine, model):
         if isinstance(machine, Exception):
             raise machine
         return machine
@@ -77,7 +84,7 @@ def test_voices_on_a_gpu_are_counted_beside_their_model(monkeypatch):
 
 def test_how_many_are_followed_is_said_to_be_reckoned():
     machine = Machine("2.11.0", gpu="NVIDIA L4", streams=258, followed=43)
-    assert dict(described(machine, "m"))["speech on the GPU"].endswith(
+    assert described_here(machine)["speech on the GPU"].endswith(
         "258 streams fit beside m; 43 should be followed in real time (reckoned; a worker "
         "measures it)"
     )
@@ -85,7 +92,7 @@ def test_how_many_are_followed_is_said_to_be_reckoned():
 
 def test_a_gpu_that_is_full_says_so():
     full = Machine("2.11.0", gpu="NVIDIA H200", lacks="0.5 GiB are free, 1.3 GiB are needed")
-    lines = dict(described(full, "m"))
+    lines = described_here(full)
     assert "1.3 GiB are needed" in lines["speech on the GPU"]
     assert "no effect" in lines["CPU affinity"]
 
@@ -113,14 +120,14 @@ def test_a_torch_that_breaks_fails(monkeypatch):
 @pytest.mark.skipif(find_spec("torch") is not None, reason="torch is installed")
 def test_what_the_child_leaves_on_standard_error_is_told():
     with pytest.raises(EngineError, match="No module named 'torch'"):
-        doctor_gpu_io.look("m")
+        doctor_gpu_io.look("asr", "qwen3-asr", "m")
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 def test_the_child_sees_what_torch_sees():
     import torch
 
-    machine = doctor_gpu_io.look("Qwen/Qwen3-ASR-0.6B")
+    machine = doctor_gpu_io.look("asr", "qwen3-asr", "Qwen/Qwen3-ASR-0.6B")
     assert machine.torch == torch.__version__
     assert bool(machine.gpu) == torch.cuda.is_available()
 

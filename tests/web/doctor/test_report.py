@@ -11,11 +11,13 @@ import pytest
 from aiohttp import web
 
 from offhook.media import native
-from offhook.pipeline.speech.embedded import espeak_io
+from offhook.pipeline.speech import engine_spec
+from offhook.pipeline.speech.embedded import espeak_io, here_io
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.cli import main as cli
 from offhook.web.doctor import report_io as doctor_io
 from offhook.web.doctor.report_io import PINNED, Finding, examine
+from offhook.web.engines import engines_io
 from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import Speller
@@ -33,8 +35,10 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def no_engines(monkeypatch):
     """Loading the models takes a second; one test does it."""
-    for name in ("_opus", "_vad", "_smart_turn", "_pocketsphinx", "_flite", "_espeak"):
+    for name in ("_opus", "_vad", "_smart_turn"):
         monkeypatch.setattr(doctor_io, name, lambda: "not asked")
+    for name in ("_pocketsphinx", "_flite", "_espeak"):
+        monkeypatch.setattr(here_io, name, lambda: "not asked")
 
 
 def found(findings, subject):
@@ -183,8 +187,8 @@ def test_an_engine_that_is_missing_fails_or_names_what_takes_its_place(monkeypat
     def missing():
         raise EngineError("libflite is not installed: apt install libflite1")
 
-    monkeypatch.setattr(doctor_io, "_flite", missing)
-    monkeypatch.setattr(doctor_io, "_pocketsphinx", missing)
+    monkeypatch.setattr(here_io, "_flite", missing)
+    monkeypatch.setattr(here_io, "_pocketsphinx", missing)
     findings = examine(None)
     assert found(findings, "speaking").verdict == "note"
     assert "eSpeak NG speaks instead" in found(findings, "speaking").detail
@@ -197,8 +201,8 @@ def test_a_fall_back_that_is_not_installed_is_missed_only_where_it_is_needed(mon
     def missing():
         raise EngineError("libflite is not installed")
 
-    monkeypatch.setattr(doctor_io, "_pocketsphinx", lambda: "")
-    monkeypatch.setattr(doctor_io, "_flite", (lambda: "") if flite else missing)
+    monkeypatch.setattr(here_io, "_pocketsphinx", lambda: "")
+    monkeypatch.setattr(here_io, "_flite", (lambda: "") if flite else missing)
     monkeypatch.setattr(espeak_io, "find_spec", lambda name: None)
     fall_back = [f for f in examine(None) if f.subject == "speaking, fall-back"]
     if flite:
@@ -238,8 +242,8 @@ def test_a_finding_reads_as_a_line():
 )
 def test_the_voice_that_is_configured_is_looked_at(tmp_path, monkeypatch, engines, verdict, says):
     found_by_name = {"torch": None, "qwen_tts": None}
-    find_spec = "offhook.web.engines.engines_io.find_spec"
-    monkeypatch.setattr(find_spec, lambda n: found_by_name.get(n, n))
+    for module in (engine_spec, engines_io):
+        monkeypatch.setattr(module, "find_spec", lambda n: found_by_name.get(n, n))
     monkeypatch.setattr(doctor_io, "find_spec", lambda name: None)
     path = tmp_path / "offhook.toml"
     path.write_text(f"[tts]\n{engines}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from offhook.pipeline.speech.embedded import here_io
 from offhook.telephony.sip.network.resolver_io import ResolveError
 from offhook.telephony.sip.trunks.known_services import unmet_requirements
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
@@ -131,8 +132,10 @@ def test_the_certificate_is_read(tmp_path, monkeypatch):
 
 
 def test_phones_are_looked_at_when_the_configuration_has_them(tmp_path, monkeypatch):
-    for name in ("_opus", "_vad", "_smart_turn", "_pocketsphinx", "_flite", "_espeak"):
+    for name in ("_opus", "_vad", "_smart_turn"):
         monkeypatch.setattr(f"offhook.web.doctor.report_io.{name}", lambda: "not asked")
+    for name in ("_pocketsphinx", "_flite", "_espeak"):
+        monkeypatch.setattr(here_io, name, lambda: "not asked")
     path = tmp_path / "offhook.toml"
     path.write_text("[server]\nport = 0\n")
     assert not [f for f in examine(path) if "phones" in f.subject]

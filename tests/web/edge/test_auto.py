@@ -17,6 +17,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from loguru import logger
 
 from offhook.pipeline.models.instructions import Instructions
+from offhook.pipeline.speech.engine_spec import TORCH_PACKAGES
+from offhook.pipeline.speech.engines import packages
 from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
 from offhook.web.config.config import (
     AUTO,
@@ -33,7 +35,6 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.engines import auto_io
 from offhook.web.engines.choice import GIB, Machine
-from offhook.web.engines.engines_io import MODEL_PACKAGES, NEEDED
 from offhook.web.worker import local_worker_io
 from offhook.web.worker.local_worker_io import LocalWorker, auto_workers, local_workers
 from offhook.web.worker.worker_child_io import UNREACHABLE
@@ -49,8 +50,8 @@ auto_server = pytest.importorskip("tests.support.auto_server", exc_type=ImportEr
 
 MODEL = auto_server.NEMOTRON
 KROKO = "csukuangfj/sherpa-onnx-streaming-zipformer-en-kroko-2025-08-06"
-LAPTOP = Machine(4, 8 * GIB, Instructions.VNNI, packages=frozenset(MODEL_PACKAGES))
-ALL = frozenset(package for _, needed in NEEDED.values() for package in needed)
+LAPTOP = Machine(4, 8 * GIB, Instructions.VNNI, packages=frozenset(TORCH_PACKAGES))
+ALL = packages()
 PATIENCE_S = 300
 ARGUMENTS = ("--engines", "auto")
 

@@ -6,22 +6,23 @@ from typing import Any
 import pytest
 
 from offhook.pipeline.engine.tts.prompts import LANGUAGES
-from offhook.pipeline.models.hub.catalogue import QWEN3_TTS_LANGUAGES
+from offhook.pipeline.engine.tts.spec import LANGUAGES as QWEN3_TTS_LANGUAGES
 from offhook.pipeline.speech.embedded import espeak_io
 from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.embedded.spec import POCKETSPHINX
+from offhook.pipeline.speech.engine_spec import KINDS
+from offhook.pipeline.speech.engines import all_specs, spec_of
 from offhook.pipeline.speech.recognizer import EngineError, StreamOptions
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge import server_io
 from offhook.web.engines.abilities_io import (
-    WEAK_ON_PHONES,
-    abilities,
     check_engines,
     faults_of,
     meanwhile,
 )
-from offhook.web.engines.choice import KINDS, ROWS
-from offhook.web.engines.engines_io import ONLY_MODELS, open_recognizer, open_synthesizer
+from offhook.web.engines.choice import model_for, rows_of
+from offhook.web.engines.engines_io import open_recognizer, open_synthesizer
 
 KROKO_DE = "csukuangfj/sherpa-onnx-streaming-zipformer-de-kroko-2025-08-06"
 NEMOTRON = "nvidia/nemotron-3.5-asr-streaming-0.6b"
@@ -36,7 +37,7 @@ NEMOTRON = "nvidia/nemotron-3.5-asr-streaming-0.6b"
             {"asr": {"language": "de-AT"}},
             "Until then pocketsphinx hears en, not 'de-AT'",
         ),
-        ({"sip": {"udp": 5060}}, WEAK_ON_PHONES),
+        ({"sip": {"udp": 5060}}, POCKETSPHINX.weak_on_phones),
     ],
 )
 def test_what_callers_put_up_with_until_an_engine_is_there_is_known(
@@ -192,9 +193,9 @@ def test_what_auto_has_fallen_back_to_is_judged_as_well() -> None:
 def test_every_row_of_auto_has_a_model_for_its_languages() -> None:
     """A wrong row would be refused by its own engine, once somebody calls."""
     for kind in KINDS:
-        for row in ROWS[kind]:
-            for language in row.models:
-                can = abilities(row.engine, row.model_for(language))  # type: ignore[arg-type]
+        for spec, need in rows_of(kind):
+            for language in need.models:
+                can = spec.abilities(model_for(spec, need, language))
                 assert language == "*" or not can.languages or language in can.languages
 
 
@@ -205,7 +206,7 @@ def test_what_is_known_beforehand_is_what_the_models_code_says() -> None:
 async def test_what_is_known_of_the_embedded_engines_is_what_they_do() -> None:
     """Whatever is told of an engine beforehand, its first stream bears out."""
     for engine in ("flite", "espeak"):
-        can = abilities(engine, "")
+        can = spec_of("tts", engine).abilities()
         voice = open_synthesizer(engine)
         assert voice.voices() == list(can.voices)
         for language in ("en", "de", "ja", "qqq"):
@@ -216,7 +217,7 @@ async def test_what_is_known_of_the_embedded_engines_is_what_they_do() -> None:
                 with pytest.raises(ValueError, match=r"not '(de|ja|qqq)'"):
                     voice.open(options)
         await voice.close()
-    can = abilities("pocketsphinx", "")
+    can = spec_of("asr", "pocketsphinx").abilities()
     recognizer = open_recognizer("pocketsphinx", Config().asr.models(""))
     for language in ("en", "en-GB", "de"):
         if language[:2] in can.languages:
@@ -225,4 +226,5 @@ async def test_what_is_known_of_the_embedded_engines_is_what_they_do() -> None:
             with pytest.raises(ValueError, match="hears English"):
                 await recognizer.open(StreamOptions(language=language))
     await recognizer.close()
-    assert set(ONLY_MODELS) == {"pocketsphinx", "embedded", "flite", "espeak"}
+    own = {spec.name for spec in all_specs() if spec.only_models is not None}
+    assert own == {"pocketsphinx", "embedded", "flite", "espeak"}

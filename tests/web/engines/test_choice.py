@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from offhook.pipeline.engine.sherpa.spec import SHERPA
 from offhook.pipeline.models.instructions import Instructions
+from offhook.pipeline.speech.engine_spec import Kind
+from offhook.pipeline.speech.engines import packages
 from offhook.web.config.config import Asr, Config, Tts
 from offhook.web.engines import machine_io
-from offhook.web.engines.choice import GIB, Kind, Machine, choice_for, choose
-from offhook.web.engines.engines_io import NEEDED
+from offhook.web.engines.choice import GIB, Machine, choice_for, choose
 
-ALL = frozenset(package for _, needed in NEEDED.values() for package in needed)
+ALL = packages()
 VNNI, AVX, ARM = Instructions.VNNI, Instructions.AVX, Instructions.OTHER
 LAPTOP = Machine(8, 16 * GIB, VNNI, packages=ALL)
 OLD = Machine(2, 8 * GIB, AVX, packages=ALL)
@@ -22,7 +24,7 @@ ENGLISH, OTHERS = (
 )
 KROKO_EN = "csukuangfj/sherpa-onnx-streaming-zipformer-en-kroko-2025-08-06"
 NOTHING = Machine(8, 16 * GIB, VNNI)
-SHERPA_ONLY = Machine(8, 16 * GIB, VNNI, packages=frozenset(NEEDED["sherpa"][1]))
+SHERPA_ONLY = Machine(8, 16 * GIB, VNNI, packages=frozenset(SHERPA.packages))
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,23 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.speech import engines
+from offhook.pipeline.speech.engine_spec import EngineSpec, Kind
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.config.config import Config, ConfigError, load
 from offhook.web.engines import engines_io
 from offhook.web.engines.engines_io import (
     check_engine,
-    official_python,
     open_recognizer,
     open_synthesizer,
+    own_python,
 )
 from offhook.web.worker.local_worker_io import local_workers, on_demand
 from offhook.web.worker.worker_child_io import ChildSettings
@@ -87,11 +90,20 @@ def _open_openai_voice() -> object:
     return open_synthesizer("openai")
 
 
+def need(monkeypatch: pytest.MonkeyPatch, packages: dict[Kind, str]) -> None:
+    """Has the official engines need other packages."""
+
+    def spec_of(kind: Kind, name: str) -> EngineSpec:
+        spec = engines.spec_of(kind, name)
+        return replace(spec, own_environment=spec.own_environment and packages[kind])
+
+    monkeypatch.setattr(engines_io, "spec_of", spec_of)
+
+
 @pytest.fixture
 def without_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    packages = dict.fromkeys(engines_io.OFFICIAL_PACKAGES, "no_such_package")
-    packages |= {"qwen3-tts-official": "no_such_package_either"}
-    monkeypatch.setattr(engines_io, "OFFICIAL_PACKAGES", packages)
+    packages: dict[Kind, str] = {"asr": "no_such_package", "tts": "no_such_package_either"}
+    need(monkeypatch, packages)
     monkeypatch.setattr(engines_io, "CHECKOUT", tmp_path / "checkout")
     monkeypatch.chdir(tmp_path)
 
@@ -107,29 +119,29 @@ def other_python(path: Path, witness: Path) -> Path:
 @pytest.mark.usefixtures("without_packages")
 def test_an_official_engine_needs_an_environment_and_says_how_it_is_made() -> None:
     with pytest.raises(EngineError, match=r"make no-such-package-official.*\[asr\] python"):
-        official_python("qwen3-asr-official")
+        own_python("asr", "qwen3-asr-official")
     with pytest.raises(EngineError, match="/nowhere/python is none"):
-        official_python("qwen3-tts-official", "/nowhere/python")
+        own_python("tts", "qwen3-tts-official", "/nowhere/python")
     with pytest.raises(EngineError, match="needs an environment of its own"):
-        check_engine("qwen3-asr-official")
-    assert official_python("qwen3-asr") == ""
+        check_engine("asr", "qwen3-asr-official")
+    assert own_python("asr", "qwen3-asr") == ""
 
 
 @pytest.mark.usefixtures("without_packages")
 def test_the_environment_that_make_makes_is_found(tmp_path: Path) -> None:
     made = tmp_path / "checkout/.venv-no-such-package/bin/python"
     other_python(made, tmp_path / "witness")
-    assert official_python("qwen3-asr-official") == str(made)
+    assert own_python("asr", "qwen3-asr-official") == str(made)
     here = other_python(tmp_path / ".venv-no-such-package/bin/python", tmp_path / "witness")
-    assert official_python("qwen3-asr-official") == str(here)
+    assert own_python("asr", "qwen3-asr-official") == str(here)
     with pytest.raises(EngineError, match="runs in another environment"):
-        check_engine("qwen3-asr-official")
+        check_engine("asr", "qwen3-asr-official")
 
 
 def test_where_the_package_is_this_python_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines_io, "OFFICIAL_PACKAGES", {"qwen3-asr-official": "json"})
-    assert official_python("qwen3-asr-official") == sys.executable
-    check_engine("qwen3-asr-official")
+    need(monkeypatch, {"asr": "json"})
+    assert own_python("asr", "qwen3-asr-official") == sys.executable
+    check_engine("asr", "qwen3-asr-official")
 
 
 async def test_a_worker_of_another_environment_is_started_with_its_python(tmp_path: Path) -> None:

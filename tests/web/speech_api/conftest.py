@@ -24,10 +24,17 @@ from offhook.pipeline.speech.recognizer import (
     EngineOverloaded,
     Final,
     Partial,
+    Recognizer,
     StreamOptions,
     Word,
 )
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, UnknownVoice, VoiceOptions
+from offhook.pipeline.speech.synthesizer import (
+    DEFAULT_VOICE,
+    Speech,
+    Synthesizer,
+    UnknownVoice,
+    VoiceOptions,
+)
 from offhook.web.config.config import Config, Server
 from offhook.web.config.config import Speech as Settings
 from offhook.web.engines.engines_io import at_hand, open_synthesizer
@@ -55,7 +62,7 @@ class Served:
 
 
 @dataclass
-class ScriptedRecognizer:
+class ScriptedRecognizer(Recognizer):
     """Answers each utterance that has sound with the next of `says`, and the last of them again."""
 
     name: str = "scripted"
@@ -161,7 +168,7 @@ class ScriptedHearing:
 
 
 @dataclass
-class ScriptedSynthesizer:
+class ScriptedSynthesizer(Synthesizer):
     """Says a tone of WORD_S for each word, one word a piece."""
 
     name: str = "scripted"
@@ -287,7 +294,7 @@ def at_once(engine: E, name: str, model: str) -> ServedEngine[E]:
     async def get() -> E:
         return engine
 
-    languages = tuple(getattr(engine, "languages", ()))
+    languages = engine.languages
     return ServedEngine(get, lambda: name, lambda: model, lambda: languages)
 
 

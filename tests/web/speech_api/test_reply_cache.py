@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
-from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, KnownVoice, Synthesizer, VoiceOptions
+from offhook.pipeline.speech.voice_cloning import Sample
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.http.audio_encoder import FORMATS
 from offhook.web.speech_api.reply_cache_io import MAX_CHARS

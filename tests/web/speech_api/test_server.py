@@ -21,7 +21,14 @@ from offhook.web.speech_api.admission import Admission, Limits
 from offhook.web.speech_api.disconnect_io import LOOK_S
 from offhook.web.speech_api.metrics import MAX_VOICES, Labels, SpeechMetrics
 from offhook.web.speech_api.server_io import SpeechServer, fault_of
-from tests.web.speech_api.conftest import Quick, at_once, listening, quickly_served, until
+from tests.web.speech_api.conftest import (
+    Quick,
+    ScriptedRecognizer,
+    at_once,
+    listening,
+    quickly_served,
+    until,
+)
 
 TEXT = {"input": "one two three four five six", "voice": "tone", "model": "tts-1"}
 BOUNDARY = "end-of-part"
@@ -530,7 +537,7 @@ async def test_fields_that_are_not_known_are_refused_or_passed_over(lenient: boo
 
 
 async def test_an_engine_elsewhere_that_is_not_known_yet_takes_any_name():
-    hears = at_once(object(), "", "")
+    hears = at_once(ScriptedRecognizer(), "", "")
     server = SpeechServer(Settings(), hears, None)  # type: ignore[arg-type]
     server.check_model("transcription", "anything")
 
@@ -634,7 +641,7 @@ async def test_probes_want_no_key_and_metrics_as_it_is_set():
     async with quickly_served(key="secret") as quick, aiohttp.ClientSession(quick.url) as nobody:
         for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 200)):
             assert (await nobody.get(path)).status == status
-    hears = at_once(object(), "scripted", "")
+    hears = at_once(ScriptedRecognizer(), "scripted", "")
     server = SpeechServer(Settings(), hears, None)  # type: ignore[arg-type]
     keyed = Config(server=Server(api_key="secret", metrics="key"))
     async with (

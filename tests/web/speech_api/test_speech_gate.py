@@ -41,7 +41,7 @@ def hiss(seconds: float, dbfs: float = -55.0) -> Pcm:
     return noise.astype(np.int16)
 
 
-class Noting:
+class Noting(Recognizer):
     """An engine that notes what it is given; its words are where the sound is loud."""
 
     name = "noting"

@@ -133,7 +133,7 @@ def configured(**asr: Any) -> Config:
 
 
 async def test_a_server_has_a_worker_on_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_worker_io, "check_engine", lambda engine: None)
+    monkeypatch.setattr(local_worker_io, "check_engine", lambda kind, engine: None)
     async with local_workers(configured()) as config:
         assert len(config.asr.urls) == 2
         assert all(url.startswith("unix:") for url in config.asr.urls)

@@ -70,6 +70,8 @@ class Answers(TurnQuestions):
 class Hears(ScriptedRecognizer):
     """The same words always; judges turns if it has what does."""
 
+    turns: TurnQuestions | None = None
+
     def __init__(self, turns: TurnQuestions | None) -> None:
         self.turns = turns
 

@@ -321,8 +321,11 @@ async def engine() -> AsyncIterator[PocketSphinxRecognizer]:
     await engine.close()
 
 
-class Kept:
+class Kept(Recognizer):
     """The engine of this module, which no worker closes."""
+
+    max_streams: int | None = None
+    max_open_streams: int | None = None
 
     def __init__(self, engine: PocketSphinxRecognizer) -> None:
         self.name = engine.name
@@ -410,7 +413,7 @@ async def test_no_more_streams_than_the_engine_follows(
 ) -> None:
     def make(progress: Progress) -> Recognizer:
         recognizer = Kept(engine)
-        recognizer.max_streams = followed  # type: ignore[attr-defined]
+        recognizer.max_streams = followed
         return recognizer
 
     async with serving(make, max_streams=wanted) as (client, worker):
@@ -432,7 +435,7 @@ async def test_a_stream_is_in_use_while_its_caller_speaks(
 ) -> None:
     def make(progress: Progress) -> Recognizer:
         recognizer = Kept(engine)
-        recognizer.max_streams, recognizer.max_open_streams = 1, 3  # type: ignore[attr-defined]
+        recognizer.max_streams, recognizer.max_open_streams = 1, 3
         return recognizer
 
     async with serving(make) as (client, worker), talking(client) as one, talking(client) as other:

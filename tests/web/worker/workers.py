@@ -16,8 +16,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from loguru import logger
 
 from offhook.bench.node import Node, missing
+from offhook.pipeline.speech.recognizer import Recognizer
+from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.routes_io import application
-from offhook.web.worker.worker_io import Engine, Worker
+from offhook.web.worker.worker_io import Worker
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +28,7 @@ SOON = 300
 """Seconds; what must happen happens in far less."""
 Client = TestClient[web.Request, web.Application]
 Socket = aiohttp.ClientWebSocketResponse
-E = TypeVar("E", bound=Engine)
+E = TypeVar("E", bound=Recognizer | Synthesizer)
 
 
 @contextmanager

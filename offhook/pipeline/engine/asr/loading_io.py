@@ -9,6 +9,7 @@ from loguru import logger
 
 from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engine.asr.engine import Tokenizer as AsrTokenizer
+from offhook.pipeline.engine.asr.gpu import PREFILL_TOKENS, RecognitionPlan, recognition_plan
 from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
 from offhook.pipeline.engine.asr.recognition import Recognition
 from offhook.pipeline.engine.asr.runner import SECOND_FRAMES, WINDOW_TOKENS, Runner
@@ -18,11 +19,8 @@ from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.capacity import (
     MAX_FILES,
     PAGES_PER_STREAM,
-    PREFILL_TOKENS,
-    RecognitionPlan,
     followed,
     open_streams,
-    recognition_plan,
 )
 from offhook.pipeline.engine.device_io import (
     choose_device,

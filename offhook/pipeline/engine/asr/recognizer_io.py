@@ -5,7 +5,8 @@ from offhook.pipeline.engine.asr.loading_io import Loading
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.streams_io import EngineRecognizer
 from offhook.pipeline.engine.turns_io import turn_judge
-from offhook.pipeline.speech.recognizer import NO_ALIGNER, Progress, UnsupportedRequest, Word
+from offhook.pipeline.speech.engines import no_aligner
+from offhook.pipeline.speech.recognizer import Progress, UnsupportedRequest, Word
 from offhook.pipeline.speech.streams.languages import NAMES
 
 
@@ -38,7 +39,7 @@ class Qwen3Recognizer(EngineRecognizer):
     async def align(self, pcm: Pcm, text: str, language: str) -> tuple[Word, ...]:
         """Returns the words of a known text with their times; see `AlignsText`."""
         if self._loading.word_times is None:
-            raise UnsupportedRequest(NO_ALIGNER)
+            raise UnsupportedRequest(no_aligner())
         return await self._loading.word_times.words_of(pcm, text, language)
 
     async def close(self) -> None:

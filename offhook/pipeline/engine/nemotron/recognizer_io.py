@@ -9,12 +9,7 @@ from loguru import logger
 
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.asr_models import AsrModels, Precision
-from offhook.pipeline.engine.capacity import (
-    MAX_FILES,
-    followed,
-    label_streams,
-    open_streams,
-)
+from offhook.pipeline.engine.capacity import MAX_FILES, followed, open_streams
 from offhook.pipeline.engine.cpu_streams import COST_STREAMS, measured_streams
 from offhook.pipeline.engine.device_io import (
     choose_device,
@@ -24,6 +19,7 @@ from offhook.pipeline.engine.device_io import (
 )
 from offhook.pipeline.engine.inference_io import Command
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine
+from offhook.pipeline.engine.nemotron.gpu import label_streams
 from offhook.pipeline.engine.nemotron.runner import NemotronRunner, Part, chunk_samples
 from offhook.pipeline.engine.nemotron.utterance import FRAME_MS, LabelText
 from offhook.pipeline.engine.progress import Bar
@@ -59,6 +55,13 @@ class NemotronRecognizer(EngineRecognizer):
     """Nemotron on one device, shared by all streams of the process. Raises EngineError if the
     device does not exist or an option is unsupported."""
 
+    languages: tuple[str, ...] = ()
+    """BCP 47 tags of the model's languages, once it has loaded."""
+    max_streams: int | None = None
+    """Streams that the device follows when all are in use, once it has loaded."""
+    max_open_streams: int | None = None
+    """Streams that may be open, in use or not, once that is known."""
+
     def __init__(
         self, models: AsrModels, progress: Progress = lambda fraction, doing: None
     ) -> None:
@@ -71,12 +74,6 @@ class NemotronRecognizer(EngineRecognizer):
         self.turns = turn_judge(self._device)
         self._int8 = _int8(models.precision, self._device)
         self._bar = Bar(progress, 1)
-        self.languages: tuple[str, ...] = ()
-        """BCP 47 tags of the model's languages, once it has loaded."""
-        self.max_streams: int | None = None
-        """Streams that the device follows when all are in use, once it has loaded."""
-        self.max_open_streams: int | None = None
-        """Streams that may be open, in use or not, once that is known."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "NemotronOptions":
         """Loads and warms up the model. All memory is allocated before the first call.

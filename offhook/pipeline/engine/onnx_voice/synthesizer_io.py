@@ -17,11 +17,11 @@ from loguru import logger
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.cpu_streams import CPU_LOAD
+from offhook.pipeline.engine.onnx_voice.spec import KOKORO_FILES
 from offhook.pipeline.engine.onnx_voice.voices import PIPER_NAME, OnnxVoice, read_voice
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models import hub_io
-from offhook.pipeline.models.hub.catalogue import KOKORO_FILES
 from offhook.pipeline.speech.embedded.embedded_speech_io import (
     EmbeddedSynthesizer,
     Sound,
@@ -46,6 +46,9 @@ PUNCTUATION = re.compile(r"[^.,;:!?…—]*[.,;:!?…—]*")
 class OnnxSynthesizer(EmbeddedSynthesizer):
     """A voice of Kokoro or Piper. Replies take turns clause by clause."""
 
+    max_streams: int | None = None
+    """Replies that may be open, once that is known."""
+
     def __init__(
         self, family: str, models: TtsModels, progress: Progress = lambda fraction, doing: None
     ) -> None:
@@ -55,8 +58,6 @@ class OnnxSynthesizer(EmbeddedSynthesizer):
         if models.device == "cuda":
             raise EngineError(f"{self.name} runs on the CPU here: set the device to cpu or auto")
         self.spoken = {}
-        self.max_streams: int | None = None
-        """Replies that may be open, once that is known."""
         self._family, self._models = family, models
         self._bar = Bar(progress, 1)
         self._cost = 0.0
@@ -153,3 +154,13 @@ class OnnxSynthesizer(EmbeddedSynthesizer):
     async def close(self) -> None:
         await super().close()
         self._espeak.end()
+
+
+def kokoro(models: TtsModels, progress: Progress) -> OnnxSynthesizer:
+    """Raises EngineError for a setting that it lacks."""
+    return OnnxSynthesizer("kokoro", models, progress)
+
+
+def piper(models: TtsModels, progress: Progress) -> OnnxSynthesizer:
+    """Raises EngineError for a setting that it lacks."""
+    return OnnxSynthesizer("piper", models, progress)

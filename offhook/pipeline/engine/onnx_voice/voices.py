@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from offhook.pipeline.speech.engine_spec import Abilities
 from offhook.pipeline.speech.recognizer import EngineError
 
 Floats = npt.NDArray[np.float32]
@@ -208,3 +209,9 @@ def _speaker(voice: str) -> Speaker:
 
 def _settings(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
+
+
+def piper_abilities(model: str) -> Abilities:
+    """Returns the language that the name of a published voice begins with."""
+    name = PIPER_NAME.fullmatch(model)
+    return Abilities((name["language"],) if name else ())

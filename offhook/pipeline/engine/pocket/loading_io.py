@@ -14,10 +14,10 @@ from offhook.pipeline.engine.device_io import claim_thread
 from offhook.pipeline.engine.pocket.engine import STREAMS_PER_ROW, PocketEngine
 from offhook.pipeline.engine.pocket.messages import PocketEvent
 from offhook.pipeline.engine.pocket.runner import PocketRunner
+from offhook.pipeline.engine.pocket.spec import REPOSITORY, files
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models import hub_io
-from offhook.pipeline.models.hub.catalogue import POCKET, pocket_files
 from offhook.pipeline.models.int8 import Instructions, instructions
 from offhook.pipeline.models.pocket.checkpoint import load_model
 from offhook.pipeline.models.pocket.config import FRAMES_PER_S, config_named
@@ -100,8 +100,8 @@ def found(
         return folder
     config_named(model)
     name, _, revision = model.partition("@")
-    repository = f"{POCKET}@{revision}" if revision else POCKET
-    return hub_io.find(repository, progress, hub, pocket_files(name)) / f"languages/{name}"
+    repository = f"{REPOSITORY}@{revision}" if revision else REPOSITORY
+    return hub_io.find(repository, progress, hub, files(name)) / f"languages/{name}"
 
 
 def int8_of(precision: Precision) -> Instructions | None:

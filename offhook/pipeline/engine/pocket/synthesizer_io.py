@@ -14,8 +14,12 @@ from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models.pocket.licences import LICENCES
 from offhook.pipeline.models.pocket.voices import VoiceState
 from offhook.pipeline.speech.recognizer import Progress
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, UnknownVoice, VoiceOptions
-from offhook.pipeline.speech.voice_cloning import KnownVoice
+from offhook.pipeline.speech.synthesizer import (
+    DEFAULT_VOICE,
+    KnownVoice,
+    UnknownVoice,
+    VoiceOptions,
+)
 
 FLUSH_S = 0.3
 """Time in s without new text after which a sentence too short for a good clause is spoken all the

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.sherpa.model_files import SherpaModel
+from offhook.pipeline.engine.sherpa.model_files import SherpaModel, read_model
+from offhook.pipeline.speech.engine_spec import Check
 from offhook.pipeline.speech.recognizer import EngineError, Word
 
 PACKAGE, OLDEST = "sherpa-onnx", (2, 0, 1)
@@ -142,3 +144,17 @@ def check_version() -> None:
         raise EngineError(
             f"{PACKAGE} {found} loses words of NeMo models: pip install '{PACKAGE}>={wanted}'"
         )
+
+
+def checks(model: str, language: str) -> Iterator[Check]:
+    """Yields what the doctor checks; a folder without loading the model."""
+    yield Check("", lambda: _described(model))
+
+
+def _described(model: str) -> str:
+    """Raises EngineError."""
+    check_version()
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return read_model(folder, model).describe()
+    return f"{model}, downloaded if it is not on this machine"

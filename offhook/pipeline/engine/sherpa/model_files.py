@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from offhook.pipeline.engine.sherpa.onnx_header import OnnxHeader, read_header
+from offhook.pipeline.engine.sherpa.spec import FILES, SHERPA
 from offhook.pipeline.models import hub_io
-from offhook.pipeline.models.hub import catalogue
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.streams.languages import NAMES
 
@@ -102,10 +102,10 @@ def find_model(
 ) -> SherpaModel:
     """Returns a model in a folder or of a hub repository, which is downloaded. Raises
     EngineError."""
-    published = catalogue.of_name(model)
+    published = SHERPA.published(model)
     folder = hub_io.find(model, progress, hub, published.files if published else SMALL_FILES)
     if not Path(model).expanduser().is_dir() and not _onnx_files(folder):
-        folder = hub_io.find(model, progress, hub, catalogue.SHERPA_FILES)
+        folder = hub_io.find(model, progress, hub, FILES)
     return read_model(folder, model)
 
 

@@ -43,6 +43,13 @@ class SherpaRecognizer(EngineRecognizer):
     """A model of sherpa-onnx on the CPU, shared by all streams of the process. Raises EngineError
     if an option is unsupported."""
 
+    languages: tuple[str, ...] = ()
+    """BCP 47 tags of the model's languages, once it has loaded; empty: unknown."""
+    max_streams: int | None = None
+    """Streams that the CPU follows when all are in use, once it has loaded."""
+    max_open_streams: int | None = None
+    """Streams that may be open, in use or not, once that is known."""
+
     def __init__(
         self, models: AsrModels, progress: Progress = lambda fraction, doing: None
     ) -> None:
@@ -56,12 +63,6 @@ class SherpaRecognizer(EngineRecognizer):
             raise EngineError("sherpa-onnx has the precision of the model's files: leave it out")
         self._models = models
         self._bar = Bar(progress, 1)
-        self.languages: tuple[str, ...] = ()
-        """BCP 47 tags of the model's languages, once it has loaded; empty: unknown."""
-        self.max_streams: int | None = None
-        """Streams that the CPU follows when all are in use, once it has loaded."""
-        self.max_open_streams: int | None = None
-        """Streams that may be open, in use or not, once that is known."""
 
     def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "SherpaOptions":
         """Downloads, loads and warms up the model. Raises EngineError."""

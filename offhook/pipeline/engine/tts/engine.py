@@ -38,9 +38,15 @@ from offhook.pipeline.engine.tts.messages import (
     Starved,
     Step,
 )
-from offhook.pipeline.engine.tts.pieces import enough, is_due, whole
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
-from offhook.pipeline.engine.tts.scheduler import NEW, Speaker, TtsScheduler
+from offhook.pipeline.engine.tts.scheduler import (
+    NEW,
+    Speaker,
+    TtsScheduler,
+    enough,
+    is_due,
+    whole,
+)
 from offhook.pipeline.engine.tts.script import NOTHING, Script
 from offhook.pipeline.engine.tts.segment_prefill import PrefillResult, SegmentPrefill
 from offhook.pipeline.engine.tts.streams import (

@@ -11,14 +11,7 @@ from time import perf_counter
 import torch
 from loguru import logger
 
-from offhook.pipeline.engine.capacity import (
-    CODEC_FRAMES,
-    PAGES_PER_VOICE,
-    PREFIX_PAGES,
-    SynthesisPlan,
-    followed,
-    synthesis_plan,
-)
+from offhook.pipeline.engine.capacity import followed
 from offhook.pipeline.engine.device_io import (
     choose_device,
     claim_thread,
@@ -28,6 +21,13 @@ from offhook.pipeline.engine.device_io import (
 from offhook.pipeline.engine.pages import PAGE_SIZE
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.tts.engine import TtsEngine
+from offhook.pipeline.engine.tts.gpu import (
+    CODEC_FRAMES,
+    PAGES_PER_VOICE,
+    PREFIX_PAGES,
+    SynthesisPlan,
+    synthesis_plan,
+)
 from offhook.pipeline.engine.tts.messages import (
     FRAME_S,
     PIECE_FRAMES,

@@ -168,6 +168,9 @@ class Qwen3Replies(EngineSynthesizer[WordTokens, EngineEvent]):
         """Returns the streams for the replies of another process."""
         return StreamsDoor(self.streams, send)
 
+    async def start(self) -> None:
+        """The engine has been started."""
+
     def voices(self) -> list[str]:
         return [voice.name for voice in self.store.voices()] if self.store else []
 

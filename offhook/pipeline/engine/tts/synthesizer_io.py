@@ -28,8 +28,8 @@ from offhook.pipeline.engine.tts.voices_io import Cloning
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts
 from offhook.pipeline.speech.recognizer import Progress
-from offhook.pipeline.speech.synthesizer import VoiceOptions
-from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
+from offhook.pipeline.speech.synthesizer import KnownVoice, VoiceOptions
+from offhook.pipeline.speech.voice_cloning import Sample
 
 MAX_CLONES = 64
 """Clones on the device, at most 1.5 MB each; the least recently used is evicted."""

@@ -21,7 +21,9 @@ from offhook.media.pcm import RATE_OUT, Pcm, dbfs
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
+    KnownVoice,
     Speech,
+    Synthesizer,
     TextTooLong,
     UnknownVoice,
     VoiceOptions,
@@ -30,7 +32,6 @@ from offhook.pipeline.speech.text.spoken_text import SpokenWord, TextReader
 from offhook.pipeline.speech.text.transliteration import in_ascii, unspeakable
 from offhook.pipeline.speech.voice.clauses import pause_after_ms
 from offhook.pipeline.speech.voice.spoken_clauses import SpokenClauses
-from offhook.pipeline.speech.voice_cloning import KnownVoice
 
 LEVEL_DBFS = -20.0
 PEAK = 0.9
@@ -139,7 +140,7 @@ def cut_at_words(sound: Sound, slices: list[str], gain: float) -> list[Speech]:
     return pieces
 
 
-class EmbeddedSynthesizer(ABC):
+class EmbeddedSynthesizer(Synthesizer, ABC):
     """A `Synthesizer` on a C library; `load` and `sound` run on the library's thread."""
 
     name: str

@@ -32,6 +32,7 @@ from offhook.pipeline.speech.recognizer import (
     Final,
     Loss,
     Partial,
+    Recognizer,
     StreamOptions,
     UnsupportedRequest,
     Word,
@@ -260,7 +261,7 @@ class Worker(asyncio.SubprocessProtocol):
                 self._process.kill()
 
 
-class PocketSphinxRecognizer:
+class PocketSphinxRecognizer(Recognizer):
     """A `Recognizer` with up to `processes` workers, by default one less than the number of cores.
 
     A worker is started when an utterance begins while all others are busy, and stays. One core
@@ -273,11 +274,15 @@ class PocketSphinxRecognizer:
 
     def __init__(self, processes: int | None = None) -> None:
         self.processes = processes or max(1, (os.cpu_count() or 1) - 1)
-        self.losses: Counter[Loss] = Counter()
-        """Workers that exited by themselves or had to be killed."""
+        self._losses: Counter[Loss] = Counter()
         self._workers: list[Worker] = []
         self._numbers = itertools.count(1)
         self._closing = False
+
+    @property
+    def losses(self) -> Counter[Loss]:
+        """Workers that exited by themselves or had to be killed."""
+        return self._losses
 
     async def start(self) -> None:
         """Starts the first worker and waits for its model. Raises EngineError."""
@@ -341,7 +346,7 @@ class PocketSphinxRecognizer:
         self._workers.remove(worker)
         if self._closing:
             return
-        self.losses["hung" if worker.hung else "crashed"] += 1
+        self._losses["hung" if worker.hung else "crashed"] += 1
         logger.error("pocketsphinx worker ended with {} utterances", len(worker.utterances))
         # Data still in its pipe is ignored.
         orphans, worker.utterances = worker.utterances, {}

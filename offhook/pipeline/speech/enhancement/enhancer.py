@@ -6,15 +6,12 @@ from typing import Literal
 import numpy as np
 
 from offhook.media.pcm import Pcm
+from offhook.pipeline.speech.engines import has_trait
 from offhook.pipeline.speech.enhancement.gain import QUIET, AutomaticGain, amplified
 from offhook.pipeline.speech.enhancement.levels import LineLevels
 from offhook.pipeline.speech.enhancement.noise import LineState, NoiseDecision, NoiseSuppression
 
 SuppressionMode = Literal["auto", "on", "off"]
-
-SUPPRESSED_FOR = frozenset({"pocketsphinx"})
-"""Names of the recognizers that make fewer errors on suppressed audio. Neural ones are trained on
-noisy speech and get the line's own audio."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,8 @@ class Enhancer:
 
     def suppresses_for(self, recognizer: str) -> bool:
         """Returns whether the recognizer of this name is to get suppressed audio."""
-        return self._settings.noise_suppression == "on" or recognizer in SUPPRESSED_FOR
+        always = self._settings.noise_suppression == "on"
+        return always or has_trait(recognizer, "wants noise suppressed")
 
     def amplify(self, pcm: Pcm, before: float) -> Pcm:
         """Applies the gain, which was `before` (dB) at the end of the audio before this."""

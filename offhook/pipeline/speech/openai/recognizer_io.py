@@ -27,6 +27,7 @@ from offhook.pipeline.speech.openai.realtime_io import RealtimeUnsupported, Sess
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     Final,
+    Recognizer,
     StreamOptions,
     Word,
 )
@@ -57,7 +58,7 @@ WARM_UP_MS = 500
 """Silence in ms transcribed by `start`, to verify key, model and connection."""
 
 
-class OpenAiRecognizer:
+class OpenAiRecognizer(Recognizer):
     """The server at `url`, e.g. ``http://host:8000/v1``; an empty `model` means its only or default
     one.
 

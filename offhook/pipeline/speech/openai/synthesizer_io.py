@@ -37,6 +37,7 @@ from offhook.pipeline.speech.streams.retry import SPREAD_S, AttemptFailed, Losse
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
     Speech,
+    Synthesizer,
     TextTooLong,
     UnknownVoice,
     VoiceOptions,
@@ -75,7 +76,7 @@ LEARN = 0.3
 NO_SOUND = np.zeros(0, np.int16)
 
 
-class OpenAiSynthesizer:
+class OpenAiSynthesizer(Synthesizer):
     """The server at `url`, e.g. ``http://host:8000/v1``; an empty `model` means its only or default
     one."""
 

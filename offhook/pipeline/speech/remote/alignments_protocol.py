@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from offhook.pipeline.speech.engines import no_aligner
 from offhook.pipeline.speech.openai.answers import plain
-from offhook.pipeline.speech.recognizer import NO_ALIGNER, EngineError, UnsupportedRequest, Word
+from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest, Word
 from offhook.pipeline.speech.redact import without_locations
 from offhook.pipeline.speech.remote.worker_protocol import parse_json, refusal
 
@@ -51,5 +52,5 @@ def error_of(status: int, text: str) -> EngineError:
     except EngineError as error:
         return error
     if status == 400:
-        return UnsupportedRequest(message if without_locations(message) else NO_ALIGNER)
+        return UnsupportedRequest(message if without_locations(message) else no_aligner())
     return EngineError(f"it answered {status}: {plain(message)}")

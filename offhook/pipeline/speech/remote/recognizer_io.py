@@ -23,7 +23,13 @@ from loguru import logger
 
 from offhook.media.pcm import Pcm
 from offhook.media.tasks_io import TaskSet
-from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Loss, StreamOptions, Word
+from offhook.pipeline.speech.recognizer import (
+    DEFAULT_OPTIONS,
+    Loss,
+    Recognizer,
+    StreamOptions,
+    Word,
+)
 from offhook.pipeline.speech.remote.alignments_io import align
 from offhook.pipeline.speech.remote.asr_connection_io import (
     AsrConnection,
@@ -58,7 +64,7 @@ to load counts as connected. A call continues, and the caller can repeat; a stre
 ends with an EngineError."""
 
 
-class RemoteRecognizer:
+class RemoteRecognizer(Recognizer):
     """The workers at `url`, see `worker_list_io`.
 
     `start` waits until one has loaded. Without it, streams open at once and buffer their audio.
@@ -68,10 +74,14 @@ class RemoteRecognizer:
         self.workers = Workers("asr", url, api_key)
         self.url = self.workers.url
         self.name = name or self.url
-        self.losses: Counter[Loss] = Counter()
-        """Connections lost while results were due."""
+        self._losses: Counter[Loss] = Counter()
         self.quarantine = Quarantine()
         self.connections = AsrConnections(self.workers)
+
+    @property
+    def losses(self) -> Counter[Loss]:
+        """Connections lost while results were due."""
+        return self._losses
 
     async def start(self, options: StreamOptions = DEFAULT_OPTIONS) -> None:
         """Opens and closes a stream with these options as a test. Raises UnsupportedRequest,

@@ -32,8 +32,15 @@ from offhook.pipeline.speech.remote.worker_client_io import (
 )
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError
 from offhook.pipeline.speech.streams.retry import SPREAD_S, Losses, RetryPolicy
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, TextTooLong, VoiceOptions
-from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
+from offhook.pipeline.speech.synthesizer import (
+    DEFAULT_VOICE,
+    KnownVoice,
+    Speech,
+    Synthesizer,
+    TextTooLong,
+    VoiceOptions,
+)
+from offhook.pipeline.speech.voice_cloning import Sample
 
 MAX_UNREAD_S = 30
 """Unread audio of one reply in s beyond which the connection is no longer read, which throttles the
@@ -46,7 +53,7 @@ TEXT_CHARS = 1 << 14
 NO_SOUND = np.zeros(0, np.int16)
 
 
-class RemoteSynthesizer:
+class RemoteSynthesizer(Synthesizer):
     """The workers at `url`, see `worker_list_io`.
 
     `start` waits until it has loaded. Without it, replies open at once and wait for the worker.

@@ -18,8 +18,14 @@ from offhook.pipeline.speech.remote.voices_protocol import (
     parse_voice,
 )
 from offhook.pipeline.speech.remote.worker_protocol import samples_of
-from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, UnknownVoice, VoiceOptions
-from offhook.pipeline.speech.voice_cloning import NAME, KnownVoice, Sample
+from offhook.pipeline.speech.synthesizer import (
+    KnownVoice,
+    Speech,
+    TextTooLong,
+    UnknownVoice,
+    VoiceOptions,
+)
+from offhook.pipeline.speech.voice_cloning import NAME, Sample
 
 NO_SOUND = np.zeros(0, np.int16)
 T = TypeVar("T")

@@ -20,14 +20,13 @@ from offhook.pipeline.speech.openai.answers import plain
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.redact import without_locations
 from offhook.pipeline.speech.remote.worker_protocol import Count, parse_json, refusal
-from offhook.pipeline.speech.synthesizer import UnknownVoice
+from offhook.pipeline.speech.synthesizer import KnownVoice, UnknownVoice
 from offhook.pipeline.speech.voice_cloning import (
     CONSENT_RULE,
     LENGTH_RULE,
     NAME_RULE,
     CloningUnsupported,
     ConsentMissing,
-    KnownVoice,
     TooManyClones,
     VoiceError,
     VoiceExists,

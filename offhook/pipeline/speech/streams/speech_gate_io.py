@@ -8,6 +8,7 @@ One batched Silero VAD serves all streams of the process; it is loaded when the 
 requests it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import ClassVar
@@ -15,17 +16,19 @@ from typing import ClassVar
 import numpy as np
 
 from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.speech.engines import no_aligner
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
-    NO_ALIGNER,
     AlignsText,
     EngineError,
     Final,
+    Loss,
     Partial,
     Recognizer,
     RecognizerStream,
     StreamOptions,
     Timing,
+    TurnAnswers,
     UnsupportedRequest,
     Word,
 )
@@ -37,12 +40,11 @@ from offhook.pipeline.speech.streams.utterance_queue import (
     UtteranceQueue,
     UtteranceState,
 )
-from offhook.pipeline.speech.vad.smart_turn_io import TurnAnswers
 from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 
-class GatedRecognizer:
+class GatedRecognizer(Recognizer):
     """Wraps `engine`; streams without `StreamOptions.gate` use it directly."""
 
     def __init__(self, engine: Recognizer) -> None:
@@ -53,25 +55,26 @@ class GatedRecognizer:
     @property
     def languages(self) -> tuple[str, ...]:
         """The engine's languages as BCP 47 tags; empty: unknown."""
-        return tuple(getattr(self.engine, "languages", ()))
+        return self.engine.languages
 
     @property
     def max_streams(self) -> int | None:
         """Streams that the engine's device follows in real time; None: unknown."""
-        most: int | None = getattr(self.engine, "max_streams", None)
-        return most
+        return self.engine.max_streams
 
     @property
     def max_open_streams(self) -> int | None:
         """Streams for which the engine has memory; None: unknown."""
-        most: int | None = getattr(self.engine, "max_open_streams", None)
-        return most
+        return self.engine.max_open_streams
 
     @property
     def turns(self) -> TurnAnswers | None:
         """What answers whether speakers' turns are over; None: nothing does."""
-        found: TurnAnswers | None = getattr(self.engine, "turns", None)
-        return found
+        return self.engine.turns
+
+    @property
+    def losses(self) -> Mapping[Loss, int]:
+        return self.engine.losses
 
     async def start(self) -> None:
         await self.engine.start()
@@ -80,7 +83,7 @@ class GatedRecognizer:
     async def align(self, pcm: Pcm, text: str, language: str) -> tuple[Word, ...]:
         """Returns the words of a known text with their times; see `AlignsText`."""
         if not isinstance(self.engine, AlignsText):
-            raise UnsupportedRequest(NO_ALIGNER)
+            raise UnsupportedRequest(no_aligner())
         return await self.engine.align(pcm, text, language)
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> RecognizerStream:

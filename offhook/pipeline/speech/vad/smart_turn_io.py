@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.speech.recognizer import TurnAnswers
 from offhook.pipeline.speech.vad.onnx_io import OnnxModel, cpu_flags, package_file
 
 SECONDS = 8
@@ -88,14 +89,6 @@ def log_mel(pcm: Pcm) -> Floats:
 
 def _nothing() -> None:
     pass
-
-
-class TurnAnswers(Protocol):
-    """What answers whether speakers' turns are over, wherever the model is."""
-
-    async def probability(self, pcm: Pcm, call: Hashable) -> float | None:
-        """Returns the probability that a turn of the call ends with `pcm`; None: decide by
-        silence."""
 
 
 class SharedTurnModel(TurnAnswers, Protocol):

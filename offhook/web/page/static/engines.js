@@ -3,15 +3,6 @@
 
 import { acceptEngines } from "./signalling.js";
 
-const NAMES = {
-  nemotron: "Nemotron",
-  piper: "Piper",
-  kokoro: "Kokoro",
-  pocket: "Pocket TTS",
-  sherpa: "a streaming Zipformer",
-  "qwen3-asr": "Qwen3-ASR",
-  "qwen3-tts": "Qwen3-TTS",
-};
 const VERBS = { asr: "hear", tts: "speak" };
 const COMING = ["starting", "downloading", "loading", "failed"];
 
@@ -65,14 +56,13 @@ function newItem() {
   return item;
 }
 
-function described({ engine, model, bytes, licence }) {
+function described({ title, model, bytes, licence }) {
   const facts = [model, bytes && `${sizeOf(bytes)} to download`, licence];
-  return `${NAMES[engine] ?? engine} (${facts.filter(Boolean).join(", ")})`;
+  return `${title} (${facts.filter(Boolean).join(", ")})`;
 }
 
 /** How far an engine has come, in a sentence. */
-export function progressOf(kind, { engine, state, fraction, bytes, retry_s: retry, fault, offline }) {
-  const own = NAMES[engine] ?? engine;
+export function progressOf(kind, { title: own, state, fraction, bytes, retry_s: retry, fault, offline }) {
   const name = `${own}, to ${VERBS[kind]} with`;
   if (state === "failed") {
     const again = `trying again in ${Math.ceil(retry)} s`;

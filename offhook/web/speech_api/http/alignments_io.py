@@ -11,9 +11,9 @@ from pydantic import AfterValidator, Field
 from offhook.media.files.decoding_io import DecoderUnavailable
 from offhook.media.files.formats import RawPcm
 from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.speech.engines import no_aligner
 from offhook.pipeline.speech.recognizer import (
     MAX_ALIGNED_S,
-    NO_ALIGNER,
     AlignsText,
     UnsupportedRequest,
 )
@@ -73,7 +73,7 @@ async def alignments(request: web.Request) -> web.Response:
         language = tag.partition("-")[0]
         try:
             if not isinstance(recognizer, AlignsText):
-                raise UnsupportedRequest(NO_ALIGNER)
+                raise UnsupportedRequest(no_aligner())
             words = await recognizer.align(pcm, wanted.text, language)
         except UnsupportedRequest as error:
             raise ApiError(400, str(error), code="cannot_align") from error

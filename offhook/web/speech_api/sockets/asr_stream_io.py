@@ -18,6 +18,7 @@ from offhook.pipeline.speech.recognizer import (
     Recognizer,
     RecognizerStream,
     StreamOptions,
+    TurnAnswers,
 )
 from offhook.pipeline.speech.remote.asr_protocol import (
     MAX_AUDIO_BYTES,
@@ -35,7 +36,7 @@ from offhook.pipeline.speech.streams import utterance_queue
 from offhook.pipeline.speech.streams.recent_audio import RecentAudio
 from offhook.pipeline.speech.streams.utterance_queue import Utterance, UtteranceQueue
 from offhook.pipeline.speech.timing import Stages
-from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES, TurnAnswers
+from offhook.pipeline.speech.vad.smart_turn_io import SAMPLES
 from offhook.web.speech_api.sockets.engine_use_io import EngineUse
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 from offhook.web.speech_api.sockets.stream_host_io import StreamHost

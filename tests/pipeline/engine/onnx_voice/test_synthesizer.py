@@ -12,10 +12,10 @@ from huggingface_hub import constants
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offhook.pipeline.engine.onnx_voice.spec import KOKORO_LANGUAGES
 from offhook.pipeline.engine.onnx_voice.synthesizer_io import OnnxSynthesizer
 from offhook.pipeline.engine.onnx_voice.voices import ESPEAK_VOICES, Kokoro, Piper, read_voice
 from offhook.pipeline.engine.tts_models import TtsModels
-from offhook.pipeline.models.hub.catalogue import KOKORO_LANGUAGES
 from offhook.pipeline.speech.embedded.espeak_io import EspeakChild
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions
@@ -171,7 +171,7 @@ async def test_a_name_that_is_no_voice_is_told(model: str) -> None:
 
 
 def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offhook.web.engines.engines_io.find_spec", lambda name: None)
+    monkeypatch.setattr("offhook.pipeline.speech.engine_spec.find_spec", lambda name: None)
     with pytest.raises(EngineError, match="make espeak"):
         open_synthesizer("piper")
 

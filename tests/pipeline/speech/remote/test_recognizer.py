@@ -18,6 +18,7 @@ from offhook.pipeline.speech.recognizer import (
     EngineError,
     Final,
     Partial,
+    Recognizer,
     StreamOptions,
     Word,
 )
@@ -38,7 +39,7 @@ TENTH = RATE_IN // 10
 SOON = 300
 
 
-class Counter:
+class Counter(Recognizer):
     """Hears a word in every tenth of a second: the value of its first sample."""
 
     name = "counter"

@@ -15,8 +15,8 @@ if find_spec("qwen_tts") is None:
     pytest.skip("qwen-tts is not installed here", allow_module_level=True)
 
 from offhook.media.pcm import RATE_OUT
+from offhook.pipeline.engine.official.synthesizer_io import OfficialSynthesizer
 from offhook.pipeline.engine.tts.messages import Step
-from offhook.pipeline.engine.tts.official_io import OfficialSynthesizer
 from offhook.pipeline.engine.tts.runner import Launch, TtsRunner
 from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Synthesizer
 from offhook.pipeline.engine.tts_models import TtsModels

@@ -15,9 +15,9 @@ if find_spec("qwen_asr") is None:
     pytest.skip("qwen-asr is not installed here", allow_module_level=True)
 
 from offhook.media.pcm import RATE_IN
-from offhook.pipeline.engine.asr import official_io as official_asr_io
-from offhook.pipeline.engine.asr.official_io import OfficialRecognizer
 from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.official import recognizer_io as official_asr_io
+from offhook.pipeline.engine.official.recognizer_io import OfficialRecognizer
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, StreamOptions
 from tests.pipeline.models import tiny
 

@@ -31,6 +31,7 @@ from offhook.pipeline.speech.recognizer import (
     Final,
     Partial,
     Progress,
+    Recognizer,
     StreamOptions,
     UnsupportedRequest,
     Word,
@@ -59,7 +60,7 @@ T = TypeVar("T")
 Sound = npt.NDArray[np.float32]
 
 
-class OfficialRecognizer:
+class OfficialRecognizer(Recognizer):
     """The official package as a `Recognizer`. It supports no second model and no precision other
     than bf16; anything else raises EngineError."""
 

@@ -21,7 +21,13 @@ from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models.hub_io import find
 from offhook.pipeline.speech.embedded.embedded_speech_io import EmbeddedSpeech, written_words
 from offhook.pipeline.speech.recognizer import EngineError, Progress
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, UnknownVoice, VoiceOptions
+from offhook.pipeline.speech.synthesizer import (
+    DEFAULT_VOICE,
+    Speech,
+    Synthesizer,
+    UnknownVoice,
+    VoiceOptions,
+)
 
 OF_ANOTHER_CODEC = ("sox", "torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi")
 """Imports of the package for a 25 Hz codec that no published model uses."""
@@ -31,7 +37,7 @@ NO_SOUND = np.zeros(0, np.int16)
 KINDS = ("custom_voice", "voice_design")
 
 
-class OfficialSynthesizer:
+class OfficialSynthesizer(Synthesizer):
     """A CustomVoice model, whose speakers are the voices, or a VoiceDesign model, whose voice is
     described by the instructions."""
 

@@ -1,0 +1,1 @@
+"""Ears and a voice for Morse code."""

@@ -1,0 +1,40 @@
+"""What every engine does, these do: `pip install pytest`, then `pytest` in this folder."""
+
+import asyncio
+
+import numpy as np
+import soxr
+from offhook_morse.ears import Ears
+from offhook_morse.voice import Voice
+
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.testing import RecognizerTests, SynthesizerTests
+
+WORDS = "what hath god wrought"
+
+
+def silent(fraction: float, doing: str) -> None: ...
+
+
+async def keyed(text: str) -> Pcm:
+    stream = Voice(TtsModels(""), silent).open()
+    stream.write(text)
+    stream.end()
+    pcm = np.concatenate([piece.pcm async for piece in stream])
+    heard: Pcm = soxr.resample(pcm, RATE_OUT, RATE_IN)
+    return heard
+
+
+class TestEars(RecognizerTests):
+    def engine(self) -> Ears:
+        return Ears(AsrModels(""), silent)
+
+    def speech(self) -> tuple[Pcm, str]:
+        return asyncio.run(keyed(WORDS)), WORDS
+
+
+class TestVoice(SynthesizerTests):
+    def engine(self) -> Voice:
+        return Voice(TtsModels(""), silent)
