@@ -9,8 +9,14 @@ import numpy as np
 from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm
 from offhook.pipeline.conversation.call_io import Engines
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
-from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
+from offhook.pipeline.speech.recognizer import (
+    DEFAULT_OPTIONS,
+    Final,
+    Partial,
+    Recognizer,
+    StreamOptions,
+)
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.config.config import Config
 from offhook.web.engines.call_engines_io import CallEngines
@@ -20,7 +26,7 @@ WORD: Pcm = np.tile(np.array([3000, -3000], np.int16), RATE_OUT * PACKET_MS // 2
 """The sound of a word, 24 kHz samples."""
 
 
-class SilentRecognizer:
+class SilentRecognizer(Recognizer):
     """A recognizer that hears nothing."""
 
     name = "text"
@@ -58,7 +64,7 @@ class _SilentStream:
         self._closed.set()
 
 
-class WordVoice:
+class WordVoice(Synthesizer):
     """A voice that says a word in PACKET_MS."""
 
     name = "text"
