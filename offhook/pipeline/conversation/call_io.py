@@ -1,7 +1,7 @@
 """One call: a leg, its user-turn controller, an agent and a voice as one Pipecat pipeline."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from loguru import logger
 from pipecat.frames.frames import (
+    ControlFrame,
     EndFrame,
     Frame,
     LLMContextFrame,
@@ -34,6 +35,7 @@ from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg, LegError
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.media.tasks_io import TaskSet
+from offhook.pipeline.conversation.agent_slot_io import AgentSlot
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.digits import GatherOptions
@@ -63,7 +65,12 @@ from offhook.pipeline.conversation.turns.user_turn_io import (
     UserAudioListener,
     UserTurnController,
 )
-from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
+from offhook.pipeline.speech.recognizer import (
+    DEFAULT_OPTIONS,
+    EngineError,
+    Recognizer,
+    StreamOptions,
+)
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 
 CALL_REQUEST = "call"
@@ -167,6 +174,28 @@ class Engines:
 Message = tuple[Literal["user", "assistant"], str]
 """Who spoke, and the words."""
 
+
+@dataclass(frozen=True)
+class Successor:
+    """The agent that continues a call in the place of another."""
+
+    make_agent: Callable[["Call"], Agent]
+    engines: Engines
+    """Those of the call before, with how this agent wants to hear and speak."""
+    sentences: Mapping[Occasion, str] | None = None
+    """See `Call`."""
+    keeps_history: bool = True
+    """Whether it knows what was said before."""
+
+
+@dataclass
+class AgentChangeFrame(ControlFrame):
+    """The agent's part ends here: behind it another one continues the call."""
+
+    successor: Callable[[], Awaitable[Successor]] = field(kw_only=True)
+    interruptible: bool = field(default=False, init=False)
+
+
 Absence = Literal["held", "on hold", "being transferred"]
 """Why the caller is away: on hold by the far end, on hold by the agent, or being transferred."""
 
@@ -209,6 +238,8 @@ class Call(TransportListener):
         self._turn = 0
         self._finished = asyncio.Event()
         """Set when the agent's part is over."""
+        self.taken_over = False
+        """Whether the agent is not the one that the call began with."""
         self.has_unspoken = False
         """Whether the voice has made no sound of something: our sentences are then in its own
         language, or the usual one, whatever the caller speaks."""
@@ -219,13 +250,12 @@ class Call(TransportListener):
         self._tasks = TaskSet()
         """Tasks that nothing awaits, such as those speaking a sentence."""
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
-        for role, text in history:
-            message: Any = {"role": role, "content": text}
-            self.context.add_message(message)
+        self.context.set_messages(_messages(history))
         self.hearing: UserTurnController
         """Detects the caller's turns; exists while the call runs."""
         self.voice: OffhookTTS
         self._stt: OffhookSTT
+        self._slot: AgentSlot
         self._transport: LegTransport
         self._worker: PipelineWorker
 
@@ -405,6 +435,53 @@ class Call(TransportListener):
         self._finished.set()
         return None
 
+    # --- another agent ---
+
+    async def change_agent(self, successor: Callable[[], Awaitable[Successor]]) -> None:
+        """Have another agent continue the call after what this one has said so far. `successor` is
+        awaited once that was heard; what the caller says from then on is for the new agent, which
+        begins by itself."""
+        await self._agent.processor.push_frame(AgentChangeFrame(successor=successor))
+
+    async def _change_agent(self, find: Callable[[], Awaitable[Successor]]) -> None:
+        """Put another agent into the place of this one, which has been heard to its end."""
+        self._slot.hold()
+        before = len(self.context.messages)
+        successor = await find()
+        messages: list[Any] = list(self.context.messages)
+        history = _messages(_words(messages[:before])) if successor.keeps_history else []
+        hearing = self.engines.hearing
+        self.engines, self._sentences = successor.engines, successor.sentences
+        self._agent, self.taken_over = successor.make_agent(self), True
+        self.context.set_messages([*history, *messages[before:]])
+        self.context.set_tools(self._agent.tools)
+        self._silences, self._greeted = Silences(self._agent.silences), asyncio.Event()
+        self.has_unspoken = False
+        await self.voice.drop_ahead()
+        self.voice.options = self.engines.speaking
+        await self._hear_as_wanted(hearing)
+        await self._slot.replace(self._agent_processors())
+        await self._worker.queue_frame(UserIdleTimeoutUpdateFrame(self._idle_s))
+        await self._begin(answers=self._slot.release())
+
+    async def _hear_as_wanted(self, before: StreamOptions) -> None:
+        """Have the recognizer hear as the agent wants, which is new."""
+        engines, stream = self.engines, None
+        if engines.hearing != before:
+            try:
+                stream = await engines.recognizer.open(engines.hearing)
+            except EngineError as error:
+                logger.warning("{}: the recognizer goes on as before: {}", self.leg.call_id, error)
+        await self.hearing.change(self._agent.user_audio or UserAudioListener(), stream)
+
+    async def _begin(self, answers: bool) -> None:
+        """Have the agent begin: with its fixed greeting, or with what it finds; with `answers`
+        there is something to be answered."""
+        if self._agent.greeting and not answers:
+            self._tasks.spawn(self._greet(), f"greet {self.leg.call_id}")
+        else:
+            await self._worker.queue_frame(LLMRunFrame())
+
     async def hold(self) -> None:
         """Put the caller on hold for at most HOLD_S. Raises LegError."""
         if "on hold" in self._absences:
@@ -572,16 +649,18 @@ class Call(TransportListener):
         transport = LegTransport(leg, TransportParams(audio_out_enabled=True))
         self._transport, transport.listener = transport, self
         transport.output().reply = hearing.reply
-        self._stt = OffhookSTT(hearing, self._agent.direction, self._agent.think_ahead)
+        self._slot = AgentSlot(self._agent_processors())
+        self._stt = OffhookSTT(
+            hearing, self._agent.direction, lambda text: self._agent.think_ahead(text)
+        )
         self.voice = OffhookTTS(
             engines.synthesizer, hearing, engines.speaking, self._reply_unspoken
         )
-        idle = self._silences.after_s or (IDLE_S if self._agent.on_idle is not None else 0)
         user, assistant = LLMContextAggregatorPair(
             self.context,
             user_params=LLMUserAggregatorParams(
                 user_turn_strategies=ExternalUserTurnStrategies(enable_interruptions=False),
-                user_idle_timeout=idle,
+                user_idle_timeout=self._idle_s,
                 empty_user_turn=None,
             ),
         )
@@ -621,10 +700,8 @@ class Call(TransportListener):
                 await self._agent.on_returned()
             elif is_answered or is_returned:
                 self._excuse(self._opening)
-            elif self._agent.greeting and not messages:
-                self._tasks.spawn(self._greet(), f"greet {leg.call_id}")
-            else:  # the agent greets the caller, or answers what is unanswered
-                await worker.queue_frame(LLMRunFrame())
+            else:
+                await self._begin(answers=bool(messages))
 
         @transport.event_handler("on_client_disconnected")
         async def on_client_disconnected(transport: LegTransport, leg: Leg) -> None:
@@ -634,10 +711,19 @@ class Call(TransportListener):
         async def on_pipeline_finished(worker: PipelineWorker, frame: Any) -> None:
             self._finished.set()
 
+        worker.set_reached_downstream_filter((AgentChangeFrame,))
+
+        @worker.event_handler("on_frame_reached_downstream")
+        async def on_frame_reached_downstream(
+            worker: PipelineWorker, frame: AgentChangeFrame
+        ) -> None:
+            name = f"change the agent {leg.call_id}"
+            self._tasks.spawn(self._change_agent(frame.successor), name)
+
         @user.event_handler("on_user_turn_idle")
         async def on_user_turn_idle(aggregator: Any) -> None:
             if self._absences:  # the caller is away: restart the idle timer
-                await worker.queue_frame(UserIdleTimeoutUpdateFrame(self._silences.after_s or idle))
+                await worker.queue_frame(UserIdleTimeoutUpdateFrame(self._idle_s))
             elif self._agent.silences:
                 self._tasks.spawn(self._break_silence(), f"silence {leg.call_id}")
             elif self._agent.on_idle is not None:
@@ -690,17 +776,7 @@ class Call(TransportListener):
 
     def transcript(self) -> list[Message]:
         """Return the conversation as it was heard, without the calls of tools."""
-        found: list[Message] = []
-        for message in self.context.messages:
-            if not isinstance(message, dict):
-                continue
-            role, content = message.get("role"), message.get("content")
-            if isinstance(content, list):
-                texts = (part.get("text") for part in content if isinstance(part, dict))
-                content = " ".join(text for text in texts if isinstance(text, str))
-            if role in ("user", "assistant") and isinstance(content, str) and content:
-                found.append((role, content))
-        return found
+        return _words(self.context.messages)
 
     def dialog(self) -> dict[str, Any]:
         """Return the state that the agent has beside the conversation, as JSON."""
@@ -718,13 +794,22 @@ class Call(TransportListener):
 
     def _processors(self, voice: FrameProcessor) -> list[FrameProcessor]:
         """Return the agent and its voice, with what stands around them."""
-        agent, direction = self._agent, self._agent.direction
-        chain = [agent.processor]
-        if agent.standby is not None:
-            chain += [agent.standby, StandbyGate(agent.processor)]
+        direction = self._agent.direction
         if direction is None:
-            return [*chain, voice]
-        return [direction.gate, *chain, direction.text, voice, direction.audio]
+            return [self._slot, voice]
+        return [direction.gate, self._slot, direction.text, voice, direction.audio]
+
+    def _agent_processors(self) -> list[FrameProcessor]:
+        """Return the agent, and its fallback if that is a processor."""
+        agent = self._agent
+        if agent.standby is None:
+            return [agent.processor]
+        return [agent.processor, agent.standby, StandbyGate(agent.processor)]
+
+    @property
+    def _idle_s(self) -> float:
+        """Seconds until the agent is to break the silence; 0: it does not."""
+        return self._silences.after_s or (IDLE_S if self._agent.on_idle is not None else 0)
 
     def on_first_packet(self) -> None:
         """Record the latency of the turn."""
@@ -734,6 +819,26 @@ class Call(TransportListener):
             latency = watch.latency(self.leg.heard_ms)
             logger.debug("{}: turn {} in {} ms", self.leg.call_id, watch.turn, latency.total_ms)
             self.emit(latency)
+
+
+def _messages(words: Iterable[Message]) -> list[Any]:
+    """Return what was said as messages of a context."""
+    return [{"role": role, "content": text} for role, text in words]
+
+
+def _words(messages: Iterable[Any]) -> list[Message]:
+    """Return what was said in messages of a context, without the calls of tools."""
+    found: list[Message] = []
+    for message in messages:
+        if not isinstance(message, dict):
+            continue
+        role, content = message.get("role"), message.get("content")
+        if isinstance(content, list):
+            texts = (part.get("text") for part in content if isinstance(part, dict))
+            content = " ".join(text for text in texts if isinstance(text, str))
+        if role in ("user", "assistant") and isinstance(content, str) and content:
+            found.append((role, content))
+    return found
 
 
 def _newer_half(messages: list[Any]) -> list[Any]:

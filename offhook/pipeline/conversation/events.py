@@ -91,6 +91,19 @@ class AgentTurn:
 
 
 @dataclass(frozen=True)
+class AgentChanged:
+    """Another agent of the configuration has taken the call over: from now on turns are its."""
+
+    at_ms: int
+    agent: str
+    """Its name; "agent" is `[agent]`."""
+    before: str
+    """Name of the one that has handed the call over."""
+    text: str = ""
+    """What that one has told it: why, and the summary of the conversation if there is one."""
+
+
+@dataclass(frozen=True)
 class AgentFailed:
     """The agent's model or one of its tools failed; `action` says what was done about it."""
 
@@ -204,6 +217,7 @@ Event = (
     | PlayoutResumed
     | Interrupted
     | AgentTurn
+    | AgentChanged
     | AgentFailed
     | AnswerDropped
     | TurnLatency

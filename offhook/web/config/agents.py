@@ -137,7 +137,25 @@ class Silence(Section):
         return self
 
 
+DEFAULT = "agent"
+"""Name of the agent `[agent]` where others hand calls over to it."""
+
+
+def handoff_tool(agent: str) -> str:
+    """Returns the name of the tool with which a model hands a call over to an agent."""
+    return f"hand_over_to_{re.sub('[^A-Za-z0-9_-]', '_', agent)}"
+
+
 class Agent(AgentModel):
+    description: str = Field("", max_length=1000)
+    """What other agents are told that it does, and when to hand a call over to it; empty: its name
+    alone."""
+    handoffs: tuple[str, ...] = Field((), max_length=32)
+    """Names of the agents of [agents] to which the model may hand calls over; "agent" is that of
+    [agent]."""
+    handoff_context: Literal["keep", "summary", "reset"] = "keep"
+    """What this agent knows of a conversation that it takes over: all that was said, a summary by
+    the model of the agent before, or only why it was handed over."""
     greeting: str = Field("", max_length=MAX_SPOKEN_CHARS)
     """First words of the agent, spoken at once and always the same; empty: the agent finds its
     own."""
@@ -247,8 +265,11 @@ class Agent(AgentModel):
             raise ValueError(f'{", ".join(given)}: kind = "{self.kind}" says nothing by itself')
         if self.tools and self.kind not in ("openai", "realtime"):
             raise ValueError(f'tools: kind = "{self.kind}" has no model that calls them')
-        if len({tool.name for tool in self.tools}) < len(self.tools):
-            raise ValueError("tools: two have the same name")
+        if self.handoffs and self.kind not in ("openai", "realtime"):
+            raise ValueError(f'handoffs: kind = "{self.kind}" has no model that hands calls over')
+        names = [*(tool.name for tool in self.tools), *map(handoff_tool, self.handoffs)]
+        if len(set(names)) < len(names):
+            raise ValueError("tools, handoffs: two have the same name")
         if self.kind == "realtime" and (given := [n for n in _OUR_VOICE if n in given]):
             raise ValueError(f"{', '.join(given)}: a speech-to-speech model has a voice of its own")
         return self

@@ -51,6 +51,7 @@ from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, WORDS, is_turn
 from offhook.telephony.carriers.providers import checked
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
+from offhook.web.config.agents import DEFAULT
 from offhook.web.config.agents import Agent as Agent
 from offhook.web.config.environment import overrides
 from offhook.web.config.faults import booleans_for_numbers, faults_of
@@ -690,7 +691,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _sections_fit(self) -> "Config":
         rules = (
-            *(self._faults_of_phones, self._faults_of_fallbacks),
+            *(self._faults_of_phones, self._faults_of_fallbacks, self._faults_of_handoffs),
             *(self._faults_of_programs, self._faults_of_carriers),
         )
         if faults := [fault for rule in rules for fault in rule()]:
@@ -700,6 +701,10 @@ class Config(Section):
     def named_agents(self) -> dict[str, Agent]:
         """Returns all agents by the names of their tables."""
         return {"agent": self.agent} | {f"agents.{n}": one for n, one in self.agents.items()}
+
+    def agent_called(self, name: str) -> Agent | None:
+        """Returns the named agent, "agent" being [agent]; None if there is none."""
+        return self.agents.get(name, self.agent if name == DEFAULT else None)
 
     def _faults_of_phones(self) -> Iterator[str]:
         for index, route in enumerate(self.sip.routes if self.sip is not None else ()):
@@ -720,6 +725,17 @@ class Config(Section):
                 yield f"{where}.fallback: only an agent with a model or webhook needs a fallback"
             elif other is agent or other.kind in unfit:
                 yield f"{where}.fallback: {agent.fallback!r} cannot answer in its place"
+
+    def _faults_of_handoffs(self) -> Iterator[str]:
+        for where, agent in self.named_agents().items():
+            for name in agent.handoffs:
+                other = self.agent_called(name)
+                if other is None:
+                    yield f"{where}.handoffs: no agent is called {name!r}"
+                elif other is agent:
+                    yield f"{where}.handoffs: {name!r} is the agent itself"
+                elif other.kind in ("silent", "webhook"):
+                    yield f"{where}.handoffs: {name!r} cannot take a call over"
 
     def _faults_of_programs(self) -> Iterator[str]:
         rings = self.sip.ring_seconds if self.sip is not None else 60

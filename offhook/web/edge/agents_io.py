@@ -49,8 +49,8 @@ class CallAgents:
         """Returns the named agent; the default for "" and for an agent removed since the call
         began."""
         config = self._config()
-        if name in config.agents:
-            return config.agents[name]
+        if (agent := config.agent_called(name)) is not None:
+            return agent
         if name:
             logger.warning("no agent is called {} any more: the usual one answers", name)
         return config.agent
@@ -68,14 +68,19 @@ class CallAgents:
             speaking = replace(speaking, voice=a.voice or speaking.voice, speed=speed)
         return replace(engines, hearing=hearing, speaking=speaking)
 
-    def make(self, a: AgentSettings, call: Call) -> Agent:
-        """Makes the agent of a call."""
+    def find(self, name: str) -> AgentSettings | None:
+        """Returns the named agent; None if it was removed since the call began."""
+        return self._config().agent_called(name)
+
+    def make(self, a: AgentSettings, call: Call, briefing: str = "") -> Agent:
+        """Makes the agent of a call. `briefing` follows its instructions."""
         now = datetime.now(ZoneInfo(a.time_zone) if a.time_zone else None)
 
         def fill(text: str) -> str:
             return filled(text, call.leg.info, a.variables, now)
 
-        a = a.model_copy(update={"instructions": fill(a.instructions)})
+        instructions = "\n\n".join(text for text in (fill(a.instructions), briefing) if text)
+        a = a.model_copy(update={"instructions": instructions})
         greeting = fill(a.greeting)
         made = self._realtime(a, call, greeting) if a.kind == "realtime" else self._make(a, call)
         if a.tools:

@@ -13,6 +13,7 @@ from offhook.media.leg import LegStatistics
 from offhook.media.tasks_io import unended
 from offhook.pipeline.conversation.agents.agent_faults import FAULT_ACTIONS
 from offhook.pipeline.conversation.events import (
+    AgentChanged,
     AgentFailed,
     AnswerDropped,
     CallEnded,
@@ -248,6 +249,11 @@ class Metrics:
             "Times that a quiet caller was amplified",
             registry=registry,
         )
+        self.handoffs = Counter(
+            "offhook_agent_handoffs_total",
+            "Times that an agent has handed a call over to another one",
+            registry=registry,
+        )
         self.answers_dropped = Counter(
             "offhook_agent_answers_dropped_total",
             "Answers that a language model began in a pause of the caller for nothing",
@@ -413,6 +419,8 @@ class Metrics:
                 self.noisy_lines.inc()
             case CallerAmplified():
                 self.quiet_callers.inc()
+            case AgentChanged():
+                self.handoffs.inc()
             case AgentFailed(fault=fault, action=action):
                 self.agent_errors.labels(fault, action).inc()
             case AnswerDropped(characters=characters):

@@ -258,7 +258,7 @@ class _OpenAI(OpenAILLMService):
     def build_chat_completion_params(self, params_from_context: Any) -> dict[str, Any]:
         params: dict[str, Any] = super().build_chat_completion_params(params_from_context)
         left_out = (*self._call.excuses(), *self._reasoning)
-        params["messages"] = in_turn(params["messages"], left_out)
+        params["messages"] = in_turn(params["messages"], left_out, taken_over=self._call.taken_over)
         return {n: v for n, v in params.items() if not isinstance(v, NotGiven | Omit)}
 
     async def _create(

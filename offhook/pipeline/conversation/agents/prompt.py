@@ -7,6 +7,8 @@ from typing import Any
 
 BEGINNING = "(the call begins)"
 """What the user says where the conversation begins with the assistant."""
+TAKEN_OVER = "(the call is handed over to you)"
+"""What the user says where an assistant has spoken last and another one is to go on."""
 SILENCE = "…"
 """What the assistant says to a tool's result where it said nothing and the user goes on."""
 MIN_PREFIX_WORDS = 2
@@ -16,9 +18,12 @@ Message = dict[str, Any]
 """A message of OpenAI's chat completions."""
 
 
-def in_turn(messages: Iterable[Any], left_out: Iterable[str] = ()) -> list[Message]:
+def in_turn(
+    messages: Iterable[Any], left_out: Iterable[str] = (), *, taken_over: bool = False
+) -> list[Message]:
     """Returns the messages with neighbours of one role merged, and with a line of the user before
-    the first of the assistant. `left_out`: what was spoken to the caller and is no answer of the
+    the first of the assistant; with `taken_over`, where it is another one, behind the last as well.
+    `left_out`: what was spoken to the caller and is no answer of the
     model; it may have been interrupted."""
     texts = sorted(filter(None, map(_plain, left_out)), key=len, reverse=True)
     merged: list[Message] = []
@@ -36,6 +41,8 @@ def in_turn(messages: Iterable[Any], left_out: Iterable[str] = ()) -> list[Messa
     first = next((i for i, m in enumerate(merged) if m.get("role") != "system"), len(merged))
     if first == len(merged) or merged[first].get("role") == "assistant":
         merged.insert(first, {"role": "user", "content": BEGINNING})
+    if taken_over and merged[-1].get("role") == "assistant":
+        merged.append({"role": "user", "content": TAKEN_OVER})
     return merged
 
 

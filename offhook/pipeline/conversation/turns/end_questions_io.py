@@ -66,6 +66,11 @@ class EndQuestions:
             return None
         return stream if isinstance(stream, JudgesTurns) and stream.judges_turns else None
 
+    def ask_of(self, recognizer: RecognizerStream) -> None:
+        """Ask the engine of another stream from now on."""
+        self.withdraw()
+        self._recognizer = recognizer
+
     def prepare(self) -> None:
         """Loads the model if it will run at the first pause: somebody begins to speak."""
         if self._model is not None and self.engine is None:

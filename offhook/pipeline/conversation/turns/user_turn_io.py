@@ -213,6 +213,8 @@ class UserTurnController:
         self._onset = 0
         self._fed_until: int | None = None
         """Sample position up to which the recognizer was fed; None between utterances."""
+        self._fed_from = 0
+        """Sample position from which it was fed the last utterance."""
         self._manual_from = 0
         """Sample position at which the manual turn began."""
         self._fed_end = 0
@@ -296,6 +298,33 @@ class UserTurnController:
         self._emit(Dtmf(at_ms, key))
         if not self._away and self.digits.press(key, at_ms):
             self._pressed_at = at_ms
+
+    # --- for an agent that takes the place of another ---
+
+    async def change(
+        self, audio_listener: UserAudioListener, recognizer: RecognizerStream | None
+    ) -> None:
+        """Give the audio of turns to another listener, and with `recognizer` have that recognize
+        them, each from the beginning of the utterance in progress. The stream before is closed."""
+        self.audio_listener = audio_listener
+        if recognizer is None:
+            if self._fed_until is not None:
+                self.audio_listener.on_audio(self._memory.slice(self._fed_from, self._fed_until))
+            return
+        before, self._recognizer = self._recognizer, recognizer
+        self._end.ask_of(recognizer)
+        self._turn_audio = TurnAudio(recognizer)
+        self._reader.cancel()
+        self._reader = asyncio.create_task(self._read_words(), name=f"words {self._leg.call_id}")
+        self._stale_finals, self.language = 0, ""
+        unfinished, due = self._fed_until is not None, self._finals_due > 0
+        self._finals_due = 0
+        if unfinished or due:
+            self._fed_until, self._fed_gain = self._fed_from, None
+            self._feed_rest()
+        if due and not unfinished:
+            self._finish_utterance()
+        await before.close()
 
     # --- turns as a program wants them ---
 
@@ -455,7 +484,7 @@ class UserTurnController:
                 self._onset - PRE_ROLL_MS * MS,
                 self._echo.sure_until - PRE_ROLL_ECHO_MS * MS,
             )
-            self._fed_gain = None
+            self._fed_from, self._fed_gain = self._fed_until, None
             self._turn_audio.clear()
             if self._turn.had_floor or self._turn.state is not TurnState.SUSPECTED:
                 self._keep_final()

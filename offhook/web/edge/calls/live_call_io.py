@@ -27,6 +27,7 @@ from offhook.web.config.config import Config
 from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.calls import tracing_io
+from offhook.web.edge.calls.handoffs_io import Handoffs
 from offhook.web.edge.calls.page_messages import for_the_page
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
 from offhook.web.edge.calls.records_io import CallRecords
@@ -104,6 +105,7 @@ class LiveCall:
         self._host = host
         self._agent = agent
         self._body = body
+        self._handoffs: Handoffs | None = None
         self._past = Past(returned, Occasion.NOT_TRANSFERRED) if returned is not None else None
         self._has_started = False
         """Whether CallStarted was emitted, so that CallEnded must be too."""
@@ -128,7 +130,8 @@ class LiveCall:
         if not isinstance(call, Call) or call.is_directed:
             return None
         seconds, messages = int(call.duration_s), tuple(call.transcript())
-        return SavedCall(agent, self.leg.info, seconds, call.dialog(), messages)
+        handoff = None if self._handoffs is None else self._handoffs.last
+        return SavedCall(agent, self.leg.info, seconds, call.dialog(), messages, handoff)
 
     def send(self, data: Mapping[str, Any]) -> None:
         """Sends a message to the caller's page."""
@@ -180,7 +183,7 @@ class LiveCall:
         if self.direct is None:
             await self._restore()
         past = self._past
-        settings = host.agents.called(self._agent if past is None else past.saved.agent)
+        settings = host.agents.called(self._agent if past is None else past.saved.answering)
         if settings.kind != "webhook":
             return settings
         decided = self.direct is not None or host.programs.incoming.state(self.id) is not None
@@ -230,10 +233,14 @@ class LiveCall:
         past = None if self.direct is not None else self._past
         await host.admission.until_may_begin()
         minutes = host.config.server.max_call_minutes
+        engines = host.engines.of_new_calls()
+        last = None if past is None else past.saved.handoff
+        name = self._agent if past is None else past.saved.answering
+        handoffs = self._handoffs = Handoffs(host.agents, engines, name, last)
         call = Call(
             leg,
-            host.agents.engines(agent, host.engines.of_new_calls()),
-            lambda call: self._make_agent(agent, call),
+            host.agents.engines(agent, engines),
+            lambda call: self._make_agent(agent, handoffs, call),
             60 * min(minutes, agent.max_minutes or minutes),
             bool(host.config.tracing.otlp_endpoint),
             agent.sentences,
@@ -251,15 +258,18 @@ class LiveCall:
             await call.run()
         finally:
             self.conversation = None
+            await handoffs.close()
 
-    def _make_agent(self, settings: AgentSettings, call: Call) -> Agent:
-        made = self._host.agents.make(settings, call)
-        if self._past is not None and self.direct is None:
+    def _make_agent(self, settings: AgentSettings, handoffs: Handoffs, call: Call) -> Agent:
+        if self.direct is not None:  # the program decides what the call is about
+            return self.direct(call, self._host.agents.make(settings, call))
+        made = handoffs.make(settings, call)
+        if self._past is not None:
             try:
                 made.restore(self._past.saved.dialog)
             except ValueError as error:
                 logger.warning("{}: the agent begins anew: {}", self.id, error)
-        return made if self.direct is None else self.direct(call, made)
+        return made
 
     # --- what is told of it ---
 

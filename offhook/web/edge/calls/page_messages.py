@@ -3,6 +3,7 @@
 from typing import Any
 
 from offhook.pipeline.conversation.events import (
+    AgentChanged,
     AgentFailed,
     CallEnded,
     CallStarted,
@@ -19,6 +20,8 @@ def for_the_page(event: Event, *, operator: bool = False) -> dict[str, Any] | No
         case AgentFailed(fault=fault, place=place, action=action, cause=cause):
             why = {"reason": f"{fault}: {cause}"} if operator else {}
             return {"type": "agent-failed", "fault": fault, "place": place, "action": action, **why}
+        case AgentChanged(agent=agent):
+            return {"type": "agent-changed", "agent": agent}
         case TurnLatency(turn=turn, spans=spans, total_ms=total):
             listed = [{"name": name, "ms": ms} for name, ms in spans]
             return {"type": "turn-latency", "turn": turn, "spans": listed, "total_ms": total}

@@ -14,6 +14,7 @@ from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.events import (
+    AgentChanged,
     AgentTurn,
     CallEnded,
     CallerTurn,
@@ -22,6 +23,7 @@ from offhook.pipeline.conversation.events import (
     Event,
 )
 from offhook.web.edge.resume.saved_call import (
+    Handoff,
     SavedCall,
     TooLargeError,
     key_of,
@@ -65,6 +67,7 @@ class _ResumableCall:
 
     key: str
     agent: str
+    """The one that it began with."""
     returning: str = ""
     """Key of the call that this one may continue."""
     saved: SavedCall | None = None
@@ -73,6 +76,8 @@ class _ResumableCall:
     call: Call | None = None
     began: float = field(default_factory=monotonic)
     too_large: bool = False
+    handoff: Handoff | None = None
+    """The last one to another agent."""
 
     def state(self, turn: str = "") -> SavedCall:
         """Returns the call as it is now; `turn` are words of the caller that the conversation may
@@ -85,7 +90,8 @@ class _ResumableCall:
         before = self.saved.seconds if self.saved is not None else 0
         seconds = before + int(monotonic() - self.began)
         dialog = self.call.dialog()
-        return SavedCall(self.agent, self.leg.info, seconds, dialog, tuple(messages))
+        about = self.agent, self.leg.info, seconds, dialog, tuple(messages)
+        return SavedCall(*about, self.handoff)
 
 
 class Resumption:
@@ -141,7 +147,7 @@ class Resumption:
             )
         if (saved := call.saved) is None:
             return None
-        call.agent = saved.agent
+        call.agent, call.handoff = saved.agent, saved.handoff
         leg.info = saved.info
         self._store.put(call.key, saved.pack())  # before its engines are ready
         return saved
@@ -192,6 +198,9 @@ class Resumption:
             match event:
                 case CallerTurn(text=text):
                     self._save(call, text)
+                case AgentChanged(agent=agent, before=before, text=told):
+                    call.handoff = Handoff(agent, before, told)
+                    self._save(call)
                 case AgentTurn() | CallStarted():
                     self._save(call)
                 case CallTransferred():

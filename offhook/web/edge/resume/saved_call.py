@@ -5,7 +5,7 @@ import hashlib
 import json
 import secrets
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -20,6 +20,9 @@ MAX_BYTES = 2048
 call whose other values leave no room for one is not saved at all."""
 MIN_CONVERSATION_BYTES = 512
 """Of these, for the conversation: a call whose other values leave less is not saved."""
+MAX_TOLD_BYTES = 400
+"""Maximum size, as JSON, of what an agent has told the one that took the call over; of more only
+the end is saved."""
 MAX_READ_BYTES = 4 * MAX_BYTES
 """Maximum size of a saved call that is read, since JSON that others wrote may be escaped; a larger
 one is not continued, and a warning is logged."""
@@ -46,6 +49,7 @@ class _Stored(BaseModel):
     info: dict[str, Any]
     seconds: int
     dialog: dict[str, Any]
+    handoff: tuple[str, str, str] | None = None
     said: list[tuple[Literal["u", "a"], str]]
 
 
@@ -65,12 +69,23 @@ class _Info(BaseModel):
     diverted_from: str = ""
 
 
+class Handoff(NamedTuple):
+    """Another agent has taken a call over."""
+
+    agent: str
+    """Its name; "agent" is `[agent]`."""
+    before: str
+    """Name of the agent before."""
+    told: str
+    """What that one has told it."""
+
+
 @dataclass(frozen=True)
 class SavedCall:
     """A call as another server continues it."""
 
     agent: str
-    """Name of the agent; "" for the default."""
+    """Name of the agent that the call began with; "" for the default."""
     info: CallInfo
     seconds: int = 0
     """Duration of the call so far in s."""
@@ -78,6 +93,13 @@ class SavedCall:
     """The agent's own state, see `call_io.Agent`."""
     messages: tuple[Message, ...] = ()
     """The conversation as it was heard, oldest first."""
+    handoff: Handoff | None = None
+    """The last one of the call; None: the agent is still the one that it began with."""
+
+    @property
+    def answering(self) -> str:
+        """Returns the name of the agent that the caller speaks with."""
+        return self.agent if self.handoff is None else self.handoff.agent
 
     def pack(self) -> bytes:
         """Returns the call as JSON: of the conversation what fits, the newest. Raises TooLargeError
@@ -104,7 +126,11 @@ class SavedCall:
         info = as_dict(self.info)
         if not self.info.diverted_from:
             del info["diverted_from"]  # servers of before know no such field
-        fixed = {"v": VERSION, "agent": self.agent, "info": info, "seconds": self.seconds}
+        fixed: dict[str, Any] = {"v": VERSION, "agent": self.agent, "info": info}
+        fixed["seconds"] = self.seconds
+        if self.handoff is not None:
+            agent, before, told = self.handoff
+            fixed["handoff"] = agent, before, _end_of(told, MAX_TOLD_BYTES)
         return _json({**fixed, "dialog": dialog, "said": said})
 
 
@@ -119,7 +145,8 @@ def unpack(data: bytes) -> SavedCall:
         raise ValueError("a saved call that is nested too deeply") from error
     messages = tuple((_ROLES[role], text) for role, text in stored.said)
     about = CallInfo(**dict(info))
-    return SavedCall(stored.agent, about, stored.seconds, stored.dialog, messages)
+    handoff = None if stored.handoff is None else Handoff(*stored.handoff)
+    return SavedCall(stored.agent, about, stored.seconds, stored.dialog, messages, handoff)
 
 
 def new_token() -> str:

@@ -300,6 +300,7 @@ const HANDLERS = {
 
 const OWN_HANDLERS = {
   welcome: (answers) => view.showAnswers(answers),
+  "agent-changed": ({ agent }) => conversation.note(`Now you speak with “${agent}”`),
   "turn-latency": (breakdown) => {
     current?.replies.push(breakdown.total_ms);
     view.showAnswerTime(breakdown.total_ms);
