@@ -3,12 +3,35 @@ on."""
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from pipecat.frames.frames import CancelFrame, EndFrame, Frame, LLMContextFrame, StartFrame
+from pipecat.frames.frames import (
+    CancelFrame,
+    ControlFrame,
+    EndFrame,
+    Frame,
+    LLMContextFrame,
+    StartFrame,
+)
 from pipecat.pipeline.pipeline import Pipeline, PipelineSink
+from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from offhook.media.tasks_io import TaskSet
+
+
+@dataclass
+class AgentBeginsFrame(ControlFrame):
+    """The agent that has taken a slot begins: with an answer to the context, unless it greets the
+    caller and no turn was kept from it. It stands between the turns before and those behind it."""
+
+    context: LLMContext = field(kw_only=True)
+    greets: bool = field(kw_only=True)
+    answers: bool = field(default=False, init=False)
+    """Whether a turn was kept from it."""
+    reached: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when it has come to the slot."""
+    interruptible: bool = field(default=False, init=False)
 
 
 class AgentSlot(Pipeline):
@@ -24,18 +47,13 @@ class AgentSlot(Pipeline):
         self._started = asyncio.Event()
         """Set when the processors that take a place have started."""
         self._holds = self._held_back = False
+        """Whether turns are kept from the agent, and whether there was one."""
         self._tasks = TaskSet()
         """Replacements, and processors being cleaned up."""
 
     def hold(self) -> None:
-        """Keep turns from the agent from now on."""
+        """Keep turns from the agent, until an AgentBeginsFrame."""
         self._holds, self._held_back = True, False
-
-    def release(self) -> bool:
-        """Pass turns on again; return whether there was one meanwhile, which is still to be
-        answered."""
-        self._holds = False
-        return self._held_back
 
     async def replace(self, processors: Sequence[FrameProcessor]) -> None:
         """Put these processors into the place of those before, which are cleaned up; returns when
@@ -69,6 +87,12 @@ class AgentSlot(Pipeline):
         elif isinstance(frame, LLMContextFrame) and self._holds:
             self._held_back = True
             return
+        elif isinstance(frame, AgentBeginsFrame):
+            self._holds, frame.answers = False, self._held_back
+            frame.reached.set()
+            if frame.greets and not frame.answers:
+                return
+            frame = LLMContextFrame(frame.context)
         elif isinstance(frame, EndFrame | CancelFrame) and self._replacing is not None:
             await asyncio.wait((self._replacing,))  # one that has not started would not end
         await super().process_frame(frame, direction)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Literal
 
@@ -33,9 +33,9 @@ from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
 
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg, LegError
-from offhook.media.pcm import RATE_IN, RATE_OUT
+from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT
 from offhook.media.tasks_io import TaskSet
-from offhook.pipeline.conversation.agent_slot_io import AgentSlot
+from offhook.pipeline.conversation.agent_slot_io import AgentBeginsFrame, AgentSlot
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.digits import GatherOptions
@@ -60,6 +60,7 @@ from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, ex
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.silences import Silences, SilenceStep
 from offhook.pipeline.conversation.transport_io import HeardFrame, LegTransport, TransportListener
+from offhook.pipeline.conversation.turns.turn import TurnState
 from offhook.pipeline.conversation.turns.user_turn_io import (
     TurnDetection,
     UserAudioListener,
@@ -256,6 +257,7 @@ class Call(TransportListener):
         self.voice: OffhookTTS
         self._stt: OffhookSTT
         self._slot: AgentSlot
+        """The agent's place; a call that a program directs has none."""
         self._transport: LegTransport
         self._worker: PipelineWorker
 
@@ -446,6 +448,7 @@ class Call(TransportListener):
     async def _change_agent(self, find: Callable[[], Awaitable[Successor]]) -> None:
         """Put another agent into the place of this one, which has been heard to its end."""
         self._slot.hold()
+        self._agent = replace(self._agent, think_ahead=lambda text: None)
         before = len(self.context.messages)
         successor = await find()
         messages: list[Any] = list(self.context.messages)
@@ -462,7 +465,13 @@ class Call(TransportListener):
         await self._hear_as_wanted(hearing)
         await self._slot.replace(self._agent_processors())
         await self._worker.queue_frame(UserIdleTimeoutUpdateFrame(self._idle_s))
-        await self._begin(answers=self._slot.release())
+        while self.hearing.state in (TurnState.HEARING, TurnState.ENDING):  # it answers that
+            await asyncio.sleep(PACKET_MS / 1000)
+        begins = AgentBeginsFrame(context=self.context, greets=bool(self._agent.greeting))
+        self._stt.queue(begins)
+        await begins.reached.wait()
+        if begins.greets and not begins.answers:
+            await self._greet()
 
     async def _hear_as_wanted(self, before: StreamOptions) -> None:
         """Have the recognizer hear as the agent wants, which is new."""
@@ -473,14 +482,6 @@ class Call(TransportListener):
             except EngineError as error:
                 logger.warning("{}: the recognizer goes on as before: {}", self.leg.call_id, error)
         await self.hearing.change(self._agent.user_audio or UserAudioListener(), stream)
-
-    async def _begin(self, answers: bool) -> None:
-        """Have the agent begin: with its fixed greeting, or with what it finds; with `answers`
-        there is something to be answered."""
-        if self._agent.greeting and not answers:
-            self._tasks.spawn(self._greet(), f"greet {self.leg.call_id}")
-        else:
-            await self._worker.queue_frame(LLMRunFrame())
 
     async def hold(self) -> None:
         """Put the caller on hold for at most HOLD_S. Raises LegError."""
@@ -649,7 +650,6 @@ class Call(TransportListener):
         transport = LegTransport(leg, TransportParams(audio_out_enabled=True))
         self._transport, transport.listener = transport, self
         transport.output().reply = hearing.reply
-        self._slot = AgentSlot(self._agent_processors())
         self._stt = OffhookSTT(
             hearing, self._agent.direction, lambda text: self._agent.think_ahead(text)
         )
@@ -700,8 +700,10 @@ class Call(TransportListener):
                 await self._agent.on_returned()
             elif is_answered or is_returned:
                 self._excuse(self._opening)
-            else:
-                await self._begin(answers=bool(messages))
+            elif self._agent.greeting and not messages:
+                self._tasks.spawn(self._greet(), f"greet {leg.call_id}")
+            else:  # the agent greets the caller, or answers what is unanswered
+                await worker.queue_frame(LLMRunFrame())
 
         @transport.event_handler("on_client_disconnected")
         async def on_client_disconnected(transport: LegTransport, leg: Leg) -> None:
@@ -794,10 +796,11 @@ class Call(TransportListener):
 
     def _processors(self, voice: FrameProcessor) -> list[FrameProcessor]:
         """Return the agent and its voice, with what stands around them."""
-        direction = self._agent.direction
+        agent, direction = self._agent_processors(), self._agent.direction
         if direction is None:
+            self._slot = AgentSlot(agent)
             return [self._slot, voice]
-        return [direction.gate, self._slot, direction.text, voice, direction.audio]
+        return [direction.gate, *agent, direction.text, voice, direction.audio]
 
     def _agent_processors(self) -> list[FrameProcessor]:
         """Return the agent, and its fallback if that is a processor."""
