@@ -13,6 +13,7 @@ NAMES = {
     "carriers": "carriers.carriers",
     "conversations": "scale.conversations",
     "cpu_calls": "calls.cpu_calls",
+    "handovers": "calls.handovers",
     "keys": "media.keys",
     "loss": "media.loss",
     "marks": "calls.marks",

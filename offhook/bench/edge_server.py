@@ -33,7 +33,7 @@ class ScriptedAgents(CallAgents):
         super().__init__(config)
         self._words = words
 
-    def make(self, a: AgentSettings, call: Call) -> Agent:
+    def make(self, a: AgentSettings, call: Call, briefing: str = "") -> Agent:
         return Agent("scripted", ScriptedAgent(self._words))
 
 
