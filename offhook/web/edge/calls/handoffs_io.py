@@ -79,9 +79,11 @@ class Handoffs:
         async def hand_over(params: FunctionCallParams) -> None:
             target = self._agents.find(name)
             if target is None or self._under_way or not self._left:
-                why = "there is no such agent any more" if target is None else "the call is its"
-                if not self._left:
-                    why = "the call was handed over too often: go on with it yourself"
+                why = "there is no such agent any more"
+                if self._under_way:
+                    why = "it is being handed over already"
+                elif not self._left:
+                    why = "it was handed over too often, so go on with it yourself"
                 return await params.result_callback({"error": f"not handed over: {why}"})
             reason = str(params.arguments.get("reason") or "")[:MAX_REASON_CHARS]
             self._under_way = True
