@@ -28,7 +28,7 @@ AUDIBLE = 200
 """Amplitude from which a sample counts as sound."""
 SOON_S = 60
 ANNOUNCEMENT = "One moment, I put you through to billing."
-ANSWERS = {
+ANSWERS: dict[str, list[dict[str, Any]]] = {
     "front": [
         {"content": ANNOUNCEMENT},
         {

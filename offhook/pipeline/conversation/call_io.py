@@ -462,7 +462,7 @@ class Call(TransportListener):
         self.has_unspoken = False
         await self.voice.drop_ahead()
         self.voice.options = self.engines.speaking
-        await self._change_hearing(hearing)
+        await self._change_recognizer(hearing)
         await self._slot.replace(self._agent_processors())
         await self._worker.queue_frame(UserIdleTimeoutUpdateFrame(self._idle_s))
         while self.hearing.state in (TurnState.HEARING, TurnState.ENDING):  # it answers that
@@ -473,7 +473,7 @@ class Call(TransportListener):
         if begins.greets and not begins.answers:
             await self._greet()
 
-    async def _change_hearing(self, before: StreamOptions) -> None:
+    async def _change_recognizer(self, before: StreamOptions) -> None:
         """Have the recognizer hear as the agent wants, which is new."""
         engines, stream = self.engines, None
         if engines.hearing != before:
