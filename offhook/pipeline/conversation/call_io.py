@@ -83,6 +83,9 @@ HOLD_S = 120
 SENTENCE_S = 15
 """Timeout in seconds for a sentence to be played; after it the voice is assumed to have failed
 too."""
+LISTENS_S = 15
+"""Maximum seconds for which an agent that takes a call over waits for a caller who is speaking;
+then it begins all the same."""
 TRANSFER_ENDS_S = 1
 """Seconds to wait, after the line closes, for the transfer that may have closed it to report so."""
 NOTICE_S = 2
@@ -446,6 +449,14 @@ class Call(TransportListener):
         await self._agent.processor.push_frame(AgentChangeFrame(successor=successor))
 
     async def _change_agent(self, find: Callable[[], Awaitable[Successor]]) -> None:
+        try:
+            await self._put_in_place(find)
+        except Exception:
+            logger.exception("{}: no agent takes the call over", self.leg.call_id)
+            self.end_reason = End.SERVER_FAILED
+            self._finished.set()
+
+    async def _put_in_place(self, find: Callable[[], Awaitable[Successor]]) -> None:
         """Put another agent into the place of this one, which has been heard to its end."""
         self._slot.hold()
         self._agent = replace(self._agent, think_ahead=lambda text: None)
@@ -465,8 +476,10 @@ class Call(TransportListener):
         await self._change_recognizer(hearing)
         await self._slot.replace(self._agent_processors())
         await self._worker.queue_frame(UserIdleTimeoutUpdateFrame(self._idle_s))
-        while self.hearing.state in (TurnState.HEARING, TurnState.ENDING):  # it answers that
-            await asyncio.sleep(PACKET_MS / 1000)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LISTENS_S):
+                while self.hearing.state in (TurnState.HEARING, TurnState.ENDING):
+                    await asyncio.sleep(PACKET_MS / 1000)
         begins = AgentBeginsFrame(context=self.context, greets=bool(self._agent.greeting))
         self._stt.queue(begins)
         await begins.reached.wait()

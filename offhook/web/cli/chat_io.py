@@ -72,6 +72,7 @@ def in_words(exchange: Exchange) -> str:
     for tool in exchange.tools:
         lines.append(f"  -> {tool.name} {_short(tool.arguments)}")
         lines.append(f"  <- {_short(tool.result)}")
+    lines += [f"  [handed over to {agent}]" for agent in exchange.agents]
     lines += [f"  ! {fault}" for fault in exchange.faults]
     waited = f"  ({exchange.first_word_ms} ms)" if exchange.first_word_ms is not None else ""
     if exchange.words:

@@ -15,7 +15,7 @@ from typing import Any
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.call_io import Call
-from offhook.pipeline.conversation.events import AgentFailed, AgentTurn, Event
+from offhook.pipeline.conversation.events import AgentChanged, AgentFailed, AgentTurn, Event
 from offhook.web.config.config import Config, ConfigError, Recording, Speech, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.text.text_engines_io import TextEngines
@@ -48,6 +48,8 @@ class Exchange:
     words: list[str] = field(default_factory=list)
     """The agent's turns, as they were heard."""
     tools: list[ToolCall] = field(default_factory=list)
+    agents: list[str] = field(default_factory=list)
+    """Agents to which the call was handed over, one after the other."""
     faults: list[str] = field(default_factory=list)
     """What has failed, and why."""
     first_word_ms: int | None = None
@@ -90,12 +92,19 @@ class TextConversation:
         self._began = monotonic()
         self._known: set[str] = set()
         """Ids of the calls of functions that an exchange has."""
+        self._awaited = False
+        """Whether an agent that has taken the call over is still to begin."""
         call.listeners.append(self._listen)
 
     def _listen(self, event: Event) -> None:
         match event:
             case AgentTurn(text=text):
                 self._exchange.words.append(text)
+                self._awaited = False
+            case AgentChanged(agent=agent):
+                self._exchange.agents.append(agent)
+                self._take_tools(self._exchange)  # the next agent knows nothing of them
+                self._awaited = True
             case AgentFailed(fault=fault, cause=cause):
                 self._exchange.faults.append(f"{fault}: {cause}" if cause else str(fault))
 
@@ -113,17 +122,20 @@ class TextConversation:
             if self._is_busy():
                 quiet_since = now
             answered = bool(exchange.words or exchange.faults or self._new_tools())
-            if now - quiet_since > (SETTLED_S if answered else NOTHING_S):
+            if now - quiet_since > (SETTLED_S if answered and not self._awaited else NOTHING_S):
                 break
             await asyncio.sleep(POLL_S)
-        exchange.tools = self._new_tools()
-        self._known |= {call["id"] for call in self._calls()}
+        self._take_tools(exchange)
         if (spoke_at := self.leg.first_word_at) is not None and spoke_at > self._began:
             exchange.first_word_ms = round((spoke_at - self._began) * 1000)
         if self.leg.closed is not None:
             exchange.ended = str(self.leg.closed)
         self._exchange, self._began = Exchange(), monotonic()
         return exchange
+
+    def _take_tools(self, exchange: Exchange) -> None:
+        exchange.tools += self._new_tools()
+        self._known |= {call["id"] for call in self._calls()}
 
     def _is_busy(self) -> bool:
         reply, playout = self._call.hearing.reply, self.leg.playout

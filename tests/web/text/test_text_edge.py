@@ -73,6 +73,21 @@ async def test_what_fails_is_told_with_what_the_caller_hears(edge: TextEdge) -> 
             ), exchange.faults
 
 
+async def test_an_agent_hands_over_to_another_one(edge: TextEdge) -> None:
+    over = [says("I put you through."), calls("hand_over_to_billing", reason="a bill")]
+    async with model([says("Hello.")], over) as first, model([says("Billing here.")]) as second:
+        front = Agent(kind="openai", base_url=first.url, model="m", handoffs=("billing",))
+        billing = Agent(kind="openai", base_url=second.url, model="m")
+        agents = {"front": front, "billing": billing}
+        edge.config = edge.config.model_copy(update={"agents": agents})
+        async with conversation(edge, "front", CallInfo(edge="text"), lambda text: None) as talk:
+            assert (await talk.listen()).text == "Hello."
+            exchange = await talk.say("My bill is too high.")
+    assert exchange.words == ["I put you through.", "Billing here."]
+    assert exchange.agents == ["billing"]
+    assert [tool.name for tool in exchange.tools] == ["hand_over_to_billing"]
+
+
 async def test_the_agent_may_hang_up_and_press_keys(edge: TextEdge) -> None:
     done: list[str] = []
     async with model([calls("send_dtmf", digits="12#")], [calls("end_call")]) as endpoint:

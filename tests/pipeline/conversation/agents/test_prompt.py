@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.pipeline.conversation.agents.prompt import BEGINNING, SILENCE, in_turn
+from offhook.pipeline.conversation.agents.prompt import BEGINNING, SILENCE, TAKEN_OVER, in_turn
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion, excuses
 
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -45,6 +45,13 @@ def test_a_call_begins_with_the_user() -> None:
     assert in_turn([SYSTEM]) == [SYSTEM, BEGINS]
     assert in_turn([SYSTEM, assistant("hello")]) == [SYSTEM, BEGINS, assistant("hello")]
     assert in_turn([user("hello")]) == [user("hello")]
+
+
+def test_an_agent_that_takes_a_call_over_is_asked_by_the_user() -> None:
+    said = [{"role": "user", "content": "My bill."}, {"role": "assistant", "content": "Over."}]
+    assert in_turn(said, taken_over=True) == [*said, {"role": "user", "content": TAKEN_OVER}]
+    assert in_turn(said[:1], taken_over=True) == said[:1]
+    assert in_turn(said) == said
 
 
 def test_an_excuse_that_was_interrupted_is_left_out() -> None:

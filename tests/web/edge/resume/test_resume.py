@@ -20,6 +20,7 @@ from offhook.web.config.config import Config
 from offhook.web.edge.resume import saved_call, store_io
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC, key_of
 from offhook.web.edge.server_io import application
+from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall
 from tests.support.carriers.far_end_json import Twilio
@@ -328,3 +329,37 @@ async def answered(http: TestClient[Any, Any], path: str, form: dict[str, str]) 
     tree = ElementTree.fromstring(await response.text())
     assert [e.tag for e in tree] == ["Connect", "Redirect"]
     return {"stream": tree[0][0].attrib["url"], "then": tree[1].text or ""}
+
+
+async def test_a_call_that_was_handed_over_goes_on_with_the_agent_on_the_line(
+    redis_url: str,
+) -> None:
+    over = [says("I put you through."), calls("hand_over_to_billing", reason="a bill of May")]
+    async with (
+        model([says("Hello.")], over) as front,
+        model([says("Billing here.")], [says("It is paid.")]) as billing,
+    ):
+        of_both = {"kind": "openai", "model": "scripted"}
+        tables = {
+            "agent": {**of_both, "base_url": front.url, "handoffs": ["billing"]},
+            "agents": {
+                "billing": {**of_both, "base_url": billing.url, "instructions": "You know bills."}
+            },
+        }
+        async with pair(redis_url, **tables) as two:
+            client, again = two.client(), two.client()
+            first, second = two.edges
+            pc_id = await client.call(two.http[0])
+            await until(first.turns)
+            client.type("My bill is too high.")
+            await until(lambda: first.turns()[1:] == ["I put you through.", "Billing here."])
+            assert client.told("agent-changed") == [{"type": "agent-changed", "agent": "billing"}]
+            assert first.resumption is not None
+            assert await first.resumption._store.flush(SOON)
+            await again.call(two.http[1], pc_id)
+            await until(lambda: second.turns() == [RESUMED])
+            again.type("Is it paid?")
+            await until(lambda: second.turns() == [RESUMED, "It is paid."])
+    prompt = billing.requests[-1]["messages"][0]["content"]
+    assert prompt.startswith("You know bills.")
+    assert "a bill of May" in prompt

@@ -11,6 +11,7 @@ from offhook.media.leg import CallInfo
 from offhook.web.edge.resume.saved_call import (
     MAX_BYTES,
     MAX_READ_BYTES,
+    Handoff,
     SavedCall,
     TooLargeError,
     key_of,
@@ -42,6 +43,18 @@ def test_a_call_comes_back_with_its_newest_words(messages: list[Any]) -> None:
     total = sum(len(text.encode()) for _, text in messages)
     if total < 500 and len(messages) < 10 and all(text.isalnum() for _, text in messages):
         assert list(kept) == messages
+
+
+def test_the_agent_that_has_taken_the_call_over_comes_back() -> None:
+    words = (("user", "hello"),)
+    saved = SavedCall("front", INFO, 3, {}, words, Handoff("billing", "front", "bills " * 400))
+    again = unpack(saved.pack())
+    assert (again.agent, again.answering, again.messages) == ("front", "billing", words)
+    assert again.handoff is not None
+    assert again.handoff.before == "front"
+    assert saved.handoff is not None
+    assert saved.handoff.told.endswith(again.handoff.told)
+    assert 0 < len(again.handoff.told) < len(saved.handoff.told)
 
 
 def test_of_one_very_long_turn_the_end_is_kept() -> None:
