@@ -13,6 +13,7 @@ from redis import Redis
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
+from offhook.media.pcm import RATE_IN
 from offhook.pipeline.conversation.call_io import Message
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.signaling.peer_io import PeerLeg
@@ -27,6 +28,7 @@ from tests.support.carriers.far_end_json import Twilio
 from tests.support.listening import Listening
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.web.edge.scripted_edge import ScriptedEdge
+from tests.web.edge.test_agent import said_by_flite
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback", "quick")]
 
@@ -363,3 +365,42 @@ async def test_a_call_that_was_handed_over_goes_on_with_the_agent_on_the_line(
     prompt = billing.requests[-1]["messages"][0]["content"]
     assert prompt.startswith("You know bills.")
     assert "a bill of May" in prompt
+
+
+async def test_a_carriers_call_that_was_handed_over_does_too(redis_url: str) -> None:
+    over = [says("I put you through."), calls("hand_over_to_billing", reason="a bill of May")]
+    question = said_by_flite("When are you open?")
+    async with (
+        FakeRest() as rest,
+        model(over) as front,
+        model([says("Billing here.")], [says("It is paid.")]) as billing,
+    ):
+        carrier = {"provider": "twilio", "insecure": True, "account": "AC1", "rest_url": rest.url}
+        of_both = {"kind": "openai", "model": "scripted", "think_ahead": False}
+        first_agent = {"base_url": front.url, "handoffs": ["billing"], "greeting": "Hello."}
+        tables = {
+            "carriers": [{**carrier, "agent": "front"}],
+            "agents": {
+                "front": {**of_both, **first_agent},
+                "billing": {**of_both, "base_url": billing.url},
+            },
+        }
+        async with pair(redis_url, **tables) as two:
+            first, second = two.edges
+            form = {"CallSid": "CA17", "From": "+491701", "To": "+493099", "CallStatus": "ringing"}
+            one = await answered(two.http[0], "/carriers/twilio/voice", form)
+            far_end = FarEndCall(Twilio(CallFacts(call_id="CA17")))
+            await far_end.start(one["stream"])
+            await until(lambda: first.turns() == ["Hello."])
+            far_end.say(question, RATE_IN)
+            await until(lambda: first.turns()[1:] == ["I put you through.", "Billing here."])
+            await asyncio.wait_for(first.drain(), SOON)
+            path = "/" + one["then"].split("/", 3)[3]
+            other = await answered(two.http[1], f"{path}?tries=1", form)
+            again = FarEndCall(Twilio(CallFacts(call_id="CA17")))
+            await again.start(other["stream"])
+            await until(lambda: second.turns() == [RESUMED])
+            again.say(question, RATE_IN)
+            await until(lambda: second.turns() == [RESUMED, "It is paid."])
+            await again.close()
+            await far_end.close()
