@@ -103,7 +103,7 @@ class TextConversation:
                 self._awaited = False
             case AgentChanged(agent=agent):
                 self._exchange.agents.append(agent)
-                self._take_tools(self._exchange)  # the next agent knows nothing of them
+                self._note_tools(self._exchange)  # the next agent knows nothing of them
                 self._awaited = True
             case AgentFailed(fault=fault, cause=cause):
                 self._exchange.faults.append(f"{fault}: {cause}" if cause else str(fault))
@@ -125,7 +125,7 @@ class TextConversation:
             if now - quiet_since > (SETTLED_S if answered and not self._awaited else NOTHING_S):
                 break
             await asyncio.sleep(POLL_S)
-        self._take_tools(exchange)
+        self._note_tools(exchange)
         if (spoke_at := self.leg.first_word_at) is not None and spoke_at > self._began:
             exchange.first_word_ms = round((spoke_at - self._began) * 1000)
         if self.leg.closed is not None:
@@ -133,7 +133,7 @@ class TextConversation:
         self._exchange, self._began = Exchange(), monotonic()
         return exchange
 
-    def _take_tools(self, exchange: Exchange) -> None:
+    def _note_tools(self, exchange: Exchange) -> None:
         exchange.tools += self._new_tools()
         self._known |= {call["id"] for call in self._calls()}
 
