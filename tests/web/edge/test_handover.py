@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import soxr
 from aiohttp import web
 
 from offhook.media.leg import CallInfo
-from offhook.media.pcm import Pcm
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.conversation.agents.prompt import TAKEN_OVER
 from offhook.pipeline.conversation.events import (
     AgentChanged,
@@ -19,6 +20,7 @@ from offhook.pipeline.conversation.events import (
     AgentTurn,
     CallEnded,
     CallerTurn,
+    CallStarted,
     Event,
     Interrupted,
 )
@@ -26,10 +28,13 @@ from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.pipeline.conversation.turns.turn import TurnState
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.synthesizer import SynthesizerStream, VoiceOptions
+from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
 from offhook.web.config.config import Agent, Config
 from offhook.web.edge.calls.handoffs_io import MAX_HANDOFFS
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import COUNT, Model, calls, completion, model, says
+from tests.support.ports import free_port
+from tests.web.edge.scripted_edge import ScriptedEdge
 from tests.web.edge.test_agent import Page, called, said_by_flite, until
 from tests.web.edge.test_realtime_agent import agent_at, elsewhere
 
@@ -530,3 +535,33 @@ async def test_names_are_checked_at_the_start(front: dict[str, Any], fault: str)
         return
     with pytest.raises(ValueError, match=fault):
         Config.model_validate({"agents": agents})
+
+
+async def test_a_call_by_sip_has_one_record_which_names_who_took_it(question: Pcm) -> None:
+    port, voice = free_port(), soxr.resample(question, RATE_IN, RATE_OUT)
+    async with model(TO_BILLING) as front, model([says(BILLING)]) as billing:
+        of_front = {"greeting": HELLO, "handoffs": ("billing",)}
+        agents = {"front": agent(front, **of_front), "billing": agent(billing)}
+        phones = {
+            "udp": port,
+            "tcp": False,
+            "allow_anonymous": True,
+            "routes": [{"agent": "front"}],
+        }
+        table = {"server": {"port": 0, "drain_seconds": 0}, "sip": phones, "agents": agents}
+        edge = ScriptedEdge(Config.model_validate(table))
+        await edge.start()
+        try:
+            caller = ScriptedCall(
+                f"sip:desk@127.0.0.1:{port}", [ScriptLine("When are you open?", voice)]
+            )
+            running = asyncio.create_task(caller.run())
+            await until(lambda: edge.turns() == [HELLO, PUT_THROUGH, BILLING])
+            await running
+            await until(lambda: edge.records.ended)
+            (ended,) = edge.records.ended.values()
+        finally:
+            await edge.close()
+    assert ended.record.agent == "front"
+    assert [type(event) for event in edge.events].count(CallStarted) == 1
+    assert len(edge.ends()) == 1
