@@ -30,6 +30,7 @@ ROOMS: Mapping[str, str] = {
     "web": "HTTP connections",
     "web/speech_api": "Speech API",
     "web/realtime": "OpenAI Realtime",
+    "web/tools": "Tools of agents",
     "web/wyoming": "Home Assistant",
     "web/edge": "Calls",
     "web/edge/resume": "Calls that continue elsewhere",

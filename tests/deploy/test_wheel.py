@@ -32,6 +32,7 @@ NOT_LOCKED = {*PROJECT["tool"]["uv"]["exclude-dependencies"], "numba"}
 """Listed by packages that never import them here."""
 UNDER_ANOTHER = {
     "annotated_types": "pydantic",
+    "jsonschema": "mcp",
     "mcp_types": "mcp",
     "pydantic_core": "pydantic",
     "starlette": "ray",

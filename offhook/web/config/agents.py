@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from offhook.pipeline.conversation.agents.agent_faults import Limits
 from offhook.pipeline.conversation.agents.model_options import ModelOptions
@@ -16,8 +16,9 @@ from offhook.pipeline.conversation.call_variables import is_free, known_names, u
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
+from offhook.web.config.mcp import McpTools
 from offhook.web.config.section import Secret, Section
-from offhook.web.config.tools import Tool
+from offhook.web.config.tools import OWN, Tool
 from offhook.web.http.webhook_signature import signing_key
 
 MAX_SPOKEN_CHARS = 2000
@@ -146,6 +147,18 @@ def handoff_tool(agent: str) -> str:
     return f"hand_over_to_{re.sub('[^A-Za-z0-9_-]', '_', agent)}"
 
 
+def _kind_of_tool(tool: Any) -> str:
+    named = "mcp" in tool if isinstance(tool, dict) else isinstance(tool, McpTools)
+    return "McpTools" if named else "Tool"
+
+
+AgentTool = Annotated[
+    Annotated[Tool, Tag("Tool")] | Annotated[McpTools, Tag("McpTools")],
+    Discriminator(_kind_of_tool),
+]
+"""An HTTP request or Python function, or tools of an MCP server where the table has `mcp`."""
+
+
 class Agent(AgentModel):
     description: str = Field("", max_length=1000)
     """What other agents are told that it does, and when to hand a call over to it; empty: its name
@@ -199,9 +212,9 @@ class Agent(AgentModel):
     """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), to which the model
     may transfer calls. Empty by default, because callers could talk a model into expensive
     calls."""
-    tools: Annotated[tuple[Tool, ...], Field(max_length=64)] = ()
-    """Functions that the model may call, each an HTTP request or a Python function:
-    `[[agents.NAME.tools]]`."""
+    tools: Annotated[tuple[AgentTool, ...], Field(max_length=64)] = ()
+    """Functions that the model may call, `[[agents.NAME.tools]]`: an HTTP request, a Python
+    function, or tools of an MCP server."""
     fallback: str = ""
     """Name of another agent in [agents] that answers when the model fails, or when no program
     accepts the call."""
@@ -267,9 +280,12 @@ class Agent(AgentModel):
             raise ValueError(f'tools: kind = "{self.kind}" has no model that calls them')
         if self.handoffs and self.kind not in ("openai", "realtime"):
             raise ValueError(f'handoffs: kind = "{self.kind}" has no model that hands calls over')
-        names = [*(tool.name for tool in self.tools), *map(handoff_tool, self.handoffs)]
-        if len(set(names)) < len(names):
-            raise ValueError("tools, handoffs: two have the same name")
+        names = [*self._names_of_tools(), *map(handoff_tool, self.handoffs)]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"tools, handoffs: two are called {name}")
+            if name in OWN:
+                raise ValueError(f"tools: {name} is a tool that agents have anyway")
         if self.kind == "realtime" and (given := [n for n in _OUR_VOICE if n in given]):
             raise ValueError(f"{', '.join(given)}: a speech-to-speech model has a voice of its own")
         return self
@@ -342,9 +358,21 @@ class Agent(AgentModel):
         for number, step in enumerate(self.silence, 1):
             yield f"silence, step {number},", step.say
         for tool in self.tools:
-            yield f"the url of the tool {tool.name}", tool.url
-            yield f"what the tool {tool.name} says", tool.say
-            yield f"what the tool {tool.name} says when it fails", tool.on_failure
+            if isinstance(tool, Tool):
+                yield f"the url of the tool {tool.name}", tool.url
+                what = f"tool {tool.name} says"
+            else:
+                what = f"tools of {tool.mcp} say"
+            yield f"what the {what}", tool.say
+            yield f"what the {what} when it fails", tool.on_failure
+
+    def _names_of_tools(self) -> Iterator[str]:
+        """Yields the names of functions that are known before MCP servers have been asked."""
+        for tool in self.tools:
+            if isinstance(tool, Tool):
+                yield tool.name
+            else:
+                yield from tool.function_names
 
     @model_validator(mode="after")
     def _has_a_receiver(self) -> Self:

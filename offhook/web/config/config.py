@@ -55,6 +55,7 @@ from offhook.web.config.agents import DEFAULT
 from offhook.web.config.agents import Agent as Agent
 from offhook.web.config.environment import overrides
 from offhook.web.config.faults import booleans_for_numbers, faults_of
+from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.section import Secret, Section
 from offhook.web.config.toml_text import KeyPath, TomlText, read_toml
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
@@ -651,6 +652,9 @@ class Config(Section):
     agent: Agent = Agent()
     agents: dict[str, Agent] = Field({})
     """Further agents by name, selected by a route or a program."""
+    mcp: dict[str, McpServer] = Field({})
+    """Servers of tools by the Model Context Protocol, named by the tools of agents. They need the
+    extra `mcp`."""
     sip: SipSettings | None = None
     """Phones over SIP; without this table there are none."""
     carriers: tuple[Annotated[CarrierSettings, AfterValidator(checked)], ...] = ()
@@ -692,7 +696,7 @@ class Config(Section):
     def _sections_fit(self) -> "Config":
         rules = (
             *(self._faults_of_phones, self._faults_of_fallbacks, self._faults_of_handoffs),
-            *(self._faults_of_programs, self._faults_of_carriers),
+            *(self._faults_of_programs, self._faults_of_carriers, self._faults_of_tools),
         )
         if faults := [fault for rule in rules for fault in rule()]:
             raise ValueError("\n".join(faults))
@@ -736,6 +740,14 @@ class Config(Section):
                     yield f"{where}.handoffs: {name!r} is the agent itself"
                 elif other.kind in ("silent", "webhook"):
                     yield f"{where}.handoffs: {name!r} cannot take a call over"
+
+    def _faults_of_tools(self) -> Iterator[str]:
+        for where, agent in self.named_agents().items():
+            for index, tool in enumerate(agent.tools):
+                if isinstance(tool, McpTools) and tool.mcp not in self.mcp:
+                    there = ", ".join(self.mcp) or "none"
+                    words = f"no MCP server is called {tool.mcp!r} (there: {there})"
+                    yield f"{where}.tools.{index}.mcp: {words}"
 
     def _faults_of_programs(self) -> Iterator[str]:
         rings = self.sip.ring_seconds if self.sip is not None else 60

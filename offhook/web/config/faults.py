@@ -48,7 +48,13 @@ class _Known:
         """The alternatives of a union, without None."""
         if get_origin(self.kind) not in _UNIONS:
             return (self.kind,)
-        return tuple(kind for kind in get_args(self.kind) if kind is not type(None))
+        return tuple(_known(kind).kind for kind in get_args(self.kind) if kind is not type(None))
+
+    def tagged(self, tag: str | int) -> "_Known | None":
+        """The alternative of a union with this tag, its class's name; None: there is none."""
+        found = (kind for kind in self.kinds if getattr(kind, "__name__", "") == tag)
+        kind = next(found, None) if len(self.kinds) > 1 else None
+        return dataclasses.replace(self, kind=kind) if kind is not None else None
 
 
 def faults_of(
@@ -192,6 +198,9 @@ def _walk(model: type, loc: tuple[str | int, ...]) -> tuple[KeyPath, _Known, str
         if loc[index + 1 : index + 2] == (_KEY,):
             return path, known, str(step)
         inner = _inner(known, step)
+        if inner is None and (one := known.tagged(step)) is not None:
+            known = one
+            continue
         if inner is None:  # an unknown key, or the name of an alternative
             break
         known, path = inner, (*path, step)

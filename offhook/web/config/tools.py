@@ -22,7 +22,27 @@ _TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
-class Tool(Section):
+class ToolOptions(Section):
+    """What the caller hears of a tool, and when it runs."""
+
+    say: Annotated[str, Field(max_length=2000)] = ""
+    """What the caller hears if it takes longer than `say_after`; may contain variables."""
+    say_after: float = Field(1.0, ge=0, le=60)
+    """Time in s."""
+    confirm: bool = False
+    """Whether the caller has to agree: the first call runs nothing, and has the model repeat the
+    arguments and ask. It runs once the caller has spoken and the model calls it again with the same
+    arguments."""
+    once: bool = False
+    """Whether it runs once a call; a further time the model is told what came of the first."""
+    on_failure: Annotated[str, Field(max_length=2000)] = ""
+    """What the caller hears if it fails, instead of what the model would say; may contain
+    variables."""
+    end_turn: bool = False
+    """Whether the model is not asked again after it: the turn ends with what was said."""
+
+
+class Tool(ToolOptions):
     """A function that a language model may call, and the HTTP request or the Python function that
     runs it."""
 
@@ -50,23 +70,8 @@ class Tool(Section):
     more."""
     seconds: float = Field(10, gt=0, le=60)
     """Time limit in s; then the model is told that nothing came."""
-    say: Annotated[str, Field(max_length=2000)] = ""
-    """What the caller hears if it takes longer than `say_after`; may contain variables."""
-    say_after: float = Field(1.0, ge=0, le=60)
-    """Time in s."""
     fields: tuple[str, ...] = ()
     """Fields of the JSON object that comes of it which the model sees; empty: all."""
-    confirm: bool = False
-    """Whether the caller has to agree: the first call runs nothing, and has the model repeat the
-    arguments and ask. It runs once the caller has spoken and the model calls it again with the same
-    arguments."""
-    once: bool = False
-    """Whether it runs once a call; a further time the model is told what came of the first."""
-    on_failure: Annotated[str, Field(max_length=2000)] = ""
-    """What the caller hears if it fails, instead of what the model would say; may contain
-    variables."""
-    end_turn: bool = False
-    """Whether the model is not asked again after it: the turn ends with what was said."""
 
     @field_validator("name")
     @classmethod

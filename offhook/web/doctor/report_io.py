@@ -43,6 +43,7 @@ from offhook.web.doctor.carriers import examine_carriers
 from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.doctor.gpu_io import SUBJECTS as GPU_SUBJECTS
 from offhook.web.doctor.gpu_io import described, look
+from offhook.web.doctor.mcp_io import examine_mcp
 from offhook.web.doctor.server_io import examine_calls
 from offhook.web.doctor.sip_io import examine_phones
 from offhook.web.edge.agent_probe_io import describe_model
@@ -351,6 +352,7 @@ def examine(path: Path | None) -> list[Finding]:
         *_beyond_the_engines(config),
         *examine_choices(config),
         *_agents(config),
+        *examine_mcp(config),
         _attempt("gpu", _gpu, "the embedded engines need none"),
         *_speech_gpu(config),
     ]

@@ -33,6 +33,15 @@ class CallAgents:
         """Connections to language models; created with the first call that needs one."""
         self._tools = AgentTools()
 
+    async def start(self) -> None:
+        """Connects to the MCP servers, and waits for them for a while."""
+        self._tools.use(self._config())
+        await self._tools.started()
+
+    def use(self, config: Config) -> None:
+        """Applies a new configuration of MCP servers."""
+        self._tools.use(config)
+
     def load_tools(self, config: Config) -> None:
         """Imports the Python functions that are tools. Raises ConfigError."""
         for agent in (config.agent, *config.agents.values()):
@@ -84,7 +93,7 @@ class CallAgents:
         greeting = fill(a.greeting)
         made = self._realtime(a, call, greeting) if a.kind == "realtime" else self._make(a, call)
         if a.tools:
-            tools = (self._tools.function(tool, call, fill) for tool in a.tools)
+            tools = self._tools.functions(a, call, fill)
             made = replace(made, tools=[*made.tools, *tools])
         if a.kind == "realtime":
             return made

@@ -146,6 +146,7 @@ class Edge:
         tracing_io.set_up(config.tracing)
         check_realtime(config)
         self.agents.load_tools(config)
+        check_mcp(config)
         await self.browsers.start()
         started = time.perf_counter()
         if self.resumption is not None:
@@ -153,6 +154,7 @@ class Edge:
         agent = "your bot"
         if self.bot is None:  # a bot brings its own
             agent = f"{await self.engines.open()}, agent {config.agent.kind}"
+            await self.agents.start()
             self.clock.after = self.engines.configured.turn_detection.vad.run
             if config.speech.enabled:
                 self.speech = open_speech_api(config, self.engines, self.metrics)
@@ -411,14 +413,21 @@ class Edge:
 
 
 def check_realtime(config: Config) -> None:
-    """Checks the fields that are frozen, and loads what connects to MCP servers, if there are any:
-    later, it would hold up calls. Raises ConfigError."""
+    """Checks the fields that are frozen. Raises ConfigError."""
     if fault := fault_of_frozen(config.realtime.frozen):
         raise ConfigError(fault)
-    if not config.realtime.mcp_servers:
+
+
+def check_mcp(config: Config) -> None:
+    """Loads what connects to MCP servers, if there are any: later, it would hold up calls. Raises
+    ConfigError."""
+    of_sessions = bool(config.realtime.mcp_servers)
+    if not of_sessions and not config.mcp:
         return
     try:
-        import offhook.web.realtime.mcp_io  # noqa: F401
+        import offhook.web.realtime.mcp_io
+        import offhook.web.tools.mcp_servers_io  # noqa: F401
     except ModuleNotFoundError as error:
-        words = "realtime.mcp_servers needs the mcp package: run .venv/bin/pip install mcp"
+        what = "realtime.mcp_servers" if of_sessions else "[mcp]"
+        words = f"{what} needs the mcp package: run .venv/bin/pip install mcp"
         raise ConfigError(words) from error

@@ -11,11 +11,11 @@ from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.web.config.config import Config, ConfigError, Server, Speech
 from offhook.web.config.faults import faults_of
-from offhook.web.edge.edge_io import Edge, check_realtime
+from offhook.web.edge.edge_io import Edge, check_mcp, check_realtime
 from offhook.web.edge.phones import fault_of_doors
 from offhook.web.engines.abilities_io import check_engines
 
-RELOADED = ("agent", "agents", "frontdesk", "realtime")
+RELOADED = ("agent", "agents", "frontdesk", "mcp", "realtime")
 """Sections that can change at run time; calls in progress keep the old settings."""
 RELOADED_OF_SERVER = (
     *("api_key", "admin_key", "names", "origins", "metrics"),
@@ -104,6 +104,7 @@ def use(edge: Edge, read: Config) -> None:
     new = reloaded(edge.config, read)
     check_realtime(new)
     edge.agents.load_tools(new)
+    check_mcp(new)
     try:
         if edge.carriers is not None:
             use_carriers = edge.carriers.prepare(new.carriers)
@@ -117,6 +118,8 @@ def use(edge: Edge, read: Config) -> None:
         use_carriers()
     edge.config = new
     edge.probes.use(new)
+    if edge.bot is None:
+        edge.agents.use(new)
     if edge.speech is not None:
         edge.speech.use_keys(new.speech, new.server.shares)
 

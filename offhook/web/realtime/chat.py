@@ -4,6 +4,7 @@ answer. Sans-io."""
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from offhook.web.config.mcp import function_name
 from offhook.web.realtime.protocol.items import (
     AssistantMessage,
     FunctionCall,
@@ -20,7 +21,6 @@ from offhook.web.realtime.protocol.items import (
     SystemMessage,
     UserMessage,
 )
-from offhook.web.realtime.protocol.tools import function_name
 
 Part = InputText | InputAudio | InputImage | OutputText | OutputAudio
 Message = dict[str, Any]

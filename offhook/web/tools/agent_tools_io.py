@@ -1,26 +1,20 @@
-"""The tools of agents: what the model may call, and what it and the caller learn of it."""
+"""The tools of agents: requests, Python functions and those of MCP servers."""
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from time import monotonic
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from loguru import logger
-from pipecat.frames.frames import FunctionCallResultProperties
-from pipecat.services.llm_service import FunctionCallParams
-
-from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.directed_io import FunctionTool
+from offhook.web.config.agents import Agent, AgentTool
+from offhook.web.config.config import Config
 from offhook.web.config.tools import Tool
+from offhook.web.tools.function_io import Fill, Told, function_of
 from offhook.web.tools.http_tool_io import HttpTools
 from offhook.web.tools.python_tool_io import PythonTool, load
-from offhook.web.tools.tool_result import ToolFailed
-from offhook.web.tools.tool_use import ToolUse
 
-Fill = Callable[[str], str]
-"""Puts the call's variables into a text."""
+if TYPE_CHECKING:  # with an MCP server: its package is an extra
+    from offhook.web.tools.mcp_servers_io import McpServers
 
 
 class AgentTools:
@@ -30,11 +24,13 @@ class AgentTools:
         self._http = HttpTools()
         self._functions: dict[tuple[str, str, str], PythonTool] = {}
         """By the names and the description of their tools."""
+        self._mcp: McpServers | None = None
+        """MCP servers, where there are any."""
 
-    def load(self, tools: Iterable[Tool]) -> None:
+    def load(self, tools: Iterable[AgentTool]) -> None:
         """Imports the Python functions among these tools. Raises ConfigError."""
         for tool in tools:
-            if tool.function:
+            if isinstance(tool, Tool) and tool.function:
                 self._python(tool)
 
     def _python(self, tool: Tool) -> PythonTool:
@@ -46,63 +42,45 @@ class AgentTools:
 
     async def close(self) -> None:
         await self._http.close()
+        if self._mcp is not None:
+            await self._mcp.close()
 
-    def function(self, tool: Tool, call: Call, fill: Fill) -> FunctionTool:
-        """Returns a tool for the model of a call."""
-        use = ToolUse(confirm=tool.confirm, once=tool.once)
-        python = self._python(tool) if tool.function else None
-        where = tool.function or f"{tool.name} at {urlsplit(tool.url).netloc}"
+    def use(self, config: Config) -> None:
+        """Connects to the MCP servers of a configuration that are new or others, and ends what it
+        has no more. Their package is there: see `check_mcp`."""
+        if config.mcp and self._mcp is None:
+            from offhook.web.tools.mcp_servers_io import McpServers
 
-        async def run(params: FunctionCallParams) -> None:
-            turns = sum(who == "user" for who, _ in call.transcript())  # typed ones too
-            refusal = use.begin(params.arguments, turns)
-            if refusal is not None:
-                await params.result_callback(refusal)
-                return
-            saying = asyncio.create_task(
-                _say_meanwhile(tool.say_after, fill(tool.say), call), name=f"tool {tool.name}"
-            )
-            began = monotonic()
-            excuse, again = "", not tool.end_turn
-            try:
-                result = await self._run(tool, python, params.arguments, call, fill)
-            except ToolFailed as error:
-                result = {"error": str(error)}
-                cause = f"{where}: {error}"
-                call.agent_failed(Fault.TOOL_FAILED, Place.TOOL, Action.TELL_MODEL, cause)
-                if excuse := fill(tool.on_failure):
-                    result["said_to_the_caller"] = excuse
-                again = not excuse
-            else:
-                use.end(result)
-                took = round((monotonic() - began) * 1000)
-                logger.info("{}: tool {}: {} ms", call.leg.call_id, where, took)
-            finally:
-                saying.cancel()
-            properties = FunctionCallResultProperties(run_llm=again)
-            await params.result_callback(result, properties=properties)
-            if excuse:
-                await call.say(excuse)
+            self._mcp = McpServers()
+        if self._mcp is not None:
+            self._mcp.use(config)
 
-        if python is not None:
-            return FunctionTool(tool.name, python.description, python.schema, run)
-        return FunctionTool(tool.name, tool.description, tool.schema_of_arguments, run)
+    async def started(self) -> None:
+        """Waits for the MCP servers, for a while."""
+        if self._mcp is not None:
+            await self._mcp.started()
 
-    async def _run(
-        self,
-        tool: Tool,
-        python: PythonTool | None,
-        arguments: Mapping[str, Any],
-        call: Call,
-        fill: Fill,
-    ) -> Any:
-        """Raises ToolFailed."""
-        if python is not None:
-            return await python.run(tool, arguments, call.leg.info)
-        return await self._http.run(tool, arguments, fill)
+    def functions(self, agent: Agent, call: Call, fill: Fill) -> list[FunctionTool]:
+        """Returns the tools of an agent for the model of a call."""
+        tools = [tool for tool in agent.tools if isinstance(tool, Tool)]
+        functions = [self._function(tool, call, fill) for tool in tools]
+        if self._mcp is not None:
+            functions += self._mcp.functions(agent, call, fill)
+        return functions
 
+    def _function(self, tool: Tool, call: Call, fill: Fill) -> FunctionTool:
+        if tool.function:
+            python = self._python(tool)
 
-async def _say_meanwhile(after_s: float, text: str, call: Call) -> None:
-    if text:
-        await asyncio.sleep(after_s)
-        await call.say(text)
+            async def run(arguments: Mapping[str, Any]) -> Any:
+                return await python.run(tool, arguments, call.leg.info)
+
+            told = Told(tool.name, python.description, python.schema, tool.function)
+            return function_of(told, tool, call, fill, run)
+
+        async def request(arguments: Mapping[str, Any]) -> Any:
+            return await self._http.run(tool, arguments, fill)
+
+        where = f"{tool.name} at {urlsplit(tool.url).netloc}"
+        told = Told(tool.name, tool.description, tool.schema_of_arguments, where)
+        return function_of(told, tool, call, fill, request)

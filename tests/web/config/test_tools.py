@@ -61,7 +61,7 @@ def test_a_tool_that_cannot_be_run_is_a_fault_at_the_start(more: dict[str, Any],
     ("more", "says"),
     [
         ({"kind": "frontdesk"}, "has no model that calls them"),
-        ({"tools": [TOOL | {"url": "http://a.example/"}] * 2}, "two have the same name"),
+        ({"tools": [TOOL | {"url": "http://a.example/"}] * 2}, "two are called t"),
         (
             {"tools": [TOOL | {"url": "http://a/?x={{nobody}}"}]},
             "the url of the tool t has {{nobody}}",

@@ -23,6 +23,8 @@ from tests.web.realtime.test_phone import PatientCall, edge_of_program, lines_of
 mcp_io = pytest.importorskip("offhook.web.realtime.mcp_io", reason="needs the mcp package")
 from mcp_types import ListToolsResult, Tool  # noqa: E402
 
+from offhook.web.tools import mcp_connection_io  # noqa: E402
+
 
 @pytest.fixture(scope="module")
 def origin() -> Iterator[str]:
@@ -131,7 +133,7 @@ async def test_a_tool_that_fails_and_one_that_returns_much(origin: str) -> None:
 async def test_a_list_of_too_many_pages_fails(
     monkeypatch: pytest.MonkeyPatch, pages: int, fits: bool
 ) -> None:
-    monkeypatch.setattr(mcp_io, "MAX_PAGES", 2)
+    monkeypatch.setattr(mcp_connection_io, "MAX_PAGES", 2)
 
     class Server:
         async def list_tools(self, *, cursor: str | None) -> ListToolsResult:
@@ -246,6 +248,7 @@ async def test_tools_of_a_phone_call_are_those_that_it_was_accepted_with(origin:
 
 async def test_a_server_without_the_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "offhook.web.realtime.mcp_io")
+    monkeypatch.delitem(sys.modules, "offhook.web.tools.mcp_connection_io")
     monkeypatch.setitem(sys.modules, "mcp", None)
     servers = Realtime(mcp_servers=frozenset({"http://mcp.example"}))
     config = Config(server=Server(port=0), realtime=servers)

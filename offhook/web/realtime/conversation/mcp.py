@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from offhook.web.config.mcp import function_name
 from offhook.web.realtime.conversation.actions import ListMcpTools, McpCall, McpFunction
 from offhook.web.realtime.conversation.response import Response
 from offhook.web.realtime.conversation.scope import ConversationScope
@@ -14,7 +15,7 @@ from offhook.web.realtime.protocol.items import (
     McpToolError,
 )
 from offhook.web.realtime.protocol.server_events import new_id
-from offhook.web.realtime.protocol.tools import McpTool, Tool, function_name
+from offhook.web.realtime.protocol.tools import McpTool, Tool
 
 MAX_REQUESTS = 128
 """Requests for approval that may be unanswered; the oldest is forgotten."""

@@ -8,12 +8,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from offhook.web.config.mcp import MAX_NAME_CHARS
 from offhook.web.realtime.protocol.session_object import JsonObject, Object, Text
 
 MAX_TOOLS = 128
 """Maximum tools of a session or response; more are refused as an invalid value."""
-MAX_NAME_CHARS = 64
-"""Maximum length of a tool's name, as OpenAI's; a longer one is refused as an invalid value."""
 MAX_DESCRIPTION_CHARS = 1 << 14
 """Maximum length of a tool's description; a longer one is refused as an invalid value."""
 _FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -132,8 +131,3 @@ ToolChoice = (
     | Annotated[ChosenFunction | ChosenMcp, Field(discriminator="type")]
 )
 Tools = Annotated[tuple[Tool, ...], Field(strict=False, max_length=MAX_TOOLS)]
-
-
-def function_name(name: str) -> str:
-    """Return a name of an MCP server's tool as chat models take it."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MAX_NAME_CHARS] or "tool"

@@ -1,0 +1,79 @@
+"""A tool as the model of a call has it, and what the model and the caller learn of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from loguru import logger
+from pipecat.frames.frames import FunctionCallResultProperties
+from pipecat.services.llm_service import FunctionCallParams
+
+from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
+from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.directed_io import FunctionTool
+from offhook.web.config.tools import ToolOptions
+from offhook.web.tools.tool_result import ToolFailed
+from offhook.web.tools.tool_use import ToolUse
+
+Fill = Callable[[str], str]
+"""Puts the call's variables into a text."""
+Run = Callable[[Mapping[str, Any]], Awaitable[Any]]
+"""Runs a tool with these arguments, and returns what the model sees. Raises ToolFailed."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a model is told of a tool, and the log."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON Schema of an object."""
+    where: str
+    """What runs it, for the log."""
+
+
+def function_of(told: Told, options: ToolOptions, call: Call, fill: Fill, run: Run) -> FunctionTool:
+    """Returns a tool for the model of a call."""
+    use = ToolUse(confirm=options.confirm, once=options.once)
+
+    async def handle(params: FunctionCallParams) -> None:
+        turns = sum(who == "user" for who, _ in call.transcript())  # typed ones too
+        refusal = use.begin(params.arguments, turns)
+        if refusal is not None:
+            await params.result_callback(refusal)
+            return
+        saying = asyncio.create_task(
+            _say_meanwhile(options.say_after, fill(options.say), call), name=f"tool {told.name}"
+        )
+        began = monotonic()
+        excuse, again = "", not options.end_turn
+        try:
+            result = await run(params.arguments)
+        except ToolFailed as error:
+            result = {"error": str(error)}
+            cause = f"{told.where}: {error}"
+            call.agent_failed(Fault.TOOL_FAILED, Place.TOOL, Action.TELL_MODEL, cause)
+            if excuse := fill(options.on_failure):
+                result["said_to_the_caller"] = excuse
+            again = not excuse
+        else:
+            use.end(result)
+            took = round((monotonic() - began) * 1000)
+            logger.info("{}: tool {}: {} ms", call.leg.call_id, told.where, took)
+        finally:
+            saying.cancel()
+        properties = FunctionCallResultProperties(run_llm=again)
+        await params.result_callback(result, properties=properties)
+        if excuse:
+            await call.say(excuse)
+
+    return FunctionTool(told.name, told.description, told.parameters, handle)
+
+
+async def _say_meanwhile(after_s: float, text: str, call: Call) -> None:
+    if text:
+        await asyncio.sleep(after_s)
+        await call.say(text)

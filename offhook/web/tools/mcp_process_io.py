@@ -1,0 +1,175 @@
+"""An MCP server that is a process of ours, spoken to by its standard input and output.
+
+mcp has such a transport too, which keeps a line of any length. A line here has at most
+MAX_MESSAGE_BYTES, and the process none of our environment but what programs need.
+"""
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Literal
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from offhook.media.parent_io import ending_with_us
+from offhook.web.http.json_size import check_values
+from offhook.web.tools.mcp_connection_io import (
+    MAX_BYTES_PER_S,
+    MAX_MESSAGE_BYTES,
+    Failure,
+    Pace,
+)
+
+INHERITED = (
+    *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TEMP", "TMP", "TMPDIR"),
+    *("TZ", "USER"),
+)
+"""Variables of our environment that the process gets."""
+END_S = 2.0
+"""Time in s for the process to end when its input does, then once more after SIGTERM; then it is
+killed, with its children."""
+POLL_S = 0.02
+"""Interval in s at which it is looked whether it has ended. asyncio's `wait` also waits for the end
+of its output, which a child of it may hold open."""
+LAST_WORDS_BYTES = 4096
+"""Maximum bytes of what it has written to its standard error last that are kept, for the log."""
+MAX_LAST_WORDS_CHARS = 200
+"""Maximum characters of its last line there that the log shows."""
+
+
+class ProcessTransport:
+    """Starts a program and exchanges JSON-RPC messages with it, a line each."""
+
+    mode: Literal["auto", "legacy"] = "auto"
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
+        self._command = command
+        self._env = {name: os.environ[name] for name in INHERITED if name in os.environ} | {**env}
+        self._last_words = b""
+        self._pace = Pace(MAX_BYTES_PER_S)
+        self._why = ""
+        """Why its output is no more read; empty: it is, or has ended."""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Any]:
+        """Raises OSError."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=self._env,
+            limit=MAX_MESSAGE_BYTES,
+            start_new_session=True,  # Ctrl-C only reaches this server, which then stops it
+            preexec_fn=ending_with_us(),
+        )
+        into, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        out, from_client = anyio.create_memory_object_stream[SessionMessage](0)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._read, process, into)
+                tasks.start_soon(_write, process, from_client, into)
+                tasks.start_soon(self._keep_last_words, process)
+                try:
+                    yield messages, out
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await _end(process)
+                    tasks.cancel_scope.cancel()
+        finally:
+            _signal(process, signal.SIGKILL)  # whoever is left of its group
+            for stream in (into, messages, out, from_client):
+                stream.close()
+            process._transport.close()  # type: ignore[attr-defined]  # its children may hold pipes
+
+    async def _read(self, process: Process, into: Any) -> None:
+        """Passes on its messages, and an exception for each line that is none, until its output
+        ends or a line is too long."""
+        assert process.stdout is not None
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async with into:
+                while line := await self._line(process.stdout):
+                    message: SessionMessage | Exception
+                    try:
+                        json = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                        message = SessionMessage(json)
+                    except ValueError as error:
+                        message = error
+                    await into.send(message)
+
+    async def _line(self, output: asyncio.StreamReader) -> bytes:
+        """Returns the next line; empty after the last, or after one that is too long."""
+        try:
+            line = await output.readline()
+        except ValueError:
+            self._why = f"it has written a line of over {MAX_MESSAGE_BYTES} bytes"
+            return b""
+        try:
+            check_values(line)
+        except ValueError as error:
+            self._why = f"it has written a line of {error}"
+            return b""
+        await self._pace.take(len(line))
+        return line
+
+    async def _keep_last_words(self, process: Process) -> None:
+        assert process.stderr is not None
+        pace = Pace(MAX_BYTES_PER_S)
+        while data := await process.stderr.read(LAST_WORDS_BYTES):
+            self._last_words = (self._last_words + data)[-LAST_WORDS_BYTES:]
+            await pace.take(len(data))
+
+    def failure(self, error: Exception) -> Failure | None:
+        """Returns why its output is no more read, or it could not be started; None: neither."""
+        if self._why:
+            return Failure(self._why)
+        if isinstance(error, OSError) and error.strerror:
+            return Failure(f"{self._command[0]} cannot be started: {error.strerror}")
+        return None
+
+    @property
+    def last_words(self) -> str:
+        """Returns the last line of its standard error, for the log; empty: there is none."""
+        lines = self._last_words.decode(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return " ".join(last.split())[:MAX_LAST_WORDS_CHARS]
+
+
+async def _write(process: Process, from_client: Any, into: Any) -> None:
+    assert process.stdin is not None
+    try:
+        async with from_client:
+            async for sent in from_client:
+                text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+                process.stdin.write(text.encode() + b"\n")
+                await process.stdin.drain()
+    except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        into.close()  # the process may live on without its input: no request waits for it
+
+
+async def _end(process: Process) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if await _has_ended(process):
+            return
+        _signal(process, number)
+    await _has_ended(process)
+
+
+async def _has_ended(process: Process) -> bool:
+    """Returns whether it ends within END_S."""
+    with anyio.move_on_after(END_S):
+        while process.returncode is None:
+            await anyio.sleep(POLL_S)
+    return process.returncode is not None
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
