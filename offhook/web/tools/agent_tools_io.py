@@ -9,7 +9,7 @@ from offhook.pipeline.conversation.directed_io import FunctionTool
 from offhook.web.config.agents import Agent, AgentTool
 from offhook.web.config.config import Config
 from offhook.web.config.tools import Tool
-from offhook.web.tools.function_io import Fill, Told, function_of
+from offhook.web.tools.function_io import Fill, FunctionDefinition, function_of
 from offhook.web.tools.http_tool_io import HttpTools
 from offhook.web.tools.python_tool_io import PythonTool, load
 
@@ -75,12 +75,14 @@ class AgentTools:
             async def run(arguments: Mapping[str, Any]) -> Any:
                 return await python.run(tool, arguments, call.leg.info)
 
-            told = Told(tool.name, python.description, python.schema, tool.function)
-            return function_of(told, tool, call, fill, run)
+            defined = FunctionDefinition(
+                tool.name, python.description, python.schema, tool.function
+            )
+            return function_of(defined, tool, call, fill, run)
 
         async def request(arguments: Mapping[str, Any]) -> Any:
             return await self._http.run(tool, arguments, fill)
 
         where = f"{tool.name} at {urlsplit(tool.url).netloc}"
-        told = Told(tool.name, tool.description, tool.schema_of_arguments, where)
-        return function_of(told, tool, call, fill, request)
+        defined = FunctionDefinition(tool.name, tool.description, tool.schema_of_arguments, where)
+        return function_of(defined, tool, call, fill, request)

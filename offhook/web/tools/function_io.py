@@ -24,7 +24,7 @@ Run = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
-class Told:
+class FunctionDefinition:
     """What a model is told of a tool, and the log."""
 
     name: str
@@ -35,7 +35,9 @@ class Told:
     """What runs it, for the log."""
 
 
-def function_of(told: Told, options: ToolOptions, call: Call, fill: Fill, run: Run) -> FunctionTool:
+def function_of(
+    tool: FunctionDefinition, options: ToolOptions, call: Call, fill: Fill, run: Run
+) -> FunctionTool:
     """Returns a tool for the model of a call."""
     use = ToolUse(confirm=options.confirm, once=options.once)
 
@@ -46,7 +48,8 @@ def function_of(told: Told, options: ToolOptions, call: Call, fill: Fill, run: R
             await params.result_callback(refusal)
             return
         saying = asyncio.create_task(
-            _say_meanwhile(options.say_after, fill(options.say), call), name=f"tool {told.name}"
+            _say_meanwhile(options.say_after, fill(options.say), call),
+            name=f"tool {tool.name}",
         )
         began = monotonic()
         excuse, again = "", not options.end_turn
@@ -54,7 +57,7 @@ def function_of(told: Told, options: ToolOptions, call: Call, fill: Fill, run: R
             result = await run(params.arguments)
         except ToolFailed as error:
             result = {"error": str(error)}
-            cause = f"{told.where}: {error}"
+            cause = f"{tool.where}: {error}"
             call.agent_failed(Fault.TOOL_FAILED, Place.TOOL, Action.TELL_MODEL, cause)
             if excuse := fill(options.on_failure):
                 result["said_to_the_caller"] = excuse
@@ -62,7 +65,7 @@ def function_of(told: Told, options: ToolOptions, call: Call, fill: Fill, run: R
         else:
             use.end(result)
             took = round((monotonic() - began) * 1000)
-            logger.info("{}: tool {}: {} ms", call.leg.call_id, told.where, took)
+            logger.info("{}: tool {}: {} ms", call.leg.call_id, tool.where, took)
         finally:
             saying.cancel()
         properties = FunctionCallResultProperties(run_llm=again)
@@ -70,7 +73,7 @@ def function_of(told: Told, options: ToolOptions, call: Call, fill: Fill, run: R
         if excuse:
             await call.say(excuse)
 
-    return FunctionTool(told.name, told.description, told.parameters, handle)
+    return FunctionTool(tool.name, tool.description, tool.parameters, handle)
 
 
 async def _say_meanwhile(after_s: float, text: str, call: Call) -> None:

@@ -85,7 +85,7 @@ class Pace:
         self._per_s = self._left = per_s
         self._until = 0.0
 
-    async def take(self, amount: int = 1) -> None:
+    async def acquire(self, amount: int = 1) -> None:
         now = monotonic()
         if now >= self._until:
             self._left, self._until = self._per_s, now + 1
@@ -141,14 +141,14 @@ class HttpTransport:
             headers={**self._headers, "Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(HTTP_TIMEOUT_S, read=HTTP_SILENCE_S),
             trust_env=False,
-            event_hooks={"request": [self._asked], "response": [self._answered]},
+            event_hooks={"request": [self._on_request], "response": [self._on_response]},
         )
 
-    async def _asked(self, request: httpx2.Request) -> None:
+    async def _on_request(self, request: httpx2.Request) -> None:
         if request.method == "GET":
-            await self._streams.take()
+            await self._streams.acquire()
 
-    async def _answered(self, response: httpx2.Response) -> None:
+    async def _on_response(self, response: httpx2.Response) -> None:
         if response.request.method == "POST":
             self._status = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -184,7 +184,7 @@ class _Body(httpx2.AsyncByteStream):
                 raise httpx2.ReadError(f"the response is over {MAX_MESSAGE_BYTES} bytes")
             if values > MAX_JSON_VALUES:
                 raise httpx2.ReadError(f"the response has more than {MAX_JSON_VALUES} values")
-            await self._pace.take(len(chunk))
+            await self._pace.acquire(len(chunk))
             yield chunk
 
     async def aclose(self) -> None:
@@ -200,7 +200,7 @@ class _PacedMessages:
 
     async def receive(self) -> SessionMessage | Exception:
         message: SessionMessage | Exception = await self._stream.receive()
-        await self._pace.take()
+        await self._pace.acquire()
         return message
 
     def __aiter__(self) -> Self:
@@ -212,7 +212,7 @@ class _PacedMessages:
         except StopAsyncIteration:
             self._at_end()
             raise
-        await self._pace.take()
+        await self._pace.acquire()
         return message
 
     async def aclose(self) -> None:
@@ -266,7 +266,7 @@ class McpConnection:
     async def _connect(self) -> None:
         try:
             mode = self._transport.mode
-            client = Client(self._open(), mode=mode, cache=None, message_handler=self._told)
+            client = Client(self._open(), mode=mode, cache=None, message_handler=self._on_message)
             async with client:
                 self.client.set_result(client)
                 await self._ended.wait()
@@ -281,7 +281,7 @@ class McpConnection:
         async with self._transport.open() as (messages, out):
             yield _PacedMessages(messages, self._ended.set), out
 
-    async def _told(self, message: ServerNotification | Exception) -> None:
+    async def _on_message(self, message: ServerNotification | Exception) -> None:
         if isinstance(message, ToolListChangedNotification):
             self._on_changed()
 

@@ -114,7 +114,7 @@ class ProcessTransport:
         except ValueError as error:
             self._why = f"it has written a line of {error}"
             return b""
-        await self._pace.take(len(line))
+        await self._pace.acquire(len(line))
         return line
 
     async def _keep_last_words(self, process: Process) -> None:
@@ -122,7 +122,7 @@ class ProcessTransport:
         pace = Pace(MAX_BYTES_PER_S)
         while data := await process.stderr.read(LAST_WORDS_BYTES):
             self._last_words = (self._last_words + data)[-LAST_WORDS_BYTES:]
-            await pace.take(len(data))
+            await pace.acquire(len(data))
 
     def failure(self, error: Exception) -> Failure | None:
         """Returns why its output is no more read, or it could not be started; None: neither."""

@@ -13,7 +13,7 @@ from offhook.pipeline.conversation.directed_io import FunctionTool
 from offhook.web.config.agents import Agent
 from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpTools
-from offhook.web.tools.function_io import Fill, Told, function_of
+from offhook.web.tools.function_io import Fill, FunctionDefinition, function_of
 from offhook.web.tools.mcp_functions import (
     McpFunction,
     chosen,
@@ -81,8 +81,10 @@ class McpServers:
     ) -> FunctionTool:
         server = self._servers[entry.mcp]
         where = f"{function.name} of the MCP server {entry.mcp}"
-        told = Told(function.name, function.description, function.parameters, where)
-        return function_of(told, entry, call, fill, partial(server.call, function.tool))
+        defined = FunctionDefinition(
+            function.name, function.description, function.parameters, where
+        )
+        return function_of(defined, entry, call, fill, partial(server.call, function.tool))
 
     def _wants(self, name: str) -> Callable[[Tool], bool]:
         def wants(tool: Tool) -> bool:

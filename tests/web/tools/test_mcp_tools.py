@@ -25,6 +25,7 @@ from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.web.conftest import CONFIG
 from tests.web.edge.test_agent import Page, called, until
+from tests.web.edge.test_realtime_agent import agent_at, elsewhere
 
 mcp_server_io = pytest.importorskip(
     "offhook.web.tools.mcp_server_io", reason="needs the mcp package"
@@ -174,6 +175,23 @@ async def test_a_model_calls_tools_of_a_website(edge: Edge, notes: Path) -> None
         (asked,) = [t for t in talk.endpoint.requests[0]["tools"] if "order" in str(t)]
         assert asked["function"]["parameters"]["required"] == ["number"]
         assert asked["function"]["description"] == "Says where an order is."
+
+
+async def test_a_speech_to_speech_model_has_them_too(edge: Edge, notes: Path) -> None:
+    answers = [says("Good morning.")], [calls("shop_hours")], [says("Nine to five.")]
+    async with model(*answers) as there, elsewhere(there) as wire:
+        shop = configuration(shop=program(notes))
+        edge.agents.use(shop)
+        mcp = edge.agents._tools._mcp
+        assert mcp is not None
+        await until(lambda: mcp._servers["shop"].has_listed)
+        tools = shop.agents["desk"].tools
+        async with called(edge, {"there": agent_at(wire, tools=tools)}) as page:
+            await until(lambda: page.words() == "Good morning.")
+            page.hear(type="send-text", id="1", data={"content": "When are you open?"})
+            await until(lambda: page.words().endswith("Nine to five."))
+        assert there.results() == [{"result": "nine to five"}]
+        edge.agents.use(CONFIG)
 
 
 async def test_any_result_is_told_to_the_model(edge: Edge, notes: Path) -> None:
