@@ -12,6 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from offhook.web.config.config import Config, ConfigError, Realtime, Server
+from offhook.web.doctor.mcp_io import examine_mcp
 from offhook.web.edge import reload_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.realtime.protocol.tools import McpTool
@@ -258,3 +259,7 @@ async def test_a_server_without_the_package_says_so(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ConfigError, match="pip install mcp"):
         reload_io.use(running, config)
     assert not running.config.realtime.mcp_servers
+    of_agents = Config.model_validate({"mcp": {"shop": {"url": "http://mcp.example"}}})
+    with pytest.raises(ConfigError, match=r"\[mcp\] needs the mcp package: .*pip install mcp"):
+        await Edge(of_agents).start()
+    assert [finding.verdict for finding in examine_mcp(of_agents)] == ["fails"]
