@@ -158,6 +158,8 @@ class HttpTransport:
         response.stream = _Body(response.stream, self._bytes, has_events=is_stream)
 
     def failure(self, error: Exception) -> Failure | None:
+        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            return Failure("the MCP server cannot be reached")
         if isinstance(error, httpx2.HTTPStatusError):
             self._status = error.response.status_code
         if self._status < 400 or isinstance(error, TimeoutError):
