@@ -523,7 +523,7 @@ async def test_speech_to_speech_models_take_over_and_hand_over(
         ({"handoffs": ["bills"]}, "agents.front.handoffs: no agent is called 'bills'"),
         ({"handoffs": ["front"]}, "agents.front.handoffs: 'front' is the agent itself"),
         ({"handoffs": ["quiet"]}, "agents.front.handoffs: 'quiet' cannot take a call over"),
-        ({"handoffs": ["agent", "agent"]}, "two have the same name"),
+        ({"handoffs": ["agent", "agent"]}, "two are called hand_over_to_agent"),
         ({"kind": "frontdesk", "handoffs": ["agent"]}, "has no model that hands calls over"),
         ({"handoffs": ["agent"]}, ""),
     ],
