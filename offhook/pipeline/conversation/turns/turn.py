@@ -20,6 +20,9 @@ from offhook.pipeline.conversation.turns.words import (
     words,
 )
 
+PAUSE_MS = 250
+"""Shortest silence in ms within a turn that is a pause, and not the breath between two clauses."""
+
 
 class TurnState(Enum):
     LISTENING = auto()
@@ -91,6 +94,10 @@ class TurnSettings:
     """Silence that ends a turn the model considers complete."""
     end_silence_unsure: int = 520
     """Silence that ends a turn that only the model, not the transcript, considers incomplete."""
+    end_silence_open: int = 480
+    """Silence that ends a sentence that another may follow, whatever the model says."""
+    end_silence_paused: int = 800
+    """Silence that ends such a sentence of a caller who has paused within the turn before."""
     end_silence_listing: int = 1000
     """Silence that ends a turn in which several things are named, and not yet the last."""
     end_silence_dictating: int = 1300
@@ -171,10 +178,14 @@ class Facts:
     """ms since the last agent audio, or since the agent was given the turn."""
     echo_free: bool = False
     """The agent has been heard long enough to know that the line has no echo."""
+    unheard: bool = False
+    """Nothing of the reply has been heard, and the turn ended less than a second ago."""
     first: bool = False
     """The caller's sound began before the agent's, which nobody had asked for."""
     before: str = ""
     """What the agent was already given of this turn, and has not been heard to answer."""
+    paused_ms: int = 0
+    """Longest pause in ms within the turn so far."""
     asked: str = ""
     """What the agent said last, before the caller's turn."""
     language: str = "en"
@@ -206,6 +217,11 @@ class Facts:
     def words(self) -> str:
         """Transcript of the turn so far."""
         return f"{self.turn_text} {self.text}".strip()
+
+    @property
+    def has_paused(self) -> bool:
+        """Whether the caller has gone on once when the turn might have been over."""
+        return bool(self.before) or self.paused_ms >= PAUSE_MS
 
 
 Condition = Callable[["Turn", Facts], bool]
@@ -251,6 +267,10 @@ def _agent_pauses_for_thought(turn: "Turn", facts: Facts) -> bool:
 
 def _barges_in(turn: "Turn", facts: Facts) -> bool:
     return (facts.voice or facts.suspected) and not facts.echo()
+
+
+def _may_go_on(turn: "Turn", facts: Facts) -> bool:
+    return facts.unheard and facts.suspected and not facts.echo()
 
 
 def _agrees(turn: "Turn", facts: Facts) -> bool:
@@ -300,11 +320,22 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
             return s.end_silence_dictating
         case Doubt.LISTING:
             return s.end_silence_listing
-    learned = min(facts.learned_ms, s.end_silence_learned)
+        case Doubt.OPEN if facts.has_paused:
+            least = s.end_silence_paused
+        case Doubt.OPEN:
+            least = s.end_silence_open
+        case Doubt.WHOLE if facts.has_paused:
+            least = s.end_silence_open
+        case _:
+            least = 0
+    least = max(least, min(facts.learned_ms, s.end_silence_learned))
     if facts.end_probability is None:
-        return max(s.end_answer, learned)
+        return max(s.end_answer, least)
     likely = facts.end_probability >= s.end_likely
-    return max(s.end_silence if likely else s.end_silence_unsure, learned)
+    return max(s.end_silence if likely else s.end_silence_unsure, least)
+
+
+MAY_BE_OVER = (Doubt.NONE, Doubt.WHOLE, Doubt.OPEN)
 
 
 def _doubt(facts: Facts) -> Doubt:
@@ -316,7 +347,7 @@ def _may_be_over(turn: "Turn", facts: Facts) -> bool:
     s, text = turn.settings, facts.words
     if facts.silence_ms < s.think_after or text == turn.thought_of or not text:
         return False
-    return turn.thoughts < s.think_times and _doubt(facts) is Doubt.NONE
+    return turn.thoughts < s.think_times and _doubt(facts) in MAY_BE_OVER
 
 
 def _turn_over(turn: "Turn", facts: Facts) -> bool:
@@ -484,6 +515,7 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.REPLYING, _no_turn_after_all, None, (A.DISCARD,), "noise before it"),
     Transition(S.REPLYING, _late_words_are_nothing, None, (A.CANCEL,), "a late 'uh-huh'"),
     Transition(S.REPLYING, _voice_after_echo_check, S.SUSPECTED, (A.PAUSE,), "the caller goes on"),
+    Transition(S.REPLYING, _may_go_on, S.SUSPECTED, (A.PAUSE,), "nothing is lost by waiting"),
     Transition(S.REPLYING, _agent_speaks, S.SPEAKING, (), "the first sound of the reply"),
     Transition(S.REPLYING, _agent_done, S.LISTENING, (), "nothing to say"),
     Transition(S.SPEAKING, _presses, S.KEYING, (A.INTERRUPT,), "a key is never a cough"),
@@ -559,8 +591,9 @@ class Turn:
         self.lowered = False
         """Whether playout is lowered, and not paused."""
         self.had_floor = False
-        """Whether the suspected or judged sound began before the agent's: as a turn, which is never
-        dropped as a backchannel or as echo, however short."""
+        """Whether the suspected or judged sound began before the agent's: as a turn, or as more of
+        the one that has just ended, which is never dropped as a backchannel or as echo, however
+        short."""
 
     def step(self, facts: Facts, elapsed_ms: int = 20) -> Transition | None:
         """Advance by one tick; return the row taken, or None if nothing changes."""
@@ -585,7 +618,8 @@ class Turn:
             left_ms = facts.agent_left_ms() if facts.agent_speaking else over
             self.may_answer = left_ms is not None and left_ms <= self.settings.answer_rest
             awaited = self.had_floor and facts.words_due
-            self.had_floor = facts.first or awaited or self.state is TurnState.HEARING
+            goes_on = self.state is TurnState.HEARING or facts.unheard
+            self.had_floor = facts.first or awaited or goes_on
         elif then is TurnState.KEYING:
             self.floor = True
         if then is not self.state:

@@ -84,6 +84,9 @@ FEED_MS = 100
 GAIN_LATE_MS = 1000
 """Audio in ms that waits while the gain for a quiet caller is being found, 0.3 s of voice: the
 recognizer would take a rise of 20 dB within the first word for another sound."""
+GOES_ON_MS = 1000
+"""ms after a turn's end within which whatever the caller says is more of that turn, also if the
+first words of the answer are heard."""
 TAKEN_BACK_MS = 3000
 """ms after a turn's end within which a caller who goes on before the answer is heard continues that
 turn."""
@@ -389,6 +392,8 @@ class UserTurnController:
         facts.suspected = self._suspected
         facts.echo_free = self._echo.is_free
         facts.first = self._onset < self._agent_began
+        unheard_ms = self._ms(self._memory.end - self._committed_at)
+        facts.unheard = self._echo.sent_at < self._committed_at and unheard_ms < GOES_ON_MS
         if detector.speaking:
             # Counted from the end of the echo, if the speech began with echo.
             voiced_until = detector.now - detector.silence_ms * MS
@@ -601,6 +606,7 @@ class UserTurnController:
         speaks = (TurnState.HEARING, TurnState.ENDING)
         if row.state is TurnState.ENDING and row.then is TurnState.HEARING:
             self.pace.pause(self._turn.pause_ms)
+            self._facts.paused_ms = max(self._facts.paused_ms, self._turn.pause_ms)
             self._go_on()
         elif row.then in speaks and row.state not in speaks:
             self.pace.cut_off(self._ms(self._onset - self._turn_end))
@@ -638,7 +644,8 @@ class UserTurnController:
             self._leg.playout.pause()
         said, unsaid = self.reply.end()
         self.reply.cut = True
-        if not said and self._memory.end - self._committed_at < TAKEN_BACK_MS * MS:
+        now, onset = self._memory.end - self._committed_at, self._onset - self._committed_at
+        if (not said and now < TAKEN_BACK_MS * MS) or 0 < onset < GOES_ON_MS * MS:
             self._facts.before = self._committed
         if said or unsaid:
             self._emit(Interrupted(self._ms(self._memory.end), said, unsaid))
@@ -694,6 +701,7 @@ class UserTurnController:
     def _reset_turn(self) -> None:
         self._committing = False
         self._facts.turn_text = self._facts.before = ""
+        self._facts.paused_ms = 0
         self._cancel_utterance()
         self._facts.excused = False
         self._facts.end_probability = None
