@@ -30,6 +30,8 @@ CORRECTION_WORDS = 1
 """A word of correction alone, such as "sorry?", is a question."""
 WHOLE_WORDS = 2
 """Longest answer that is whole whatever its words."""
+PART_WORDS = 3
+"""Longest part of a sentence that is taken for one by its first word."""
 YES_NO_WORDS = 4
 """Longest answer that is whole if it begins with "yes", "no" or "thanks"."""
 QUESTION_WORDS = 3
@@ -49,6 +51,8 @@ class Doubt(Enum):
     """A question, or a short answer: they are all."""
     OPEN = auto()
     """A sentence that another may follow."""
+    HESITANT = auto()
+    """Such a sentence of a caller who thinks while speaking: "well, maybe on Monday"."""
     LISTING = auto()
     """Things are named, of which the last is not known to be named, or the time to a day."""
     DICTATING = auto()
@@ -102,8 +106,10 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
         return Doubt.LISTING
     if about is _Dictated.NUMBER and digits_at_end(said, known) >= _expected(asked, known):
         return Doubt.WHOLE
-    is_whole = _is_question(text, said, known) or _is_short_answer(said, known)
-    return Doubt.WHOLE if is_whole else Doubt.OPEN
+    if _is_question(text, said, known) or _is_short_answer(said, tail, known):
+        return Doubt.WHOLE
+    hesitates = said[0] in known.hesitant or not known.fillers.isdisjoint(said)
+    return Doubt.HESITANT if hesitates or _is_part(said, known) else Doubt.OPEN
 
 
 _REQUEST = re.compile(
@@ -180,13 +186,21 @@ def _is_question(text: str, said: list[str], known: Words) -> bool:
     return len(rest) >= QUESTION_WORDS and bool(known.question.match(" ".join(rest)))
 
 
-def _is_short_answer(said: list[str], known: Words) -> bool:
+def _is_short_answer(said: list[str], tail: str, known: Words) -> bool:
+    if _ends_with(tail, known.closing):
+        return True
     if said[0] in known.yes_no:
         return len(said) <= YES_NO_WORDS
+    return len(said) <= WHOLE_WORDS and not _is_part(said, known)
+
+
+def _is_part(said: list[str], known: Words) -> bool:
+    """Whether it is a part of a sentence, such as "on Monday" or "two tickets", which others like
+    it may follow."""
     first = said[0]
     begins = first in known.dangling - known.pronouns and "'" not in first
-    is_part = begins or first in known.digits or first in known.tens  # "on Monday", "two pizzas"
-    return len(said) == 1 or (len(said) <= WHOLE_WORDS and not is_part)
+    counts = first in known.digits or first in known.tens
+    return 1 < len(said) <= PART_WORDS and (begins or counts)
 
 
 def _lacks_the_month(tail: str, asked: str, known: Words) -> bool:
@@ -221,6 +235,8 @@ def _is_dictating(said: list[str], asked: str, about: _Dictated, known: Words) -
         return False
     if about in (_Dictated.EMAIL, _Dictated.LETTERS, _Dictated.ADDRESS) or _spells(said):
         return True
+    if about is not _Dictated.NOTHING and known.yes_no.issuperset(said):
+        return True  # "sure"
     digits = digits_at_end(said, known)
     if about is _Dictated.NUMBER:
         return 0 < digits < _expected(asked, known) or len(said[-1]) == 1

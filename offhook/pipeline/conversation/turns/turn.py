@@ -20,7 +20,7 @@ from offhook.pipeline.conversation.turns.words import (
     words,
 )
 
-PAUSE_MS = 250
+PAUSE_MS = 400
 """Shortest silence in ms within a turn that is a pause, and not the breath between two clauses."""
 
 
@@ -90,14 +90,18 @@ class TurnSettings:
     """Maximum answers begun per pause: one to a partial transcript, one to the final."""
     end_likely: float = 0.5
     """Probability from which the model's result counts as the end of the turn."""
-    end_silence: int = 260
-    """Silence that ends a turn the model considers complete."""
+    end_silence: int = 340
+    """Silence that ends a turn that the words or the model consider complete: a little more than the
+    breath behind "no" in "no, thank you"."""
     end_silence_unsure: int = 520
-    """Silence that ends a turn that only the model, not the transcript, considers incomplete."""
-    end_silence_open: int = 480
-    """Silence that ends a sentence that another may follow, whatever the model says."""
-    end_silence_paused: int = 800
-    """Silence that ends such a sentence of a caller who has paused within the turn before."""
+    """Silence that ends a turn of which the words say nothing and the model is sure that it is
+    incomplete; less in proportion to the square of its doubt."""
+    end_silence_open: int = 530
+    """Silence that ends a sentence that another may follow, as the model cannot hear..."""
+    end_silence_hesitant: int = 800
+    """...and that of a caller who hesitates: who has paused within the turn before, or said "um" or
+    "well", or if the model is sure that more follows; between the two by the square of its
+    doubt."""
     end_silence_listing: int = 1000
     """Silence that ends a turn in which several things are named, and not yet the last."""
     end_silence_dictating: int = 1300
@@ -305,6 +309,7 @@ def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
         _end_likely(turn, facts)
         or facts.silence_ms >= s.finish_unsure_after
         or (facts.end_probability is None and facts.silence_ms >= s.end_answer)
+        or (facts.silence_ms >= s.ask_end_after + s.ask_end_takes and _doubt(facts) is Doubt.WHOLE)
     )
 
 
@@ -320,22 +325,23 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
             return s.end_silence_dictating
         case Doubt.LISTING:
             return s.end_silence_listing
-        case Doubt.OPEN if facts.has_paused:
-            least = s.end_silence_paused
+        case Doubt.HESITANT:
+            least = most = s.end_silence_hesitant
         case Doubt.OPEN:
-            least = s.end_silence_open
-        case Doubt.WHOLE if facts.has_paused:
-            least = s.end_silence_open
-        case _:
-            least = 0
-    least = max(least, min(facts.learned_ms, s.end_silence_learned))
-    if facts.end_probability is None:
-        return max(s.end_answer, least)
-    likely = facts.end_probability >= s.end_likely
-    return max(s.end_silence if likely else s.end_silence_unsure, least)
+            least, most = s.end_silence_open, s.end_silence_hesitant
+            least = most if facts.has_paused else least
+        case Doubt.WHOLE:
+            least = most = s.end_silence_open if facts.has_paused else s.end_silence
+        case Doubt.NONE:
+            least, most = s.end_silence, s.end_silence_unsure
+            if facts.end_probability is None:
+                least = most = s.end_answer
+    probability = 1.0 if facts.end_probability is None else facts.end_probability
+    waits = round(least + (most - least) * (1 - probability) ** 2)
+    return max(waits, min(facts.learned_ms, s.end_silence_learned))
 
 
-MAY_BE_OVER = (Doubt.NONE, Doubt.WHOLE, Doubt.OPEN)
+MAY_BE_OVER = (Doubt.NONE, Doubt.WHOLE, Doubt.OPEN, Doubt.HESITANT)
 
 
 def _doubt(facts: Facts) -> Doubt:

@@ -93,6 +93,10 @@ class Words:
     """Said before the sentence itself."""
     yes_no: frozenset[str]
     """Beginnings of short answers that are whole."""
+    closing: tuple[str, ...]
+    """Said at the end of all that one has to say."""
+    hesitant: frozenset[str]
+    """Beginnings of what is thought up while it is said."""
     conditional: frozenset[str]
     """Words that begin a clause which stands before the main one."""
     question: re.Pattern[str]
@@ -177,6 +181,8 @@ ENGLISH = Words(
     last_joint="and",
     openers=_set("yes yeah yep no nope okay ok well so and but also hi hello hey sorry right sure"),
     yes_no=_set("yes yeah yep yup no nope nah sure okay ok right correct thanks thank fine"),
+    closing=_phrases("please, thanks, thank you, that's all, that is all, that's it, that was all"),
+    hesitant=_set("well so maybe perhaps"),
     conditional=_set("if when whenever while once unless although though"),
     question=re.compile(
         r"(?:what|which|who|whose|how|why|when|where)(?:'s|'re| (?!(?:i|you|he|she|it|we|they|"
@@ -268,6 +274,8 @@ GERMAN = Words(
     last_joint="und",
     openers=_set("ja nein doch okay gut also und aber hallo guten tag entschuldigung genau"),
     yes_no=_set("ja nein doch nee okay genau richtig gerne gern danke gut stimmt"),
+    closing=_phrases("bitte, danke, vielen dank, das ist alles, das war alles"),
+    hesitant=_set("also vielleicht"),
     conditional=_set("wenn falls sobald solange nachdem bevor obwohl"),
     question=re.compile(
         r"(?:was|wann|wo|wer|wen|wem|wie|warum|wieso|woher|wohin|womit|wofür|welche\w*|wieviel)\b|"
@@ -357,6 +365,8 @@ SPANISH = Words(
     last_joint="y",
     openers=_set("sí no vale bueno pues y pero hola claro perdón ah oiga buenas buenos días"),
     yes_no=_set("sí no vale claro gracias correcto exacto bueno perfecto bien"),
+    closing=_phrases("por favor, gracias, eso es todo, nada más"),
+    hesitant=_set("pues bueno quizás quizá"),
     conditional=_set("si cuando mientras aunque"),
     question=re.compile(
         r"(?:(?:a|con|de|desde|en|hasta|para|por) )?"
@@ -440,6 +450,8 @@ FRENCH = Words(
     last_joint="et",
     openers=_set("oui non d'accord bon alors et mais bonjour bonsoir pardon ah voilà euh merci"),
     yes_no=_set("oui non si d'accord merci bien voilà exact exactement parfait volontiers"),
+    closing=_phrases("s'il vous plaît, s'il te plaît, merci, merci beaucoup, c'est tout"),
+    hesitant=_set("alors ben bon peut-être"),
     conditional=_set("si quand lorsque comme"),
     question=re.compile(
         r"(?:(?:à|avec|d'|de|depuis|en|pour|jusqu'à) )?"
