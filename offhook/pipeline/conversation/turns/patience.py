@@ -52,7 +52,8 @@ class Doubt(Enum):
     OPEN = auto()
     """A sentence that another may follow."""
     HESITANT = auto()
-    """Such a sentence of a caller who thinks while speaking: "well, maybe on Monday"."""
+    """Such a sentence of a caller who thinks while speaking ("well, I would say the red one"), or a
+    part of one: "on Monday"."""
     LISTING = auto()
     """Things are named, of which the last is not known to be named, or the time to a day."""
     DICTATING = auto()
@@ -102,14 +103,16 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
         return Doubt.BREAKS_OFF
     if _is_dictating(said, asked, about, known):
         return Doubt.DICTATING
-    if _is_listing(said, asked, known) or _lacks_the_month(tail, asked, known):
+    if _is_listing(said, asked, known) or _lacks_of_a_date(tail, asked, known):
         return Doubt.LISTING
     if about is _Dictated.NUMBER and digits_at_end(said, known) >= _expected(asked, known):
         return Doubt.WHOLE
     if _is_question(text, said, known) or _is_short_answer(said, tail, known):
         return Doubt.WHOLE
     hesitates = said[0] in known.hesitant or not known.fillers.isdisjoint(said)
-    return Doubt.HESITANT if hesitates or _is_part(said, known) else Doubt.OPEN
+    is_round = said[-1] in known.rounds  # "two hundred"
+    is_part = is_round or _is_part(said, known) or _names_a_day(tail, asked, known)
+    return Doubt.HESITANT if hesitates or is_part else Doubt.OPEN
 
 
 _REQUEST = re.compile(
@@ -203,12 +206,23 @@ def _is_part(said: list[str], known: Words) -> bool:
     return 1 < len(said) <= PART_WORDS and (begins or counts)
 
 
-def _lacks_the_month(tail: str, asked: str, known: Words) -> bool:
-    """Whether the agent has asked when, and the caller has named the day of a month and not yet
-    that."""
-    if not re.search(known.questions.when, question_of(asked)):
+def _names_a_day(tail: str, asked: str, known: Words) -> bool:
+    """Whether the agent has asked when, and the answer ends with a day or an hour, which others or
+    a time of the day may follow."""
+    asks = re.search(known.questions.when, question_of(asked))
+    return asks is not None and known.times.search(tail) is not None
+
+
+def _lacks_of_a_date(tail: str, asked: str, known: Words) -> bool:
+    """Whether the agent has asked when, and the caller has named the day and not yet the month; or
+    a date of birth and not yet the year."""
+    question = question_of(asked)
+    month = list(known.month.finditer(tail))
+    if re.search(known.questions.birth, question):
+        return not re.search(r"\d{4}$", tail) and (not month or month[-1].end() == len(tail))
+    if not re.search(known.questions.when, question):
         return False
-    return bool(known.day.search(tail)) and not known.month.search(tail)
+    return not month and known.day.search(tail) is not None
 
 
 def _about(asked: str, known: Words) -> _Dictated:

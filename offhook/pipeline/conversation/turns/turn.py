@@ -91,7 +91,7 @@ class TurnSettings:
     end_likely: float = 0.5
     """Probability from which the model's result counts as the end of the turn."""
     end_silence: int = 340
-    """Silence that ends a turn that the words or the model consider complete: a little more than the
+    """Silence that ends a turn that the words or the model consider complete: longer than the
     breath behind "no" in "no, thank you"."""
     end_silence_unsure: int = 520
     """Silence that ends a turn of which the words say nothing and the model is sure that it is

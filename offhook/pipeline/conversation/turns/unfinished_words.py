@@ -33,6 +33,8 @@ class Questions:
     """Pattern of questions that are answered by yes or no."""
     several: tuple[str, ...]
     """Patterns of questions for several things."""
+    birth: str
+    """Pattern of questions for a date of birth."""
     when: str
     """Pattern of questions for a day or a time."""
     digit: str
@@ -68,6 +70,8 @@ class Words:
     """What a dictated number consists of."""
     tens: frozenset[str]
     """Numbers of two digits and more."""
+    rounds: frozenset[str]
+    """Numbers behind which smaller ones may follow."""
     joints: frozenset[str]
     """Said between the digits of a number."""
     at: frozenset[str]
@@ -104,6 +108,8 @@ class Words:
     day: re.Pattern[str]
     """How a date ends that lacks its month."""
     month: re.Pattern[str]
+    times: re.Pattern[str]
+    """Days and hours at the end of what is said."""
     phone_digits: int
     """A phone number of so many digits is complete; longer ones are followed by a pause as well."""
     questions: Questions
@@ -159,6 +165,7 @@ ENGLISH = Words(
         "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty "
         "thirty forty fifty sixty seventy eighty ninety hundred thousand"
     ),
+    rounds=_set("hundred thousand million"),
     joints=_set("dash slash minus hyphen star pound hash"),
     at=_set("at"),
     dot=_set("dot"),
@@ -195,6 +202,11 @@ ENGLISH = Words(
         r"\b(?:january|february|march|april|may|june|july|august|september|october|november|"
         r"december|month)\b"
     ),
+    times=re.compile(
+        r"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?|today|tomorrow|week|weekend|"
+        r"(?:at|around|after|before|past) (?:one|two|three|four|five|six|seven|eight|nine|ten|"
+        r"eleven|twelve|noon))$"
+    ),
     phone_digits=10,
     asking=_set("how why where what when who which than"),
     unknown=_phrases("don't know, do not know, no idea, not sure, not know"),
@@ -218,6 +230,7 @@ ENGLISH = Words(
             r"\bwhat (?:\w+ )?(?:symptoms|items|things|colors|days)\b",
             r"\bwhat would you like to order|\bwho is coming\b|\bput on the list\b",
         ),
+        birth=r"\bbirth|\bborn\b",
         when=r"\bwhen\b|\bwhat (?:day|date|time)\b|\bwhich (?:day|date)\b",
         digit="digit",
         numerals=("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
@@ -263,6 +276,7 @@ GERMAN = Words(
         "zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn zwanzig "
         "dreißig vierzig fünfzig sechzig siebzig achtzig neunzig hundert tausend"
     ),
+    rounds=_set("hundert tausend einhundert zweihundert eintausend zweitausend million millionen"),
     joints=_set("strich bindestrich schrägstrich minus"),
     at=_set("at ät klammeraffe"),
     dot=_set("punkt"),
@@ -289,6 +303,11 @@ GERMAN = Words(
         r"\b(?:januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|november|"
         r"dezember|monats?)\b"
     ),
+    times=re.compile(
+        r"\b(?:(?:mon|diens|donners|frei|sams|sonn)tags?|mittwochs?|sonnabend|heute|morgen|"
+        r"übermorgen|woche|wochenende|\w{2,}ten|(?:um|gegen|ab|nach|vor|halb) (?:eins|zwei|drei|"
+        r"vier|fünf|sechs|sieben|acht|neun|zehn|elf|zwölf))$"
+    ),
     phone_digits=10,
     asking=_set("wie warum wo was"),
     unknown=("weiß nicht", "weiß ich nicht", "keine ahnung"),
@@ -307,6 +326,7 @@ GERMAN = Words(
             r"\bwelche \w+n\b",
             r"\bwas möchten sie bestellen\b|\bwer kommt mit\b",
         ),
+        birth=r"\bgeboren\b|\bgeburt",
         when=r"\bwann\b|\bum wie viel uhr\b|\bwelche[rnsm]? (?:tag|datum)\b|\bder wievielte\b",
         digit="ziffer",
         numerals=(
@@ -351,6 +371,7 @@ SPANISH = Words(
         "diez once doce trece catorce quince dieciséis diecisiete dieciocho diecinueve veinte "
         "treinta cuarenta cincuenta sesenta setenta ochenta noventa cien ciento mil"
     ),
+    rounds=_set("cien ciento mil doscientos millón"),
     joints=_set("guion barra"),
     at=_set("arroba"),
     dot=_set("punto"),
@@ -381,6 +402,10 @@ SPANISH = Words(
         r"\b(?:enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre|"
         r"diciembre|mes)\b"
     ),
+    times=re.compile(
+        r"\b(?:lunes|martes|miércoles|jueves|viernes|sábado|domingo|hoy|mañana|semana|"
+        r"las? (?:una|dos|tres|cuatro|cinco|seis|siete|ocho|nueve|diez|once|doce))$"
+    ),
     phone_digits=9,
     asking=_set("cómo qué dónde"),
     unknown=("no sé",),
@@ -393,6 +418,7 @@ SPANISH = Words(
         count=_phrases("cuántos, cuántas, cuánto, cuánta"),
         whether=r"^¿?(?:es|está|son|tiene|hay)\b|\bcorrect",
         several=(r"\bqué (?:desea|quiere) pedir\b",),
+        birth=r"\bnacimiento\b|\bnació\b",
         when=r"\bcuándo\b|\ba qué hora\b|\bqué (?:día|fecha)\b",
         digit="cifra",
         numerals=(
@@ -439,6 +465,7 @@ FRENCH = Words(
         "dix onze douze treize quatorze quinze seize vingt trente quarante cinquante soixante "
         "cent mille dix-sept dix-huit dix-neuf quarante-cinq trente-trois quatre-vingt"
     ),
+    rounds=_set("cent cents mille million"),
     joints=_set("tiret slash"),
     at=_set("arobase"),
     dot=_set("point"),
@@ -466,6 +493,10 @@ FRENCH = Words(
         r"\b(?:janvier|février|mars|avril|mai|juin|juillet|août|septembre|octobre|novembre|"
         r"décembre|mois)\b"
     ),
+    times=re.compile(
+        r"\b(?:lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche|aujourd'hui|demain|semaine|"
+        r"week-end|heures?|midi)$"
+    ),
     phone_digits=10,
     asking=_set("comment pourquoi où"),
     unknown=("sais pas",),
@@ -478,6 +509,7 @@ FRENCH = Words(
         count=_phrases("combien"),
         whether=r"est-elle|est-il|^c'est|\bcorrect",
         several=(r"\bque désirez-vous\b",),
+        birth=r"\bnaissance\b|\bnée?\b",
         when=r"\bquand\b|\bà quelle heure\b|\bquel(?:le)? (?:jour|date)\b",
         digit="chiffre",
         numerals=("zéro", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf"),
