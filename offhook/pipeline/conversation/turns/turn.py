@@ -23,6 +23,10 @@ from offhook.pipeline.conversation.turns.words import (
 PAUSE_MS = 400
 """Shortest silence in ms within a turn that is a pause, and not the breath between two clauses."""
 
+WHOLE_MS = 220
+"""Silence in ms by which partial transcripts mostly have the last word: if they are whole then, the
+final one is requested whatever the model says."""
+
 
 class TurnState(Enum):
     LISTENING = auto()
@@ -309,7 +313,7 @@ def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
         _end_likely(turn, facts)
         or facts.silence_ms >= s.finish_unsure_after
         or (facts.end_probability is None and facts.silence_ms >= s.end_answer)
-        or (facts.silence_ms >= s.ask_end_after + s.ask_end_takes and _doubt(facts) is Doubt.WHOLE)
+        or (facts.silence_ms >= WHOLE_MS and _doubt(facts) is Doubt.WHOLE)
     )
 
 
