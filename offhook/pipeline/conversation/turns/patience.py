@@ -47,6 +47,8 @@ class Doubt(Enum):
 
     NONE = auto()
     """They say nothing: the language is not known here."""
+    COMPLETE = auto()
+    """A number has as many digits as were asked for, or an e-mail address its ending."""
     WHOLE = auto()
     """A question, or a short answer: they are all."""
     OPEN = auto()
@@ -94,7 +96,7 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
     if len(said) > CORRECTION_WORDS and _ends_with(tail, known.correcting + known.tails):
         return Doubt.BREAKS_OFF
     if _is_email(said, known):
-        return Doubt.WHOLE
+        return Doubt.COMPLETE
     about = _about(asked, known)
     if tail in known.opening and not _is_answer(asked, known):
         return Doubt.BREAKS_OFF
@@ -105,8 +107,9 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
         return Doubt.DICTATING
     if _is_listing(said, asked, known) or _lacks_of_a_date(tail, asked, known):
         return Doubt.LISTING
-    if about is _Dictated.NUMBER and digits_at_end(said, known) >= _expected(asked, known):
-        return Doubt.WHOLE
+    expected = _expected(asked, known) if about is _Dictated.NUMBER else known.phone_digits
+    if digits_at_end(said, known) >= expected:
+        return Doubt.COMPLETE
     if _is_question(text, said, known) or _is_short_answer(said, tail, known):
         return Doubt.WHOLE
     hesitates = said[0] in known.hesitant or not known.fillers.isdisjoint(said)

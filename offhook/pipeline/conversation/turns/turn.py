@@ -100,7 +100,7 @@ class TurnSettings:
     end_silence_unsure: int = 520
     """Silence that ends a turn of which the words say nothing and the model is sure that it is
     incomplete; less in proportion to the square of its doubt."""
-    end_silence_open: int = 530
+    end_silence_open: int = 540
     """Silence that ends a sentence that another may follow, as the model cannot hear..."""
     end_silence_hesitant: int = 800
     """...and that of a caller who hesitates: who has paused within the turn before, or said "um" or
@@ -122,8 +122,8 @@ class TurnSettings:
     """Silence after which the final transcript is requested even if the model expects more
     speech."""
     end_answer: int = 500
-    """Silence that ends a turn if the end-of-turn model has not said whether it is complete, or
-    there is none; a transcript that breaks off is waited for longer."""
+    """Silence that ends a turn of which the words say nothing, if the end-of-turn model has not
+    said whether it is complete, or there is none."""
     lower: bool = True
     """Whether the agent, silent since the caller's first sound over it, goes on 12 dB lower when
     the sound has ended and all that is understood is agreement ("okay"), until it is certain; on
@@ -313,7 +313,7 @@ def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
         _end_likely(turn, facts)
         or facts.silence_ms >= s.finish_unsure_after
         or (facts.end_probability is None and facts.silence_ms >= s.end_answer)
-        or (facts.silence_ms >= WHOLE_MS and _doubt(facts) is Doubt.WHOLE)
+        or (facts.silence_ms >= WHOLE_MS and _doubt(facts) in ALL_SAID)
     )
 
 
@@ -334,18 +334,21 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
         case Doubt.OPEN:
             least, most = s.end_silence_open, s.end_silence_hesitant
             least = most if facts.has_paused else least
+        case Doubt.COMPLETE:
+            least = most = s.end_silence
         case Doubt.WHOLE:
             least = most = s.end_silence_open if facts.has_paused else s.end_silence
         case Doubt.NONE:
             least, most = s.end_silence, s.end_silence_unsure
             if facts.end_probability is None:
                 least = most = s.end_answer
-    probability = 1.0 if facts.end_probability is None else facts.end_probability
+    probability = 0.5 if facts.end_probability is None else facts.end_probability
     waits = round(least + (most - least) * (1 - probability) ** 2)
     return max(waits, min(facts.learned_ms, s.end_silence_learned))
 
 
-MAY_BE_OVER = (Doubt.NONE, Doubt.WHOLE, Doubt.OPEN, Doubt.HESITANT)
+ALL_SAID = (Doubt.COMPLETE, Doubt.WHOLE)
+MAY_BE_OVER = (Doubt.NONE, Doubt.COMPLETE, Doubt.WHOLE, Doubt.OPEN, Doubt.HESITANT)
 
 
 def _doubt(facts: Facts) -> Doubt:
