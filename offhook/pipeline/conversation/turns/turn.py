@@ -102,7 +102,7 @@ class TurnSettings:
     incomplete; less in proportion to the square of its doubt."""
     end_silence_open: int = 540
     """Silence that ends a sentence that another may follow, as the model cannot hear..."""
-    end_silence_hesitant: int = 800
+    end_silence_hesitant: int = 900
     """...and that of a caller who hesitates: who has paused within the turn before, or said "um" or
     "well", or if the model is sure that more follows; between the two by the square of its
     doubt."""
