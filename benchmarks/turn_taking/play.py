@@ -286,8 +286,9 @@ class Heard:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the agent was heard before the last word was over."""
-        return any(at < self.end_ms for at in self.sounds)
+        """Whether the agent's answer was heard before the last word was over."""
+        answered = min((at for at, _ in self.commits), default=self.end_ms)
+        return any(answered <= at < self.end_ms for at in self.sounds)
 
     @property
     def delay_ms(self) -> int | None:
