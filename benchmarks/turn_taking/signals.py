@@ -16,11 +16,10 @@ from benchmarks.turn_taking.play import Heard
 from offhook.pipeline.conversation.turns.patience import Doubt, doubt
 from offhook.pipeline.conversation.turns.turn import Facts, TurnSettings
 
-PATIENT = replace(
-    TurnSettings(),
-    end_answer=3000,
-    **{one.name: 3000 for one in fields(TurnSettings) if one.name.startswith("end_silence")},
-)
+_SILENCES: dict[str, Any] = {
+    one.name: 3000 for one in fields(TurnSettings) if one.name.startswith("end_silence")
+}
+PATIENT = replace(TurnSettings(), end_answer=3000, **_SILENCES)
 BUDGETS_MS = (300, 400, 500, 600, 800)
 """Silence in ms, by the voice detector, after which a turn that is not doubted ends."""
 DOUBTED = 0.05

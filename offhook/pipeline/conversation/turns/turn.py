@@ -106,6 +106,9 @@ class TurnSettings:
     """...and that of a caller who hesitates: who has paused within the turn before, or said "um" or
     "well", or if the model is sure that more follows; between the two by the square of its
     doubt."""
+    answer_open: int = 950
+    """Silence before which the answer to such a sentence is not heard, however fast the agent is: a
+    turn that goes on until then is taken back, and nobody notices."""
     end_silence_listing: int = 1000
     """Silence that ends a turn in which several things are named, and not yet the last."""
     end_silence_dictating: int = 1300
@@ -345,6 +348,11 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
     probability = 0.5 if facts.end_probability is None else facts.end_probability
     waits = round(least + (most - least) * (1 - probability) ** 2)
     return max(waits, min(facts.learned_ms, s.end_silence_learned))
+
+
+def answer_silence(settings: TurnSettings, facts: Facts) -> int:
+    """Return the silence in ms before which the answer to the turn is not heard."""
+    return settings.answer_open if _doubt(facts) in (Doubt.OPEN, Doubt.HESITANT) else 0
 
 
 ALL_SAID = (Doubt.COMPLETE, Doubt.WHOLE)

@@ -46,6 +46,7 @@ from offhook.pipeline.conversation.turns.turn import (
     Turn,
     TurnSettings,
     TurnState,
+    answer_silence,
     end_silence,
 )
 from offhook.pipeline.conversation.turns.turn_audio import TurnAudio
@@ -235,6 +236,8 @@ class UserTurnController:
         self._pressed_at = 0
         self._agent_began = -(10**9)
         """Sample position at which the agent last began to speak while nobody did."""
+        self._heard_from: int | None = None
+        """Sample position before which the answer is not heard; None if it may be."""
         self._committed_at = 0
         """Sample position at which the last turn was committed."""
         self._turn_end = -(10**9)
@@ -350,6 +353,8 @@ class UserTurnController:
         row = self._turn.step(self._facts, PACKET_MS)
         if row is not None:
             self._carry_out(row, now)
+        if self._heard_from is not None:
+            self._hold_answer(self._heard_from)
 
     def _voice_window(self, probability: float, level: float, end_sample: int) -> None:
         level -= self._enhancer.gain
@@ -428,6 +433,15 @@ class UserTurnController:
         echo = self._echo.is_echo(self._detector.now, speaking=speaking, suspected=suspected)
         self._facts.no_echo_ms = self._echo.no_echo_ms
         return echo
+
+    def _hold_answer(self, until: int) -> None:
+        playout = self._leg.playout
+        if self._turn.state is TurnState.REPLYING and self._memory.end < until:
+            playout.pause()
+            return
+        self._heard_from = None
+        if not (self._turn.state in OVER_THE_AGENT or self._away or self._leg.held):
+            playout.resume()
 
     def _forget_no_echo(self) -> None:
         self._facts.no_echo_ms = self._echo.no_echo_ms = 0
@@ -673,6 +687,9 @@ class UserTurnController:
         self.pace.end_turn()
         self.watch = self._watch_keys(now) if self._keyed else self._watch_words(now)
         self.watch.stamp("turn_decided", now)
+        if not (self._keyed or self._committing):
+            wait_ms = answer_silence(self._settings, facts) - facts.silence_ms
+            self._heard_from = self._memory.end + wait_ms * MS if wait_ms > 0 else None
         text = _join(_join(facts.turn_text, facts.text), self._keyed)
         self._keyed = ""
         self._committed = _join(facts.before, text)
