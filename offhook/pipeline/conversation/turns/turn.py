@@ -486,7 +486,8 @@ def _turn_goes_on(turn: "Turn", facts: Facts) -> bool:
 
 
 def _turn_pauses(turn: "Turn", facts: Facts) -> bool:
-    return turn.had_floor and not facts.voice
+    spoke = turn.speech_in_state > 0 or facts.words_due  # else it is only suspected so far
+    return turn.had_floor and not facts.voice and spoke
 
 
 def _final_belongs_to_a_turn(turn: "Turn", facts: Facts) -> bool:

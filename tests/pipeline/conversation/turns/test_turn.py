@@ -548,7 +548,19 @@ def test_a_sound_over_the_agent_means_what_all_of_its_parts_say() -> None:
             (Action.INTERRUPT,),
         ),
         (turn_in(S.SUSPECTED, had_floor=True), replace(BOTH, echo=lambda: True), S.SUSPECTED, ()),
-        (turn_in(S.SUSPECTED, had_floor=True), SPEAKING, S.JUDGING, (Action.FINISH,)),
+        (
+            turn_in(S.SUSPECTED, had_floor=True, speech_in_state=200),
+            SPEAKING,
+            S.JUDGING,
+            (Action.FINISH,),
+        ),
+        (
+            turn_in(S.SUSPECTED, had_floor=True),
+            replace(SPEAKING, words_due=True),
+            S.JUDGING,
+            (Action.FINISH,),
+        ),
+        (turn_in(S.SUSPECTED, had_floor=True), SPEAKING, S.SUSPECTED, ()),
         (
             turn_in(S.SUSPECTED, had_floor=True),
             replace(BOTH, keying=True),
