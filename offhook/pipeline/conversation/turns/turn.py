@@ -100,15 +100,15 @@ class TurnSettings:
     end_silence_unsure: int = 520
     """Silence that ends a turn of which the words say nothing and the model is sure that it is
     incomplete; less in proportion to the square of its doubt."""
-    end_silence_open: int = 540
-    """Silence that ends a sentence that another may follow, as the model cannot hear..."""
-    end_silence_hesitant: int = 900
-    """...and that of a caller who hesitates: who has paused within the turn before, or said "um" or
-    "well", or if the model is sure that more follows; between the two by the square of its
-    doubt."""
+    end_silence_open: int = 360
+    """Silence that ends a sentence that another may follow, as the model cannot hear: the agent
+    begins its answer, which is taken back unheard if the caller goes on before..."""
     answer_open: int = 950
-    """Silence before which the answer to such a sentence is not heard, however fast the agent is: a
-    turn that goes on until then is taken back, and nobody notices."""
+    """...this silence, before which nothing of it is heard, however fast the agent is."""
+    end_silence_hesitant: int = 900
+    """As `end_silence_open`, of a caller who hesitates: who has paused within the turn before, or
+    said "um" or "well", or named a part of a sentence ("on Monday"), or if the model is sure that
+    more follows; between the two by the square of its doubt."""
     end_silence_listing: int = 1000
     """Silence that ends a turn in which several things are named, and not yet the last."""
     end_silence_dictating: int = 1300
@@ -337,10 +337,10 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
         case Doubt.OPEN:
             least, most = s.end_silence_open, s.end_silence_hesitant
             least = most if facts.has_paused else least
-        case Doubt.COMPLETE:
+        case Doubt.WHOLE if facts.has_paused:
+            least, most = s.end_silence_open, s.end_silence_hesitant
+        case Doubt.COMPLETE | Doubt.WHOLE:
             least = most = s.end_silence
-        case Doubt.WHOLE:
-            least = most = s.end_silence_open if facts.has_paused else s.end_silence
         case Doubt.NONE:
             least, most = s.end_silence, s.end_silence_unsure
             if facts.end_probability is None:
@@ -352,7 +352,12 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
 
 def answer_silence(settings: TurnSettings, facts: Facts) -> int:
     """Return the silence in ms before which the answer to the turn is not heard."""
-    return settings.answer_open if _doubt(facts) in (Doubt.OPEN, Doubt.HESITANT) else 0
+    match _doubt(facts):
+        case Doubt.OPEN | Doubt.HESITANT:
+            return settings.answer_open
+        case Doubt.WHOLE if facts.has_paused:
+            return settings.answer_open
+    return 0
 
 
 ALL_SAID = (Doubt.COMPLETE, Doubt.WHOLE)

@@ -55,9 +55,9 @@ ALONE = replace(SPEAKING, echo_free=True)
     ("text", "about", "wanted_ms"),
     [
         ("is it open on sunday", {}, 340),
-        ("I lost my keys", {}, 540),
+        ("I lost my keys", {}, 360),
         ("I lost my keys", {"paused_ms": 500}, 900),
-        ("is it open on sunday", {"paused_ms": 500}, 540),
+        ("is it open on sunday", {"paused_ms": 500}, 360),
         ("on sunday", {}, 900),
         ("I would like to", {}, 1300),
         ("four one five", {"asked": "Your phone number?"}, 1300),
@@ -240,13 +240,13 @@ def test_a_sound_over_the_agent_means_what_all_of_its_parts_say() -> None:
         ),
         (
             turn_in(S.ENDING, asked=2, finished=True),
-            Facts(silence_ms=760, end_probability=0.2, text="open on sunday", final=True),
+            Facts(silence_ms=700, end_probability=0.2, text="open on sunday", final=True),
             S.ENDING,
             (),
         ),
         (
             turn_in(S.ENDING, asked=2, finished=True),
-            Facts(silence_ms=780, end_probability=0.2, text="open on sunday", final=True),
+            Facts(silence_ms=720, end_probability=0.2, text="open on sunday", final=True),
             S.REPLYING,
             (Action.COMMIT,),
         ),
