@@ -41,6 +41,7 @@ from benchmarks.turn_taking.signals import PATIENT, table
 from benchmarks.turn_taking.stock import play_stock
 from offhook.bench.transcript import prefix_distances
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN
 
 HALVES = ("held-out", "tuned", "all")
@@ -68,7 +69,9 @@ def row(name: str, heard: Sequence[Heard]) -> dict[str, Any]:
 
 
 def how_of(options: argparse.Namespace) -> Options:
-    return Options(options.latency, options.reply, turn_model=options.turn_model)
+    changed: dict[str, Any] = {key: int(ms) for key, ms in (one.split("=") for one in options.turn)}
+    settings = TurnSettings(**changed)
+    return Options(options.latency, options.reply, settings, turn_model=options.turn_model)
 
 
 def of_half(options: argparse.Namespace) -> list[Utterance]:
@@ -261,6 +264,9 @@ def main(words: list[str]) -> int:
     parser.add_argument("--latency", type=int, default=100, help="of the recognizer, in ms")
     parser.add_argument("--reply", type=int, default=400, help="until the agent is heard, in ms")
     parser.add_argument("--turn-model", default=SMART_TURN, help='or "words", or an ONNX file')
+    parser.add_argument(
+        *("--turn", "-t"), action="append", default=[], metavar="KEY=MS", help="of [turn]"
+    )
     parser.add_argument("--stock", action="store_true", help="stock Pipecat beside, for ends")
     parser.add_argument("--every", type=int, default=1, help="every so manyth of the turns")
     parser.add_argument("--url", default="", help="of a server that transcribes, for dictated")

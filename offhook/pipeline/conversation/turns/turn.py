@@ -109,6 +109,8 @@ class TurnSettings:
     """As `end_silence_open`, of a caller who hesitates: who has paused within the turn before, or
     said "um" or "well", or named a part of a sentence ("on Monday"), or if the model is sure that
     more follows; between the two by the square of its doubt."""
+    answer_hesitant: int = 1250
+    """As `answer_open`, of such a caller, and of one who names several things."""
     end_silence_listing: int = 1000
     """Silence that ends a turn in which several things are named, and not yet the last."""
     end_silence_dictating: int = 1300
@@ -332,32 +334,47 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
             return s.end_silence_dictating
         case Doubt.LISTING:
             return s.end_silence_listing
-        case Doubt.HESITANT:
-            least = most = s.end_silence_hesitant
-        case Doubt.OPEN:
-            least, most = s.end_silence_open, s.end_silence_hesitant
-            least = most if facts.has_paused else least
-        case Doubt.WHOLE if facts.has_paused:
-            least, most = s.end_silence_open, s.end_silence_hesitant
-        case Doubt.COMPLETE | Doubt.WHOLE:
-            least = most = s.end_silence
-        case Doubt.NONE:
-            least, most = s.end_silence, s.end_silence_unsure
-            if facts.end_probability is None:
-                least = most = s.end_answer
-    probability = 0.5 if facts.end_probability is None else facts.end_probability
-    waits = round(least + (most - least) * (1 - probability) ** 2)
+    if (hesitation := _hesitation(facts)) is not None:
+        waits = _between(s.end_silence_open, s.end_silence_hesitant, hesitation)
+    elif _doubt(facts) in ALL_SAID:
+        waits = s.end_silence
+    elif facts.end_probability is None:
+        waits = s.end_answer
+    else:
+        waits = _between(s.end_silence, s.end_silence_unsure, _unlikely(facts))
     return max(waits, min(facts.learned_ms, s.end_silence_learned))
 
 
 def answer_silence(settings: TurnSettings, facts: Facts) -> int:
     """Return the silence in ms before which the answer to the turn is not heard."""
+    s = settings
+    if _doubt(facts) is Doubt.LISTING:
+        return s.answer_hesitant
+    hesitation = _hesitation(facts)
+    return 0 if hesitation is None else _between(s.answer_open, s.answer_hesitant, hesitation)
+
+
+def _hesitation(facts: Facts) -> float | None:
+    """Return how likely it is, from 0 to 1, that a sentence that may go on does; None if the turn
+    ends with none."""
     match _doubt(facts):
-        case Doubt.OPEN | Doubt.HESITANT:
-            return settings.answer_open
+        case Doubt.HESITANT:
+            return 1.0
+        case Doubt.OPEN:
+            return 1.0 if facts.has_paused else _unlikely(facts)
         case Doubt.WHOLE if facts.has_paused:
-            return settings.answer_open
-    return 0
+            return _unlikely(facts)
+    return None
+
+
+def _unlikely(facts: Facts) -> float:
+    """Return how unlikely the model makes the end of the turn, from 0 to 1: what it doubts a little
+    is over as often as what it is sure of."""
+    return (1 - (0.5 if facts.end_probability is None else facts.end_probability)) ** 2
+
+
+def _between(least: int, most: int, share: float) -> int:
+    return round(least + (most - least) * share)
 
 
 ALL_SAID = (Doubt.COMPLETE, Doubt.WHOLE)

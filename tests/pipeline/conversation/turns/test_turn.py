@@ -14,6 +14,7 @@ from offhook.pipeline.conversation.turns.turn import (
     Turn,
     TurnSettings,
     TurnState,
+    answer_silence,
     end_silence,
 )
 
@@ -76,6 +77,24 @@ def test_the_words_say_how_long_a_pause_is_waited_through(
     for first, second in (("", text), (text, "")):
         facts = Facts(turn_text=first, text=second, end_probability=0.99, **about)
         assert end_silence(TurnSettings(), facts) == wanted_ms
+
+
+@pytest.mark.parametrize(
+    ("facts", "least_ms", "most_ms"),
+    [
+        (Facts(text="is it open on sunday", end_probability=0.1), 0, 0),
+        (Facts(text="I lost my keys", end_probability=1.0), 950, 950),
+        (Facts(text="I lost my keys", end_probability=0.3), 960, 1240),
+        (Facts(text="I lost my keys", end_probability=1.0, paused_ms=500), 1250, 1250),
+        (Facts(text="I lost my keys", end_probability=1.0, before="hello"), 1250, 1250),
+        (Facts(text="on sunday", end_probability=1.0), 1250, 1250),
+        (Facts(text="j'ai perdu mes clés", end_probability=0.1, language="sv"), 0, 0),
+    ],
+)
+def test_an_answer_is_heard_later_the_more_is_likely_to_follow(
+    facts: Facts, least_ms: int, most_ms: int
+) -> None:
+    assert least_ms <= answer_silence(TurnSettings(), facts) <= most_ms
 
 
 def test_words_that_begin_as_the_agent_ends_are_the_answer() -> None:

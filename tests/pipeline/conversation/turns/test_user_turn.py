@@ -397,6 +397,8 @@ WORD_PACKETS = 15
         (Doubt.OPEN, 700, 1),
         (Doubt.OPEN, 900, 1),
         (Doubt.OPEN, 1400, 2),
+        (Doubt.HESITANT, 1100, 1),
+        (Doubt.HESITANT, 1500, 2),
     ],
 )
 async def test_who_goes_on_with_a_sentence_does_not_hear_an_agent_that_is_quick(
