@@ -105,7 +105,7 @@ class TurnSettings:
     begins its answer, which is taken back unheard if the caller goes on before..."""
     answer_open: int = 950
     """...this silence, before which nothing of it is heard, however fast the agent is."""
-    end_silence_hesitant: int = 900
+    end_silence_hesitant: int = 700
     """As `end_silence_open`, of a caller who hesitates: who has paused within the turn before, or
     said "um" or "well", or named a part of a sentence ("on Monday"), or if the model is sure that
     more follows; between the two by the square of its doubt."""
