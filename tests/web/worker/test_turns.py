@@ -193,10 +193,11 @@ async def test_a_worker_that_stalls_leaves_the_answer_to_the_edge(
     server: LosableServer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 20)
-    monkeypatch.setattr(SmartTurn, "judge", lambda self, pcm: 0.9)
+    monkeypatch.setattr(SmartTurn, "judge", lambda self, pcm: 1.0)
+    monkeypatch.setattr(turn_taking, "doubt", lambda *about: Doubt.NONE)
     async with answers(0.1) as judge, reached(server, Hears(judge)) as recognizer:
         judge.let.clear()
-        assert (await spoken(recognizer, phrase))[:2] == ({"late": 1}, 260)
+        assert (await spoken(recognizer, phrase))[:2] == ({"late": 1}, 340)
         judge.let.set()
 
 
