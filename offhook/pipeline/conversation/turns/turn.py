@@ -394,7 +394,10 @@ def _may_be_over(turn: "Turn", facts: Facts) -> bool:
 
 
 def _turn_over(turn: "Turn", facts: Facts) -> bool:
-    return facts.final and facts.silence_ms >= end_silence(turn.settings, facts)
+    if not facts.final:
+        return False
+    more = turn.settings.suspicion if facts.suspected else 0  # the caller may be going on
+    return facts.silence_ms >= end_silence(turn.settings, facts) + more
 
 
 def _turn_over_with_words(turn: "Turn", facts: Facts) -> bool:

@@ -272,6 +272,12 @@ def test_a_sound_over_the_agent_means_what_all_of_its_parts_say() -> None:
         ),
         (
             turn_in(S.ENDING, asked=1, finished=True),
+            Facts(silence_ms=340, end_probability=0.9, text="hello", final=True, suspected=True),
+            S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, finished=True),
             Facts(silence_ms=340, end_probability=0.9, text="hello", final=True),
             S.REPLYING,
             (Action.COMMIT,),
