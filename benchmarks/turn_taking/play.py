@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import heapq
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.media.playout import PlayoutListener
 from offhook.pipeline.conversation.events import CallerTurn, Event
 from offhook.pipeline.conversation.turns.pace import Pace
-from offhook.pipeline.conversation.turns.turn import TurnSettings
+from offhook.pipeline.conversation.turns.turn import Facts, TurnSettings, TurnState
 from offhook.pipeline.conversation.turns.user_turn_io import (
     TurnDetection,
     UserTurnController,
@@ -272,20 +272,23 @@ class Heard:
     """Of the agent's sound in each 20 ms of the line, RMS."""
     interrupted_ms: int | None = None
     """When the agent's first sound was dropped, in ms of the line."""
+    silences: list[Facts] = field(default_factory=list)
+    """What was known at the end of each silence of the caller in which the turn might be over."""
 
     @property
     def end_ms(self) -> int:
         return self.utterance.end // MS
 
     @property
-    def cut_off(self) -> bool:
+    def given_early(self) -> bool:
         """Whether the turn was given to the agent before its last word was over."""
         return any(at < self.end_ms for at, _ in self.commits)
 
     @property
-    def talked_over(self) -> bool:
-        """Whether the agent was heard before the last word was over."""
-        return any(at < self.end_ms for at in self.sounds)
+    def cut_off(self) -> bool:
+        """Whether the agent's answer was heard before the last word was over."""
+        answered = min((at for at, _ in self.commits), default=self.end_ms)
+        return any(answered <= at < self.end_ms for at in self.sounds)
 
     @property
     def delay_ms(self) -> int | None:
@@ -314,6 +317,7 @@ class _Call(UserTurnListener):
         self.hearing.language = utterance.language
         self.hearing.pace = pace
         self._answering: asyncio.Task[None] | None = None
+        self._silence: Facts | None = None
         reply = self.hearing.reply
         reply.begin()
         for word in utterance.asked.split():
@@ -336,6 +340,14 @@ class _Call(UserTurnListener):
         latency_ms, language = about
         whole = options.whole_turns
         return WholeUtterances(clock, options.transcribe, latency_ms, whole, language)
+
+    def tick(self, now: float) -> None:
+        self.line.tick(now)
+        if self.hearing.state is TurnState.ENDING:
+            self._silence = replace(self.hearing._facts)
+        elif self._silence is not None:
+            self.heard.silences.append(self._silence)
+            self._silence = None
 
     @property
     def over(self) -> bool:
@@ -418,7 +430,7 @@ async def play(said: Sequence[Utterance], options: Options, judged: Path) -> lis
             while not all(call.over for call in calls):
                 for call in calls:
                     if not call.over:
-                        call.line.tick(clock.now / 1000)
+                        call.tick(clock.now / 1000)
                 vad.run()
                 while vad._due is not None:
                     await asyncio.sleep(0)

@@ -4,6 +4,9 @@ done, and whether short answers at the end of the agent's question are lost.
 The callers' sentences are in `texts/`, and are spoken by the voices of `speak.py` beforehand. The
 lists and constants of the policy were chosen on the half of the texts with even numbers; the half
 with odd ones, `--half held-out`, is what counts.
+
+A caller is cut off if the agent is heard before the last word is over. A turn that was given to the
+agent too early, and whose answer was dropped before anything of it was heard, is taken back.
 """
 
 import argparse
@@ -28,14 +31,17 @@ from benchmarks.turn_taking.play import Heard, Options, play
 from benchmarks.turn_taking.script import (
     AGENT_LEVEL,
     OVER_MS,
+    Utterance,
     answers,
     is_held_out,
     over_the_agent,
     utterances,
 )
+from benchmarks.turn_taking.signals import PATIENT, table
 from benchmarks.turn_taking.stock import play_stock
 from offhook.bench.transcript import prefix_distances
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN
 
 HALVES = ("held-out", "tuned", "all")
@@ -54,7 +60,7 @@ def row(name: str, heard: Sequence[Heard]) -> dict[str, Any]:
         "kind": name,
         "turns": len(heard),
         "cut off": sum(h.cut_off for h in heard),
-        "talked over": sum(h.talked_over for h in heard),
+        "taken back": sum(h.given_early and not h.cut_off for h in heard),
         "unanswered": len(heard) - len(delays),
         "delay p50 ms": round(middle),
         "delay p95 ms": round(most),
@@ -63,27 +69,42 @@ def row(name: str, heard: Sequence[Heard]) -> dict[str, Any]:
 
 
 def how_of(options: argparse.Namespace) -> Options:
-    return Options(options.latency, options.reply, turn_model=options.turn_model)
+    changed: dict[str, Any] = {key: int(ms) for key, ms in (one.split("=") for one in options.turn)}
+    settings = TurnSettings(**changed)
+    return Options(options.latency, options.reply, settings, turn_model=options.turn_model)
 
 
-def ends(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Ends of turns, by kind, and together; and those of stock Pipecat."""
+def of_half(options: argparse.Namespace) -> list[Utterance]:
     line = LINES[options.line]
-    said = [
+    return [
         replace(one, sound=line(one.sound))
         for one in utterances(options.sounds, options.language)
         if options.half == "all" or is_held_out(one) == (options.half == "held-out")
     ]
-    how = how_of(options)
+
+
+def ends(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Ends of turns, by kind, and together; and those of stock Pipecat."""
+    said, how = of_half(options), how_of(options)
     heard = asyncio.run(play(said, how, options.sounds / "judged.npz"))
     kinds = defaultdict(list)
     for one in heard:
         kinds[one.utterance.kind].append(one)
     rows = [row(kind, of_kind) for kind, of_kind in sorted(kinds.items())]
-    for name, of in (("", heard), ("Pipecat: ", asyncio.run(play_stock(said, how)))):
+    played = [("", heard)]
+    if options.stock:
+        played.append(("Pipecat: ", asyncio.run(play_stock(said, how))))
+    for name, of in played:
         rows.append(row(f"{name}all with pauses", [h for h in of if h.utterance.pauses]))
         rows.append(row(f"{name}all without", [h for h in of if not h.utterance.pauses]))
     return rows
+
+
+def signals(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What each signal alone could reach."""
+    how = replace(how_of(options), settings=PATIENT)
+    heard = asyncio.run(play(of_half(options), how, options.sounds / "judged.npz"))
+    return table(heard, options.reply)
 
 
 def callers(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -221,6 +242,7 @@ class Transcripts:
 
 SETS = {
     "ends": ends,
+    "signals": signals,
     "callers": callers,
     "answers": short_answers,
     "over": over,
@@ -242,6 +264,10 @@ def main(words: list[str]) -> int:
     parser.add_argument("--latency", type=int, default=100, help="of the recognizer, in ms")
     parser.add_argument("--reply", type=int, default=400, help="until the agent is heard, in ms")
     parser.add_argument("--turn-model", default=SMART_TURN, help='or "words", or an ONNX file')
+    parser.add_argument(
+        *("--turn", "-t"), action="append", default=[], metavar="KEY=MS", help="of [turn]"
+    )
+    parser.add_argument("--stock", action="store_true", help="stock Pipecat beside, for ends")
     parser.add_argument("--every", type=int, default=1, help="every so manyth of the turns")
     parser.add_argument("--url", default="", help="of a server that transcribes, for dictated")
     parser.add_argument("--model", default="whisper-1", help="of that server")

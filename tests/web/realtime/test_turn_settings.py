@@ -13,7 +13,7 @@ def test_without_an_answer_silence_is_waited_through_as_the_eagerness_says(eager
     vad = ConversationSemanticVad.model_validate({"type": "semantic_vad", "eagerness": eagerness})
     settings = turn_settings(vad, TurnSettings())
     likely, unknown, unlikely = (
-        end_silence(settings, Facts(text="on sunday", end_probability=probability))
+        end_silence(settings, Facts(text="I lost my keys", end_probability=probability))
         for probability in (0.9, None, 0.1)
     )
     assert likely < unknown <= unlikely

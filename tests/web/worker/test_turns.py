@@ -17,7 +17,7 @@ from offhook.pipeline.conversation.events import CallerTurn
 from offhook.pipeline.conversation.turns import end_questions_io
 from offhook.pipeline.conversation.turns import turn as turn_taking
 from offhook.pipeline.conversation.turns.patience import Doubt
-from offhook.pipeline.conversation.turns.turn import TurnSettings
+from offhook.pipeline.conversation.turns.turn import Facts, TurnSettings, end_silence
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
 from offhook.pipeline.engine.turns_io import TurnJudge
@@ -171,13 +171,13 @@ async def test_a_turn_ends_by_what_the_worker_says(
         (pcm,), (probability,) = heard, found
         expected = SmartTurn().judge(pcm)
         assert probability == pytest.approx(expected, abs=0.2)
-        over = TURNS.end_silence if probability >= 0.5 else TURNS.end_silence_unsure
+        over = end_silence(TURNS, Facts(text="words", end_probability=probability))
         assert call == Spoken({"engine": 1}, over, loaded=False)
         # All of it, with a little before, and nothing of what the line was before that.
         assert len(phrase) * 0.8 < len(pcm) < len(phrase) + RATE_IN
 
 
-@pytest.mark.parametrize(("probability", "silence_ms"), [(0.9, 260), (0.1, 520)])
+@pytest.mark.parametrize(("probability", "silence_ms"), [(1.0, 340), (0.0, 520)])
 async def test_the_worker_decides_how_long_silence_lasts(
     server: LosableServer,
     phrase: Pcm,
@@ -186,6 +186,7 @@ async def test_the_worker_decides_how_long_silence_lasts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 1000 * SOON)
+    monkeypatch.setattr(turn_taking, "doubt", lambda *about: Doubt.NONE)
     async with answers(probability) as judge, reached(server, Hears(judge)) as recognizer:
         assert await spoken(recognizer, phrase) == Spoken({"engine": 1}, silence_ms, loaded=False)
 
@@ -194,10 +195,11 @@ async def test_a_worker_that_stalls_leaves_the_answer_to_the_edge(
     server: LosableServer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 20)
-    monkeypatch.setattr(SmartTurn, "judge", lambda self, pcm: 0.9)
+    monkeypatch.setattr(SmartTurn, "judge", lambda self, pcm: 1.0)
+    monkeypatch.setattr(turn_taking, "doubt", lambda *about: Doubt.NONE)
     async with answers(0.1) as judge, reached(server, Hears(judge)) as recognizer:
         judge.let.clear()
-        assert (await spoken(recognizer, phrase))[:2] == ({"late": 1}, 260)
+        assert (await spoken(recognizer, phrase))[:2] == ({"late": 1}, 340)
         judge.let.set()
 
 

@@ -3,7 +3,8 @@ said and what the agent has asked.
 
 The model hears how a sentence is spoken and is often wrong: it takes "my phone number is four one
 five" for a whole one. So the words come first: a sentence that breaks off, a number or a name that
-is being dictated, and a caller who looks something up are waited for, whatever the model says.
+is being dictated, and a caller who looks something up are waited for, whatever the model says. A
+question and a short answer are whole; any other sentence may go on with another.
 """
 
 import re
@@ -13,8 +14,6 @@ from itertools import pairwise
 
 from offhook.pipeline.conversation.turns.unfinished_words import ENGLISH, LANGUAGES, Words
 
-PHONE_DIGITS = 10
-"""A phone number of so many digits is complete; longer ones are followed by a pause as well."""
 SHORT_ANSWER_WORDS = 4
 """Longest answer in which a verb behind a pronoun ends the sentence: "yes, I can"."""
 MANY_DIGITS = 16
@@ -29,15 +28,36 @@ REFUSAL_WORDS = 3
 """A refusal of so many words dictates nothing."""
 CORRECTION_WORDS = 1
 """A word of correction alone, such as "sorry?", is a question."""
+WHOLE_WORDS = 2
+"""Longest answer that is whole whatever its words."""
+PART_WORDS = 3
+"""Longest part of a sentence that is taken for one by its first word."""
+YES_NO_WORDS = 4
+"""Longest answer that is whole if it begins with "yes", "no" or "thanks"."""
+QUESTION_WORDS = 3
+"""Shortest question that is whole: "could you" goes on."""
+CLAUSE_WORDS = 7
+"""A sentence that begins with "if" and has no more words than these lacks its main clause..."""
+REMARK_WORDS = 3
+"""...unless it has no more than these behind it: "if that's possible"."""
 
 
 class Doubt(Enum):
     """What the words say about the end of a turn."""
 
     NONE = auto()
-    """They may be all."""
+    """They say nothing: the language is not known here."""
+    COMPLETE = auto()
+    """A number has as many digits as were asked for, or an e-mail address its ending."""
+    WHOLE = auto()
+    """A question, or a short answer: they are all."""
+    OPEN = auto()
+    """A sentence that another may follow."""
+    HESITANT = auto()
+    """Such a sentence of a caller who thinks while speaking ("well, I would say the red one"), or a
+    part of one: "on Monday"."""
     LISTING = auto()
-    """The agent has asked for several things, and the last is not known to be named."""
+    """Things are named, of which the last is not known to be named, or the time to a day."""
     DICTATING = auto()
     """A number, a name, an address or an e-mail address is not known to be complete."""
     BREAKS_OFF = auto()
@@ -76,7 +96,7 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
     if len(said) > CORRECTION_WORDS and _ends_with(tail, known.correcting + known.tails):
         return Doubt.BREAKS_OFF
     if _is_email(said, known):
-        return Doubt.NONE
+        return Doubt.COMPLETE
     about = _about(asked, known)
     if tail in known.opening and not _is_answer(asked, known):
         return Doubt.BREAKS_OFF
@@ -85,7 +105,17 @@ def doubt(text: str, asked: str = "", language: str = "en") -> Doubt:
         return Doubt.BREAKS_OFF
     if _is_dictating(said, asked, about, known):
         return Doubt.DICTATING
-    return Doubt.LISTING if _is_listing(said, asked, known) else Doubt.NONE
+    if _is_listing(said, asked, known) or _lacks_of_a_date(tail, asked, known):
+        return Doubt.LISTING
+    expected = _expected(asked, known) if about is _Dictated.NUMBER else known.phone_digits
+    if digits_at_end(said, known) >= expected:
+        return Doubt.COMPLETE
+    if _is_question(text, said, known) or _is_short_answer(said, tail, known):
+        return Doubt.WHOLE
+    hesitates = said[0] in known.hesitant or not known.fillers.isdisjoint(said)
+    is_round = said[-1] in known.rounds  # "two hundred"
+    is_part = is_round or _is_part(said, known) or _names_a_day(tail, asked, known)
+    return Doubt.HESITANT if hesitates or is_part else Doubt.OPEN
 
 
 _REQUEST = re.compile(
@@ -115,6 +145,10 @@ def _is_answer(asked: str, known: Words) -> bool:
 
 def _dangles(said: list[str], known: Words) -> bool:
     last = said[-1]
+    if _lacks_the_main_clause(said, known):
+        return True
+    if _ends_with(" ".join(said), known.complete):
+        return False
     if last in known.auxiliary and known.subordinators:
         return known.subordinators.isdisjoint(said)
     if last in known.auxiliary and len(said) > 1:
@@ -135,7 +169,63 @@ def _dangles(said: list[str], known: Words) -> bool:
     asks = not known.asking.isdisjoint(said[:2])
     if asks and last in known.prepositions:
         return False  # "who is it for"
-    return last in known.dangling and not _ends_with(f"{before} {last}", known.complete)
+    return last in known.dangling
+
+
+def _lacks_the_main_clause(said: list[str], known: Words) -> bool:
+    rest = _behind_the_opener(said, known)
+    if rest[0] not in known.conditional or known.question.match(" ".join(rest)):
+        return False
+    return REMARK_WORDS < len(rest) - 1 <= CLAUSE_WORDS
+
+
+def _behind_the_opener(said: list[str], known: Words) -> list[str]:
+    """Returns the words without "yes", "and" and the like before them; the last is always left."""
+    first = next((i for i, word in enumerate(said[:-1]) if word not in known.openers), -1)
+    return said[first:]
+
+
+def _is_question(text: str, said: list[str], known: Words) -> bool:
+    rest = _behind_the_opener(said, known)
+    if text.rstrip().endswith("?"):
+        return True
+    return len(rest) >= QUESTION_WORDS and bool(known.question.match(" ".join(rest)))
+
+
+def _is_short_answer(said: list[str], tail: str, known: Words) -> bool:
+    if _ends_with(tail, known.closing):
+        return True
+    if said[0] in known.yes_no:
+        return len(said) <= YES_NO_WORDS
+    return len(said) <= WHOLE_WORDS and not _is_part(said, known)
+
+
+def _is_part(said: list[str], known: Words) -> bool:
+    """Whether it is a part of a sentence, such as "on Monday" or "two tickets", which others like
+    it may follow."""
+    first = said[0]
+    begins = first in known.dangling - known.pronouns and "'" not in first
+    counts = first in known.digits or first in known.tens
+    return 1 < len(said) <= PART_WORDS and (begins or counts)
+
+
+def _names_a_day(tail: str, asked: str, known: Words) -> bool:
+    """Whether the agent has asked when, and the answer ends with a day or an hour, which others or
+    a time of the day may follow."""
+    asks = re.search(known.questions.when, question_of(asked))
+    return asks is not None and known.times.search(tail) is not None
+
+
+def _lacks_of_a_date(tail: str, asked: str, known: Words) -> bool:
+    """Whether the agent has asked when, and the caller has named the day and not yet the month; or
+    a date of birth and not yet the year."""
+    question = question_of(asked)
+    month = list(known.month.finditer(tail))
+    if re.search(known.questions.birth, question):
+        return not re.search(r"\d{4}$", tail) and (not month or month[-1].end() == len(tail))
+    if not re.search(known.questions.when, question):
+        return False
+    return not month and known.day.search(tail) is not None
 
 
 def _about(asked: str, known: Words) -> _Dictated:
@@ -162,11 +252,13 @@ def _is_dictating(said: list[str], asked: str, about: _Dictated, known: Words) -
         return False
     if about in (_Dictated.EMAIL, _Dictated.LETTERS, _Dictated.ADDRESS) or _spells(said):
         return True
+    if about is not _Dictated.NOTHING and known.yes_no.issuperset(said):
+        return True  # "sure"
     digits = digits_at_end(said, known)
     if about is _Dictated.NUMBER:
         return 0 < digits < _expected(asked, known) or len(said[-1]) == 1
     one_by_one = all(len(word) == 1 or word in known.digits for word in said[-FEW_DIGITS:])
-    return one_by_one and FEW_DIGITS <= digits < PHONE_DIGITS
+    return one_by_one and FEW_DIGITS <= digits < known.phone_digits
 
 
 def _is_listing(said: list[str], asked: str, known: Words) -> bool:
@@ -206,7 +298,10 @@ def _expected(asked: str, known: Words) -> int:
                 return int(word)
             if word in known.questions.numerals:
                 return known.questions.numerals.index(word)
-    return PHONE_DIGITS if any(word in question for word in known.questions.phone) else MANY_DIGITS
+    for words, digits in known.questions.lengths:
+        if any(word in question for word in words):
+            return digits
+    return MANY_DIGITS
 
 
 _NUMERAL = re.compile(r"\+?\d[\d.+-]*")

@@ -20,6 +20,13 @@ from offhook.pipeline.conversation.turns.words import (
     words,
 )
 
+PAUSE_MS = 400
+"""Shortest silence in ms within a turn that is a pause, and not the breath between two clauses."""
+
+WHOLE_MS = 220
+"""Silence in ms by which partial transcripts mostly have the last word: if they are whole then, the
+final one is requested whatever the model says."""
+
 
 class TurnState(Enum):
     LISTENING = auto()
@@ -87,10 +94,23 @@ class TurnSettings:
     """Maximum answers begun per pause: one to a partial transcript, one to the final."""
     end_likely: float = 0.5
     """Probability from which the model's result counts as the end of the turn."""
-    end_silence: int = 260
-    """Silence that ends a turn the model considers complete."""
+    end_silence: int = 340
+    """Silence that ends a turn that the words or the model consider complete: longer than the
+    breath behind "no" in "no, thank you"."""
     end_silence_unsure: int = 520
-    """Silence that ends a turn that only the model, not the transcript, considers incomplete."""
+    """Silence that ends a turn of which the words say nothing and the model is sure that it is
+    incomplete; less in proportion to the square of its doubt."""
+    end_silence_open: int = 360
+    """Silence that ends a sentence that another may follow, as the model cannot hear: the agent
+    begins its answer, which is taken back unheard if the caller goes on before..."""
+    answer_open: int = 950
+    """...this silence, before which nothing of it is heard, however fast the agent is."""
+    end_silence_hesitant: int = 700
+    """As `end_silence_open`, of a caller who hesitates: who has paused within the turn before, or
+    said "um" or "well", or named a part of a sentence ("on Monday"), or if the model is sure that
+    more follows; between the two by the square of its doubt."""
+    answer_hesitant: int = 1250
+    """As `answer_open`, of such a caller, and of one who names several things."""
     end_silence_listing: int = 1000
     """Silence that ends a turn in which several things are named, and not yet the last."""
     end_silence_dictating: int = 1300
@@ -107,8 +127,8 @@ class TurnSettings:
     """Silence after which the final transcript is requested even if the model expects more
     speech."""
     end_answer: int = 500
-    """Silence that ends a turn if the end-of-turn model has not said whether it is complete, or
-    there is none; a transcript that breaks off is waited for longer."""
+    """Silence that ends a turn of which the words say nothing, if the end-of-turn model has not
+    said whether it is complete, or there is none."""
     lower: bool = True
     """Whether the agent, silent since the caller's first sound over it, goes on 12 dB lower when
     the sound has ended and all that is understood is agreement ("okay"), until it is certain; on
@@ -171,10 +191,14 @@ class Facts:
     """ms since the last agent audio, or since the agent was given the turn."""
     echo_free: bool = False
     """The agent has been heard long enough to know that the line has no echo."""
+    unheard: bool = False
+    """Nothing of the reply has been heard, and the turn ended less than a second ago."""
     first: bool = False
     """The caller's sound began before the agent's, which nobody had asked for."""
     before: str = ""
     """What the agent was already given of this turn, and has not been heard to answer."""
+    paused_ms: int = 0
+    """Longest pause in ms within the turn so far."""
     asked: str = ""
     """What the agent said last, before the caller's turn."""
     language: str = "en"
@@ -206,6 +230,11 @@ class Facts:
     def words(self) -> str:
         """Transcript of the turn so far."""
         return f"{self.turn_text} {self.text}".strip()
+
+    @property
+    def has_paused(self) -> bool:
+        """Whether the caller has gone on once when the turn might have been over."""
+        return bool(self.before) or self.paused_ms >= PAUSE_MS
 
 
 Condition = Callable[["Turn", Facts], bool]
@@ -253,6 +282,10 @@ def _barges_in(turn: "Turn", facts: Facts) -> bool:
     return (facts.voice or facts.suspected) and not facts.echo()
 
 
+def _may_go_on(turn: "Turn", facts: Facts) -> bool:
+    return facts.unheard and facts.suspected and not facts.echo()
+
+
 def _agrees(turn: "Turn", facts: Facts) -> bool:
     if turn.lowered or turn.had_floor or turn.may_answer or not turn.settings.lower:
         return False
@@ -285,6 +318,7 @@ def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
         _end_likely(turn, facts)
         or facts.silence_ms >= s.finish_unsure_after
         or (facts.end_probability is None and facts.silence_ms >= s.end_answer)
+        or (facts.silence_ms >= WHOLE_MS and _doubt(facts) in ALL_SAID)
     )
 
 
@@ -300,11 +334,51 @@ def end_silence(settings: TurnSettings, facts: Facts) -> int:
             return s.end_silence_dictating
         case Doubt.LISTING:
             return s.end_silence_listing
-    learned = min(facts.learned_ms, s.end_silence_learned)
-    if facts.end_probability is None:
-        return max(s.end_answer, learned)
-    likely = facts.end_probability >= s.end_likely
-    return max(s.end_silence if likely else s.end_silence_unsure, learned)
+    if (hesitation := _hesitation(facts)) is not None:
+        waits = _between(s.end_silence_open, s.end_silence_hesitant, hesitation)
+    elif _doubt(facts) in ALL_SAID:
+        waits = s.end_silence
+    elif facts.end_probability is None:
+        waits = s.end_answer
+    else:
+        waits = _between(s.end_silence, s.end_silence_unsure, _unlikely(facts))
+    return max(waits, min(facts.learned_ms, s.end_silence_learned))
+
+
+def answer_silence(settings: TurnSettings, facts: Facts) -> int:
+    """Return the silence in ms before which the answer to the turn is not heard."""
+    s = settings
+    if _doubt(facts) is Doubt.LISTING:
+        return s.answer_hesitant
+    hesitation = _hesitation(facts)
+    return 0 if hesitation is None else _between(s.answer_open, s.answer_hesitant, hesitation)
+
+
+def _hesitation(facts: Facts) -> float | None:
+    """Return how likely it is, from 0 to 1, that a sentence that may go on does; None if the turn
+    ends with none."""
+    match _doubt(facts):
+        case Doubt.HESITANT:
+            return 1.0
+        case Doubt.OPEN:
+            return 1.0 if facts.has_paused else _unlikely(facts)
+        case Doubt.WHOLE if facts.has_paused:
+            return _unlikely(facts)
+    return None
+
+
+def _unlikely(facts: Facts) -> float:
+    """Return how unlikely the model makes the end of the turn, from 0 to 1: what it doubts a little
+    is over as often as what it is sure of."""
+    return (1 - (0.5 if facts.end_probability is None else facts.end_probability)) ** 2
+
+
+def _between(least: int, most: int, share: float) -> int:
+    return round(least + (most - least) * share)
+
+
+ALL_SAID = (Doubt.COMPLETE, Doubt.WHOLE)
+MAY_BE_OVER = (Doubt.NONE, Doubt.COMPLETE, Doubt.WHOLE, Doubt.OPEN, Doubt.HESITANT)
 
 
 def _doubt(facts: Facts) -> Doubt:
@@ -316,11 +390,14 @@ def _may_be_over(turn: "Turn", facts: Facts) -> bool:
     s, text = turn.settings, facts.words
     if facts.silence_ms < s.think_after or text == turn.thought_of or not text:
         return False
-    return turn.thoughts < s.think_times and _doubt(facts) is Doubt.NONE
+    return turn.thoughts < s.think_times and _doubt(facts) in MAY_BE_OVER
 
 
 def _turn_over(turn: "Turn", facts: Facts) -> bool:
-    return facts.final and facts.silence_ms >= end_silence(turn.settings, facts)
+    if not facts.final:
+        return False
+    more = turn.settings.suspicion if facts.suspected else 0  # the caller may be going on
+    return facts.silence_ms >= end_silence(turn.settings, facts) + more
 
 
 def _turn_over_with_words(turn: "Turn", facts: Facts) -> bool:
@@ -434,7 +511,8 @@ def _turn_goes_on(turn: "Turn", facts: Facts) -> bool:
 
 
 def _turn_pauses(turn: "Turn", facts: Facts) -> bool:
-    return turn.had_floor and not facts.voice
+    spoke = turn.speech_in_state > 0 or facts.words_due  # else it is only suspected so far
+    return turn.had_floor and not facts.voice and spoke
 
 
 def _final_belongs_to_a_turn(turn: "Turn", facts: Facts) -> bool:
@@ -484,6 +562,7 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.REPLYING, _no_turn_after_all, None, (A.DISCARD,), "noise before it"),
     Transition(S.REPLYING, _late_words_are_nothing, None, (A.CANCEL,), "a late 'uh-huh'"),
     Transition(S.REPLYING, _voice_after_echo_check, S.SUSPECTED, (A.PAUSE,), "the caller goes on"),
+    Transition(S.REPLYING, _may_go_on, S.SUSPECTED, (A.PAUSE,), "nothing is lost by waiting"),
     Transition(S.REPLYING, _agent_speaks, S.SPEAKING, (), "the first sound of the reply"),
     Transition(S.REPLYING, _agent_done, S.LISTENING, (), "nothing to say"),
     Transition(S.SPEAKING, _presses, S.KEYING, (A.INTERRUPT,), "a key is never a cough"),
@@ -559,8 +638,9 @@ class Turn:
         self.lowered = False
         """Whether playout is lowered, and not paused."""
         self.had_floor = False
-        """Whether the suspected or judged sound began before the agent's: as a turn, which is never
-        dropped as a backchannel or as echo, however short."""
+        """Whether the suspected or judged sound began before the agent's: as a turn, or as more of
+        the one that has just ended, which is never dropped as a backchannel or as echo, however
+        short."""
 
     def step(self, facts: Facts, elapsed_ms: int = 20) -> Transition | None:
         """Advance by one tick; return the row taken, or None if nothing changes."""
@@ -585,7 +665,8 @@ class Turn:
             left_ms = facts.agent_left_ms() if facts.agent_speaking else over
             self.may_answer = left_ms is not None and left_ms <= self.settings.answer_rest
             awaited = self.had_floor and facts.words_due
-            self.had_floor = facts.first or awaited or self.state is TurnState.HEARING
+            goes_on = self.state is TurnState.HEARING or facts.unheard
+            self.had_floor = facts.first or awaited or goes_on
         elif then is TurnState.KEYING:
             self.floor = True
         if then is not self.state:

@@ -46,6 +46,7 @@ from offhook.pipeline.conversation.turns.turn import (
     Turn,
     TurnSettings,
     TurnState,
+    answer_silence,
     end_silence,
 )
 from offhook.pipeline.conversation.turns.turn_audio import TurnAudio
@@ -84,6 +85,9 @@ FEED_MS = 100
 GAIN_LATE_MS = 1000
 """Audio in ms that waits while the gain for a quiet caller is being found, 0.3 s of voice: the
 recognizer would take a rise of 20 dB within the first word for another sound."""
+GOES_ON_MS = 1000
+"""ms after a turn's end within which whatever the caller says is more of that turn, also if the
+first words of the answer are heard."""
 TAKEN_BACK_MS = 3000
 """ms after a turn's end within which a caller who goes on before the answer is heard continues that
 turn."""
@@ -234,6 +238,8 @@ class UserTurnController:
         self._pressed_at = 0
         self._agent_began = -(10**9)
         """Sample position at which the agent last began to speak while nobody did."""
+        self._heard_from: int | None = None
+        """Sample position before which the answer is not heard; None if it may be."""
         self._committed_at = 0
         """Sample position at which the last turn was committed."""
         self._turn_end = -(10**9)
@@ -376,6 +382,8 @@ class UserTurnController:
         row = self._turn.step(self._facts, PACKET_MS)
         if row is not None:
             self._carry_out(row, now)
+        if self._heard_from is not None:
+            self._hold_answer(self._heard_from)
 
     def _voice_window(self, probability: float, level: float, end_sample: int) -> None:
         level -= self._enhancer.gain
@@ -418,6 +426,8 @@ class UserTurnController:
         facts.suspected = self._suspected
         facts.echo_free = self._echo.is_free
         facts.first = self._onset < self._agent_began
+        unheard_ms = self._ms(self._memory.end - self._committed_at)
+        facts.unheard = self._echo.sent_at < self._committed_at and unheard_ms < GOES_ON_MS
         if detector.speaking:
             # Counted from the end of the echo, if the speech began with echo.
             voiced_until = detector.now - detector.silence_ms * MS
@@ -452,6 +462,15 @@ class UserTurnController:
         echo = self._echo.is_echo(self._detector.now, speaking=speaking, suspected=suspected)
         self._facts.no_echo_ms = self._echo.no_echo_ms
         return echo
+
+    def _hold_answer(self, until: int) -> None:
+        playout = self._leg.playout
+        if self._turn.state is TurnState.REPLYING and self._memory.end < until:
+            playout.pause()
+            return
+        self._heard_from = None
+        if not (self._turn.state in OVER_THE_AGENT or self._away or self._leg.held):
+            playout.resume()
 
     def _forget_no_echo(self) -> None:
         self._facts.no_echo_ms = self._echo.no_echo_ms = 0
@@ -630,6 +649,7 @@ class UserTurnController:
         speaks = (TurnState.HEARING, TurnState.ENDING)
         if row.state is TurnState.ENDING and row.then is TurnState.HEARING:
             self.pace.pause(self._turn.pause_ms)
+            self._facts.paused_ms = max(self._facts.paused_ms, self._turn.pause_ms)
             self._go_on()
         elif row.then in speaks and row.state not in speaks:
             self.pace.cut_off(self._ms(self._onset - self._turn_end))
@@ -663,7 +683,8 @@ class UserTurnController:
         """Silence the agent and cancel its reply."""
         self._forget_no_echo()
         said = self.cut_reply()
-        if not said and self._memory.end - self._committed_at < TAKEN_BACK_MS * MS:
+        now, onset = self._memory.end - self._committed_at, self._onset - self._committed_at
+        if (not said and now < TAKEN_BACK_MS * MS) or 0 < onset < GOES_ON_MS * MS:
             self._facts.before = self._committed
         self.listener.on_interrupt()
 
@@ -700,6 +721,9 @@ class UserTurnController:
         self.pace.end_turn()
         self.watch = self._watch_keys(now) if self._keyed else self._watch_words(now)
         self.watch.stamp("turn_decided", now)
+        if not (self._keyed or self._committing):
+            wait_ms = answer_silence(self._settings, facts) - facts.silence_ms
+            self._heard_from = self._memory.end + wait_ms * MS if wait_ms > 0 else None
         text = _join(_join(facts.turn_text, facts.text), self._keyed)
         self._keyed = ""
         self._committed = _join(facts.before, text)
@@ -728,6 +752,7 @@ class UserTurnController:
     def _reset_turn(self) -> None:
         self._committing = False
         self._facts.turn_text = self._facts.before = ""
+        self._facts.paused_ms = 0
         self._cancel_utterance()
         self._facts.excused = False
         self._facts.end_probability = None

@@ -70,10 +70,13 @@ async def silences(model: Any, sentences: int = 1) -> list[int]:
 @example(1.001)
 def test_any_answer_ends_the_turn(answer: float | None) -> None:
     """What is no probability counts as no answer."""
-    wanted = TURNS.end_answer
-    if answer is not None and 0 <= answer <= 1:
-        wanted = TURNS.end_silence if answer >= 0.5 else TURNS.end_silence_unsure
-    assert asyncio.run(silences(Judge(answer))) == [wanted]  # type: ignore[arg-type]
+    (silence,) = asyncio.run(silences(Judge(answer)))  # type: ignore[arg-type]
+    if answer is None or not 0 <= answer <= 1:
+        assert silence == TURNS.end_answer
+    else:
+        middle = (TURNS.end_silence + TURNS.end_silence_unsure) / 2
+        assert TURNS.end_silence <= silence <= TURNS.end_silence_unsure
+        assert (silence < middle) == (answer > 0.3)
 
 
 def test_without_a_model_a_turn_ends_by_silence() -> None:
@@ -184,15 +187,16 @@ class Patient(With):
                 await asyncio.sleep(0.001)
 
 
-@pytest.mark.parametrize(("times", "silence_ms"), [(15.0, 260), (1.0, 520)])
+@pytest.mark.parametrize(("times", "least", "most"), [(15.0, 340, 360), (1.0, 500, 520)])
 async def test_a_file_decides_how_long_silence_lasts(
-    tmp_path: Path, times: float, silence_ms: int
+    tmp_path: Path, times: float, least: int, most: int
 ) -> None:
     """It hears 0.4 s at a quarter of full scale within two seconds."""
     model = OnnxTurnModel(loudness(tmp_path / "eou.onnx", 1, 2 * RATE_IN, times=times))
     call = Patient(partial_ms=0, final_ms=40, answer=0.0, model=model)
     await call.run([SENTENCE] * 2)
-    assert call.silences == [silence_ms] * 2
+    assert len(call.silences) == 2
+    assert all(least <= silence <= most for silence in call.silences)
     await model.close()
 
 

@@ -43,13 +43,13 @@ def test_an_interruption_of_the_reply_teaches_nothing() -> None:
 @pytest.mark.parametrize(
     ("probability", "learned", "most", "waits"),
     [
-        (0.9, 0, 800, 260),
+        (0.9, 0, 800, 340),
         (0.9, 400, 800, 400),
-        (0.1, 400, 800, 520),
+        (0.1, 300, 800, 340),
         (0.1, 700, 800, 700),
         (None, 700, 800, 700),
         (0.9, 1300, 800, 800),
-        (0.9, 1300, 0, 260),
+        (0.9, 1300, 0, 340),
     ],
 )
 def test_silence_is_waited_for_as_learned(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from offhook.pipeline.conversation.turns.patience import Doubt, digits_at_end, doubt, words_of
 from offhook.pipeline.conversation.turns.unfinished_words import LANGUAGES
 
+OVER = (Doubt.COMPLETE, Doubt.WHOLE, Doubt.OPEN)
 NUMBER, PHONE = "What is your ticket number?", "What is your phone number?"
 MAIL, NAME = "And your e-mail address?", "Could you spell your name?"
 STREET, HELP = "What is your address, please?", "How may I help?"
@@ -45,6 +46,12 @@ STREET, HELP = "What is your address, please?", "How may I help?"
         (STREET, "nine Elm Road", Doubt.DICTATING),
         ("Tell me your address. I am listening.", "nine Elm Road", Doubt.DICTATING),
         ("Which extras would you like?", "a hammer", Doubt.LISTING),
+        ("When is it?", "it's on the second", Doubt.LISTING),
+        ("When were you born?", "the second of May", Doubt.LISTING),
+        (PHONE, "sure", Doubt.DICTATING),
+        (HELP, "if you have a minute for me", Doubt.BREAKS_OFF),
+        (HELP, "yes, when I try to log in", Doubt.BREAKS_OFF),
+        (HELP, "I was in the shop and then", Doubt.BREAKS_OFF),
     ],
 )
 def test_a_turn_that_goes_on(asked: str, text: str, about: Doubt) -> None:
@@ -54,45 +61,89 @@ def test_a_turn_that_goes_on(asked: str, text: str, about: Doubt) -> None:
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        (HELP, "what are your opening hours"),
-        (HELP, "I want to cancel my order"),
-        (HELP, "thank you"),
-        ("Can you come?", "yes, I can"),
-        ("Have you been there?", "I have"),
-        ("Is it working?", "it is"),
-        ("Why?", "I don't know why"),
-        ("Is he in?", "I think so"),
-        ("When?", "on Sunday"),
-        ("Sure?", "no"),
-        ("How many guests?", "seven"),
-        ("Is the address correct?", "the name is wrong"),
-        ("We deliver to your address. Anything else?", "that was all"),
-        ("I know our hours and our address.", "what time is it"),
-        ("Your e-mail address?", "no, thanks"),
         ("The last four digits, please?", "nine nine one two"),
+        ("What is your zip code?", "nine four one oh three"),
         (PHONE, "five five five oh one two three four five six"),
         (MAIL, "lee at example dot com"),
         (MAIL, "it's lee@example.com"),
-        ("Which extras would you like?", "a hammer and nails"),
-        ("What do you need?", "a hammer"),
-        (HELP, "I was born in 1986"),
-        (HELP, "it was 1,200 dollars, or 1200"),
         (PHONE, "(415) 555-0172"),
         (PHONE, "+1 415-555-0172"),
+        (HELP, "my number is five five five oh one two three four five six"),
+    ],
+)
+def test_a_number_or_an_address_that_is_complete(asked: str, text: str) -> None:
+    assert doubt(text, asked) is Doubt.COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("When?", "on Sunday"),
+        ("When can you come?", "I could come on Sunday"),
+        ("What do you need?", "two boxes"),
+        ("What do you need?", "a hammer"),
+        (HELP, "well, I lost my card"),
+        (HELP, "I, um, lost my card"),
+        ("How much was it?", "I think it was two hundred"),
+    ],
+)
+def test_a_turn_of_which_more_is_likely(asked: str, text: str) -> None:
+    assert doubt(text, asked) is Doubt.HESITANT
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (HELP, "what are your opening hours"),
+        (HELP, "hello, do you sell stamps?"),
+        (HELP, "and can I pay by card"),
+        (HELP, "stamps?"),
+        (HELP, "when is the last bus to the harbour"),
+        (HELP, "thank you"),
+        ("Anything else?", "I think that was all"),
+        ("Can you come?", "yes, I can"),
+        ("Have you been there?", "I have"),
+        ("Is it working?", "it is"),
+        ("Is he in?", "no, he isn't"),
+        ("When?", "Sunday"),
+        ("Sure?", "no"),
+        ("How many guests?", "seven"),
+        ("I know our hours and our address.", "what time is it"),
+        ("Your e-mail address?", "no, thanks"),
         (HELP, "sorry?"),
-        (HELP, "tell me what you can do"),
         (HELP, "where are you from"),
-        (HELP, "so who am I speaking to"),
         (HELP, "can you give me your phone number"),
-        (HELP, "I'll take that"),
         (HELP, "what is it called"),
-        (HELP, "I'll come when you are"),
+        (HELP, "so who am I speaking to"),
         (HELP, "do you know where it is"),
+    ],
+)
+def test_a_turn_that_is_over(asked: str, text: str) -> None:
+    assert doubt(text, asked) is Doubt.WHOLE
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (HELP, "I want to cancel my order"),
+        (HELP, "my heating does not work"),
+        ("Why?", "I don't know why"),
+        ("Is he in?", "I think so"),
+        ("Is the address correct?", "the name is wrong"),
+        ("We deliver to your address. Anything else?", "the door bell is broken"),
+        ("Which extras would you like?", "a hammer and nails"),
+        (HELP, "I was born in 1986"),
+        (HELP, "it was 1,200 dollars, or 1200"),
+        (HELP, "tell me what you can do"),
+        (HELP, "I'll take that"),
+        (HELP, "I'll come when you are"),
         (HELP, "turn it on"),
+        ("Shall I?", "yes, if that's all right"),
+        ("When is it?", "on the second of May"),
     ],
 )
 def test_a_turn_that_may_be_over(asked: str, text: str) -> None:
-    assert doubt(text, asked) is Doubt.NONE
+    assert doubt(text, asked) is Doubt.OPEN
 
 
 @pytest.mark.parametrize(
@@ -107,6 +158,11 @@ def test_a_turn_that_may_be_over(asked: str, text: str) -> None:
             "die habe ich nicht dabei, leider",
         ),
         ("de", "Wann?", "zwischen zwei", "zwischen zwei und drei"),
+        ("de", "Wann war das?", "das war am zweiten", "das war am zweiten Mai"),
+        ("es", "¿Cuándo fue?", "fue el dos", "fue el dos de mayo"),
+        ("fr", "C'était quand ?", "c'était le deux", "c'était le deux mai"),
+        ("es", "¿Su teléfono?", "seis uno dos", "seis uno dos tres cuatro cinco seis siete ocho"),
+        ("de", "Worum geht es?", "wenn ich das Programm starte", "das Programm startet nicht"),
         ("es", "¿De qué se trata?", "es sobre la", "es sobre mi factura"),
         ("es", "¿Cuál es su correo?", "ana arroba correo", "ana arroba correo punto es"),
         ("fr", "De quoi s'agit-il ?", "je voudrais", "je voudrais un rendez-vous"),
@@ -114,9 +170,9 @@ def test_a_turn_that_may_be_over(asked: str, text: str) -> None:
     ],
 )
 def test_in_other_languages(language: str, asked: str, goes_on: str, over: str) -> None:
-    assert doubt(goes_on, asked, language) is not Doubt.NONE
-    assert doubt(over, asked, language) is Doubt.NONE
-    assert doubt(over, asked, f"{language}-XX") is Doubt.NONE
+    assert doubt(goes_on, asked, language) not in OVER
+    for tag in (language, f"{language}-XX"):
+        assert doubt(over, asked, tag) in OVER
 
 
 @pytest.mark.parametrize(
@@ -149,6 +205,25 @@ def test_all_words_are_as_they_are_compared() -> None:
             assert words_of(word) == [word]
         for phrase in (*words.holding, *words.correcting, *words.opening, *words.complete):
             assert words_of(phrase) == phrase.split()
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "about"),
+    [
+        ("de", "haben Sie morgen geöffnet", Doubt.WHOLE),
+        ("de", "bis wann kann ich kommen", Doubt.WHOLE),
+        ("de", "ich habe morgen frei", Doubt.OPEN),
+        ("es", "hola a qué hora abren", Doubt.WHOLE),
+        ("es", "es sobre mi pedido", Doubt.OPEN),
+        ("fr", "avez-vous des timbres", Doubt.WHOLE),
+        ("fr", "est-ce que vous êtes ouverts", Doubt.WHOLE),
+        ("fr", "mon colis est arrivé", Doubt.OPEN),
+    ],
+)
+def test_a_question_is_whole_and_a_statement_may_go_on(
+    language: str, text: str, about: Doubt
+) -> None:
+    assert doubt(text, "", language) is about
 
 
 @given(st.text(max_size=80), st.text(max_size=80), st.sampled_from([*LANGUAGES, "ja", "", "und"]))

@@ -14,6 +14,7 @@ from offhook.pipeline.conversation.turns.turn import (
     Turn,
     TurnSettings,
     TurnState,
+    answer_silence,
     end_silence,
 )
 
@@ -54,11 +55,15 @@ ALONE = replace(SPEAKING, echo_free=True)
 @pytest.mark.parametrize(
     ("text", "about", "wanted_ms"),
     [
-        ("on sunday", {}, 260),
+        ("is it open on sunday", {}, 340),
+        ("I lost my keys", {}, 360),
+        ("I lost my keys", {"paused_ms": 500}, 700),
+        ("is it open on sunday", {"paused_ms": 500}, 360),
+        ("on sunday", {}, 700),
         ("I would like to", {}, 1300),
         ("four one five", {"asked": "Your phone number?"}, 1300),
-        ("one two three", {"before": "my number is four five six seven eight nine oh"}, 260),
-        ("on sunday", {"before": "I can come"}, 260),
+        ("one two three", {"before": "my number is four five six seven eight nine oh"}, 340),
+        ("on sunday", {"before": "I can come"}, 700),
         ("a", {"before": "I can come on"}, 1300),
         ("a hammer", {"asked": "Which extras would you like?"}, 1000),
         ("let me see", {}, 2500),
@@ -72,6 +77,25 @@ def test_the_words_say_how_long_a_pause_is_waited_through(
     for first, second in (("", text), (text, "")):
         facts = Facts(turn_text=first, text=second, end_probability=0.99, **about)
         assert end_silence(TurnSettings(), facts) == wanted_ms
+
+
+@pytest.mark.parametrize(
+    ("facts", "least_ms", "most_ms"),
+    [
+        (Facts(text="is it open on sunday", end_probability=0.1), 0, 0),
+        (Facts(text="I lost my keys", end_probability=1.0), 950, 950),
+        (Facts(text="I lost my keys", end_probability=0.3), 960, 1240),
+        (Facts(text="I lost my keys", end_probability=1.0, paused_ms=500), 1250, 1250),
+        (Facts(text="I lost my keys", end_probability=1.0, before="hello"), 1250, 1250),
+        (Facts(text="on sunday", end_probability=1.0), 1250, 1250),
+        (Facts(text="a hammer", asked="Which extras would you like?"), 1250, 1250),
+        (Facts(text="j'ai perdu mes clés", end_probability=0.1, language="sv"), 0, 0),
+    ],
+)
+def test_an_answer_is_heard_later_the_more_is_likely_to_follow(
+    facts: Facts, least_ms: int, most_ms: int
+) -> None:
+    assert least_ms <= answer_silence(TurnSettings(), facts) <= most_ms
 
 
 def test_words_that_begin_as_the_agent_ends_are_the_answer() -> None:
@@ -236,19 +260,25 @@ def test_a_sound_over_the_agent_means_what_all_of_its_parts_say() -> None:
         ),
         (
             turn_in(S.ENDING, asked=2, finished=True),
-            Facts(silence_ms=500, end_probability=0.2, text="open on sunday", final=True),
+            Facts(silence_ms=560, end_probability=0.2, text="open on sunday", final=True),
             S.ENDING,
             (),
         ),
         (
             turn_in(S.ENDING, asked=2, finished=True),
-            Facts(silence_ms=520, end_probability=0.2, text="open on sunday", final=True),
+            Facts(silence_ms=580, end_probability=0.2, text="open on sunday", final=True),
             S.REPLYING,
             (Action.COMMIT,),
         ),
         (
             turn_in(S.ENDING, asked=1, finished=True),
-            Facts(silence_ms=260, end_probability=0.9, text="hello", final=True),
+            Facts(silence_ms=340, end_probability=0.9, text="hello", final=True, suspected=True),
+            S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, finished=True),
+            Facts(silence_ms=340, end_probability=0.9, text="hello", final=True),
             S.REPLYING,
             (Action.COMMIT,),
         ),
@@ -284,12 +314,18 @@ def test_a_sound_over_the_agent_means_what_all_of_its_parts_say() -> None:
         ),
         (
             turn_in(S.ENDING, asked=1, finished=True),
-            Facts(silence_ms=500, end_probability=0.9, turn_text="one two", final=True),
+            Facts(silence_ms=500, end_probability=0.9, turn_text="thank you", final=True),
             S.REPLYING,
             (Action.COMMIT,),
         ),
         (turn_in(S.REPLYING), replace(CALLER, agent_busy=True), S.SUSPECTED, (Action.PAUSE,)),
         (turn_in(S.REPLYING), SPEAKING, S.SPEAKING, ()),
+        (
+            turn_in(S.REPLYING),
+            replace(SPEAKING, suspected=True, unheard=True),
+            S.SUSPECTED,
+            (Action.PAUSE,),
+        ),
         (turn_in(S.REPLYING), Facts(agent_busy=True), S.REPLYING, ()),
         (turn_in(S.REPLYING), Facts(), S.LISTENING, ()),
         (turn_in(S.SPEAKING), SPEAKING, S.SPEAKING, ()),
@@ -538,7 +574,19 @@ def test_a_sound_over_the_agent_means_what_all_of_its_parts_say() -> None:
             (Action.INTERRUPT,),
         ),
         (turn_in(S.SUSPECTED, had_floor=True), replace(BOTH, echo=lambda: True), S.SUSPECTED, ()),
-        (turn_in(S.SUSPECTED, had_floor=True), SPEAKING, S.JUDGING, (Action.FINISH,)),
+        (
+            turn_in(S.SUSPECTED, had_floor=True, speech_in_state=200),
+            SPEAKING,
+            S.JUDGING,
+            (Action.FINISH,),
+        ),
+        (
+            turn_in(S.SUSPECTED, had_floor=True),
+            replace(SPEAKING, words_due=True),
+            S.JUDGING,
+            (Action.FINISH,),
+        ),
+        (turn_in(S.SUSPECTED, had_floor=True), SPEAKING, S.SUSPECTED, ()),
         (
             turn_in(S.SUSPECTED, had_floor=True),
             replace(BOTH, keying=True),
@@ -624,6 +672,7 @@ def test_every_state_can_be_left() -> None:
         (S.SPEAKING, BOTH, False),
         (S.REPLYING, replace(CALLER, agent_busy=True), False),
         (S.SPEAKING, replace(BOTH, first=True), True),
+        (S.REPLYING, replace(CALLER, agent_busy=True, unheard=True), True),
     ],
 )
 def test_who_spoke_first_had_the_floor(state: TurnState, facts: Facts, had_floor: bool) -> None:
@@ -664,6 +713,7 @@ FACTS = st.builds(
     keying=st.booleans(),
     keyed=st.booleans(),
     first=st.booleans(),
+    unheard=st.booleans(),
     echo_free=st.booleans(),
     turn_text=st.sampled_from(["", "well"]),
     words_due=st.booleans(),

@@ -24,6 +24,8 @@ from offhook.pipeline.conversation.events import (
     TurnDiscarded,
 )
 from offhook.pipeline.conversation.turns import echo
+from offhook.pipeline.conversation.turns import turn as turn_taking
+from offhook.pipeline.conversation.turns.patience import Doubt
 from offhook.pipeline.conversation.turns.turn import TABLE, Action, TurnState
 from offhook.pipeline.conversation.turns.turn_audio import WHOLE_S, TurnAudio
 from offhook.pipeline.conversation.turns.user_turn_io import (
@@ -356,6 +358,61 @@ def test_words_before_the_agents_sound_are_never_lost(
         if isinstance(event, SpeechStarted | CallerTurn | TurnDiscarded)
     ]
     assert ends[-1] is not SpeechStarted
+
+
+class Eager(Conversation):
+    """The agent answers each turn at once."""
+
+    async def heard_ms(self, pause_packets: int) -> list[int]:
+        """Returns when the agent began to be heard by a caller who says two words with a pause, in
+        ms from the end of the first word."""
+        self._open()
+        sounds: list[int] = []
+        self._leg.playout.listener.on_started = lambda: sounds.append(  # type: ignore[method-assign]
+            self._hearing.heard_ms - before - WORD_PACKETS * PACKET_MS
+        )
+        try:
+            await self._pass(100)
+            before = self._hearing.heard_ms
+            self._caller_says(0, WORD_PACKETS, pause_packets)
+            self._caller_says(1, WORD_PACKETS)
+            await self._pass(250)
+            return sounds
+        finally:
+            await self._hearing.close()
+
+    class _Listener(Conversation._Listener):
+        def on_commit(self, text: str) -> None:
+            self._conversation._hearing.reply.begin()
+            self._conversation._agent_says(10)
+
+
+WORD_PACKETS = 15
+
+
+@pytest.mark.parametrize(
+    ("doubt", "pause_ms", "heard"),
+    [
+        (Doubt.WHOLE, 700, 2),
+        (Doubt.OPEN, 700, 1),
+        (Doubt.OPEN, 900, 1),
+        (Doubt.OPEN, 1400, 2),
+        (Doubt.HESITANT, 1100, 1),
+        (Doubt.HESITANT, 1500, 2),
+    ],
+)
+async def test_who_goes_on_with_a_sentence_does_not_hear_an_agent_that_is_quick(
+    monkeypatch: pytest.MonkeyPatch, doubt: Doubt, pause_ms: int, heard: int
+) -> None:
+    """And nothing of it is lost."""
+    monkeypatch.setattr(turn_taking, "doubt", lambda *about: doubt)
+    call = Eager(0, 40, 0.9)
+    sounds = await call.heard_ms(pause_ms // PACKET_MS)
+    turns = [event.text for event in call.events if isinstance(event, CallerTurn)]
+    assert turns == ["a", "b"]
+    assert len(sounds) == heard
+    if heard == 1:
+        assert sounds[0] > pause_ms + WORD_PACKETS * PACKET_MS
 
 
 @dataclass
