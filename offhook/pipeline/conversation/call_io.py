@@ -253,6 +253,8 @@ class Call(TransportListener):
         self._hold_limit: asyncio.Task[None] | None = None
         self._tasks = TaskSet()
         """Tasks that nothing awaits, such as those speaking a sentence."""
+        self.fillers: set[str] = set()
+        """What was said while tools ran: no answers of the agent's model."""
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
         self.context.set_messages(_messages(history))
         self.hearing: UserTurnController
@@ -326,7 +328,8 @@ class Call(TransportListener):
 
     def excuses(self) -> Iterator[str]:
         """Yield all sentences that the call may have spoken in the agent's place."""
-        return excuses(self._sentences)
+        yield from excuses(self._sentences)
+        yield from self.fillers
 
     async def say(self, text: str, *, instead: bool = False) -> None:
         """Speak a text without asking the agent: after what it has said so far, or with `instead`

@@ -10,7 +10,7 @@ from typing import Any
 
 from offhook.media.leg import CallInfo
 from offhook.web.config.config import Config
-from offhook.web.text.text_edge_io import Exchange, conversation, text_edge
+from offhook.web.text.text_edge_io import Exchange, ToolCall, conversation, text_edge
 
 MAX_SHOWN = 300
 """Characters of a function's arguments and of its result that are shown."""
@@ -31,30 +31,47 @@ async def chat(
     info = CallInfo(edge="text", caller=caller, variables=dict(variables or {}))
 
     def report(said: str, exchange: Exchange) -> None:
-        fields = {"said": said, **asdict(exchange)}
-        show(json.dumps(fields, ensure_ascii=False) if as_json else in_words(exchange))
+        if as_json:
+            show(json.dumps({"said": said, **asdict(exchange)}, ensure_ascii=False))
+            return
+        for fault in exchange.faults:
+            show(f"  ! {fault}")
+        if exchange.ended:
+            show(f"  [the call is over: {exchange.ended}]")
+        elif not exchange.words:
+            show("agent says nothing")
 
     def act(what: str) -> None:
         if not as_json:
             show(f"  [{what}]")
 
+    def words(text: str, after_ms: int | None) -> None:
+        show(f"agent: {text}" + (f"  ({after_ms} ms)" if after_ms is not None else ""))
+
+    def tool(called: ToolCall) -> None:
+        show(f"  -> {called.name} {_short(called.arguments)}")
+        show(f"  <- {_short(called.result)}")
+
     async with text_edge(config) as edge, conversation(edge, agent, info, act) as talk:
+        if not as_json:
+            talk.on_words, talk.on_tool = words, tool
         exchange = await talk.listen()
         report("", exchange)
         well = not exchange.faults
-        typed = _given(lines, (lambda text: None) if as_json else show) if lines else _typed()
+        typed = _given(lines) if lines else _typed()
         async for line in typed:
             if exchange.ended:
                 break
+            if not as_json and (lines or not sys.stdin.isatty()):
+                show(f"you: {line}")
             exchange = await talk.say(line)
             report(line, exchange)
             well &= not exchange.faults
     return well
 
 
-async def _given(lines: Sequence[str], show: Callable[[str], object]) -> AsyncIterator[str]:
+async def _given(lines: Sequence[str]) -> AsyncIterator[str]:
     for line in lines:
-        show(f"you: {line}")
         yield line
 
 
@@ -64,24 +81,6 @@ async def _typed() -> AsyncIterator[str]:
     with suppress(EOFError):
         while line := (await asyncio.to_thread(input, prompt)).strip():
             yield line
-
-
-def in_words(exchange: Exchange) -> str:
-    """Returns an exchange as lines for a reader."""
-    lines = []
-    for tool in exchange.tools:
-        lines.append(f"  -> {tool.name} {_short(tool.arguments)}")
-        lines.append(f"  <- {_short(tool.result)}")
-    lines += [f"  [handed over to {agent}]" for agent in exchange.agents]
-    lines += [f"  ! {fault}" for fault in exchange.faults]
-    waited = f"  ({exchange.first_word_ms} ms)" if exchange.first_word_ms is not None else ""
-    if exchange.words:
-        lines.append(f"agent: {exchange.text}{waited}")
-    elif not exchange.ended:
-        lines.append("agent says nothing")
-    if exchange.ended:
-        lines.append(f"  [the call is over: {exchange.ended}]")
-    return "\n".join(lines)
 
 
 def _short(value: Any) -> str:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from offhook.web.config.config import Config
+from offhook.web.config.config import Config, ConfigError
 from offhook.web.evals.evaluation_io import Outcome, evaluate, scenarios_in
 from offhook.web.evals.junit import junit
+
+SHOWN = 5
+"""Answers of the agent that are shown of a scenario that has failed."""
 
 
 async def run_evals(
@@ -25,6 +28,11 @@ async def run_evals(
     """Runs all scenarios and shows each outcome. Returns whether all have passed. Raises
     ConfigError."""
     scenarios = scenarios_in(paths)
+    if junit_file is not None:
+        try:
+            await asyncio.to_thread(junit_file.write_text, "")
+        except OSError as error:
+            raise ConfigError(f"{junit_file}: {error.strerror}") from error
 
     def done(outcome: Outcome) -> None:
         fields = asdict(outcome)
@@ -47,4 +55,7 @@ def in_words(outcome: Outcome) -> str:
     run = f" ({outcome.run})" if outcome.run > 1 else ""
     lines = [f"{verdict}  {outcome.scenario}{run}  {outcome.duration_ms / 1000:.1f} s"]
     lines += [f"      {why}" for why in (outcome.failures or filter(None, [outcome.skipped]))]
+    if not outcome.passed:
+        lines += [f"      ! {fault}" for fault in outcome.faults]
+        lines += [f"      agent: {text}" for text in outcome.heard[-SHOWN:]]
     return "\n".join(lines)

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -67,6 +68,8 @@ async def completed(answers: Answers, ask: Ask | None) -> Answers:
         usual = next(iter(found), "")
         words = "URL of a language model's server, with /v1 (empty: the front desk answers)"
         a = replace(a, base_url=question(words, usual))
+        while ask is not None and a.base_url and (fault := _fault_of_url(a.base_url)):
+            a = replace(a, base_url=ask(f"{fault}; once more", usual))
     if a.base_url and a.model is None:
         names = await models_of(a.base_url)
         listed = f" ({', '.join(names[:10])})" if names else ""
@@ -134,13 +137,15 @@ def text_of(a: Answers) -> str:
 def write(file: Path, answers: Answers, *, force: bool) -> list[str]:
     """Writes the configuration once it was found to be one; returns what it asks of the engines
     that they cannot do yet. Raises ConfigError, also if the file is there and `force` is not."""
-    if file.exists() and not force:
-        raise ConfigError(f"{file} is there already: --force replaces it")
+    check_place(file, force=force)
     text = text_of(answers)
     with tempfile.TemporaryDirectory(prefix="offhook-init-") as folder:
         tried = Path(folder) / file.name
         tried.write_text(text, encoding="utf-8")
-        config = load(tried, {})
+        try:
+            config = load(tried, {})
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(str(tried), str(file))) from error
     try:
         check_engines(config)
         lacking = []
@@ -148,6 +153,34 @@ def write(file: Path, answers: Answers, *, force: bool) -> list[str]:
         lacking = str(error).splitlines()
     file.write_text(text, encoding="utf-8")
     return lacking
+
+
+def check_place(file: Path, *, force: bool) -> None:
+    """Raises ConfigError if a file cannot be written there, or is there and may not be replaced."""
+    if file.is_dir():
+        raise ConfigError(f"{file} is a folder")
+    if not file.parent.is_dir():
+        raise ConfigError(f"there is no folder {file.parent}")
+    if file.exists() and not force:
+        raise ConfigError(f"{file} is there already: --force replaces it")
+
+
+async def fault_of_server(a: Answers) -> str:
+    """Returns what speaks against the language model's server; empty: nothing."""
+    if not a.base_url:
+        return ""
+    names = await models_of(a.base_url)
+    if not names:
+        return f"{a.base_url}/models lists nothing: does the server run, and its URL end with /v1?"
+    if a.model not in names:
+        return f"the server has no model {a.model} (there: {', '.join(names[:10])})"
+    return ""
+
+
+def _fault_of_url(url: str) -> str:
+    parts = urlsplit(url)
+    is_one = parts.scheme in ("http", "https") and parts.hostname
+    return "" if is_one else f"{url!r} does not begin with http:// or https://"
 
 
 def _quoted(text: str) -> str:

@@ -161,7 +161,7 @@ def _table(report: dict[str, Any]) -> str:
 
 
 def _init(arguments: Namespace) -> int:
-    from offhook.web.cli.init_io import Answers, completed, write
+    from offhook.web.cli.init_io import Answers, check_place, completed, fault_of_server, write
 
     a = arguments
     given = Answers(a.model_url, a.model, a.instructions, a.greeting, a.language)
@@ -170,13 +170,12 @@ def _init(arguments: Namespace) -> int:
         shown = f" [{usual}]" if usual else ""
         return input(f"{question}{shown}: ").strip() or usual
 
-    if a.file.exists() and not a.force:
-        raise FileExistsError(f"{a.file} is there already: --force replaces it")
+    check_place(a.file, force=a.force)
     answers = run(completed(given, ask if sys.stdin.isatty() and not a.yes else None))
     lacking = write(a.file, answers, force=a.force)
     option = "" if a.file == Path("offhook.toml") else f" --config {a.file}"
     print(f"wrote {a.file}")
-    for fault in lacking:
+    for fault in filter(None, (*lacking, run(fault_of_server(answers)))):
         print(f"before the first call: {fault}")
     print(f"next: offhook chat{option} (by text), offhook serve{option} (then open the page)")
     return 0
@@ -188,7 +187,7 @@ def _chat(arguments: Namespace) -> int:
     from offhook.web.process.logs_io import set_up
 
     a = arguments
-    set_up(configuration.Log(level="WARNING"))
+    set_up(configuration.Log(level="ERROR"))  # what fails is in the conversation
     config = configuration.load(a.config)
     talk = chat(
         *(config, a.agent, a.lines, partial(print, flush=True)),

@@ -101,8 +101,10 @@ class Tool(ToolOptions):
 
     @model_validator(mode="after")
     def _runs_something(self) -> Self:
-        if bool(self.url) == bool(self.function):
-            raise ValueError('needs either url = "https://…" or function = "module:name"')
+        if self.url and self.function:
+            raise ValueError("url and function exclude each other")
+        if not self.url and not self.function:
+            raise ValueError('needs url = "https://…" or function = "module:name"')
         given = [name for name in _OF_REQUESTS if name in self.model_fields_set]
         if self.function and given:
             raise ValueError(f"{', '.join(given)}: only with url")

@@ -38,6 +38,7 @@ from offhook.web.config.config import (
     Tts,
     load,
 )
+from offhook.web.config.tools import Tool
 from offhook.web.doctor.auto_io import examine_choices
 from offhook.web.doctor.carriers import examine_carriers
 from offhook.web.doctor.finding import Finding, Outcome
@@ -53,6 +54,7 @@ from offhook.web.engines.engines_io import check_engine, own_python
 from offhook.web.engines.machine_io import keep_offline
 from offhook.web.engines.remote_engines_io import Client, client_of, started
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
+from offhook.web.tools.python_tool_io import load as load_function
 from offhook.web.wyoming.door_io import check_package
 
 PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
@@ -144,6 +146,20 @@ async def _ask(remote: Client, settings: Asr | Tts) -> str:
     finally:
         await remote.close()
     return f"{remote.name}, by {where}"
+
+
+def _functions(config: Config) -> Iterator[Finding]:
+    """Yields what can be said of the Python functions that are tools."""
+    for where, agent in config.named_agents().items():
+        for tool in agent.tools:
+            if isinstance(tool, Tool) and tool.function:
+                yield _attempt(f"{where} {tool.name}", partial(_describe_function, tool))
+
+
+def _describe_function(tool: Tool) -> str:
+    """Raises ConfigError."""
+    properties = load_function(tool).schema["properties"]
+    return f"{tool.function}({', '.join(properties)})"
 
 
 def _agents(config: Config) -> Iterator[Finding]:
@@ -352,6 +368,7 @@ def examine(path: Path | None) -> list[Finding]:
         *_beyond_the_engines(config),
         *examine_choices(config),
         *_agents(config),
+        *_functions(config),
         *examine_mcp(config),
         _attempt("gpu", _gpu, "the embedded engines need none"),
         *_speech_gpu(config),

@@ -13,6 +13,7 @@ from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.events import AgentFailed, Event
 from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.evals.eval_leg_io import EvalLeg
@@ -29,7 +30,16 @@ class EvalDoor:
     """Takes calls of the harness."""
 
     def __init__(self, edge: Edge) -> None:
+        self.url = ""
         self._edge = edge
+        self._faults: list[list[str]] = []
+        """Of the visitors, by their numbers."""
+
+    def visitor(self, agent: str) -> tuple[str, list[str]]:
+        """Returns the URL for one conversation, and the list to which what fails in it is added."""
+        faults: list[str] = []
+        self._faults.append(faults)
+        return f"{self.url}/{agent}?visitor={len(self._faults) - 1}", faults
 
     def application(self) -> web.Application:
         application = web.Application()
@@ -50,7 +60,10 @@ class EvalDoor:
         live = self._edge.hold(leg, agent)
         running = self._edge.begin(live)
         leg.connect()
+        number = request.query.get("visitor", "")
+        faults = self._faults[int(number)] if number.isdecimal() else []
         tasks = TaskSet()
+        tasks.spawn(self._note_faults(live, faults), "eval faults")
         tasks.spawn(leg.send_to(socket), "eval messages")
         tasks.spawn(self._close_with(leg, socket), "eval socket")
         try:
@@ -75,6 +88,16 @@ class EvalDoor:
             await asyncio.sleep(POLL_S)
         return live.conversation
 
+    async def _note_faults(self, live: LiveCall, faults: list[str]) -> None:
+        """Notes what fails of the agent."""
+
+        def note(event: Event) -> None:
+            if isinstance(event, AgentFailed):
+                faults.append(f"{event.fault}: {event.cause}")
+
+        if isinstance(call := await self._begun(live), Call):
+            call.listeners.append(note)
+
     async def _close_with(self, leg: EvalLeg, socket: web.WebSocketResponse) -> None:
         """Closes the socket when the agent hangs up."""
         await leg.until_closed()
@@ -90,13 +113,14 @@ async def _settled(call: Call) -> None:
 
 
 @asynccontextmanager
-async def eval_door(edge: Edge, port: int = 0) -> AsyncIterator[str]:
-    """Serves the door to this machine and yields its URL."""
-    runner = web.AppRunner(EvalDoor(edge).application(), access_log=None, shutdown_timeout=1)
+async def eval_door(edge: Edge) -> AsyncIterator[EvalDoor]:
+    """Serves the door to this machine."""
+    door = EvalDoor(edge)
+    runner = web.AppRunner(door.application(), access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", port)
-        await site.start()
-        yield f"ws://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        door.url = f"ws://127.0.0.1:{runner.addresses[0][1]}"
+        yield door
     finally:
         await runner.cleanup()

@@ -7,19 +7,29 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipecat.evals import client
 from pipecat.evals.scenario import EvalScenarioFile, is_scenario_file
 from pipecat.evals.session import EvalSession, EvalSessionParams
+from pipecat.workers.runner import WorkerRunner
 
+from offhook.media.tasks_io import TaskSet
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.edge_io import Edge
-from offhook.web.evals.eval_door_io import eval_door
+from offhook.web.evals.eval_door_io import EvalDoor, eval_door
+from offhook.web.evals.scenario_keys import check_keys
 from offhook.web.text.text_edge_io import TextEdge, without_doors
 
+ANSWERS = ("llm_response", "response")
+"""Events with what the agent has answered, as text or as it was heard."""
 READY_S = 120.0
 """Time limit in s for workers of the configured engines to be ready."""
+
+# The harness's own runners would take Ctrl-C, each for its conversation alone.
+client.__dict__["WorkerRunner"] = partial(WorkerRunner, handle_sigint=False)
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,10 @@ class Outcome:
     skipped: str = ""
     """Why it was not run."""
     failures: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """What has failed of the agent, such as its model."""
+    heard: list[str] = field(default_factory=list)
+    """What the agent has answered."""
     duration_ms: int = 0
     transcript: list[dict[str, Any]] = field(default_factory=list)
     """The events that the harness has seen."""
@@ -49,6 +63,7 @@ def scenarios_in(paths: Iterable[Path]) -> list[Any]:
                 raise ConfigError(f"{path}: no scenario is there (YAML with turns or a persona)")
         for file in files:
             try:
+                check_keys(file)
                 found += EvalScenarioFile.load(file).scenarios
             except OSError as error:
                 raise ConfigError(f"{file}: {error.strerror}") from error
@@ -63,7 +78,7 @@ class Evaluation:
 
     def __init__(self, config: Config, agent: str, params: EvalSessionParams) -> None:
         self._config, self._agent, self._params = config, agent, params
-        self._urls: dict[bool, str] = {}
+        self._doors: dict[bool, EvalDoor] = {}
         """By whether there is sound."""
         self._stack = AsyncExitStack()
         self._starting = asyncio.Lock()
@@ -73,39 +88,40 @@ class Evaluation:
 
     async def run(self, scenario: Any, run: int = 1) -> Outcome:
         """Raises ConfigError, EngineError if the agent cannot be called."""
-        url = await self._url(sound=scenario.user_audio or scenario.bot_audio)
+        door = await self._door(sound=scenario.user_audio or scenario.bot_audio)
+        url, faults = door.visitor(self._agent)
         result: Any = await EvalSession.from_scenario(scenario, url, params=self._params).run()
+        events = result.events_seen
+        heard = [str(e["text"]) for e in events if e["type"] in ANSWERS and e.get("text")]
         if hasattr(result, "succeeded"):  # a simulation
             failures = [] if result.succeeded else [result.error or result.reason]
             failures += [f"{m.name}: {m.reason}" for m in result.metrics if not m.passed]
-            return Outcome(
-                *(scenario.name, run, not failures, "", failures, result.duration_ms),
-                result.events_seen,
-            )
-        failures = [str(failure) for failure in result.failures]
+            passed, skipped = not failures, ""
+        else:
+            passed, skipped = result.passed, result.skipped or ""
+            failures = [str(failure) for failure in result.failures]
         return Outcome(
-            *(scenario.name, run, result.passed, result.skipped or "", failures),
-            *(result.duration_ms, result.events_seen),
+            *(scenario.name, run, passed, skipped, failures, faults, heard),
+            *(result.duration_ms, events),
         )
 
-    async def _url(self, *, sound: bool) -> str:
+    async def _door(self, *, sound: bool) -> EvalDoor:
         async with self._starting:
-            if sound not in self._urls:
+            if sound not in self._doors:
                 edge = Edge(without_doors(self._config)) if sound else TextEdge(self._config)
-                base = await self._stack.enter_async_context(_opened(edge))
-                self._urls[sound] = f"{base}/{self._agent}"
-            return self._urls[sound]
+                self._doors[sound] = await self._stack.enter_async_context(_opened(edge))
+            return self._doors[sound]
 
 
 @asynccontextmanager
-async def _opened(edge: Edge) -> AsyncIterator[str]:
+async def _opened(edge: Edge) -> AsyncIterator[EvalDoor]:
+    await edge.start()
     try:
-        await edge.start()
         async with asyncio.timeout(READY_S):
             while not edge.ready:
                 await asyncio.sleep(0.1)
-        async with eval_door(edge) as url:
-            yield url
+        async with eval_door(edge) as door:
+            yield door
     finally:
         await edge.close()
 
@@ -134,13 +150,10 @@ async def evaluate(
             done(outcome)
             return outcome
 
+    tasks = TaskSet()
+    work = [one(scenario, run + 1) for scenario in scenarios for run in range(runs)]
     try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(one(scenario, run + 1))
-                for scenario in scenarios
-                for run in range(runs)
-            ]
-        return [task.result() for task in tasks]
+        return await asyncio.gather(*(tasks.spawn(each, "scenario") for each in work))
     finally:
+        await tasks.close()
         await evaluation.close()

@@ -6,7 +6,7 @@ the phone. Only recognizer, voice and line are missing, and a word takes 20 ms.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -87,6 +87,10 @@ class TextConversation:
 
     def __init__(self, leg: TextLeg, call: Call) -> None:
         self.leg = leg
+        self.on_words: Callable[[str, int | None], object] = lambda text, after_ms: None
+        """Called with each turn of the agent, and after how many ms it began to speak."""
+        self.on_tool: Callable[[ToolCall], object] = lambda tool: None
+        """Called with each call of a function, once it has ended."""
         self._call = call
         self._exchange = Exchange()
         self._began = monotonic()
@@ -99,11 +103,14 @@ class TextConversation:
     def _listen(self, event: Event) -> None:
         match event:
             case AgentTurn(text=text):
+                self._note_tools()
                 self._exchange.words.append(text)
+                self.on_words(text, self._first_word_ms())
                 self._awaited = False
             case AgentChanged(agent=agent):
                 self._exchange.agents.append(agent)
-                self._note_tools(self._exchange)  # the next agent knows nothing of them
+                self.leg.show(f"hands the call over to {agent}")
+                self._note_tools(running=True)  # the next agent knows nothing of them
                 self._awaited = True
             case AgentFailed(fault=fault, cause=cause):
                 self._exchange.faults.append(f"{fault}: {cause}" if cause else str(fault))
@@ -119,49 +126,45 @@ class TextConversation:
         exchange, quiet_since = self._exchange, monotonic()
         while monotonic() - self._began < ANSWER_S and self.leg.closed is None:
             now = monotonic()
+            self._note_tools()
             if self._is_busy():
                 quiet_since = now
-            answered = bool(exchange.words or exchange.faults or self._new_tools())
+            answered = bool(exchange.words or exchange.faults or exchange.tools)
             if now - quiet_since > (SETTLED_S if answered and not self._awaited else NOTHING_S):
                 break
             await asyncio.sleep(POLL_S)
-        self._note_tools(exchange)
-        if (spoke_at := self.leg.first_word_at) is not None and spoke_at > self._began:
-            exchange.first_word_ms = round((spoke_at - self._began) * 1000)
+        self._note_tools(running=True)
+        exchange.first_word_ms = self._first_word_ms()
         if self.leg.closed is not None:
             exchange.ended = str(self.leg.closed)
         self._exchange, self._began = Exchange(), monotonic()
         return exchange
 
-    def _note_tools(self, exchange: Exchange) -> None:
-        exchange.tools += self._new_tools()
-        self._known |= {call["id"] for call in self._calls()}
+    def _first_word_ms(self) -> int | None:
+        spoke_at = self.leg.first_word_at
+        if spoke_at is None or spoke_at < self._began:
+            return None
+        return round((spoke_at - self._began) * 1000)
+
+    def _note_tools(self, *, running: bool = False) -> None:
+        """Adds the calls of functions that have ended since, or are still `running`."""
+        messages: list[Any] = [m for m in self._call.context.messages if isinstance(m, dict)]
+        results = {m.get("tool_call_id"): m.get("content") for m in messages}
+        for call in (call for m in messages for call in m.get("tool_calls") or ()):
+            result = results.get(call["id"])
+            if call["id"] in self._known or (result == RUNNING and not running):
+                continue
+            self._known.add(call["id"])
+            about = call["function"]
+            tool = ToolCall(about["name"], _read(about["arguments"]), _read(result))
+            self._exchange.tools.append(tool)
+            self.on_tool(tool)
 
     def _is_busy(self) -> bool:
         reply, playout = self._call.hearing.reply, self.leg.playout
-        running = any(_message(m).get("content") == RUNNING for m in self._call.context.messages)
+        messages = [m for m in self._call.context.messages if isinstance(m, dict)]
+        running = any(m.get("content") == RUNNING for m in messages)
         return reply.busy or running or playout.queued > 0
-
-    def _calls(self) -> list[dict[str, Any]]:
-        messages = map(_message, self._call.context.messages)
-        return [call for message in messages for call in message.get("tool_calls") or ()]
-
-    def _new_tools(self) -> list[ToolCall]:
-        messages = map(_message, self._call.context.messages)
-        results = {m.get("tool_call_id"): m.get("content") for m in messages}
-        return [
-            ToolCall(
-                call["function"]["name"],
-                _read(call["function"]["arguments"]),
-                _read(results.get(call["id"])),
-            )
-            for call in self._calls()
-            if call["id"] not in self._known
-        ]
-
-
-def _message(message: Any) -> dict[str, Any]:
-    return message if isinstance(message, dict) else {}
 
 
 def _read(text: Any) -> Any:
@@ -175,8 +178,8 @@ def _read(text: Any) -> Any:
 async def text_edge(config: Config) -> AsyncIterator[TextEdge]:
     """Runs an edge for conversations by text. Raises ConfigError."""
     edge = TextEdge(config)
+    await edge.start()
     try:
-        await edge.start()
         yield edge
     finally:
         await edge.close()

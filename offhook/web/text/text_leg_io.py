@@ -21,7 +21,7 @@ class TextLeg(Leg):
         self.info = info
         self.first_word_at: float | None = None
         """The time when the agent began to speak after what was typed last."""
-        self._show = show
+        self.show = show
         self._texts = 0
 
     def type(self, text: str) -> None:
@@ -50,16 +50,16 @@ class TextLeg(Leg):
         return LegStatistics()
 
     def send_dtmf(self, digits: str) -> None:
-        self._show(f"presses {digits}")
+        self.show(f"presses {digits}")
 
     async def transfer(self, target: str) -> None:
-        self._show(f"transfers the call to {target}")
+        self.show(f"transfers the call to {target}")
 
     async def hold(self) -> None:
-        self._show("puts the caller on hold")
+        self.show("puts the caller on hold")
 
     async def resume(self) -> None:
-        self._show("takes the caller back")
+        self.show("takes the caller back")
 
     async def hang_up(self, reason: str) -> None:
         self.close(reason)

@@ -79,4 +79,5 @@ def function_of(
 async def _say_meanwhile(after_s: float, text: str, call: Call) -> None:
     if text:
         await asyncio.sleep(after_s)
+        call.fillers.add(text)
         await call.say(text)

@@ -68,7 +68,7 @@ class PythonTool:
                     result = await asyncio.to_thread(self.function, **values)
         except TimeoutError as error:
             raise ToolFailed(f"no result within {tool.seconds:g} s") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             line = logger.bind(a_minute=tool.function)
             line.opt(exception=error).error("tool {}: {} failed", tool.name, tool.function)
             raise ToolFailed(f"{type(error).__name__}: {error}"[:ERROR_CHARS]) from error

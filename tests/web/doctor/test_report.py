@@ -107,6 +107,23 @@ def test_a_configuration_that_cannot_be_used_fails_and_the_rest_is_still_looked_
 
 
 @pytest.mark.usefixtures("no_engines")
+def test_python_functions_that_are_tools_are_looked_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_desk.py").write_text('def book(day: str):\n    """Books a day."""\n')
+    path = tmp_path / "offhook.toml"
+    path.write_text(
+        '[agents.desk]\nkind = "openai"\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n'
+        'tools = [{name = "book", function = "my_desk:book"},'
+        ' {name = "gone", function = "my_desk:gone"}]\n'
+    )
+    findings = examine(path)
+    assert found(findings, "agents.desk book").detail == "my_desk:book(day)"
+    gone = found(findings, "agents.desk gone")
+    assert (gone.verdict, "has no attribute 'gone'" in gone.detail) == ("fails", True)
+    sys.modules.pop("my_desk")
+
+
 def test_a_port_in_use_is_noted(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

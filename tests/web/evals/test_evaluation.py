@@ -178,7 +178,8 @@ async def test_pipecats_own_harness_calls_the_door(file: Path) -> None:
         edge = TextEdge(config)
         await edge.start()
         try:
-            async with eval_door(edge) as url:
+            async with eval_door(edge) as door:
+                url = door.url
                 result = await EvalSession.from_scenario(order, f"{url}/shop").run()
                 assert result.passed, result.failures
                 kinds = [event["type"] for event in result.events_seen]
@@ -217,9 +218,9 @@ async def test_nonsense_ends_no_call() -> None:
         await edge.start()
         try:
             async with (
-                eval_door(edge) as url,
+                eval_door(edge) as door,
                 aiohttp.ClientSession() as http,
-                http.ws_connect(f"{url}/shop") as socket,
+                http.ws_connect(f"{door.url}/shop") as socket,
             ):
                 for text in NONSENSE:
                     await socket.send_str(text)
@@ -257,7 +258,15 @@ def test_outcomes_are_junits_too() -> None:
     [
         ("name: x\nscenarios: []\n", "'scenarios:' must be a non-empty list"),
         ("{", "shop.yaml: "),
-        ("name: x\nscenarios: [{name: a, turns: [{user: hi, expect: [{event: no}]}]}]", "no"),
+        ("name: x\nscenarios: [{name: a, turns: [{usr: hi}]}]", "did you mean user?"),
+        (
+            "name: x\nscenarios: [{name: a, turns: [{user: hi, expect: [{event: respnse}]}]}]",
+            "scenario a: turn 0: there is no event respnse (did you mean response?)",
+        ),
+        (
+            "name: x\nscenarios: [{name: a, turns: [{user: hi, expct: [], send_after: {x: 1}}]}]",
+            "did you mean expect?",
+        ),
     ],
 )
 def test_a_file_that_is_none_is_said_with_its_name(tmp_path: Path, text: str, says: str) -> None:

@@ -357,3 +357,27 @@ async def test_a_tool_can_end_the_turn(edge: Edge) -> None:
             await until(lambda: page.words().endswith("Sure."))
         assert len(endpoint.requests) == 2
         assert endpoint.results() == [{"text": "noted"}]
+
+
+async def test_what_is_said_meanwhile_is_no_answer_for_the_model(edge: Edge) -> None:
+    """A request that ends with the assistant has some models call the tool again."""
+    page, asked = Page(), []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(1)
+        await until(lambda: page.words().endswith("looking that up."))
+        return web.json_response({"status": "sent"})
+
+    async with shop(answer) as url, model() as endpoint:
+        endpoint.answers = [[calls("look")], [says("It was sent.")]]
+        about = {"name": "look", "description": "Looks it up.", "url": url, "say_after": 0}
+        tool = Tool.model_validate({**about, "say": "One moment, I am looking that up."})
+        agent = Agent(
+            kind="openai", base_url=endpoint.url, model="m", greeting="Hello.", tools=(tool,)
+        )
+        async with called(edge, {"desk": agent}, page):
+            await until(lambda: page.words() == "Hello.")
+            page.hear(type="send-text", id="1", data={"content": "Where is it?"})
+            await until(lambda: page.words().endswith("It was sent."))
+    assert endpoint.requests[1]["messages"][-1]["role"] == "tool"
+    assert len(asked) == 1
