@@ -12,6 +12,7 @@ from offhook.web.cli.parser import parser
 from offhook.web.config import config as configuration
 from offhook.web.config.config import Config
 from offhook.web.edge import edge_io
+from offhook.web.edge.calls import draining_io
 from offhook.web.http.access import ROUTES, Role
 from offhook.web.worker.worker_io import WorkerSettings
 from tests.deploy.cluster import (
@@ -172,7 +173,7 @@ def test_what_drains_is_given_the_time(overlay: str, tmp_path: Path) -> None:
     (at,) = edge["containers"]
     waits = at["lifecycle"]["preStop"]["sleep"]["seconds"]
     drains = edge_config(overlay, tmp_path).server.drain_seconds
-    needed = waits + drains + edge_io.FAREWELL_S + edge_io.GOODBYE_S
+    needed = waits + drains + draining_io.FAREWELL_S + edge_io.GOODBYE_S
     assert edge["terminationGracePeriodSeconds"] >= needed + 10
     for worker in ("asr", "tts"):
         grace = pod_spec(overlay, worker)["terminationGracePeriodSeconds"]

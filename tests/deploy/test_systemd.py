@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from offhook.web.config.config import Server
-from offhook.web.edge import edge_io, processes_io
+from offhook.web.edge import processes_io
+from offhook.web.edge.calls import draining_io
 from tests.deploy.servers import DEPLOY
 
 UNIT = DEPLOY / "systemd" / "offhook.service"
@@ -28,6 +29,6 @@ def test_systemd_understands_every_line(tmp_path: Path) -> None:
 def test_it_waits_for_the_last_goodbye() -> None:
     found = re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.M)
     assert found is not None
-    drain = Server().drain_seconds + edge_io.FAREWELL_S
+    drain = Server().drain_seconds + draining_io.FAREWELL_S
     assert int(found[1]) >= drain + processes_io.END_S
     assert "ExecReload=/bin/kill -HUP $MAINPID" in UNIT.read_text()
