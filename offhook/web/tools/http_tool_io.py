@@ -28,6 +28,16 @@ CONNECTIONS = 100
 """Maximum connections of a process to servers of tools; further requests wait within their time."""
 
 
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+
+
 class HttpTools:
     """Makes the requests of all calls of a process, which share their connections."""
 
@@ -84,9 +94,14 @@ def _address(
 ) -> tuple[URL, dict[str, Any]]:
     """Returns the URL with the call's variables and the arguments of its path, and the other
     arguments. Raises ToolFailed for arguments that no URL can be made of."""
-    required = tool.schema_of_arguments.get("required", ())
-    if missing := [name for name in required if name not in arguments]:
+    schema = tool.schema_of_arguments
+    if missing := [name for name in schema.get("required", ()) if name not in arguments]:
         raise ToolFailed(f"arguments are missing: {', '.join(missing)}")
+    for name, value in arguments.items():
+        about = schema["properties"].get(name)
+        kind = about.get("type") if isinstance(about, dict) else None
+        if isinstance(kind, str) and not _is_a(kind, value):
+            raise ToolFailed(f"arguments: {name} is no {kind}")
     path, mark, query = tool.url.partition("?")
     in_path = IN_PATH.findall(path)
     made = IN_PATH.sub(lambda found: _part(found[1], _text(arguments.get(found[1], ""))), path)
@@ -94,6 +109,13 @@ def _address(
     made += mark + PLACEHOLDER.sub(lambda found: quote(fill(found[0]), safe=""), query)
     rest = {name: value for name, value in arguments.items() if name not in in_path}
     return URL(made, encoded=True), rest
+
+
+def _is_a(kind: str, value: object) -> bool:
+    """Returns whether a value has a type of JSON Schema."""
+    if isinstance(value, bool) or kind not in _TYPES:
+        return kind == "boolean" or kind not in _TYPES
+    return isinstance(value, _TYPES[kind])
 
 
 def _part(name: str, text: str) -> str:

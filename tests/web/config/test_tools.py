@@ -72,3 +72,26 @@ def test_tools_that_an_agent_cannot_have_are_a_fault(more: dict[str, Any], says:
     tools = [TOOL | {"url": "http://a.example/"}]
     with pytest.raises(ValidationError, match=says):
         Agent.model_validate({"kind": "openai", "model": "m", "tools": tools, **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken", "refused"),
+    [
+        ("string", ["", "7"], [7, True, None, []]),
+        ("integer", [7, -1], ["7", 7.5, True]),
+        ("number", [7, 7.5], ["7", False]),
+        ("boolean", [True, False], [0, "true"]),
+        ("array", [[], [1]], [{}, "[]"]),
+        ("object", [{}, {"a": 1}], [[], "{}"]),
+    ],
+)
+def test_arguments_have_the_types_that_the_model_was_told(
+    kind: str, taken: list[Any], refused: list[Any]
+) -> None:
+    about = {"parameters": {"n": {"type": kind}}, "url": "http://a.example/"}
+    tool = Tool.model_validate({**TOOL, **about})
+    for value in taken:
+        assert _address(tool, {"n": value}, str)[1] == {"n": value}
+    for value in refused:
+        with pytest.raises(ToolFailed, match=f"arguments: n is no {kind}"):
+            _address(tool, {"n": value}, str)
