@@ -1,6 +1,7 @@
 """`offhook eval`: tries an agent by scenarios."""
 
 import asyncio
+import fnmatch
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -20,6 +21,7 @@ async def run_evals(
     paths: Sequence[Path],
     show: Callable[[str], object],
     *,
+    only: str = "*",
     runs: int = 1,
     at_once: int = 1,
     junit_file: Path | None = None,
@@ -27,7 +29,11 @@ async def run_evals(
 ) -> bool:
     """Runs all scenarios and shows each outcome. Returns whether all have passed. Raises
     ConfigError."""
-    scenarios = scenarios_in(paths)
+    names = fnmatch.filter([s.name for s in (found := scenarios_in(paths))], only)
+    scenarios = [scenario for scenario in found if scenario.name in names]
+    if not scenarios:
+        there = ", ".join(scenario.name for scenario in found)
+        raise ConfigError(f"no scenario is called {only!r} (there: {there})")
     if junit_file is not None:
         try:
             await asyncio.to_thread(junit_file.write_text, "")

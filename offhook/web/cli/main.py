@@ -208,6 +208,7 @@ def _eval(arguments: Namespace) -> int:
     logger.disable("pipecat")  # what the harness logs is in the outcomes too
     evals = run_evals(
         *(configuration.load(a.config), a.agent, a.paths, partial(print, flush=True)),
+        only=a.only,
         runs=a.runs,
         at_once=a.at_once,
         junit_file=a.junit,

@@ -148,6 +148,9 @@ def _eval_parser(evals: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="one of [agents.NAME] (default: that of [agent])",
     )
+    evals.add_argument(
+        "--only", default="*", metavar="NAME", help="only scenarios of this name; * stands for any"
+    )
     evals.add_argument("--runs", type=_count, default=1, metavar="N", help="run each N times")
     evals.add_argument(
         "--at-once", type=_count, default=1, metavar="N", help="conversations at a time"

@@ -315,6 +315,16 @@ def test_the_command_exits_with_1_if_one_fails(tmp_path: Path) -> None:
     assert ElementTree.parse(tmp_path / "out.xml").getroot().get("failures") == "2"
 
 
+def test_one_scenario_may_be_run_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "desk.yaml").write_text(DESK)
+    tried = run(tmp_path, "eval", "desk.yaml", "--only", "*/hours")
+    assert tried.returncode == 0, tried.stderr
+    assert tried.stdout.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
+    tried = run(tmp_path, "eval", "desk.yaml", "--only", "nothing")
+    assert tried.returncode == 1
+    assert "no scenario is called 'nothing' (there: desk/hours, desk/wrong)" in tried.stderr
+
+
 SPOKEN = """
 name: spoken
 user:
