@@ -29,8 +29,8 @@ async def run_evals(
 ) -> bool:
     """Runs all scenarios and shows each outcome. Returns whether all have passed. Raises
     ConfigError."""
-    names = fnmatch.filter([s.name for s in (found := scenarios_in(paths))], only)
-    scenarios = [scenario for scenario in found if scenario.name in names]
+    found = scenarios_in(paths)
+    scenarios = [scenario for scenario in found if fnmatch.fnmatch(scenario.name, only)]
     if not scenarios:
         there = ", ".join(scenario.name for scenario in found)
         raise ConfigError(f"no scenario is called {only!r} (there: {there})")
