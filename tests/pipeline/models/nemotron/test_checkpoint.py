@@ -17,10 +17,10 @@ tiny_nemotron = pytest.importorskip("tests.pipeline.models.nemotron.tiny", exc_t
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from offhook.pipeline.models.hub import catalogue  # noqa: E402
 from offhook.pipeline.models.nemotron import checkpoint as nemotron_checkpoint  # noqa: E402
 from offhook.pipeline.models.nemotron.model import Nemotron, NemotronConfig  # noqa: E402
 from offhook.pipeline.models.qwen3_asr import checkpoint as asr_checkpoint  # noqa: E402
+from offhook.pipeline.speech.engine_spec import FILES  # noqa: E402
 from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
 from tests.pipeline.models import tiny  # noqa: E402
 
@@ -141,7 +141,7 @@ def test_neither_nemo_nor_gguf_files_are_downloaded() -> None:
     """Both lie in the same repositories."""
 
     def wanted(name: str) -> bool:
-        return any(fnmatch(name, pattern) for pattern in catalogue.FILES)
+        return any(fnmatch(name, pattern) for pattern in FILES)
 
     repository = "nemotron-speech-streaming-en-0.6b"
     others = (f"{repository}.nemo", f"{repository}.q8_0.gguf", "README.md")
