@@ -42,11 +42,11 @@ or missing."""
 
 @asynccontextmanager
 async def site(
-    voice: str, client: AsyncOpenAI, agent: str, heard: Callable[[], bool], legs: dict[str, Leg]
+    voice: str, client: AsyncOpenAI, agent: str, heard: Callable[[], bool], edge: Edge
 ) -> AsyncIterator[tuple[str, list[str]]]:
     """A site whose German page has the button; gives its URL, and the secrets that it made. It
     answers /heard once the agent's model was asked, and /left with the reason once the call is over
-    that was up when its page /other was opened. `legs` are those of the server."""
+    that was up when its page /other was opened. `edge` is the server's."""
     made: list[str] = []
     called: list[Leg] = []
 
@@ -69,7 +69,7 @@ async def site(
         return web.Response()
 
     async def other(request: web.Request) -> web.Response:
-        called.extend(legs.values())
+        called.extend(edge.legs)
         head = '<!doctype html><title>Empty</title><link rel="icon" href="data:,">'
         return web.Response(text=head, content_type="text/html")
 
@@ -122,7 +122,7 @@ async def test_a_button_on_a_page_calls_the_agent(
         client = AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY)
         try:
             heard = partial(questions, there)
-            its = site(url, client, "sales", lambda: bool(heard()), edge.calls)
+            its = site(url, client, "sales", lambda: bool(heard()), edge)
             async with client, its as (page, made):
                 origins.add(page)
                 about = config.server.model_copy(update={"origins": frozenset(origins)})

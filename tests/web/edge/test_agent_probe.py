@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from loguru import logger
 
+from offhook.pipeline.speech.embedded import here_io
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.config.config import Agent, Config
 from offhook.web.doctor import report_io
@@ -207,8 +208,10 @@ async def test_readyz_waits_for_a_token_and_the_log_says_why(
 
 
 def test_the_doctor_asks_every_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_opus", "_vad", "_smart_turn", "_pocketsphinx", "_flite", "_espeak"):
+    for name in ("_opus", "_vad", "_smart_turn"):
         monkeypatch.setattr(report_io, name, lambda: "not asked")
+    for name in ("_pocketsphinx", "_flite", "_espeak"):
+        monkeypatch.setattr(here_io, name, lambda: "not asked")
     monkeypatch.chdir(tmp_path)
     closed = f"http://127.0.0.1:{free_port()}/v1"
     text = f"""[agents.well]\nkind = "openai"\nmodel = "tiny"\nbase_url = "URL"
