@@ -17,6 +17,7 @@ from offhook.pipeline.conversation.events import AgentFailed, Event
 from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.evals.eval_leg_io import EvalLeg
+from offhook.web.http.listening_io import Runner
 
 MAX_MESSAGE_BYTES = 16 << 20
 """Maximum size of a message of the harness, such as an image; a longer one ends its call."""
@@ -116,10 +117,10 @@ async def _settled(call: Call) -> None:
 async def eval_door(edge: Edge) -> AsyncIterator[EvalDoor]:
     """Serves the door to this machine."""
     door = EvalDoor(edge)
-    runner = web.AppRunner(door.application(), access_log=None, shutdown_timeout=1)
+    runner = Runner(door.application(), shutdown_timeout=1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await runner.listen("127.0.0.1", 0)
         door.url = f"ws://127.0.0.1:{runner.addresses[0][1]}"
         yield door
     finally:
