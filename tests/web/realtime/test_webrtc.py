@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from offhook.web.config.config import Agent, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
+from offhook.web.realtime.call_io import RealtimeCall
 from tests.pipeline.conversation.phone import Model, model, says
 from tests.web.realtime.test_openai_python import SOON_S, STRICT
 
@@ -185,6 +186,30 @@ async def test_a_call_has_one_channel_for_events() -> None:
         await peer.until("output_audio_buffer.stopped")
         await peer.close()
     assert more == []
+
+
+async def test_a_call_that_never_connects_closes_its_conversation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With what runs beside it, such as connections to MCP servers."""
+    closed: list[RealtimeCall] = []
+    close = RealtimeCall.close
+
+    async def noted(call: RealtimeCall) -> None:
+        closed.append(call)
+        await close(call)
+
+    monkeypatch.setattr(RealtimeCall, "close", noted)
+    async with model() as there, edge_for(there) as (edge, url):
+        peer = Peer()
+        await peer.call(f"{url}/calls", {"type": "realtime", "model": "gpt-realtime"})
+        [live] = edge.calls.values()
+        waiting = edge.realtime.find(live.id)
+        live.leg.close("never connected")
+        assert live.running is not None
+        await asyncio.wait_for(live.running, SOON_S)
+        await peer.close()
+    assert closed == [waiting]
 
 
 async def test_a_slash_at_the_end_of_the_path_is_no_other_place() -> None:

@@ -157,8 +157,8 @@ class LiveCall:
         host, leg = self._host, self.leg
         async with AsyncExitStack() as ends:
             ends.callback(self.discard)
-            ends.push_async_callback(host.realtime.close, self.id)
             ends.callback(host.forget, self.id)
+            ends.push_async_callback(host.realtime.close, self.id)  # before it would be dropped
             ends.push_async_callback(leg.hang_up, End.SERVER_FAILED)
             try:
                 if isinstance(leg, PeerLeg) and not await leg.until_connected():
