@@ -33,14 +33,14 @@ class EvalDoor:
     def __init__(self, edge: Edge) -> None:
         self.url = ""
         self._edge = edge
-        self._faults: list[list[str]] = []
+        self._faults: dict[str, list[str]] = {}
         """Of the visitors, by their numbers."""
 
     def visitor(self, agent: str) -> tuple[str, list[str]]:
         """Returns the URL for one conversation, and the list to which what fails in it is added."""
-        faults: list[str] = []
-        self._faults.append(faults)
-        return f"{self.url}/{agent}?visitor={len(self._faults) - 1}", faults
+        number = str(len(self._faults))
+        faults = self._faults[number] = []
+        return f"{self.url}/{agent}?visitor={number}", faults
 
     def application(self) -> web.Application:
         application = web.Application()
@@ -61,8 +61,7 @@ class EvalDoor:
         live = self._edge.hold(leg, agent)
         running = self._edge.begin(live)
         leg.connect()
-        number = request.query.get("visitor", "")
-        faults = self._faults[int(number)] if number.isdecimal() else []
+        faults = self._faults.get(request.query.get("visitor", ""), [])
         tasks = TaskSet()
         tasks.spawn(self._note_faults(live, faults), "eval faults")
         tasks.spawn(leg.send_to(socket), "eval messages")
