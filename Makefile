@@ -37,7 +37,7 @@ qwen-tts-official: .venv-qwen-tts/.made
 # mostly wait for calls that last as long as they last.
 COMPUTING := tests/pipeline tests/fuzz tests/media tests/bench tests/benchmarks
 CALLING := tests/browser tests/web/realtime tests/web/speech_api
-SERVING := tests/web/edge tests/web/worker
+SERVING := tests/web/edge tests/web/workers
 PARTS := COMPUTING CALLING SERVING
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test audit
@@ -54,7 +54,7 @@ test-all: $(VENV)/.test lint test-tts-official
 
 # Our engines beside the official packages, in the environments of these.
 test-asr-official test-tts-official: test-%-official: .venv-qwen-%/.test
-	.venv-qwen-$*/bin/python -m pytest tests/pipeline/engine/official/test_$*.py
+	.venv-qwen-$*/bin/python -m pytest tests/pipeline/engines/official/test_$*.py
 
 LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 lint: $(VENV)/.test

@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 from deploy.reference_limits import by_heading, is_limit
 from offhook.telephony.carriers.providers import OURS, provider_called
 from offhook.telephony.carriers.settings import CarrierSettings
-from offhook.web.cli.parser import parser
+from offhook.web.app.cli.parser import parser
 from offhook.web.config.config import Config
 from offhook.web.speech_api.openapi import description
 

@@ -30,8 +30,8 @@ from pipecat.utils.time import time_now_iso8601
 from pipecat.workers.runner import WorkerRunner
 
 from offhook.pipeline.conversation.services_io import OffhookTTS
-from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.recognizer import Final
 
 INSTRUCTIONS = "You are on a phone call. Answer in one or two short spoken sentences."

@@ -2,6 +2,6 @@
 
 import sys
 
-from offhook.web.cli.main import main
+from offhook.web.app.cli.main import main
 
 sys.exit(main())

@@ -16,20 +16,20 @@ NAME = re.compile(
 )
 FOLDERS = (
     *{path.partition(":")[0].rpartition(".")[0] for paths in OURS.values() for path in paths},
-    "offhook.pipeline.models.nemotron",
-    "offhook.pipeline.models.pocket",
-    "offhook.pipeline.models.qwen3",
-    "offhook.pipeline.models.qwen3_asr",
-    "offhook.pipeline.models.qwen3_tts",
+    "offhook.pipeline.engines.nemotron.model",
+    "offhook.pipeline.engines.pocket.model",
+    "offhook.pipeline.engines.shared.qwen3",
+    "offhook.pipeline.engines.qwen3_asr.model",
+    "offhook.pipeline.engines.qwen3_tts.model",
 )
 LAYERS = "layers of one family of models, in qwen3, serve other engines too"
 EXCEPTIONS = {
     "pipeline/speech/engines.py": "the table of specs",
-    "pipeline/engine/capacity.py": LAYERS,
-    "pipeline/models/int8.py": LAYERS,
-    "pipeline/models/packed.py": LAYERS,
-    "web/cli/align_io.py": "the command loads an aligner itself, of which there is one",
-    "web/cli/voice_io.py": "the command loads a model's encoders itself, of which there is one",
+    "pipeline/engines/shared/capacity.py": LAYERS,
+    "pipeline/engines/shared/model/int8.py": LAYERS,
+    "pipeline/engines/shared/model/packed.py": LAYERS,
+    "web/app/cli/align_io.py": "the command loads an aligner itself, of which there is one",
+    "web/app/cli/voice_io.py": "the command loads a model's encoders itself, of which there is one",
     "bench/cpu.py": "measures two engines against each other",
     "bench/speech/texts.py": "texts of the size that an engine was measured with",
     "bench/speech/word_tokenizer.py": "stands in for a tokenizer of an engine",
@@ -79,7 +79,7 @@ def is_in_a_folder(path: Path) -> bool:
 
 
 def test_no_engine_is_named_outside_its_folder() -> None:
-    code = [*PACKAGE.rglob("*.py"), *(PACKAGE / "web/page/static").glob("*.js")]
+    code = [*PACKAGE.rglob("*.py"), *(PACKAGE / "web/edge/page/static").glob("*.js")]
     for path in code:
         if not is_in_a_folder(path):
             found = names_in(path)

@@ -20,8 +20,10 @@ MAY_IMPORT = {
     "web": {"media", "signaling", "telephony", "pipeline"},
     "bench": {"media", "signaling", "telephony", "pipeline", "web"},
 }
-SPEECH = ("models", "engine", "speech")
-"""The folders of `pipeline` that know no call."""
+SPEECH = ("speech", "engines")
+"""The folders of `pipeline` that know no call; the first does not know the second either."""
+LAYERS = ("http", "config", "speech_api", "tools", "realtime", "workers", "edge", "app")
+"""The folders of `web`, from the lowest: each imports only those before it."""
 MAX_FILES = 21
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE)
 MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in FILES}
@@ -60,6 +62,27 @@ def test_speech_knows_no_call() -> None:
         if path.relative_to(PACKAGE).parts[:2] in [("pipeline", room) for room in SPEECH]:
             calls = [m for m in imported(path) if m.startswith("offhook.pipeline.conversation")]
             assert not calls, f"{path} imports {calls}"
+
+
+def test_speech_knows_no_engine() -> None:
+    for path in FILES:
+        if path.relative_to(PACKAGE).parts[:2] == ("pipeline", "speech"):
+            engines = [m for m in imported(path) if m.startswith("offhook.pipeline.engines")]
+            assert not engines, f"{path} imports {engines}"
+
+
+def test_layers_of_the_front_door_look_down() -> None:
+    assert {p.name for p in (PACKAGE / "web").iterdir() if (p / "__init__.py").exists()} == set(
+        LAYERS
+    )
+    for path in FILES:
+        room, *layers = path.relative_to(PACKAGE).parts
+        if room != "web" or len(layers) < 2:
+            continue
+        below = LAYERS[: LAYERS.index(layers[0]) + 1]
+        for module in imported(path):
+            if module.startswith("offhook.web."):
+                assert module.split(".")[2] in below, f"{path} imports {module}"
 
 
 def test_no_circle_of_files() -> None:
@@ -105,7 +128,7 @@ def test_constants_name_their_unit_in_one_way() -> None:
 def test_torch_stays_with_the_models() -> None:
     for path in FILES:
         inside = path.relative_to(PACKAGE).parts[:2]
-        if inside[0] != "bench" and inside not in (("pipeline", "engine"), ("pipeline", "models")):
+        if inside[0] != "bench" and inside != ("pipeline", "engines"):
             packages = {module.split(".")[0] for module in imported(path)}
             assert not packages & {"torch", "transformers"}, path
 

@@ -42,25 +42,25 @@ from offhook.pipeline.conversation.turns.user_turn_io import (
     UserTurnController,
     UserTurnListener,
 )
-from offhook.pipeline.engine.asr.engine import AsrEngine
-from offhook.pipeline.engine.asr.loading_io import (
+from offhook.pipeline.engines.qwen3_asr.engine import AsrEngine
+from offhook.pipeline.engines.qwen3_asr.loading_io import (
     COST_STREAMS,
     Loading,
     measured_cost,
 )
-from offhook.pipeline.engine.asr.recognition import Recognition
-from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
-from offhook.pipeline.engine.asr.word_times_io import Command
-from offhook.pipeline.engine.asr_models import AsrModels, Device
-from offhook.pipeline.engine.capacity import PAGES_PER_STREAM
-from offhook.pipeline.engine.streams_io import EngineRecognizer
-from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
-from offhook.pipeline.models.qwen3_asr.model import AsrConfig
+from offhook.pipeline.engines.qwen3_asr.model.checkpoint import random_model
+from offhook.pipeline.engines.qwen3_asr.model.model import AsrConfig
+from offhook.pipeline.engines.qwen3_asr.recognition import Recognition
+from offhook.pipeline.engines.qwen3_asr.simulated import SimulatedRunner, Simulation, WordTokenizer
+from offhook.pipeline.engines.qwen3_asr.word_times_io import Command
+from offhook.pipeline.engines.shared.asr_models import AsrModels, Device
+from offhook.pipeline.engines.shared.capacity import PAGES_PER_STREAM
+from offhook.pipeline.engines.shared.recognition.streams_io import EngineRecognizer
 from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
-from offhook.web.process.loop_io import freeze_loaded_objects, run
+from offhook.web.http.loop_io import freeze_loaded_objects, run
 
 Tell = Callable[[int, Partial | Final], None]
 

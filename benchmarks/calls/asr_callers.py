@@ -23,7 +23,7 @@ from offhook.media.playout import PlayoutListener
 from offhook.pipeline.speech.vad.vad import WINDOW, SpeechSettings
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
-from offhook.web.process.loop_io import run
+from offhook.web.http.loop_io import run
 
 PAUSE_S = (1.4, 2.0)
 """Longer than any silence that ends a turn whose words do not break off."""

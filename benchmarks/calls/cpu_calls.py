@@ -29,7 +29,7 @@ from offhook.bench.load import recorded
 from offhook.bench.process import Child, Footprint, child
 from offhook.bench.speech.table import Table, percentile, progress
 from offhook.media.pcm import RATE_OUT
-from offhook.web.process.loop_io import run
+from offhook.web.http.loop_io import run
 
 ENGINES = "benchmarks.calls.cpu_engines"
 LOAD_S = 300

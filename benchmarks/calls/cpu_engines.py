@@ -20,17 +20,18 @@ from benchmarks.engines.random_workers import nemotron, nemotron_config
 from offhook.bench.cpu import resident_mb
 from offhook.bench.process import input_lines, say
 from offhook.media.pcm import RATE_IN, RATE_OUT
-from offhook.pipeline.engine.asr_models import AsrModels
-from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
-from offhook.pipeline.speech.recognizer import EngineOverloaded, Final, Progress, Recognizer
+from offhook.pipeline.engines.shared.asr_models import AsrModels
+from offhook.pipeline.engines.shared.tts_models import NO_CACHE, TtsModels
+from offhook.pipeline.speech.errors import EngineOverloaded
+from offhook.pipeline.speech.recognizer import Final, Progress, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.config.config import Asr, Config, Log, Server, Tts, WebRtc
 from offhook.web.http.listening_io import Address, Runner, listener
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run
-from offhook.web.process.stop_io import Stop, first_of
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run
+from offhook.web.http.stop_io import Stop, first_of
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
-from offhook.web.worker.worker_io import Worker, WorkerSettings, serve
+from offhook.web.workers.worker_io import Worker, WorkerSettings, serve
 
 WORDS = 12
 """Words of a reply."""
@@ -51,15 +52,15 @@ def recognizer(progress: Progress) -> Recognizer:
 
 
 def synthesizer(progress: Progress) -> Synthesizer:
-    from offhook.pipeline.engine.pocket.loading_io import PocketLoading
-    from offhook.pipeline.engine.pocket.runner import Frame, PocketRunner
-    from offhook.pipeline.engine.pocket.synthesizer_io import PocketSynthesizer
-    from offhook.pipeline.models.int8 import Instructions
-    from offhook.pipeline.models.pocket.config import FRAME_SAMPLES
-    from offhook.pipeline.models.pocket.model import PocketModel
-    from offhook.pipeline.models.pocket.published import PIECES, random_model
-    from offhook.pipeline.models.pocket.tokenizer import PocketTokenizer
-    from offhook.pipeline.models.pocket.voices import VoiceState
+    from offhook.pipeline.engines.pocket.loading_io import PocketLoading
+    from offhook.pipeline.engines.pocket.model.config import FRAME_SAMPLES
+    from offhook.pipeline.engines.pocket.model.model import PocketModel
+    from offhook.pipeline.engines.pocket.model.published import PIECES, random_model
+    from offhook.pipeline.engines.pocket.model.tokenizer import PocketTokenizer
+    from offhook.pipeline.engines.pocket.model.voices import VoiceState
+    from offhook.pipeline.engines.pocket.runner import Frame, PocketRunner
+    from offhook.pipeline.engines.pocket.synthesizer_io import PocketSynthesizer
+    from offhook.pipeline.engines.shared.model.int8 import Instructions
 
     t = np.arange(3 * FRAME_SAMPLES * 5) / RATE_OUT  # whole periods of 120 Hz
     harmonics = sum(np.sin(2 * np.pi * 120 * k * t + k * k) / k for k in range(1, 16))

@@ -21,8 +21,8 @@ from offhook.media.pcm import SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import AgentChanged, AgentTurn, Event
 from offhook.web.config.config import Agent, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
-from offhook.web.process.logs import Log
-from offhook.web.process.logs_io import set_up
+from offhook.web.http.logs import Log
+from offhook.web.http.logs_io import set_up
 
 AUDIBLE = 200
 """Amplitude from which a sample counts as sound."""

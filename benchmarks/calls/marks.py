@@ -22,10 +22,10 @@ import soxr
 from benchmarks.calls.words import SPEECH, references
 from offhook.bench.words import read_16k
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.pipeline.speech.embedded.embedded_speech_io import EmbeddedSynthesizer
-from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
-from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.engines.embedded.embedded_speech_io import EmbeddedSynthesizer
+from offhook.pipeline.engines.embedded.espeak_io import EspeakSynthesizer
+from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.pipeline.speech.text.spoken_text import SpokenWord
 from offhook.pipeline.speech.voice.word_marks import Pace, WordMarks

@@ -25,7 +25,7 @@ from offhook.pipeline.conversation.events import (
     SpeechStarted,
 )
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection, UserTurnController
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
 from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn

@@ -22,8 +22,8 @@ import aiohttp
 
 from offhook.bench.own_server import free_port, started
 from offhook.bench.turns import CONVERSATION, START_S
-from offhook.web.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
+from offhook.web.workers.engines.engines_io import open_synthesizer
 
 IN_PROCESS, ELSEWHERE = "in-process", "Realtime elsewhere"
 

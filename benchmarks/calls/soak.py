@@ -22,8 +22,8 @@ from offhook.bench.edge import WORDS, percentiles
 from offhook.bench.memory import HeapUsage
 from offhook.bench.process import START_S, Child, Footprint, child, get_json
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run as run_loop
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run as run_loop
 
 GROUP_CALLS = 5
 """Callers of one process, which come and go together."""

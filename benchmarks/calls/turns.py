@@ -46,9 +46,9 @@ from offhook.pipeline.speech.vad.smart_turn_io import (
 )
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.http.listening_io import Address, listener
-from offhook.web.routes_io import listening
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
-from offhook.web.worker.worker_io import Worker, WorkerSettings
+from offhook.web.workers.routes_io import listening
+from offhook.web.workers.worker_io import Worker, WorkerSettings
 
 PAUSES_MS = (200, 300, 400, 600, 900)
 """Of a caller who thinks; longer ones are answered by most people, too."""
@@ -293,8 +293,8 @@ def compare() -> list[str]:
     its roundings to 8 bits and without."""
     import torch
 
-    from offhook.pipeline.models import onnx_program
-    from offhook.pipeline.models.smart_turn import SmartTurnModel, fill
+    from offhook.pipeline.engines.shared.model import onnx_program
+    from offhook.pipeline.engines.shared.model.smart_turn import SmartTurnModel, fill
 
     silence = np.zeros(SILENCE_MS * MS, np.int16)
     said = [

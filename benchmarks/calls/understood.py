@@ -25,10 +25,10 @@ from offhook.bench.transcript import recognise
 from offhook.bench.words import WHISPER, ear
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
-from offhook.web.cli.caller_io import spoken
+from offhook.web.app.cli.caller_io import spoken
 from offhook.web.config.config import load
-from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
-from offhook.web.worker.local_worker_io import local_workers
+from offhook.web.workers.engines.remote_engines_io import recognizer_of, synthesizer_of
+from offhook.web.workers.local_worker_io import local_workers
 
 COLUMNS = "words wrong wrong_percent right seconds text"
 HARD = Path(__file__).with_name("hard_replies.txt")

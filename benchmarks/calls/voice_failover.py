@@ -30,7 +30,7 @@ from offhook.bench.speech.number_words import (
     level_of,
 )
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 
 START_S = 60.0

@@ -21,7 +21,7 @@ from offhook.bench.transcript import prefix_distances, recognise, words
 from offhook.bench.words import read_16k, texts
 from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 
 SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
 NO_RECORDINGS = (

@@ -31,8 +31,8 @@ from offhook.bench.callers.webhook import Application, CallFacts, Refused
 from offhook.bench.phones.rtp import PHASE_S, PHASES, lines, percentiles
 from offhook.bench.process import LoopLag, input_lines, say
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import freeze_loaded_objects, run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import freeze_loaded_objects, run
 
 EMPTY_S = 10.0
 LATE_MS = (20, 40)

@@ -20,8 +20,8 @@ from dataclasses import asdict
 from benchmarks.carriers import load as carrier_load
 from benchmarks.carriers import turns as carrier_turns
 from offhook.web.config.config import MAX_CALLS, Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run as run_loop
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run as run_loop
 from tests.support.carriers.far_end_io import Way
 
 

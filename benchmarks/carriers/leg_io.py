@@ -12,7 +12,7 @@ import numpy as np
 from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm, dbfs
-from offhook.web.cli.caller_leg import AUDIBLE_DBFS, SOUND_DBFS
+from offhook.web.app.cli.caller_leg import AUDIBLE_DBFS, SOUND_DBFS
 from tests.support.carriers.far_end import FarEnd
 from tests.support.carriers.far_end_io import FarEndCall, Way
 

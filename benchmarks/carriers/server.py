@@ -24,8 +24,8 @@ from offhook.web.edge import processes_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.edge.siblings_io import NumberedEdge
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run
 
 SECRET = "0123456789abcdef0123456789abcdef"
 TWILIO = CarrierSettings("twilio", account="AC0123456789abcdef0123456789abcdef", secret=SECRET)

@@ -20,7 +20,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from benchmarks.stock_streams import serve_streams
 from offhook.bench.stock_server import Echo
-from offhook.web.process.loop_io import run
+from offhook.web.http.loop_io import run
 
 RATE = 8_000
 

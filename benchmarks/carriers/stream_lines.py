@@ -41,8 +41,8 @@ from offhook.telephony.carriers.telnyx.stream import TelnyxStream
 from offhook.telephony.carriers.twilio.stream import TwilioStream
 from offhook.telephony.carriers.vonage.stream import VonageStream
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import freeze_loaded_objects
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import freeze_loaded_objects
 from tests.support.carriers.far_end import FarEnd
 from tests.support.carriers.far_end_io import FAR_ENDS, at_rate
 

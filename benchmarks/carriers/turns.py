@@ -24,10 +24,10 @@ from offhook.bench.own_server import free_port, is_ready, started
 from offhook.bench.phones.rtp import percentiles
 from offhook.bench.turns import ABSENT, ASK, CONVERSATION, START_S
 from offhook.media.pcm import Pcm
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.cli.caller_io import (
+from offhook.web.app.cli.caller_io import (
     CallError,
     CallReport,
     ScriptedCall,
@@ -35,7 +35,7 @@ from offhook.web.cli.caller_io import (
     spoken,
     trimmed,
 )
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FAR_ENDS, Refused
 from tests.support.carriers.far_end_io import Way as Wire

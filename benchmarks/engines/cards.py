@@ -4,11 +4,11 @@ For each card of `engine.reckoned` and each model: streams that fit in its memor
 it for itself, and streams that it should follow in real time.
 """
 
-from offhook.pipeline.engine import reckoned
-from offhook.pipeline.engine.gpu_io import fitting, size_of
-from offhook.pipeline.engine.reckoned import CARDS, Size
+from offhook.pipeline.engines.shared import reckoned
+from offhook.pipeline.engines.shared.gpu_io import fitting, size_of
+from offhook.pipeline.engines.shared.reckoned import CARDS, Size
 from offhook.pipeline.speech.engine_spec import Kind
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 
 SIZES: tuple[Size, ...] = ("0.6B", "1.7B")
 CONTEXT = 1 << 29

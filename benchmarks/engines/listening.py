@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from offhook.pipeline.engine.tts.messages import FRAME_S
+from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S
 
 
 class Tally:

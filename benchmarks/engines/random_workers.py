@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
-from offhook.pipeline.engine.asr_models import AsrModels
-from offhook.pipeline.engine.capacity import SHARED
-from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
+from offhook.pipeline.engines.shared.asr_models import AsrModels
+from offhook.pipeline.engines.shared.capacity import SHARED
+from offhook.pipeline.engines.shared.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.recognizer import Progress, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.config.config import Log
 from offhook.web.http.listening_io import Address, Runner, listener
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.stop_io import Stop, first_of
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.stop_io import Stop, first_of
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
-from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve
+from offhook.web.workers.worker_io import Worker, WorkerSettings, run_to_end, serve
 
 if TYPE_CHECKING:
-    from offhook.pipeline.models.nemotron.model import NemotronConfig
-    from offhook.pipeline.models.qwen3_asr.model import AsrConfig
+    from offhook.pipeline.engines.nemotron.model.model import NemotronConfig
+    from offhook.pipeline.engines.qwen3_asr.model.model import AsrConfig
 
 ENGINES = {"asr": "qwen3-asr", "tts": "qwen3-tts", "nemotron": "nemotron"}
 SIMULATED_BUCKETS = (64, 256, 512, 1024)
@@ -46,7 +46,7 @@ MODELS = ("0.6B", "1.7B", "tiny", "simulated")
 
 
 def asr_config(model: str) -> "AsrConfig":
-    from offhook.pipeline.models.qwen3_asr.model import (
+    from offhook.pipeline.engines.qwen3_asr.model.model import (
         QWEN3_ASR_0_6B,
         QWEN3_ASR_1_7B,
         AsrConfig,
@@ -62,14 +62,18 @@ def asr_config(model: str) -> "AsrConfig":
 
 
 def qwen3_asr(models: AsrModels, size: str, progress: Progress) -> Recognizer:
-    from offhook.pipeline.engine.asr.engine import Tokenizer
-    from offhook.pipeline.engine.asr.gpu import RecognitionPlan
-    from offhook.pipeline.engine.asr.loading_io import Loading
-    from offhook.pipeline.engine.asr.recognizer_io import Qwen3Recognizer
-    from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
-    from offhook.pipeline.engine.capacity import MAX_FILES
-    from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
-    from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
+    from offhook.pipeline.engines.qwen3_asr.engine import Tokenizer
+    from offhook.pipeline.engines.qwen3_asr.gpu import RecognitionPlan
+    from offhook.pipeline.engines.qwen3_asr.loading_io import Loading
+    from offhook.pipeline.engines.qwen3_asr.model.checkpoint import random_model
+    from offhook.pipeline.engines.qwen3_asr.model.model import Qwen3Asr
+    from offhook.pipeline.engines.qwen3_asr.recognizer_io import Qwen3Recognizer
+    from offhook.pipeline.engines.qwen3_asr.simulated import (
+        SimulatedRunner,
+        Simulation,
+        WordTokenizer,
+    )
+    from offhook.pipeline.engines.shared.capacity import MAX_FILES
     from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 
     class RandomLoading(Loading):
@@ -92,16 +96,16 @@ def qwen3_asr(models: AsrModels, size: str, progress: Progress) -> Recognizer:
 def nemotron(config: "NemotronConfig", models: AsrModels, progress: Progress) -> Recognizer:
     import torch
 
-    from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
-    from offhook.pipeline.engine.nemotron.runner import NemotronRunner
-    from offhook.pipeline.engine.nemotron.simulated import (
+    from offhook.pipeline.engines.nemotron.model.checkpoint import random_model
+    from offhook.pipeline.engines.nemotron.model.model import Nemotron
+    from offhook.pipeline.engines.nemotron.recognizer_io import NemotronRecognizer
+    from offhook.pipeline.engines.nemotron.runner import NemotronRunner
+    from offhook.pipeline.engines.nemotron.simulated import (
         SimulatedLabels,
         SimulatedNemotron,
         Speech,
     )
-    from offhook.pipeline.engine.nemotron.utterance import LabelText
-    from offhook.pipeline.models.nemotron.checkpoint import random_model
-    from offhook.pipeline.models.nemotron.model import Nemotron
+    from offhook.pipeline.engines.nemotron.utterance import LabelText
     from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 
     class RandomNemotron(NemotronRecognizer):
@@ -117,8 +121,8 @@ def nemotron(config: "NemotronConfig", models: AsrModels, progress: Progress) ->
 
 def nemotron_config(model: str) -> "NemotronConfig":
     """Raises ValueError for 1.7B, which Nemotron does not have."""
-    from offhook.pipeline.models.nemotron.checkpoint import NEMOTRON_0_6B
-    from offhook.pipeline.models.nemotron.model import EncoderConfig
+    from offhook.pipeline.engines.nemotron.model.checkpoint import NEMOTRON_0_6B
+    from offhook.pipeline.engines.nemotron.model.model import EncoderConfig
 
     if model == "1.7B":
         raise ValueError("Nemotron has 0.6B parameters")
@@ -133,14 +137,14 @@ def qwen3_tts(models: TtsModels, size: str, progress: Progress) -> Synthesizer:
 
     from benchmarks.voices.tts_runners import MODELS, Planned, codec_config, ready
     from offhook.bench.speech.word_tokenizer import WordTokenizer
-    from offhook.pipeline.engine.tts.engine import TtsEngine
-    from offhook.pipeline.engine.tts.loading_io import TtsLoading
-    from offhook.pipeline.engine.tts.messages import EngineEvent, RunnerProtocol
-    from offhook.pipeline.engine.tts.runner import TtsRunner
-    from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Synthesizer
-    from offhook.pipeline.models.qwen3_tts.checkpoint import random_model
-    from offhook.pipeline.models.qwen3_tts.codec import Codec
-    from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec
+    from offhook.pipeline.engines.qwen3_tts.engine import TtsEngine
+    from offhook.pipeline.engines.qwen3_tts.loading_io import TtsLoading
+    from offhook.pipeline.engines.qwen3_tts.model.checkpoint import random_model
+    from offhook.pipeline.engines.qwen3_tts.model.codec import Codec
+    from offhook.pipeline.engines.qwen3_tts.model.codec_weights import random_codec
+    from offhook.pipeline.engines.qwen3_tts.runner import TtsRunner
+    from offhook.pipeline.engines.qwen3_tts.synthesizer_io import Qwen3Synthesizer
+    from offhook.pipeline.engines.shared.synthesis.messages import EngineEvent, RunnerProtocol
 
     class SimulatedLoading(TtsLoading):
         def load(self, tell: Callable[[EngineEvent], None]) -> TtsEngine:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from offhook.web.process.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects
+from offhook.web.http.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects
 
 BANDWIDTH = 4.3e12
 """Bytes a second an H200 copies, measured."""

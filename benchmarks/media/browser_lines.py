@@ -39,8 +39,8 @@ from offhook.signaling.ice.agent_io import IceAgent
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import freeze_loaded_objects, run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import freeze_loaded_objects, run
 
 HOST = "127.0.0.1"
 PT = 111

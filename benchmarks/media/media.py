@@ -29,8 +29,8 @@ from offhook.media.rtp.rtcp import RtcpSession
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.sender import AudioSender
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run as run_loop
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run as run_loop
 
 PACKETS = 3000
 """A minute of speech."""

@@ -26,8 +26,8 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run
 
 RATE = 48_000
 SAMPLES = RATE // 50

@@ -42,8 +42,8 @@ from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.media.sdes import SUITES
 from offhook.telephony.sip.media.srtp import SdesSrtp
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import freeze_loaded_objects, run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import freeze_loaded_objects, run
 
 RTP_PORTS = (16_384, 32_767)
 SUITE = "AES_CM_128_HMAC_SHA1_80"

@@ -11,9 +11,9 @@ import aiohttp
 
 from benchmarks.realtime.sessions import DIALECTS, Session
 from offhook.bench.process import LoopLag, say
-from offhook.web.cli.caller_io import spoken, trimmed
-from offhook.web.engines.engines_io import open_synthesizer
-from offhook.web.process.loop_io import run
+from offhook.web.app.cli.caller_io import spoken, trimmed
+from offhook.web.http.loop_io import run
+from offhook.web.workers.engines.engines_io import open_synthesizer
 
 LINE = "What are your opening hours on Sunday, please?"
 PERIOD_S = 10.0

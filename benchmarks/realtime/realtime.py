@@ -33,11 +33,11 @@ from benchmarks.realtime.webrtc import WebRtcCaller
 from offhook.bench.process import Child, ChildError, Footprint, child, get_json
 from offhook.bench.turns import server
 from offhook.media.pcm import Pcm
-from offhook.web.cli.caller_io import spoken, trimmed
+from offhook.web.app.cli.caller_io import spoken, trimmed
 from offhook.web.config.config import MAX_CALLS, Log
-from offhook.web.engines.engines_io import open_synthesizer
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run as run_loop
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run as run_loop
+from offhook.web.workers.engines.engines_io import open_synthesizer
 
 LINE = "Tell me about yourself."
 CUT_IN = "Stop please, I have got another question for you."

@@ -28,7 +28,7 @@ from pipecat.audio.vad.silero import SileroVADAnalyzer
 from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.bench.scripted import TEXT, reply_text, word_sound
 from offhook.media.pcm import RATE_IN, RATE_OUT
-from offhook.web.process.loop_io import run
+from offhook.web.http.loop_io import run
 
 BLOCK = 512
 """Samples of 16 kHz in one piece of its voice."""

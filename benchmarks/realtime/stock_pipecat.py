@@ -31,7 +31,7 @@ from benchmarks.realtime.sessions import SILENCE_MS
 from benchmarks.stock_streams import serve_streams
 from offhook.bench.stock_server import Llm, Stt, Tts
 from offhook.media.pcm import RATE_IN, RATE_OUT
-from offhook.web.process.loop_io import run
+from offhook.web.http.loop_io import run
 
 
 class Interrupter(FrameProcessor):

@@ -21,15 +21,15 @@ import torch
 
 from benchmarks.engines.stages import Floor, by_kernel, gpu_ms, percentiles, say, warmed_up
 from benchmarks.recognition.asr_passes import MODELS, average_passes, calls, noise
-from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
-from offhook.pipeline.engine.asr.loading_io import measured_cost, measured_streams
-from offhook.pipeline.engine.asr.passes import Pass
-from offhook.pipeline.engine.asr.runner import WINDOW_TOKENS
-from offhook.pipeline.engine.asr.scheduler import FIRST_UPDATE_MS
-from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
-from offhook.pipeline.engine.graphs import Pending
-from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
-from offhook.pipeline.models.qwen3_asr.model import AsrConfig
+from offhook.pipeline.engines.qwen3_asr.engine import AsrEngine, TextUpdate
+from offhook.pipeline.engines.qwen3_asr.loading_io import measured_cost, measured_streams
+from offhook.pipeline.engines.qwen3_asr.model.checkpoint import random_model
+from offhook.pipeline.engines.qwen3_asr.model.model import AsrConfig
+from offhook.pipeline.engines.qwen3_asr.passes import Pass
+from offhook.pipeline.engines.qwen3_asr.runner import WINDOW_TOKENS
+from offhook.pipeline.engines.qwen3_asr.scheduler import FIRST_UPDATE_MS
+from offhook.pipeline.engines.qwen3_asr.simulated import SimulatedRunner, Simulation, WordTokenizer
+from offhook.pipeline.engines.shared.graphs import Pending
 
 
 def make_runner(

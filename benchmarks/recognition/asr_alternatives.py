@@ -27,10 +27,10 @@ from benchmarks.recognition.asr_timing import (
     rounded,
     windows,
 )
-from offhook.pipeline.engine.asr.runner import WINDOW_TOKENS
-from offhook.pipeline.models.qwen3 import attention
-from offhook.pipeline.models.qwen3.body import Batch, DecoderLayer
-from offhook.pipeline.models.qwen3_asr.model import AudioEncoder, EncoderLayer
+from offhook.pipeline.engines.qwen3_asr.model.model import AudioEncoder, EncoderLayer
+from offhook.pipeline.engines.qwen3_asr.runner import WINDOW_TOKENS
+from offhook.pipeline.engines.shared.qwen3 import attention
+from offhook.pipeline.engines.shared.qwen3.body import Batch, DecoderLayer
 
 # --- attention ---
 

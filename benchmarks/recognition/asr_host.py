@@ -27,10 +27,16 @@ from torch import Tensor
 
 from offhook.bench.speech.table import Table
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
-from offhook.pipeline.engine.asr.passes import Pass, Verdict
-from offhook.pipeline.engine.asr.recognition import Recognition
-from offhook.pipeline.engine.asr.runner import (
+from offhook.pipeline.engines.qwen3_asr.engine import AsrEngine, TextUpdate
+from offhook.pipeline.engines.qwen3_asr.model.checkpoint import random_model
+from offhook.pipeline.engines.qwen3_asr.model.model import (
+    AsrConfig,
+    AsrDecoderConfig,
+    EncoderConfig,
+)
+from offhook.pipeline.engines.qwen3_asr.passes import Pass, Verdict
+from offhook.pipeline.engines.qwen3_asr.recognition import Recognition
+from offhook.pipeline.engines.qwen3_asr.runner import (
     ROW_LADDER,
     SECOND_LADDER,
     SECOND_TOKENS,
@@ -39,8 +45,11 @@ from offhook.pipeline.engine.asr.runner import (
     WINDOW_TOKENS,
     Runner,
 )
-from offhook.pipeline.engine.asr.scheduler import Cost
-from offhook.pipeline.engine.far_recognizer_io import (
+from offhook.pipeline.engines.qwen3_asr.scheduler import Cost
+from offhook.pipeline.engines.shared.graphs import Ints, Size, Stage, _Host
+from offhook.pipeline.engines.shared.process_link_io import ProcessLink
+from offhook.pipeline.engines.shared.qwen3.tokenizer import SPLIT, Tokenizer
+from offhook.pipeline.engines.shared.recognition.far_recognizer_io import (
     AudioFed,
     FromRecognizer,
     RecognizerDoor,
@@ -48,12 +57,7 @@ from offhook.pipeline.engine.far_recognizer_io import (
     UtteranceFinished,
     _FarListener,
 )
-from offhook.pipeline.engine.graphs import Ints, Size, Stage, _Host
-from offhook.pipeline.engine.process_link_io import ProcessLink
-from offhook.pipeline.engine.streams_io import EngineRecognizer
-from offhook.pipeline.models.qwen3.tokenizer import SPLIT, Tokenizer
-from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
-from offhook.pipeline.models.qwen3_asr.model import AsrConfig, AsrDecoderConfig, EncoderConfig
+from offhook.pipeline.engines.shared.recognition.streams_io import EngineRecognizer
 from offhook.pipeline.speech.recognizer import Final, StreamOptions
 
 CONFIG = AsrConfig(

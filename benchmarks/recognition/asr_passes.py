@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
-from offhook.pipeline.engine.asr.runner import WINDOW_TOKENS, Runner
-from offhook.pipeline.models.qwen3_asr.model import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B
+from offhook.pipeline.engines.qwen3_asr.model.model import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B
+from offhook.pipeline.engines.qwen3_asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
+from offhook.pipeline.engines.qwen3_asr.runner import WINDOW_TOKENS, Runner
 
 MODELS = {"0.6B": QWEN3_ASR_0_6B, "1.7B": QWEN3_ASR_1_7B}
 

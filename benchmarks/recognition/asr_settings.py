@@ -36,10 +36,14 @@ from benchmarks.recognition.asr_timing import (
     sound,
     windows,
 )
-from offhook.pipeline.engine import affinity_io
-from offhook.pipeline.engine.asr.runner import SECOND_FRAMES, WINDOW_TOKENS, Runner
-from offhook.pipeline.models import mel as log_mel
-from offhook.pipeline.models.qwen3_asr.model import AsrConfig, AsrDecoderConfig, EncoderConfig
+from offhook.pipeline.engines.qwen3_asr.model.model import (
+    AsrConfig,
+    AsrDecoderConfig,
+    EncoderConfig,
+)
+from offhook.pipeline.engines.qwen3_asr.runner import SECOND_FRAMES, WINDOW_TOKENS, Runner
+from offhook.pipeline.engines.shared import affinity_io
+from offhook.pipeline.engines.shared.model import mel as log_mel
 
 TINY = AsrConfig(
     EncoderConfig(d_model=32, layers=2, heads=2, ffn=48, output_dim=24, conv_channels=8),

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from benchmarks.recognition.asr_passes import average_passes, calls, noise
 from offhook.media.pcm import RATE_IN
-from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass
-from offhook.pipeline.engine.asr.runner import Runner
-from offhook.pipeline.engine.graphs import WARM_UP_RUNS, Size
-from offhook.pipeline.engine.pages import PAGE_SIZE
-from offhook.pipeline.models.qwen3.body import Batch, KVCache
-from offhook.pipeline.models.qwen3.config import DecoderConfig
-from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
-from offhook.pipeline.models.qwen3_asr.model import AsrConfig, Qwen3Asr
+from offhook.pipeline.engines.qwen3_asr.model.checkpoint import random_model
+from offhook.pipeline.engines.qwen3_asr.model.model import AsrConfig, Qwen3Asr
+from offhook.pipeline.engines.qwen3_asr.passes import SECOND_SAMPLES, Pass
+from offhook.pipeline.engines.qwen3_asr.runner import Runner
+from offhook.pipeline.engines.shared.graphs import WARM_UP_RUNS, Size
+from offhook.pipeline.engines.shared.pages import PAGE_SIZE
+from offhook.pipeline.engines.shared.qwen3.body import Batch, KVCache
+from offhook.pipeline.engines.shared.qwen3.config import DecoderConfig
 
 KV_TOKENS = 200
 """Of each stream in a decode step: half a minute of sound would be 400."""

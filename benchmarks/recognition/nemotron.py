@@ -20,10 +20,11 @@ import torch
 from benchmarks.engines.stages import Floor, by_kernel, percentiles, say, warmed_up
 from benchmarks.recognition.asr_passes import noise
 from offhook.media.pcm import RATE_IN
-from offhook.pipeline.engine.capacity import MAX_FILES
-from offhook.pipeline.engine.nemotron.engine import NemotronEngine
-from offhook.pipeline.engine.nemotron.recognizer_io import measured_streams_of_gpu
-from offhook.pipeline.engine.nemotron.runner import (
+from offhook.pipeline.engines.nemotron.engine import NemotronEngine
+from offhook.pipeline.engines.nemotron.model.checkpoint import random_model
+from offhook.pipeline.engines.nemotron.model.model import Nemotron, NemotronConfig
+from offhook.pipeline.engines.nemotron.recognizer_io import measured_streams_of_gpu
+from offhook.pipeline.engines.nemotron.runner import (
     InFlightBatch,
     Label,
     NemotronRunner,
@@ -32,10 +33,9 @@ from offhook.pipeline.engine.nemotron.runner import (
     chunk_end,
     chunk_samples,
 )
-from offhook.pipeline.engine.nemotron.simulated import SimulatedLabels, SimulatedNemotron, Speech
-from offhook.pipeline.engine.nemotron.utterance import FRAME_MS
-from offhook.pipeline.models.nemotron.checkpoint import random_model
-from offhook.pipeline.models.nemotron.model import Nemotron, NemotronConfig
+from offhook.pipeline.engines.nemotron.simulated import SimulatedLabels, SimulatedNemotron, Speech
+from offhook.pipeline.engines.nemotron.utterance import FRAME_MS
+from offhook.pipeline.engines.shared.capacity import MAX_FILES
 from offhook.pipeline.speech.recognizer import Final, Partial
 
 UTTERANCE_S = 8.0

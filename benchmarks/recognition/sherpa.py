@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.recognition import sherpa_graph
 from offhook.bench.speech.table import Table, progress
 from offhook.media.pcm import RATE_IN
-from offhook.pipeline.engine.sherpa.model import SherpaStreams
-from offhook.pipeline.engine.sherpa.model_files import read_model
+from offhook.pipeline.engines.sherpa.model import SherpaStreams
+from offhook.pipeline.engines.sherpa.model_files import read_model
 
 COLUMNS = "threads streams cpu_per_s of_real_time peak_mb"
 

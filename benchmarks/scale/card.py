@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 from benchmarks.engines.random_workers import worker
 from offhook.bench.process import input_lines, say
-from offhook.pipeline.engine import capacity
-from offhook.pipeline.engine.tts_models import NO_CACHE
+from offhook.pipeline.engines.shared import capacity
+from offhook.pipeline.engines.shared.tts_models import NO_CACHE
 from offhook.web.config.config import Log
 from offhook.web.http.listening_io import Address, listener
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run
-from offhook.web.process.stop_io import Stop
-from offhook.web.worker.worker_io import WorkerSettings, serve
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run
+from offhook.web.http.stop_io import Stop
+from offhook.web.workers.worker_io import WorkerSettings, serve
 
 
 @dataclass(frozen=True)

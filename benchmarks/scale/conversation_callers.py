@@ -27,18 +27,13 @@ from offhook.bench.speech.stream_callers import LatencyRecorder, Plan
 from offhook.bench.speech.stream_result import Result
 from offhook.bench.speech.texts import SENTENCES
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.tts.messages import FRAME_SAMPLES
-from offhook.pipeline.speech.recognizer import (
-    EngineError,
-    Final,
-    Recognizer,
-    RecognizerStream,
-    StreamOptions,
-)
+from offhook.pipeline.engines.shared.synthesis.messages import FRAME_SAMPLES
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Final, Recognizer, RecognizerStream, StreamOptions
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Synthesizer, SynthesizerStream, VoiceOptions
-from offhook.web.process.loop_io import freeze_loaded_objects, run
+from offhook.web.http.loop_io import freeze_loaded_objects, run
 
 UTTERANCE_S = (2.0, 6.0)
 DECIDED_S = 1.0

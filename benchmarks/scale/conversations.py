@@ -41,9 +41,9 @@ from benchmarks.scale.conversation_callers import TURN_S, EdgePlan
 from offhook.bench.own_server import free_port
 from offhook.bench.process import Child, ChildError, all_of, child, children, cpu_s
 from offhook.bench.speech.table import Table, percentile, progress
-from offhook.pipeline.engine.capacity import SHARED
-from offhook.pipeline.engine.tts.messages import FRAME_S
-from offhook.web.process.loop_io import run
+from offhook.pipeline.engines.shared.capacity import SHARED
+from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S
+from offhook.web.http.loop_io import run
 
 CARD = "benchmarks.scale.card"
 CALLERS = "benchmarks.scale.conversation_callers"

@@ -14,7 +14,7 @@ from random import Random
 from typing import Literal
 
 from offhook.media.clock_io import PacketClock
-from offhook.pipeline.engine.capacity import open_streams
+from offhook.pipeline.engines.shared.capacity import open_streams
 from offhook.pipeline.speech.remote import pool as pools
 from offhook.pipeline.speech.remote.pool import (
     LOOK_S,

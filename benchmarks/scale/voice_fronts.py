@@ -21,9 +21,9 @@ from offhook.bench.process import ChildError, child, cpu_s
 from offhook.bench.speech.table import Table, progress
 from offhook.bench.speech.texts import SENTENCES
 from offhook.media.tasks_io import TaskSet
-from offhook.pipeline.engine.tts.messages import FRAME_S, FRAME_SAMPLES
+from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S, FRAME_SAMPLES
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSpeech, RemoteSynthesizer
-from offhook.web.process.loop_io import run
+from offhook.web.http.loop_io import run
 
 WORKER = "benchmarks.engines.random_workers"
 LOAD_S = 120.0

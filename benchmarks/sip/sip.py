@@ -20,8 +20,8 @@ from benchmarks.sip import timers as sip_timers
 from benchmarks.sip import turns as sip_turns
 from offhook.bench.sip import KINDS
 from offhook.web.config.config import MAX_CALLS, Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run as run_loop
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run as run_loop
 
 
 def _cost(a: argparse.Namespace) -> int:

@@ -23,10 +23,10 @@ from offhook.bench.phones.rtp import percentiles
 from offhook.bench.transcript import WordEnd, recognise, words, words_beyond
 from offhook.bench.turns import ASK, CONVERSATION, EARLY_TICKS, server
 from offhook.media.pcm import PACKET_MS, Pcm, dbfs
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.cli.caller_io import (
+from offhook.web.app.cli.caller_io import (
     AUDIBLE_DBFS,
     GREETING_S,
     REPLY_S,
@@ -35,7 +35,7 @@ from offhook.web.cli.caller_io import (
     spoken,
     trimmed,
 )
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.workers.engines.engines_io import open_synthesizer
 
 CODECS = ("pcmu",)
 """What most phones speak."""

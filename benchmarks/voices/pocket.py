@@ -25,15 +25,15 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from offhook.media.pcm import RATE_OUT
-from offhook.pipeline.engine.pocket.runner import PocketRunner
-from offhook.pipeline.models.int8 import instructions
-from offhook.pipeline.models.pocket.config import FRAME_SAMPLES
-from offhook.pipeline.models.pocket.published import (
+from offhook.pipeline.engines.pocket.model.config import FRAME_SAMPLES
+from offhook.pipeline.engines.pocket.model.published import (
     PIECES,
     SIZES,
     VOICE_POSITIONS,
     random_model,
 )
+from offhook.pipeline.engines.pocket.runner import PocketRunner
+from offhook.pipeline.engines.shared.model.int8 import instructions
 
 RUNS = 3
 FRAMES = 24

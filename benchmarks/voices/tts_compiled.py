@@ -14,9 +14,9 @@ from torch import Tensor
 
 from benchmarks.engines.stages import replay_ms
 from benchmarks.recognition.asr_timing import captured
-from offhook.pipeline.models.qwen3_tts import codec_stream
-from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC
-from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec
+from offhook.pipeline.engines.qwen3_tts.model import codec_stream
+from offhook.pipeline.engines.qwen3_tts.model.codec import QWEN3_CODEC
+from offhook.pipeline.engines.qwen3_tts.model.codec_weights import random_codec
 
 VOICES = (1, 64, 512)
 REPEATS = 50

@@ -30,7 +30,7 @@ from offhook.bench.process import cpu_s
 from offhook.bench.speech.http_load import Failed, check
 from offhook.bench.speech.table import Table, percentile
 from offhook.bench.speech.texts import Talk
-from offhook.pipeline.engine.tts.messages import FRAME_SAMPLES
+from offhook.pipeline.engines.shared.synthesis.messages import FRAME_SAMPLES
 
 LOAD_S = 600.0
 """Time limit for a worker to load, which compiles its kernels the first time."""

@@ -14,8 +14,13 @@ from benchmarks.voices.tts_peers import PeerFailed, official_frame_ms
 from benchmarks.voices.tts_runners import Machine, new_voice, usual_voices
 from offhook.bench.speech.table import Table, percentile
 from offhook.bench.speech.texts import Talk, even_words
-from offhook.pipeline.engine.pages import PAGE_SIZE
-from offhook.pipeline.engine.tts.messages import (
+from offhook.pipeline.engines.qwen3_tts.model.codec import DILATIONS, TAPS, WIDENING, CodecConfig
+from offhook.pipeline.engines.qwen3_tts.model.config import TtsConfig
+from offhook.pipeline.engines.qwen3_tts.prompts import VoicePrompt
+from offhook.pipeline.engines.qwen3_tts.runner import MAX_CODEC_FRAMES, TtsRunner
+from offhook.pipeline.engines.shared.pages import PAGE_SIZE
+from offhook.pipeline.engines.shared.qwen3.config import DecoderConfig
+from offhook.pipeline.engines.shared.synthesis.messages import (
     FRAME_S,
     PIECE_FRAMES,
     Piece,
@@ -24,11 +29,6 @@ from offhook.pipeline.engine.tts.messages import (
     Sampling,
     Step,
 )
-from offhook.pipeline.engine.tts.prompts import VoicePrompt
-from offhook.pipeline.engine.tts.runner import MAX_CODEC_FRAMES, TtsRunner
-from offhook.pipeline.models.qwen3.config import DecoderConfig
-from offhook.pipeline.models.qwen3_tts.codec import DILATIONS, TAPS, WIDENING, CodecConfig
-from offhook.pipeline.models.qwen3_tts.config import TtsConfig
 
 CONTEXT_PAGES = 4
 """KV cache of each stream when steps are timed: 20 s of speech."""

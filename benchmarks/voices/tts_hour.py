@@ -9,8 +9,8 @@ from benchmarks.voices.tts_runners import Machine, usual_voices
 from offhook.bench.memory import held
 from offhook.bench.speech.table import Table, progress
 from offhook.bench.speech.texts import FRAMES_PER_TOKEN, Word, even_words, frames_of
-from offhook.pipeline.engine.tts.messages import FRAME_S, FRAME_SAMPLES, Spoken
-from offhook.pipeline.engine.tts.prompts import VoicePrompt
+from offhook.pipeline.engines.qwen3_tts.prompts import VoicePrompt
+from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S, FRAME_SAMPLES, Spoken
 
 SENTENCE, PARAGRAPH = 16, 64
 """Words of a token each. A paragraph is one segment."""

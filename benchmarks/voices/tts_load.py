@@ -16,9 +16,10 @@ from typing import Any, Self
 from benchmarks.engines.listening import Listener, Tally
 from benchmarks.voices.tts_runners import Machine
 from offhook.bench.speech.texts import Word
-from offhook.pipeline.engine.inference_io import Inference
-from offhook.pipeline.engine.tts.engine import TtsEngine
-from offhook.pipeline.engine.tts.messages import (
+from offhook.pipeline.engines.qwen3_tts.engine import TtsEngine
+from offhook.pipeline.engines.qwen3_tts.prompts import VoicePrompt
+from offhook.pipeline.engines.shared.inference_io import Inference
+from offhook.pipeline.engines.shared.synthesis.messages import (
     FRAME_SAMPLES,
     Ended,
     EngineEvent,
@@ -26,8 +27,7 @@ from offhook.pipeline.engine.tts.messages import (
     Sampling,
     Spoken,
 )
-from offhook.pipeline.engine.tts.prompts import VoicePrompt
-from offhook.pipeline.speech.recognizer import EngineFailed, EngineOverloaded
+from offhook.pipeline.speech.errors import EngineFailed, EngineOverloaded
 
 POLL_S = 0.01
 """Between two looks at whether a run is over."""

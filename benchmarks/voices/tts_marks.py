@@ -15,7 +15,7 @@ from benchmarks.voices.tts_runners import Machine, usual_voices
 from offhook.bench.speech.table import Table, percentile
 from offhook.bench.speech.texts import FRAMES_PER_TOKEN, Word, frames_of
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.engine.tts.messages import FRAME_S, FRAME_SAMPLES
+from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S, FRAME_SAMPLES
 from offhook.pipeline.speech.text.spoken_text import SpokenWord
 from offhook.pipeline.speech.voice.word_marks import WordMarks
 

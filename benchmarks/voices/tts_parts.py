@@ -12,8 +12,8 @@ from benchmarks.voices.tts_load import Reply, Serving, serve
 from benchmarks.voices.tts_runners import Machine, usual_voices
 from offhook.bench.speech.table import Table, percentile
 from offhook.bench.speech.texts import Talk, Word, even_words, frames_of
-from offhook.pipeline.engine.tts.messages import FRAME_S, Break, Reason
-from offhook.pipeline.engine.tts.prompts import VoicePrompt
+from offhook.pipeline.engines.qwen3_tts.prompts import VoicePrompt
+from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S, Break, Reason
 
 BUFFER_S = 0.08
 """Of a listener, in front of what he plays: the jitter buffer of a call."""

@@ -12,22 +12,39 @@ import torch
 from offhook.bench.speech.texts import frames_of
 from offhook.bench.speech.word_tokenizer import WordTokenizer
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.capacity import ALONE
-from offhook.pipeline.engine.device_io import (
-    choose_device,
-    claim_thread,
-    dtype_of,
-    memory_budget,
-)
-from offhook.pipeline.engine.tts.engine import TtsEngine
-from offhook.pipeline.engine.tts.gpu import (
+from offhook.pipeline.engines.qwen3_tts.engine import TtsEngine
+from offhook.pipeline.engines.qwen3_tts.gpu import (
     CODEC_FRAMES,
     PAGES_PER_VOICE,
     PREFIX_PAGES,
     synthesis_plan,
 )
-from offhook.pipeline.engine.tts.loading_io import measured_cost, voices_followed
-from offhook.pipeline.engine.tts.messages import (
+from offhook.pipeline.engines.qwen3_tts.loading_io import measured_cost, voices_followed
+from offhook.pipeline.engines.qwen3_tts.model.checkpoint import random_model
+from offhook.pipeline.engines.qwen3_tts.model.codec import QWEN3_CODEC, CodecConfig
+from offhook.pipeline.engines.qwen3_tts.model.codec_weights import random_codec
+from offhook.pipeline.engines.qwen3_tts.model.config import (
+    QWEN3_TTS_0_6B,
+    QWEN3_TTS_1_7B,
+    TtsConfig,
+)
+from offhook.pipeline.engines.qwen3_tts.prompts import (
+    VoicePrompt,
+    follows_instructions,
+    named_voice,
+)
+from offhook.pipeline.engines.qwen3_tts.runner import TtsRunner
+from offhook.pipeline.engines.qwen3_tts.segment_prefill import PREFIX_SLOTS
+from offhook.pipeline.engines.qwen3_tts.simulated import Simulated, SimulatedRunner
+from offhook.pipeline.engines.shared.capacity import ALONE
+from offhook.pipeline.engines.shared.device_io import (
+    choose_device,
+    claim_thread,
+    dtype_of,
+    memory_budget,
+)
+from offhook.pipeline.engines.shared.qwen3.config import DecoderConfig
+from offhook.pipeline.engines.shared.synthesis.messages import (
     FRAME_SAMPLES,
     MIN_FRAMES,
     EngineEvent,
@@ -39,16 +56,7 @@ from offhook.pipeline.engine.tts.messages import (
     SpeechCost,
     Step,
 )
-from offhook.pipeline.engine.tts.prompts import VoicePrompt, follows_instructions, named_voice
-from offhook.pipeline.engine.tts.runner import TtsRunner
-from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS
-from offhook.pipeline.engine.tts.simulated import Simulated, SimulatedRunner
-from offhook.pipeline.models.qwen3.config import DecoderConfig
-from offhook.pipeline.models.qwen3_tts.checkpoint import random_model
-from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC, CodecConfig
-from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec
-from offhook.pipeline.models.qwen3_tts.config import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
-from offhook.web.process.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects
+from offhook.web.http.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects
 
 _TINY = DecoderConfig(32, 48, layers=2, heads=4, kv_heads=2, head_dim=16)
 TINY = replace(

@@ -61,7 +61,7 @@ from offhook.bench.process import Child, ChildError, children
 from offhook.bench.process import run as run_loop
 from offhook.bench.speech.table import progress
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
+from offhook.web.http.logs_io import set_up
 
 CALLERS = 25
 """Callers per process."""

@@ -31,7 +31,7 @@ VOICES = {
     "pocket-7m": "english_7m_refl_2026-10",
     "pocket-2m": "english_2m_refl_2026-10",
 }
-"""Models of Pocket TTS, as named in `models.pocket.config`."""
+"""Models of Pocket TTS, as named in `pocket.model.config`."""
 MODELS = ("nemotron", "nemotron-3.5", *VOICES)
 PRECISIONS = ("int8", "bf16", "fp32")
 STREAMS = (1, 4, 8)
@@ -116,11 +116,11 @@ def measure(case: Case) -> Iterator[dict[str, Any]]:
     """Yields a row of a recognizer for each number of streams."""
     import torch
 
-    from offhook.pipeline.engine.device_io import dtype_of
-    from offhook.pipeline.engine.nemotron.runner import Part, chunk_samples
-    from offhook.pipeline.engine.nemotron.simulated import SimulatedNemotron, Speech
-    from offhook.pipeline.models.int8 import instructions
-    from offhook.pipeline.models.nemotron import checkpoint
+    from offhook.pipeline.engines.nemotron.model import checkpoint
+    from offhook.pipeline.engines.nemotron.runner import Part, chunk_samples
+    from offhook.pipeline.engines.nemotron.simulated import SimulatedNemotron, Speech
+    from offhook.pipeline.engines.shared.device_io import dtype_of
+    from offhook.pipeline.engines.shared.model.int8 import instructions
 
     torch.set_num_threads(case.threads)
     config = checkpoint.NEMOTRON_0_6B if case.model == "nemotron" else checkpoint.NEMOTRON_3_5_0_6B
@@ -146,9 +146,9 @@ def measure_voice(case: Case) -> Iterator[dict[str, Any]]:
     """Yields a row of a voice for each number of streams."""
     import torch
 
-    from offhook.pipeline.engine.pocket.runner import PocketRunner
-    from offhook.pipeline.models.int8 import instructions
-    from offhook.pipeline.models.pocket.published import random_model
+    from offhook.pipeline.engines.pocket.model.published import random_model
+    from offhook.pipeline.engines.pocket.runner import PocketRunner
+    from offhook.pipeline.engines.shared.model.int8 import instructions
 
     torch.set_num_threads(case.threads)
     int8 = instructions() if case.precision == "int8" else None

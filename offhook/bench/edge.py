@@ -22,7 +22,7 @@ from offhook.bench.load import CallCounters, Manner
 from offhook.bench.process import Child, ChildError, Footprint, child, get_json
 from offhook.bench.process import run as run_loop
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
+from offhook.web.http.logs_io import set_up
 
 Kind = Literal["edge", "port", "stock"]
 """port: our edge with all calls on one UDP port."""

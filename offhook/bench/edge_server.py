@@ -22,8 +22,8 @@ from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run
 
 
 class ScriptedAgents(CallAgents):

@@ -46,7 +46,7 @@ from offhook.bench.speech.http_load import (
 from offhook.bench.speech.recordings import recorded
 from offhook.bench.speech.table import Table, progress
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.workers.engines.engines_io import open_synthesizer
 
 START_S = 120.0
 """Time limit in s for the server to start and for each engine's first response, which may include
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 async def material(say: bool) -> LoadInputs:
     recordings = [] if say else recorded()
     if not recordings:
-        from offhook.web.cli.caller_io import spoken  # with WebRTC and all
+        from offhook.web.app.cli.caller_io import spoken  # with WebRTC and all
 
         synthesizer = open_synthesizer()
         await synthesizer.start()

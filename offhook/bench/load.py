@@ -36,11 +36,11 @@ from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.media.rtp.rtp import RtpError, RtpPacket, uint16_diff, uint32_add, uint32_diff
 from offhook.media.rtp.sender import AudioSender
 from offhook.signaling.peer_io import PeerLeg, use_addresses
-from offhook.web.cli.caller_io import spoken, trimmed
+from offhook.web.app.cli.caller_io import spoken, trimmed
 from offhook.web.config.config import Log
-from offhook.web.engines.engines_io import open_synthesizer
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run
+from offhook.web.workers.engines.engines_io import open_synthesizer
 
 Manner = Literal["listening", "talking", "interrupting"]
 

@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 import numpy as np
 from aiohttp import ClientSession, web
 
+from offhook.web.http import loop_io
 from offhook.web.http.listening_io import Runner
-from offhook.web.process import loop_io
 
 T = TypeVar("T")
 

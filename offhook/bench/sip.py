@@ -21,7 +21,7 @@ from offhook.bench.phones import load as sip_load
 from offhook.bench.phones.kamailio import KamailioError
 from offhook.bench.process import run as run_loop
 from offhook.web.config.config import MAX_CALLS, Log
-from offhook.web.process.logs_io import set_up
+from offhook.web.http.logs_io import set_up
 
 KINDS = ("echo", "vad", "scripted")
 

@@ -60,7 +60,7 @@ from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.bench.scripted import PARTIAL_MS, TEXT, reply_text, word_sound
 from offhook.bench.speech.number_words import NumberSynthesizer, WordCounter
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT
-from offhook.web.process.loop_io import run
+from offhook.web.http.loop_io import run
 
 SILENCE_S = 0.5
 """Silence in s that ends a turn of number words."""

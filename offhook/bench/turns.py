@@ -25,12 +25,12 @@ from offhook.bench.process import child
 from offhook.bench.process import run as run_loop
 from offhook.bench.transcript import WordEnd, mark_errors, recognise, words, words_beyond
 from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm, dbfs
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.recognizer import Word
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.cli.caller_io import AUDIBLE_DBFS, ScriptedCall, ScriptLine, spoken, trimmed
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.app.cli.caller_io import AUDIBLE_DBFS, ScriptedCall, ScriptLine, spoken, trimmed
+from offhook.web.workers.engines.engines_io import open_synthesizer
 
 ASK = "Tell me about yourself."
 CONVERSATION = (

@@ -47,7 +47,7 @@ from offhook.pipeline.speech.engines import names
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.cli.caller_io import CallerLeg, ScriptedCall, ScriptLine
+from offhook.web.app.cli.caller_io import CallerLeg, ScriptedCall, ScriptLine
 from offhook.web.config.config import AUTOMATIC, OPENAI
 
 WHISPER = "whisper"

@@ -47,7 +47,7 @@ from offhook.media.codecs.g711 import PcmuDecoder
 from offhook.media.leg import CallInfo
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.call_info import model_instructions
-from tests.web.worker.workers import needs_node
+from tests.web.workers.workers import needs_node
 
 
 def packets(words: int) -> list[Pcm]:

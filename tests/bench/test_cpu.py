@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from offhook.bench import cpu
-from offhook.pipeline.models.nemotron import checkpoint
+from offhook.pipeline.engines.nemotron.model import checkpoint
 
 
 def test_a_row_for_each_number_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from offhook.pipeline.speech.recognizer import Final, StreamOptions
 from offhook.pipeline.speech.vad.vad import SpeechDetector, SpeechStop
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.config.config import Asr, Tts
-from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
+from offhook.web.workers.engines.remote_engines_io import recognizer_of, synthesizer_of
 
 LINES = 30
 QUIET = np.random.default_rng(1).integers(-8, 9, RATE_OUT // 5).astype(np.int16)

@@ -34,9 +34,9 @@ from offhook.media.rtp.rtp import RtpPacket
 from offhook.telephony.sip.messages.message import Request, parse_message, respond
 from offhook.telephony.sip.transactions.transactions import Transactions
 from offhook.telephony.sip.user_agent import UserAgent
-from offhook.web.cli import caller_io
-from offhook.web.cli.caller_io import CallError, ScriptedCall, ScriptLine
-from offhook.web.cli.caller_sip_io import QUIET_S, AgentByEar
+from offhook.web.app.cli import caller_io
+from offhook.web.app.cli.caller_io import CallError, ScriptedCall, ScriptLine
+from offhook.web.app.cli.caller_sip_io import QUIET_S, AgentByEar
 from tests.support.ports import free_port
 from tests.telephony.sip.phones import ToneHost, endpoint, is_tone, port_of
 

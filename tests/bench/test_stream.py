@@ -14,7 +14,7 @@ from offhook.bench.speech.stream_callers import Failed, LatencyRecorder, Plan
 from offhook.bench.speech.stream_result import PARTS, Result
 from offhook.media.pcm import RATE_IN
 from tests.pipeline.speech.test_timing import Timed, worker
-from tests.web.worker.workers import served
+from tests.web.workers.workers import served
 
 PLAN = Plan("http://x", "", 0, 1, update_ms=80, chunk_ms=20, at=0.0, stagger_s=0, until=9.0)
 STAGES = {"buffering_ms": 60.0, "queued_ms": 4.0, "gpu_ms": 5.0, "routed_ms": 2.0, "sent_ms": 1.0}

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.calls.asr_call import Asked, Result, Turn, bench
-from tests.pipeline.models import tiny
+from tests.pipeline.engines.shared.model import tiny
 
 DECODER = replace(tiny.CONFIG.decoder, vocab_size=151_936)
 CONFIG = replace(tiny.CONFIG, decoder=DECODER, eos_ids=(151_645,))

@@ -12,7 +12,7 @@ from benchmarks.recognition import (  # noqa: E402
 )
 from benchmarks.recognition.asr_settings import SETTINGS, TINY  # noqa: E402
 from benchmarks.recognition.asr_timing import Bench, decode_step, windows  # noqa: E402
-from offhook.pipeline.engine.asr.runner import WINDOW_TOKENS  # noqa: E402
+from offhook.pipeline.engines.qwen3_asr.runner import WINDOW_TOKENS  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

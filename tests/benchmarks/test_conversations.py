@@ -22,9 +22,9 @@ from benchmarks.scale.conversation_callers import (
 )
 from offhook.bench.speech import number_words
 from offhook.media.pcm import RATE_IN, RATE_OUT
-from offhook.pipeline.engine.tts.messages import FRAME_SAMPLES
-from offhook.web.worker.worker_io import WorkerSettings
-from tests.web.worker.workers import SOON, served, until
+from offhook.pipeline.engines.shared.synthesis.messages import FRAME_SAMPLES
+from offhook.web.workers.worker_io import WorkerSettings
+from tests.web.workers.workers import SOON, served, until
 
 REPLY = "alpha bravo charlie delta echo foxtrot alpha bravo charlie delta"
 WORD = RATE_OUT * number_words.WORD_MS // 1000

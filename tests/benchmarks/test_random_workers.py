@@ -23,12 +23,12 @@ from offhook.bench.process import child  # noqa: E402
 from offhook.bench.speech.http_load import Failed  # noqa: E402
 from offhook.bench.speech.texts import frames_of  # noqa: E402
 from offhook.media.pcm import RATE_IN, RATE_OUT  # noqa: E402
-from offhook.pipeline.engine.tts_models import NO_CACHE  # noqa: E402
+from offhook.pipeline.engines.shared.tts_models import NO_CACHE  # noqa: E402
 from offhook.pipeline.speech.recognizer import Final  # noqa: E402
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer  # noqa: E402
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer  # noqa: E402
-from offhook.web.worker.worker_io import Worker, WorkerSettings  # noqa: E402
-from tests.web.worker.workers import SOON, Client, served  # noqa: E402
+from offhook.web.workers.worker_io import Worker, WorkerSettings  # noqa: E402
+from tests.web.workers.workers import SOON, Client, served  # noqa: E402
 
 FRAME_SAMPLES = RATE_OUT * 8 // 100
 

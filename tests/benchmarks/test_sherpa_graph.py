@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("sherpa_onnx")
 
 from benchmarks.recognition import sherpa, sherpa_graph
-from offhook.pipeline.engine.sherpa.model import SherpaStreams
-from offhook.pipeline.engine.sherpa.model_files import read_model
+from offhook.pipeline.engines.sherpa.model import SherpaStreams
+from offhook.pipeline.engines.sherpa.model_files import read_model
 
 
 @pytest.mark.parametrize("frames", [1, 7])

@@ -21,8 +21,11 @@ from benchmarks.voices.tts_load import Reply, Served, serve  # noqa: E402
 from benchmarks.voices.tts_peers import PeerFailed  # noqa: E402
 from benchmarks.voices.tts_runners import Machine, Planned, new_voice, usual_voices  # noqa: E402
 from offhook.bench.speech.texts import SENTENCES, even_words, frames_of, words  # noqa: E402
-from offhook.pipeline.engine.tts.engine import TtsEngine  # noqa: E402
-from offhook.pipeline.engine.tts.messages import (  # noqa: E402
+from offhook.pipeline.engines.qwen3_tts.engine import TtsEngine  # noqa: E402
+from offhook.pipeline.engines.qwen3_tts.model.codec import QWEN3_CODEC  # noqa: E402
+from offhook.pipeline.engines.qwen3_tts.model.config import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B  # noqa: E402
+from offhook.pipeline.engines.qwen3_tts.simulated import Ends  # noqa: E402
+from offhook.pipeline.engines.shared.synthesis.messages import (  # noqa: E402
     FRAME_SAMPLES,
     Ended,
     EngineEvent,
@@ -33,10 +36,7 @@ from offhook.pipeline.engine.tts.messages import (  # noqa: E402
     Spoken,
     Step,
 )
-from offhook.pipeline.engine.tts.simulated import Ends  # noqa: E402
-from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC  # noqa: E402
-from offhook.pipeline.models.qwen3_tts.config import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B  # noqa: E402
-from tests.pipeline.engine.tts.stage import CONFIG, COST, Stage  # noqa: E402
+from tests.pipeline.engines.qwen3_tts.stage import CONFIG, COST, Stage  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,8 @@ import soxr
 from aiohttp import web
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.web.cli.caller_io import spoken, trimmed
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.app.cli.caller_io import spoken, trimmed
+from offhook.web.workers.engines.engines_io import open_synthesizer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -1,13 +1,13 @@
 // The page's modules that need no page, one after the other; test_page.py bundles and runs this.
 
 import assert from "node:assert/strict";
-import { Conversation } from "../../offhook/web/page/static/conversation.js";
-import { progressOf } from "../../offhook/web/page/static/engines.js";
-import { asText, endingOf, fileName } from "../../offhook/web/page/static/keep.js";
-import { SilenceWatch } from "../../offhook/web/page/static/levels.js";
-import { asProblem, wordsFor } from "../../offhook/web/page/static/problems.js";
-import { SignallingError } from "../../offhook/web/page/static/signalling.js";
-import { face, inCall, next, onLine } from "../../offhook/web/page/static/state.js";
+import { Conversation } from "../../offhook/web/edge/page/static/conversation.js";
+import { progressOf } from "../../offhook/web/edge/page/static/engines.js";
+import { asText, endingOf, fileName } from "../../offhook/web/edge/page/static/keep.js";
+import { SilenceWatch } from "../../offhook/web/edge/page/static/levels.js";
+import { asProblem, wordsFor } from "../../offhook/web/edge/page/static/problems.js";
+import { SignallingError } from "../../offhook/web/edge/page/static/signalling.js";
+import { face, inCall, next, onLine } from "../../offhook/web/edge/page/static/state.js";
 
 globalThis.sessionStorage = { getItem: () => null };
 

@@ -12,7 +12,7 @@ import av
 import numpy as np
 import pytest
 
-from offhook.web.process.logs import MASK
+from offhook.web.http.logs import MASK
 from tests.browser.conftest import HERE, WAIT, microphone, serving
 
 pytestmark = pytest.mark.browser

@@ -12,10 +12,11 @@ import pytest
 from aiohttp import web
 
 from offhook.media.pcm import PACKET_MS, SAMPLES_OUT, Pcm, dbfs
-from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.speech.recognizer import EngineError, Final
-from offhook.web.cli.caller_io import AUDIBLE_DBFS, ScriptedCall, ScriptLine, spoken, trimmed
+from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Final
+from offhook.web.app.cli.caller_io import AUDIBLE_DBFS, ScriptedCall, ScriptLine, spoken, trimmed
 from tests.browser.conftest import ROOT, serving
 
 pytestmark = pytest.mark.slow

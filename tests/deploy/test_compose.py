@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from offhook.web.cli.parser import parser
+from offhook.web.app.cli.parser import parser
 from offhook.web.config import config
 from tests.deploy.servers import DEPLOY, ROOT
 

@@ -19,7 +19,7 @@ import pytest
 from deploy import cpu_torch
 from deploy.locked import locked
 from offhook.pipeline.speech.engines import all_specs
-from offhook.web.cli import main as cli
+from offhook.web.app.cli import main as cli
 from tests.deploy.servers import DEPLOY, ROOT
 
 TEXT = (ROOT / "Dockerfile").read_text()

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from offhook.telephony.sip.trunks.trunks import SipSettings
-from offhook.web.cli.parser import parser
+from offhook.web.app.cli.parser import parser
 from offhook.web.config import config as configuration
 from offhook.web.config.config import Config
 from offhook.web.edge import edge_io
 from offhook.web.edge.calls import draining_io
 from offhook.web.http.access import ROUTES, Role
-from offhook.web.worker.worker_io import WorkerSettings
+from offhook.web.workers.worker_io import WorkerSettings
 from tests.deploy.cluster import (
     FOLDER,
     HAS_KUSTOMIZE,
@@ -106,7 +106,7 @@ def test_each_variable_is_read(overlay: str) -> None:
             section, _, key = name.removeprefix("OFFHOOK_").lower().partition("_")
             table = SipSettings if section == "sip" else Config.model_fields[section].annotation
             assert key in getattr(table, "model_fields", table.__dict__), name
-    assert "OFFHOOK_WORKER_API_KEY" in (ROOT / "offhook/web/cli/parser.py").read_text()
+    assert "OFFHOOK_WORKER_API_KEY" in (ROOT / "offhook/web/app/cli/parser.py").read_text()
     for worker in ("asr", "tts"):
         assert "OFFHOOK_WORKER_API_KEY" in container(overlay, worker).environment(NODE)
 

@@ -26,7 +26,7 @@ with open(os.environ["WITNESS"], "a") as file:
 EXAMINE = """
 import sys
 from pathlib import Path
-from offhook.web.doctor.report_io import examine
+from offhook.web.app.doctor.report_io import examine
 
 found = {f.subject: str(f) for f in examine(Path("offhook.toml"))}
 print(found["hearing"], found["speaking"])

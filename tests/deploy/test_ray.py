@@ -30,11 +30,11 @@ from offhook.bench.speech import number_words as nw
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.recognizer import Final
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
-from offhook.web.cli.parser import parser
+from offhook.web.app.cli.parser import parser
 from tests.deploy.servers import DEPLOY, ROOT
 from tests.support.environment import environment
 from tests.support.ports import free_port
-from tests.web.worker.workers import gone, told
+from tests.web.workers.workers import gone, told
 
 FOLDER = DEPLOY / "ray"
 CONFIGS = sorted(FOLDER.glob("*.yaml"))
@@ -58,21 +58,21 @@ Record = Callable[[str, object], None]
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_configurations_name_what_there_is(path: Path) -> None:
-    tree = ast.parse((ROOT / "offhook/web/worker/ray_io.py").read_text())
+    tree = ast.parse((ROOT / "offhook/web/workers/ray_io.py").read_text())
     names = {n.name for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef)}
     config = yaml.safe_load(path.read_text())
     assert config["proxy_location"] == "HeadOnly"
     assert config["http_options"]["host"] != "0.0.0.0"
     for application in config["applications"]:
         module, _, function = application["import_path"].partition(":")
-        assert (module, function in names) == ("offhook.web.worker.ray_io", True)
+        assert (module, function in names) == ("offhook.web.workers.ray_io", True)
         command = application["args"]["command"]
         assert parser().parse_args(command[1:]).kind == application["name"]
         for deployment in application["deployments"]:
             assert deployment["name"] in names
             scaling = deployment["autoscaling_config"]
             module, _, function = scaling["policy"]["policy_function"].partition(":")
-            assert (module, function in names) == ("offhook.web.worker.ray_io", True)
+            assert (module, function in names) == ("offhook.web.workers.ray_io", True)
             most = parser().parse_args(command[1:]).max_streams
             assert scaling["target_ongoing_requests"] <= 0.7 * most
 
@@ -140,7 +140,7 @@ class Cluster:
         application = {
             "name": "asr",
             "route_prefix": "/asr",
-            "import_path": "offhook.web.worker.ray_io:app",
+            "import_path": "offhook.web.workers.ray_io:app",
             "args": {"command": [*command, "--max-streams", str(self.max_streams)]},
             "deployments": [{"name": "Worker", **options}],
         }
@@ -310,7 +310,7 @@ async def talk(sockets: list[aiohttp.ClientWebSocketResponse]) -> None:
 WORKER = [sys.executable, "-m", "offhook", "worker", "asr", "--engine", "pocketsphinx"]
 NUMBER_WORKER = [sys.executable, "-m", "offhook.bench.speech.number_words", "asr"]
 BY_STREAMS = {
-    "policy": {"policy_function": "offhook.web.worker.ray_io:by_streams"},
+    "policy": {"policy_function": "offhook.web.workers.ray_io:by_streams"},
     "target_ongoing_requests": 4,
     "min_replicas": 1,
     "max_replicas": 3,

@@ -178,7 +178,7 @@ def test_the_wheel_takes_a_call(wheel: Path, tmp_path: Path, packages: str) -> N
     with ExitStack() as stack:
         server = f"http://{address(*start(stack, tmp_path, 'edge', python, site))}"
         assert "<title>" in _got(f"{server}/").decode()
-        for file in (ROOT / "offhook/web/page/static").iterdir():
+        for file in (ROOT / "offhook/web/edge/page/static").iterdir():
             if file.name != "index.html":
                 assert _got(f"{server}/page/{file.name}") == file.read_bytes()
         asked = ("--say", "What are your opening hours?", "--json")

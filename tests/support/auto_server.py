@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.pipeline.models.nemotron import tiny as tiny_nemotron
+from tests.pipeline.engines.nemotron.model import tiny as tiny_nemotron
 from tests.support import pocket_checkpoint
 from tests.support.hub_stand_in import Hub, of_folder
-from tests.web.worker.workers import ROOT, until
+from tests.web.workers.workers import ROOT, until
 
 NEMOTRON = "nvidia/nemotron-speech-streaming-en-0.6b"
 POCKET = "kyutai/pocket-tts-without-voice-cloning"
@@ -22,11 +22,11 @@ PADDING = "padding.safetensors"
 PADDING_BYTES = 6 << 20
 SERVER = """
 import sys
-from offhook.pipeline.models.instructions import Instructions
+from offhook.pipeline.engines.shared.model.instructions import Instructions
 from offhook.pipeline.speech.engines import all_specs
-from offhook.web.cli import main
-from offhook.web.engines.choice import Machine
-from offhook.web.worker import local_worker_io
+from offhook.web.app.cli import main
+from offhook.web.workers.engines.choice import Machine
+from offhook.web.workers import local_worker_io
 
 specs = [spec for spec in all_specs() if spec.name in {engines!r}]
 packages = frozenset(package for spec in specs for package in spec.packages)

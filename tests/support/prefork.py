@@ -28,12 +28,12 @@ from tests.support.environment import environment
 
 SERVE = [sys.executable, "-m", "offhook", "serve"]
 MODULES = (
-    "offhook.web.cli.main",
+    "offhook.web.app.cli.main",
     "offhook.web.config.config",
     "offhook.web.edge.processes_io",
     "offhook.web.edge.server_io",
-    "offhook.web.engines.machine_io",
-    "offhook.web.process.logs_io",
+    "offhook.web.workers.engines.machine_io",
+    "offhook.web.http.logs_io",
 )
 """What the command imports."""
 READ_LATE = ("OFFHOOK_", "PYTEST_", "PYTHONPATH", "TMPDIR")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engines.shared.asr_models import AsrModels
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     Final,

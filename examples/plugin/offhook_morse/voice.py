@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.engines.shared.tts_models import TtsModels
 from offhook.pipeline.speech.recognizer import Progress
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,

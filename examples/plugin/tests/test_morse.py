@@ -8,8 +8,8 @@ from offhook_morse.ears import Ears
 from offhook_morse.voice import Voice
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.pipeline.engine.asr_models import AsrModels
-from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.engines.shared.asr_models import AsrModels
+from offhook.pipeline.engines.shared.tts_models import TtsModels
 from offhook.testing import RecognizerTests, SynthesizerTests
 
 WORDS = "what hath god wrought"

@@ -18,8 +18,8 @@ from aiohttp import web
 from offhook.bench.process import stay
 from offhook.bench.speech.number_words import LETTERS, letters
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run
 
 FIRST_TOKEN_S = 0.030
 TOKEN_S = 0.010

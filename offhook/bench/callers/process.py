@@ -38,8 +38,8 @@ from offhook.media.tasks_io import TaskSet
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.config.config import Log
 from offhook.web.http.access import LOOPBACK_NAMES
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import freeze_loaded_objects, run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import freeze_loaded_objects, run
 
 LINES = 24
 WORDS = (6, 13)

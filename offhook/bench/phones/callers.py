@@ -35,8 +35,8 @@ from offhook.telephony.sip.messages import sdp
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Answered, Ended
 from offhook.web.config.config import Log
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import freeze_loaded_objects, run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import freeze_loaded_objects, run
 
 SETTLE_S = 30.0
 """Time in s for the last responses; unanswered calls are then given up."""

@@ -23,8 +23,8 @@ from offhook.web.config.config import MAX_CALLS, Config, Log, Server, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run
 
 LOOPBACK = Trunk("loopback", addresses=("127.0.0.0/8",))
 WORDS = 13

@@ -36,10 +36,10 @@ from offhook.pipeline.speech.recognizer import (
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, Synthesizer, VoiceOptions
 from offhook.web.config.config import Log
 from offhook.web.http.listening_io import Address, listener
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.stop_io import Stop
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.stop_io import Stop
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
-from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve
+from offhook.web.workers.worker_io import Worker, WorkerSettings, run_to_end, serve
 
 NUMBERS = ("zero", "one", "two", "three", "four", "five")
 """The words of callers, loudest first."""

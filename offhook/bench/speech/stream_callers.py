@@ -21,7 +21,7 @@ from offhook.bench.speech.recordings import VOWELS_S, babbled, phrases, recorded
 from offhook.bench.speech.stream_result import First, Result, Update
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.remote.asr_protocol import PATH, Command, command_text
-from offhook.web.process.loop_io import run
+from offhook.web.http.loop_io import run
 
 GOLDEN_RATIO = 0.618
 PAUSE_S = (0.3, 0.9)

@@ -11,10 +11,10 @@ from math import ceil
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from offhook.pipeline.engine.tts.messages import Break
+from offhook.pipeline.engines.shared.synthesis.messages import Break
 
 if TYPE_CHECKING:
-    from offhook.pipeline.models.qwen3_tts.config import TtsConfig
+    from offhook.pipeline.engines.qwen3_tts.model.config import TtsConfig
 
 FRAMES_PER_TOKEN = 3.5
 LONG_WORD = 8

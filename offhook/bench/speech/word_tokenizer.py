@@ -4,9 +4,9 @@ import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
 from offhook.bench.speech.texts import LONG_WORD, token_id
-from offhook.pipeline.models.qwen3.token_stream import Vocabulary
-from offhook.pipeline.models.qwen3.tokenizer import SPLIT, TextTokenizer
-from offhook.pipeline.models.qwen3_tts.config import TtsConfig
+from offhook.pipeline.engines.qwen3_tts.model.config import TtsConfig
+from offhook.pipeline.engines.shared.qwen3.token_stream import Vocabulary
+from offhook.pipeline.engines.shared.qwen3.tokenizer import SPLIT, TextTokenizer
 
 SPACE = "Ġ"
 """A space, in the letters of a byte-level BPE."""

@@ -66,12 +66,8 @@ from offhook.pipeline.conversation.turns.user_turn_io import (
     UserAudioListener,
     UserTurnController,
 )
-from offhook.pipeline.speech.recognizer import (
-    DEFAULT_OPTIONS,
-    EngineError,
-    Recognizer,
-    StreamOptions,
-)
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 
 CALL_REQUEST = "call"

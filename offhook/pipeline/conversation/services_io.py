@@ -46,7 +46,7 @@ from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.conversation.directed_io import Direction
 from offhook.pipeline.conversation.transport_io import UtteranceStartedFrame
 from offhook.pipeline.conversation.turns.user_turn_io import UserTurnController, UserTurnListener
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
     Synthesizer,

@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from offhook.pipeline.speech.recognizer import EngineError, Progress
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Progress
 
 Kind = Literal["asr", "tts"]
 KINDS: tuple[Kind, ...] = ("asr", "tts")

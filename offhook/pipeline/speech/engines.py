@@ -18,26 +18,26 @@ from offhook.pipeline.speech.engine_spec import (
     Trait,
     imported,
 )
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 
 OURS: dict[Kind, tuple[str, ...]] = {
     "asr": (
-        "offhook.pipeline.engine.asr.spec:QWEN3_ASR",
-        "offhook.pipeline.engine.nemotron.spec:NEMOTRON",
-        "offhook.pipeline.engine.sherpa.spec:SHERPA",
-        "offhook.pipeline.speech.embedded.spec:POCKETSPHINX",
-        "offhook.pipeline.engine.official.spec:QWEN3_ASR_OFFICIAL",
+        "offhook.pipeline.engines.qwen3_asr.spec:QWEN3_ASR",
+        "offhook.pipeline.engines.nemotron.spec:NEMOTRON",
+        "offhook.pipeline.engines.sherpa.spec:SHERPA",
+        "offhook.pipeline.engines.embedded.spec:POCKETSPHINX",
+        "offhook.pipeline.engines.official.spec:QWEN3_ASR_OFFICIAL",
         "offhook.pipeline.speech.openai.spec:RECOGNIZER",
     ),
     "tts": (
-        "offhook.pipeline.engine.tts.spec:QWEN3_TTS",
-        "offhook.pipeline.engine.pocket.spec:POCKET",
-        "offhook.pipeline.engine.onnx_voice.spec:PIPER",
-        "offhook.pipeline.engine.onnx_voice.spec:KOKORO",
-        "offhook.pipeline.speech.embedded.spec:EMBEDDED",
-        "offhook.pipeline.speech.embedded.spec:FLITE",
-        "offhook.pipeline.speech.embedded.spec:ESPEAK",
-        "offhook.pipeline.engine.official.spec:QWEN3_TTS_OFFICIAL",
+        "offhook.pipeline.engines.qwen3_tts.spec:QWEN3_TTS",
+        "offhook.pipeline.engines.pocket.spec:POCKET",
+        "offhook.pipeline.engines.onnx_voice.spec:PIPER",
+        "offhook.pipeline.engines.onnx_voice.spec:KOKORO",
+        "offhook.pipeline.engines.embedded.spec:EMBEDDED",
+        "offhook.pipeline.engines.embedded.spec:FLITE",
+        "offhook.pipeline.engines.embedded.spec:ESPEAK",
+        "offhook.pipeline.engines.official.spec:QWEN3_TTS_OFFICIAL",
         "offhook.pipeline.speech.openai.spec:SYNTHESIZER",
     ),
 }

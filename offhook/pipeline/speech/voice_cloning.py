@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import KnownVoice, SynthesizerStream, VoiceOptions
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

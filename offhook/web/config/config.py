@@ -28,8 +28,8 @@ from pydantic import (
 
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO, Business
 from offhook.pipeline.conversation.turns.turn import TurnSettings
-from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
-from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
+from offhook.pipeline.engines.shared.asr_models import AsrModels, Device, Precision
+from offhook.pipeline.engines.shared.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.engine_spec import Kind
 from offhook.pipeline.speech.engines import (
     is_known,
@@ -59,10 +59,10 @@ from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.section import Secret, Section
 from offhook.web.config.toml_text import KeyPath, TomlText, read_toml
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
+from offhook.web.http.logs import Log as Log
 from offhook.web.http.networks import private_network
+from offhook.web.http.overload import LATE_MS
 from offhook.web.http.shares import Shares
-from offhook.web.process.logs import Log as Log
-from offhook.web.process.overload import LATE_MS
 
 if TYPE_CHECKING:
     from offhook.media.codecs.opus import OpusSettings

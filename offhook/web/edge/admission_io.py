@@ -11,6 +11,8 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import Claim, Leg
 from offhook.web.edge.refusals import Busy, Reason
+from offhook.web.http.loop_io import LoopLoad
+from offhook.web.http.overload import Overload, OverloadState
 from offhook.web.http.shares import (
     Holders,
     ShareExceeded,
@@ -19,8 +21,6 @@ from offhook.web.http.shares import (
     waiting_is_full,
     waits_too_often,
 )
-from offhook.web.process.loop_io import LoopLoad
-from offhook.web.process.overload import Overload, OverloadState
 
 BUSY_SHARE = 0.7
 """Share of its core that the event loop may use with one more call; beyond it new calls are refused

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from loguru import logger
 
 from offhook.pipeline.conversation.agents.model_requests import ModelTraits
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.openai.answers import error_words, model_ids, plain, table
 from offhook.pipeline.speech.openai.client_io import OpenAiServer
-from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.web.config.config import Agent, Config
 

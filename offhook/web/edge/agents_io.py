@@ -16,7 +16,7 @@ from offhook.pipeline.conversation.silences import SilenceStep
 from offhook.telephony.call_progress_io import DialError
 from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.config.config import Config
-from offhook.web.process.logs import brief, for_log, kind
+from offhook.web.http.logs import brief, for_log, kind
 from offhook.web.tools.agent_tools_io import AgentTools
 
 if TYPE_CHECKING:  # with an agent that asks a language model: it is large

@@ -14,9 +14,9 @@ from offhook.web.edge.calls.program_calls_io import ProgramCalls
 from offhook.web.edge.carriers.calls_io import Host as CarrierHost
 from offhook.web.edge.carriers.carriers_io import Carriers
 from offhook.web.edge.phones import callers_allowed, is_risky
-from offhook.web.engines.call_engines_io import CallEngines
-from offhook.web.process.metrics import Metrics
+from offhook.web.http.metrics import Metrics
 from offhook.web.speech_api.server_io import SpeechServer
+from offhook.web.workers.engines.call_engines_io import CallEngines
 
 
 class PhonesEdge(SipHost, Protocol):

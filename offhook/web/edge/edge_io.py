@@ -41,15 +41,15 @@ from offhook.web.edge.refusals import Busy, NoPhones, Reason
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
-from offhook.web.engines.call_engines_io import CallEngines
-from offhook.web.engines.choice import AutoWorker
 from offhook.web.http.access import AccessPolicy
+from offhook.web.http.loop_io import collect_between_packets, freeze_loaded_objects
+from offhook.web.http.metrics import Metrics
 from offhook.web.http.shares import Holders, by_address
-from offhook.web.process.loop_io import collect_between_packets, freeze_loaded_objects
-from offhook.web.process.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.speech_api.server_io import SpeechServer
+from offhook.web.workers.engines.call_engines_io import CallEngines
+from offhook.web.workers.engines.choice import AutoWorker
 
 GOODBYE_S = 0.2
 """Time in s for the farewell to leave before the lines close."""

@@ -32,12 +32,12 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.hand_over_io import adopting
 from offhook.web.edge.reload_io import Read, Reload, use
 from offhook.web.edge.siblings_io import NumberedEdge, Siblings, socket_path, stream_path
-from offhook.web.engines.choice import AutoWorker
 from offhook.web.http.listening_io import Runner
-from offhook.web.process.logs_io import set_up
-from offhook.web.process.loop_io import run as run_loop
-from offhook.web.process.stop_io import Stop, first_of
-from offhook.web.worker.local_worker_io import auto_workers, end_within, local_workers
+from offhook.web.http.logs_io import set_up
+from offhook.web.http.loop_io import run as run_loop
+from offhook.web.http.stop_io import Stop, first_of
+from offhook.web.workers.engines.choice import AutoWorker
+from offhook.web.workers.local_worker_io import auto_workers, end_within, local_workers
 
 FIRST = 1
 """Number of the process that starts the others."""

@@ -13,7 +13,7 @@ from offhook.web.config.config import Config, ConfigError, Server, Speech
 from offhook.web.config.faults import faults_of
 from offhook.web.edge.edge_io import Edge, check_mcp, check_realtime
 from offhook.web.edge.phones import fault_of_doors
-from offhook.web.engines.abilities_io import check_engines
+from offhook.web.workers.engines.abilities_io import check_engines
 
 RELOADED = ("agent", "agents", "frontdesk", "mcp", "realtime")
 """Sections that can change at run time; calls in progress keep the old settings."""

@@ -36,11 +36,11 @@ from offhook.web.edge.carriers import routes_io as carrier_routes
 from offhook.web.edge.carriers.routes_io import OF_CARRIERS
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
+from offhook.web.edge.page import page_io
 from offhook.web.edge.phones import DialRequestError, fault_of_doors, operator_access
 from offhook.web.edge.realtime_io import add_conversations
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.reload_io import Read, Reload
-from offhook.web.engines.abilities_io import check_engines
 from offhook.web.http.access import (
     Refusal,
     Token,
@@ -52,17 +52,17 @@ from offhook.web.http.access_io import GRANT, Door, admit, holders_of, is_operat
 from offhook.web.http.connection_io import has_disconnected
 from offhook.web.http.health_io import Health, add_health_routes
 from offhook.web.http.listening_io import Address, BodyTimeoutError, Runner, kept_port, listener
-from offhook.web.page import page_io
-from offhook.web.process.stop_io import Stop
+from offhook.web.http.stop_io import Stop
 from offhook.web.realtime import call_control_io
 from offhook.web.realtime.http_io import guard as realtime_guard
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
-from offhook.web.routes_io import is_speech_route, mount
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import GONE, answer_of
 from offhook.web.speech_api.server_io import guard as speech_guard
-from offhook.web.worker.local_worker_io import auto_workers, local_workers
-from offhook.web.wyoming.door_io import wyoming_clients
+from offhook.web.workers.engines.abilities_io import check_engines
+from offhook.web.workers.local_worker_io import auto_workers, local_workers
+from offhook.web.workers.routes_io import is_speech_route, mount
+from offhook.web.workers.wyoming.door_io import wyoming_clients
 
 BAD_REQUESTS = (
     *(RequestError, OfferError, FragmentError),

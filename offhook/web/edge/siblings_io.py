@@ -32,13 +32,13 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
 from offhook.web.edge.refusals import RETRY_AFTER_S
-from offhook.web.engines.choice import AutoWorker
 from offhook.web.http import health_io
 from offhook.web.http.access_io import FORWARDED_FOR, PEER_HEADER, head_of, peer_of
 from offhook.web.realtime import call_control_io
 from offhook.web.realtime.http_io import call_not_found
 from offhook.web.realtime.incoming_io import CALL_PREFIX
 from offhook.web.realtime.transcription.server_io import realtime
+from offhook.web.workers.engines.choice import AutoWorker
 
 ASK_S = 0.5
 """Time in s within which a sibling must report its state; one that does not is given no call, and

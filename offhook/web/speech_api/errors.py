@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from offhook.pipeline.speech.recognizer import EngineFault
+from offhook.pipeline.speech.errors import EngineFault
 
 Kind = Literal["invalid_request_error", "authentication_error", "rate_limit_error", "server_error"]
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 from pydantic import TypeAdapter
 
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.voice.audio_cache import reply_key
 from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache

@@ -1,7 +1,7 @@
 """The speech server: its engines, admission of requests, and the guard around every handler.
 
-The routes are in `web.routes_io`. `guard` runs each handler as a task that is cancelled when its
-client disconnects, and answers the errors that it raises.
+The routes are in `web.workers.routes_io`. `guard` runs each handler as a task that is cancelled
+when its client disconnects, and answers the errors that it raises.
 """
 
 import asyncio
@@ -20,16 +20,15 @@ from loguru import logger
 from prometheus_client import CollectorRegistry
 
 from offhook import __version__
-from offhook.pipeline.engine.tts_models import CACHE_MB, NO_CACHE
-from offhook.pipeline.speech.recognizer import (
+from offhook.pipeline.engines.shared.tts_models import CACHE_MB, NO_CACHE
+from offhook.pipeline.speech.errors import (
     EngineError,
     EngineFailed,
     EngineFault,
     EngineOverloaded,
-    Recognizer,
-    TurnAnswers,
     UnsupportedRequest,
 )
+from offhook.pipeline.speech.recognizer import Recognizer, TurnAnswers
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.config.config import Speech
 from offhook.web.http.access import Refusal

@@ -8,7 +8,7 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.pipeline.speech.engines import cloner
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.remote.voices_protocol import (
     MAX_SAMPLE_BYTES,
     REFUSALS,

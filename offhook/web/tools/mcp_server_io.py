@@ -20,7 +20,7 @@ from mcp_types import CONNECTION_CLOSED, CallToolResult, Tool
 from offhook.pipeline.speech.streams.retry import SPREAD_S, RetryPolicy
 from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpServer as Settings
-from offhook.web.process.stop_io import first_of
+from offhook.web.http.stop_io import first_of
 from offhook.web.tools.mcp_connection_io import (
     MAX_ERROR_CHARS,
     Failure,

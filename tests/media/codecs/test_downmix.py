@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from offhook.media.codecs.downmix import Downmix
 from offhook.media.pcm import RATE_IN, Pcm, dbfs
-from offhook.pipeline.engine.tts import recordings_io
-from offhook.web.cli.caller_io import read_audio
+from offhook.pipeline.engines.qwen3_tts import recordings_io
+from offhook.web.app.cli.caller_io import read_audio
 from offhook.web.speech_api.http.file_transcription_io import read_pieces
 
 RNG = np.random.default_rng(1)

@@ -8,7 +8,7 @@ import pytest
 
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.services_io import AHEAD_CHARACTERS, PIECE_CHARACTERS
-from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
     Speech,

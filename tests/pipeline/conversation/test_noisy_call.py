@@ -12,7 +12,7 @@ from offhook.bench.transcript import words
 from offhook.bench.words import read_16k
 from offhook.media.pcm import RATE_IN, Pcm, dbfs
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 

@@ -35,8 +35,8 @@ from offhook.pipeline.conversation.services_io import (
     OffhookTTS,
     WordsInOrder,
 )
-from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.engines.embedded.espeak_io import EspeakSynthesizer
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from tests.pipeline.conversation.speller import EnglishOnly, Speller
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
-from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.espeak_io import EspeakSynthesizer
+from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     Final,

@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 
 from offhook.bench.speech.recordings import babbled
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.asr_models import AsrModels
-from offhook.pipeline.engine.official.recognizer_io import OfficialRecognizer
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.official.recognizer_io import OfficialRecognizer
+from offhook.pipeline.engines.shared.asr_models import AsrModels
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
@@ -35,9 +35,9 @@ from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.timing import GRAIN, STAGES, Arrivals, Stages, routed
 from offhook.web.speech_api.sockets.engine_metrics import SAMPLED, AsrMetrics
-from offhook.web.worker.worker_io import Worker, WorkerSettings
+from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.speech.openai.openai_server import openai_stub, saying
-from tests.web.worker.workers import LosableServer, open_stream, served, told
+from tests.web.workers.workers import LosableServer, open_stream, served, told
 
 SOON = 300
 PIECE = RATE_IN // 50

@@ -15,10 +15,10 @@ from loguru import logger
 
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
 from offhook.pipeline.conversation.agents.model_options import ModelOptions
-from offhook.web.cli import main as cli
+from offhook.web.app.cli import main as cli
 from offhook.web.config.config import MAX_CALLS, Config, ConfigError, Log, load
-from offhook.web.process.logs_io import set_up
-from offhook.web.worker import local_worker_io
+from offhook.web.http.logs_io import set_up
+from offhook.web.workers import local_worker_io
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.conversation.agents.agent_faults import Place
 from offhook.signaling.peer_io import use_addresses
 from offhook.signaling.smallwebrtc import Offer
-from offhook.web.cli.caller_io import CallerLeg
+from offhook.web.app.cli.caller_io import CallerLeg
 from offhook.web.config.config import Agent, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application

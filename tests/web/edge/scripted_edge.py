@@ -9,7 +9,7 @@ from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.config.config import Config
 from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
-from offhook.web.engines.call_engines_io import CallEngines
+from offhook.web.workers.engines.call_engines_io import CallEngines
 
 
 class ScriptedEngines(CallEngines):

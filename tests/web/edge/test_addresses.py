@@ -14,7 +14,7 @@ from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge import server_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.processes_io import serve_all
-from offhook.web.engines.call_engines_io import CallEngines
+from offhook.web.workers.engines.call_engines_io import CallEngines
 
 HOST = "127.0.0.1"
 

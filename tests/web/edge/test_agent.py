@@ -23,17 +23,17 @@ from offhook.pipeline.conversation.events import Event, Interrupted
 from offhook.pipeline.conversation.rtvi_io import FAULT
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.pipeline.conversation.turns import user_turn_io as hearing_io
-from offhook.pipeline.speech.embedded import pocketsphinx_io
-from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded import pocketsphinx_io
+from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.web.config.config import Agent, ConfigError, load
 from offhook.web.edge import agent_probe_io
 from offhook.web.edge.agent_probe_io import AgentProbes
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from offhook.web.process import logs
-from offhook.web.process.logs_io import set_up
+from offhook.web.http import logs
+from offhook.web.http.logs_io import set_up
 from tests.pipeline.conversation.agents.test_agent_faults import FAULTS, SECRET
 from tests.pipeline.conversation.phone import PhoneLeg, chunk, model, says
 from tests.web.conftest import CONFIG

@@ -13,10 +13,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from loguru import logger
 
-from offhook.pipeline.speech.embedded import here_io
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.engines.embedded import here_io
+from offhook.pipeline.speech.errors import EngineError
+from offhook.web.app.doctor import report_io
 from offhook.web.config.config import Agent, Config
-from offhook.web.doctor import report_io
 from offhook.web.edge import agent_probe_io
 from offhook.web.edge.agent_probe_io import AgentProbes, describe_model
 from tests.support.ports import free_port

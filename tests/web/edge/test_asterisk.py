@@ -18,11 +18,11 @@ from offhook.media.leg import LegError
 from offhook.media.pcm import RATE_OUT
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
-from offhook.web.cli.caller_io import read_audio, spoken, trimmed
+from offhook.web.app.cli.caller_io import read_audio, spoken, trimmed
 from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (

@@ -38,9 +38,9 @@ from offhook.web.edge.server_io import application
 from offhook.web.http import shares
 from offhook.web.http.access import ROUTES, Role
 from offhook.web.http.listening_io import Runner
+from offhook.web.http.logs import Log
+from offhook.web.http.logs_io import set_up
 from offhook.web.http.shares import WAITING_SHARE, few_of
-from offhook.web.process.logs import Log
-from offhook.web.process.logs_io import set_up
 from tests.web.edge.test_processes import TwoProcesses
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

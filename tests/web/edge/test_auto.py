@@ -16,10 +16,10 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from loguru import logger
 
-from offhook.pipeline.models.instructions import Instructions
+from offhook.pipeline.engines.shared.model.instructions import Instructions
 from offhook.pipeline.speech.engine_spec import TORCH_PACKAGES
 from offhook.pipeline.speech.engines import packages
-from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
+from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine
 from offhook.web.config.config import (
     AUTO,
     Asr,
@@ -33,15 +33,15 @@ from offhook.web.config.config import (
 )
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from offhook.web.engines import auto_io
-from offhook.web.engines.choice import GIB, Machine
-from offhook.web.worker import local_worker_io
-from offhook.web.worker.local_worker_io import LocalWorker, auto_workers, local_workers
-from offhook.web.worker.worker_child_io import UNREACHABLE
+from offhook.web.workers import local_worker_io
+from offhook.web.workers.engines import auto_io
+from offhook.web.workers.engines.choice import GIB, Machine
+from offhook.web.workers.local_worker_io import LocalWorker, auto_workers, local_workers
+from offhook.web.workers.worker_child_io import UNREACHABLE
 from tests.support import tiny_sherpa
 from tests.support.hub_stand_in import Hub, of_folder, running
 from tests.web.speech_api.recordings import spoken
-from tests.web.worker.workers import Client, children_started, gone, until
+from tests.web.workers.workers import Client, children_started, gone, until
 
 pytest.importorskip("torch")
 pytest.importorskip("huggingface_hub", minversion="1.0")

@@ -25,7 +25,7 @@ from pipecat.workers.runner import WorkerRunner
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.conversation.bot_io import Bot, BotTransport
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
-from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
 from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import PhoneLeg

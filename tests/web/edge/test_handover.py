@@ -28,7 +28,7 @@ from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.pipeline.conversation.turns.turn import TurnState
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.synthesizer import SynthesizerStream, VoiceOptions
-from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
+from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine
 from offhook.web.config.config import Agent, Config
 from offhook.web.edge.calls.handoffs_io import MAX_HANDOFFS
 from offhook.web.edge.edge_io import Edge

@@ -9,8 +9,8 @@ import pytest
 
 from offhook.media.pcm import RATE_IN
 from offhook.telephony.carriers.providers import provider_names
+from offhook.web.app.doctor.carriers import examine_carriers
 from offhook.web.config.config import Config
-from offhook.web.doctor.carriers import examine_carriers
 from tests.telephony.sip.phones import is_tone
 from tests.web.edge.phones import SOON
 from tests.web.edge.test_carriers import OUR_TONE, THEIR_TONE, carriers, loud, talking, tone

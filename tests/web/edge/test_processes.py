@@ -26,11 +26,11 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.pipeline.conversation.events import CallEnded, CallStarted
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.cli.caller_io import CallerLeg
+from offhook.web.app.cli.caller_io import CallerLeg
 from offhook.web.config.config import Config, Server
 from offhook.web.edge import server_io
 from offhook.web.edge.siblings_io import merged
-from offhook.web.process.metrics import Metrics
+from offhook.web.http.metrics import Metrics
 from tests.support.environment import environment
 from tests.support.listening import Listening
 

@@ -6,15 +6,15 @@ import pytest
 from loguru import logger
 
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.web.config.config import Agent, Asr, Config
 from offhook.web.edge.edge_io import Edge
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
-from offhook.web.worker.worker_io import Worker, WorkerSettings
+from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.phone import model, says
 from tests.web.conftest import CONFIG
 from tests.web.edge.test_agent import called, said_by_flite, until
-from tests.web.worker.workers import LosableServer
+from tests.web.workers.workers import LosableServer
 
 QUESTION = "When are you open?"
 REFUSED = "PocketSphinx hears English (en) only, not de"

@@ -20,11 +20,11 @@ from offhook.signaling.smallwebrtc import MAX_BODY_BYTES, parse_offer
 from offhook.web.config.config import Agent, Config, Server, Tts, WebRtc
 from offhook.web.edge import server_io
 from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.page import page_io
 from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
 from offhook.web.edge.server_io import application
 from offhook.web.http.access import EXPOSED
 from offhook.web.http.shares import by_address
-from offhook.web.page import page_io
 from tests.attack import pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -22,8 +22,8 @@ from offhook.web.edge.server_io import application
 from offhook.web.http import shares
 from offhook.web.http.access import USUAL_SESSIONS
 from offhook.web.http.listening_io import Runner
-from offhook.web.process.logs import Log
-from offhook.web.process.logs_io import set_up
+from offhook.web.http.logs import Log
+from offhook.web.http.logs_io import set_up
 from tests.attack import silence
 from tests.web.edge.test_attacks import UPGRADE
 from tests.web.edge.test_processes import TwoProcesses

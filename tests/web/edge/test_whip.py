@@ -24,11 +24,11 @@ from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.whip.fragment import parse_fragment
 from offhook.signaling.whip.leg_io import MAX_PLAYERS, PublisherLeg
-from offhook.web.cli.caller_io import spoken
+from offhook.web.app.cli.caller_io import spoken
 from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.support.ports import free_port
 from tests.web.conftest import CONFIG
 

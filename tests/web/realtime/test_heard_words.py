@@ -23,11 +23,11 @@ from openai import AsyncOpenAI
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.conversation.turns import user_turn_io
-from offhook.web.cli.caller_io import spoken, trimmed
-from offhook.web.cli.caller_leg import AUDIBLE_DBFS
-from offhook.web.cli.caller_sip_io import SipCaller
+from offhook.web.app.cli.caller_io import spoken, trimmed
+from offhook.web.app.cli.caller_leg import AUDIBLE_DBFS
+from offhook.web.app.cli.caller_sip_io import SipCaller
 from offhook.web.config.config import Config
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.pipeline.conversation.phone import Model, model, says
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall, Way

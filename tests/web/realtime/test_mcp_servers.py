@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
+from offhook.web.app.doctor.mcp_io import examine_mcp
 from offhook.web.config.config import Config, ConfigError, Realtime, Server
-from offhook.web.doctor.mcp_io import examine_mcp
 from offhook.web.edge import reload_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.realtime.protocol.tools import McpTool

@@ -17,12 +17,12 @@ from websockets.exceptions import ConnectionClosedOK
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.conversation.turns import user_turn_io
 from offhook.telephony.sip.trunks.trunks import SipSettings
-from offhook.web.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
-from offhook.web.cli.caller_leg import AUDIBLE_DBFS
+from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
+from offhook.web.app.cli.caller_leg import AUDIBLE_DBFS
 from offhook.web.config.config import Agent, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FarEndCall

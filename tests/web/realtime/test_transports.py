@@ -16,7 +16,7 @@ from aiohttp import web
 from openai import AsyncOpenAI
 
 from offhook.media.pcm import Pcm
-from offhook.web.cli.caller_io import ScriptedCall
+from offhook.web.app.cli.caller_io import ScriptedCall
 from offhook.web.config.config import Recording
 from tests.pipeline.conversation.phone import calls, chunk, model, says, stream
 from tests.web.edge.test_call_control import KEY, Program

@@ -17,11 +17,10 @@ from aiohttp import web
 from openai import AsyncOpenAI
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.errors import EngineError, EngineOverloaded
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
-    EngineError,
-    EngineOverloaded,
     Final,
     Partial,
     Recognizer,
@@ -37,11 +36,11 @@ from offhook.pipeline.speech.synthesizer import (
 )
 from offhook.web.config.config import Config, Server
 from offhook.web.config.config import Speech as Settings
-from offhook.web.engines.engines_io import at_hand, open_synthesizer
 from offhook.web.http.access import AccessPolicy
-from offhook.web.routes_io import application
 from offhook.web.speech_api.server_io import EngineHandle as ServedEngine
 from offhook.web.speech_api.server_io import SpeechServer
+from offhook.web.workers.engines.engines_io import at_hand, open_synthesizer
+from offhook.web.workers.routes_io import application
 
 WORD_S = 0.25
 """A word of the scripted synthesizer."""

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.errors import EngineError
 
 QUESTION = "tell me about your opening hours"
 

@@ -11,16 +11,16 @@ import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 
-from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.engines.shared.tts_models import TtsModels
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.web.config.config import Speech, SpeechKey
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from offhook.web.worker.local_worker_io import on_demand
-from offhook.web.worker.worker_child_io import ChildSettings
+from offhook.web.workers.local_worker_io import on_demand
+from offhook.web.workers.worker_child_io import ChildSettings
 from tests.web.conftest import CONFIG
 from tests.web.speech_api.conftest import client_of
-from tests.web.worker.workers import Client, children_started, command, gone, until
+from tests.web.workers.workers import Client, children_started, command, gone, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

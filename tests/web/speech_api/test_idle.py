@@ -9,8 +9,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.web.worker.test_idle_memory import environment, resident_mb, running
-from tests.web.worker.workers import children
+from tests.web.workers.test_idle_memory import environment, resident_mb, running
+from tests.web.workers.workers import children
 
 MOST_MB = 60
 """Above an interpreter that has imported aiohttp."""
@@ -56,7 +56,7 @@ def test_a_gateway_that_waits_for_its_first_request_is_small(gateway: tuple[int,
 def test_a_gateway_imports_nothing_of_an_engine() -> None:
     looks = f"""
 import sys
-import offhook.web.cli.main, offhook.web.worker.gateway_io
+import offhook.web.app.cli.main, offhook.web.workers.gateway_io
 found = [name for name in {HEAVY} if name in sys.modules]
 assert not found, found
 """

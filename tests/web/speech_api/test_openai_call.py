@@ -4,11 +4,11 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from offhook.pipeline.conversation.turns import user_turn_io
-from offhook.web.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
+from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
 from offhook.web.config.config import Asr, Config, Server, Tts, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
-from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.web.speech_api.conftest import Served, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -16,25 +16,26 @@ from aiohttp import web
 
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.openai import synthesizer_io as openai_synthesizer_io
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.openai.synthesizer_io import OpenAiSynthesizer
-from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, StreamOptions
+from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
 from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
 from offhook.pipeline.speech.remote import synthesizer_io as remote_synthesizer_io
 from offhook.pipeline.speech.streams import utterance_stream_io
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions
 from offhook.web.config.config import Asr, Log, SpeechKey, Tts
 from offhook.web.config.config import Speech as Settings
-from offhook.web.engines import remote_engine_io as elsewhere_io
-from offhook.web.engines.remote_engines_io import (
+from offhook.web.http.logs_io import set_up
+from offhook.web.speech_api.server_io import SpeechServer
+from offhook.web.workers.engines import remote_engine_io as elsewhere_io
+from offhook.web.workers.engines.remote_engines_io import (
     elsewhere_at,
     recognizer_of,
     synthesizer_of,
 )
-from offhook.web.process.logs_io import set_up
-from offhook.web.routes_io import ROUTES
-from offhook.web.speech_api.server_io import SpeechServer
+from offhook.web.workers.routes_io import ROUTES
 from tests.pipeline.speech.openai.openai_server import openai_stub
 from tests.pipeline.speech.openai.openai_server import status as failing
 from tests.web.speech_api.conftest import Served, listening, quickly_served, until

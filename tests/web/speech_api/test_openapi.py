@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 
-from offhook.web.routes_io import ROUTES
 from offhook.web.speech_api.openapi import description
+from offhook.web.workers.routes_io import ROUTES
 from tests.web.speech_api.conftest import quickly_served
 
 SOCKETS = ("/v1/realtime/", "/ws/transcribe", "/v1/realtime", "/v1/audio/speech/ws", "/ws/speak")

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, KnownVoice, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import Sample
 from offhook.web.config.config import Speech as Settings

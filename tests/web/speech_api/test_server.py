@@ -16,11 +16,11 @@ from prometheus_client import CollectorRegistry
 from offhook.media.pcm import RATE_IN
 from offhook.web.config.config import Asr, Config, Server, SpeechKey, Tts
 from offhook.web.config.config import Speech as Settings
-from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
 from offhook.web.speech_api.admission import Admission, Limits
 from offhook.web.speech_api.disconnect_io import LOOK_S
 from offhook.web.speech_api.metrics import MAX_VOICES, Labels, SpeechMetrics
 from offhook.web.speech_api.server_io import SpeechServer, fault_of
+from offhook.web.workers.engines.remote_engines_io import recognizer_of, synthesizer_of
 from tests.web.speech_api.conftest import (
     Quick,
     ScriptedRecognizer,

@@ -9,15 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.speech.recognizer import (
-    EngineError,
-    Final,
-    Partial,
-    Recognizer,
-    StreamOptions,
-    Word,
-)
+from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Final, Partial, Recognizer, StreamOptions, Word
 from offhook.pipeline.speech.streams.speech_gate import (
     AFTER_WINDOWS,
     BEFORE_WINDOWS,

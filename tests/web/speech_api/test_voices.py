@@ -22,12 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.engine.tts import voices_io as engine_voices_io
-from offhook.pipeline.engine.tts.recordings_io import read_recording
-from offhook.pipeline.engine.tts.voices import Clone, Reference, Voice, VoiceStore
-from offhook.pipeline.engine.tts.voices_io import MAX_CLONING, Cloning, VoiceFolder
-from offhook.pipeline.engine.tts_models import TtsModels
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.engines.qwen3_tts import voices_io as engine_voices_io
+from offhook.pipeline.engines.qwen3_tts.recordings_io import read_recording
+from offhook.pipeline.engines.qwen3_tts.voices import Clone, Reference, Voice, VoiceStore
+from offhook.pipeline.engines.qwen3_tts.voices_io import MAX_CLONING, Cloning, VoiceFolder
+from offhook.pipeline.engines.shared.tts_models import TtsModels
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.remote.voices_protocol import MAX_SAMPLE_BYTES
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, KnownVoice, VoiceOptions
@@ -36,10 +36,10 @@ from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.http import form_io
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
-from offhook.web.worker.local_worker_io import on_demand
-from offhook.web.worker.worker_child_io import ChildSettings
-from offhook.web.worker.worker_io import Worker, WorkerSettings
-from tests.pipeline.engine.tts.test_voices import HIDDEN, MODEL, WORDS, speech
+from offhook.web.workers.local_worker_io import on_demand
+from offhook.web.workers.worker_child_io import ChildSettings
+from offhook.web.workers.worker_io import Worker, WorkerSettings
+from tests.pipeline.engines.qwen3_tts.test_voices import HIDDEN, MODEL, WORDS, speech
 from tests.web.speech_api.conftest import (
     WORD_S,
     Quick,
@@ -52,7 +52,7 @@ from tests.web.speech_api.conftest import (
     listening,
     until,
 )
-from tests.web.worker.workers import worker_app
+from tests.web.workers.workers import worker_app
 
 SOON = 300
 
@@ -688,7 +688,7 @@ def test_an_hour_of_silence_in_a_small_file_costs_a_minute() -> None:
 @pytest.mark.slow
 async def test_qwen3_tts_clones_behind_a_gateway(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from tests.pipeline.engine.tts import tiny_cloning
+    from tests.pipeline.engines.qwen3_tts import tiny_cloning
 
     model, voices = tmp_path / "model", tmp_path / "voices"
     model.mkdir()

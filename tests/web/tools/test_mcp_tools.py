@@ -18,9 +18,9 @@ from aiohttp import web
 
 from offhook.pipeline.conversation.agents.agent_faults import Fault
 from offhook.pipeline.conversation.events import AgentFailed
+from offhook.web.app.doctor.mcp_io import examine_mcp
 from offhook.web.config.config import Config
 from offhook.web.config.tools import OWN
-from offhook.web.doctor.mcp_io import examine_mcp
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.web.conftest import CONFIG

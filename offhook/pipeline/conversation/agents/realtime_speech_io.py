@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import numpy as np
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.text.spoken_text import SpokenWord
 from offhook.pipeline.speech.voice.word_marks import Pace, WordMarks

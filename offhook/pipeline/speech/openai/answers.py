@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from offhook.pipeline.speech.recognizer import EngineFault, Word
+from offhook.pipeline.speech.errors import EngineFault
+from offhook.pipeline.speech.recognizer import Word
 from offhook.pipeline.speech.redact import redacted
 from offhook.pipeline.speech.streams.languages import CODES
 from offhook.pipeline.speech.streams.retry import AttemptFailed

@@ -25,13 +25,13 @@ from loguru import logger
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.media.tasks_io import TaskSet
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.openai.answers import sound_fault, sound_rate, voice_names
 from offhook.pipeline.speech.openai.client_io import (
     BODY_TIMEOUT_S,
     LIST_TIMEOUT_S,
     OpenAiServer,
 )
-from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Priority
 from offhook.pipeline.speech.streams.retry import SPREAD_S, AttemptFailed, Losses, RetryPolicy
 from offhook.pipeline.speech.synthesizer import (

@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from offhook.pipeline.speech.engines import no_aligner
+from offhook.pipeline.speech.errors import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.openai.answers import plain
-from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest, Word
+from offhook.pipeline.speech.recognizer import Word
 from offhook.pipeline.speech.redact import without_locations
 from offhook.pipeline.speech.remote.worker_protocol import parse_json, refusal
 

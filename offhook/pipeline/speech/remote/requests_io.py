@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.worker_client_io import LOST, as_error, in_words
 

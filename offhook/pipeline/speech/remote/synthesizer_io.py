@@ -15,7 +15,7 @@ import numpy as np
 from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.remote.pool_io import Workers
 from offhook.pipeline.speech.remote.tts_connection_io import Connection, ConnectionPool
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, Command, End, Text

@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.openai.answers import plain
-from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.redact import without_locations
 from offhook.pipeline.speech.remote.worker_protocol import Count, parse_json, refusal
 from offhook.pipeline.speech.synthesizer import KnownVoice, UnknownVoice

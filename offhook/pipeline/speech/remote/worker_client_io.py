@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
+from offhook.pipeline.speech.errors import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.redact import without_locations
 from offhook.pipeline.speech.remote.pool import WorkerAddress
 from offhook.pipeline.speech.remote.worker_list_io import (

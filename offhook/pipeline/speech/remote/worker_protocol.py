@@ -15,7 +15,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import TypeAdapter, ValidationError
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.speech.recognizer import EngineError, EngineOverloaded
+from offhook.pipeline.speech.errors import EngineError, EngineOverloaded
 
 IDLE_S = 60
 """Time in s without any data, even a ping, after which a stream ends with the error `idle`."""

@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from time import monotonic
 
-from offhook.pipeline.speech.recognizer import EngineError, Final, Partial
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Final, Partial
 from offhook.pipeline.speech.timing import routed
 
 MAX_EVENTS = 256

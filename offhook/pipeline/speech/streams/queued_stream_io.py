@@ -8,7 +8,8 @@ from typing import Any, Generic
 from loguru import logger
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, StreamOptions
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
 from offhook.pipeline.speech.streams import utterance_queue
 from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
 from offhook.pipeline.speech.streams.utterance_queue import U, UtteranceQueue

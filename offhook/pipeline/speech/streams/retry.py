@@ -10,7 +10,7 @@ more, when LOSSES_S are over.
 import math
 import random
 
-from offhook.pipeline.speech.recognizer import EngineError, EngineFault, UnsupportedRequest
+from offhook.pipeline.speech.errors import EngineError, EngineFault, UnsupportedRequest
 
 RETRY_S = 0.1
 """Pause in s before the first retry; it doubles with each further one up to RETRY_MAX_S."""

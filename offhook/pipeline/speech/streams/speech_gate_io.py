@@ -17,10 +17,10 @@ import numpy as np
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.engines import no_aligner
+from offhook.pipeline.speech.errors import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     AlignsText,
-    EngineError,
     Final,
     Loss,
     Partial,
@@ -29,7 +29,6 @@ from offhook.pipeline.speech.recognizer import (
     StreamOptions,
     Timing,
     TurnAnswers,
-    UnsupportedRequest,
     Word,
 )
 from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream

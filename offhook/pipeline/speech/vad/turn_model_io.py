@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.vad.onnx_io import OnnxModel
 from offhook.pipeline.speech.vad.smart_turn_io import (
     FRAMES,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from offhook.media.tasks_io import TaskSet
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.voice.audio_cache import AudioCache, pack, unpack
 

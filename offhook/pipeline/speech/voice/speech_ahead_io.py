@@ -5,7 +5,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import Speech, SynthesizerStream
 
 

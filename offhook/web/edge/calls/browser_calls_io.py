@@ -21,8 +21,8 @@ from offhook.web.edge.calls.live_call_io import Direct, LiveCall
 from offhook.web.edge.refusals import Busy, Reason
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC
+from offhook.web.http.metrics import Metrics
 from offhook.web.http.shares import NOBODY, Holders
-from offhook.web.process.metrics import Metrics
 
 P = TypeVar("P", bound=PeerLeg)
 

@@ -34,11 +34,11 @@ from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
-from offhook.web.engines.call_engines_io import CallEngines
-from offhook.web.engines.engines_io import open_synthesizer
-from offhook.web.process.logs import brief, for_log, for_recording, kind
-from offhook.web.process.metrics import Metrics
+from offhook.web.http.logs import brief, for_log, for_recording, kind
+from offhook.web.http.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
+from offhook.web.workers.engines.call_engines_io import CallEngines
+from offhook.web.workers.engines.engines_io import open_synthesizer
 
 QUIET_EVENTS = ("caller_partial", "speech_started", "dtmf")
 """Events that are logged at DEBUG."""

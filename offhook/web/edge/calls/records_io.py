@@ -13,7 +13,7 @@ from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.web.edge.phones import EndedCall
-from offhook.web.process.metrics import Metrics
+from offhook.web.http.metrics import Metrics
 
 ENDED_CALLS = 500
 """Ended phone calls remembered for programs that ask later, about 1 MB; the oldest are dropped."""

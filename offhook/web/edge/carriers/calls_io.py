@@ -27,8 +27,8 @@ from offhook.web.edge.carriers.requests_io import TRIES_PARAMETER, Carrier
 from offhook.web.edge.refusals import Busy
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
+from offhook.web.http.metrics import Metrics
 from offhook.web.http.shares import NOBODY, Holders
-from offhook.web.process.metrics import Metrics
 
 START_S = 10.0
 """Time limit in s for a stream to start once its socket is open; then the call ends."""

@@ -26,7 +26,7 @@ from offhook.telephony.carriers.webhook import Reply, WebhookCall
 from offhook.web.edge.resume.saved_call import SavedCall
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import ACCESS, head_of, peer_of
-from offhook.web.process.metrics import Metrics
+from offhook.web.http.metrics import Metrics
 
 TRIES_PARAMETER = "tries"
 """Query parameter that says how often a call that comes back has asked for a free line."""

@@ -34,7 +34,7 @@ from offhook.web.edge.resume.recovery_store_io import RecoveryStore
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_phone_call import SavedPhoneCall, unpack
 from offhook.web.edge.resume.store_io import MAX_WORDS_CHARS, make_room
-from offhook.web.process.metrics import Metrics
+from offhook.web.http.metrics import Metrics
 
 ROUNDS = 6
 """Exchanges with Redis in the duration of a lease, at least."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.voice.audio_cache_io import redis_client
 from offhook.web.config.config import ConfigError
 from offhook.web.edge.resume.recovery import MAX_CLAIMS

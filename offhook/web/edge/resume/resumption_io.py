@@ -37,7 +37,7 @@ from offhook.web.edge.resume.store_io import (
     CallStore,
     StoreUnavailable,
 )
-from offhook.web.process.metrics import Metrics
+from offhook.web.http.metrics import Metrics
 
 REFRESH_S = TTL_S / 3
 """Interval in s at which calls are saved even if nobody speaks."""

@@ -12,11 +12,8 @@ from offhook.media.files.decoding_io import DecoderUnavailable
 from offhook.media.files.formats import RawPcm
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.engines import no_aligner
-from offhook.pipeline.speech.recognizer import (
-    MAX_ALIGNED_S,
-    AlignsText,
-    UnsupportedRequest,
-)
+from offhook.pipeline.speech.errors import UnsupportedRequest
+from offhook.pipeline.speech.recognizer import MAX_ALIGNED_S, AlignsText
 from offhook.pipeline.speech.remote.alignments_protocol import words_table
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.file_transcription_io import FileError, PieceReader, read_pieces

@@ -20,7 +20,8 @@ from offhook.media.files.formats import FileError as FileError
 from offhook.media.files.formats import RawPcm as RawPcm
 from offhook.media.files.formats import too_long
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.speech.recognizer import EngineError, Final, RecognizerStream, Word
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Final, RecognizerStream, Word
 from offhook.pipeline.speech.streams.audio_chunks import SEARCH_S, split
 from offhook.web.speech_api.http.transcript import Segment
 

@@ -20,7 +20,7 @@ from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.conversation.agents.spoken_content import spoken_text
-from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
+from offhook.pipeline.speech.errors import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.streams.languages import NAMES
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, SynthesizerStream, UnknownVoice
 from offhook.web.http.connection_io import allow_body

@@ -17,13 +17,8 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.media.files.decoding_io import DecoderUnavailable
-from offhook.pipeline.speech.recognizer import (
-    EngineError,
-    Recognizer,
-    RecognizerStream,
-    StreamOptions,
-    UnsupportedRequest,
-)
+from offhook.pipeline.speech.errors import EngineError, UnsupportedRequest
+from offhook.pipeline.speech.recognizer import Recognizer, RecognizerStream, StreamOptions
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.file_transcription_io import (

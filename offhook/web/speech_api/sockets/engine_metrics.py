@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from offhook.pipeline.engine.gpu_io import memory_bytes
+from offhook.pipeline.engines.shared.gpu_io import memory_bytes
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.timing import STAGES, Stages
 from offhook.pipeline.speech.voice.audio_cache import CacheCounters

@@ -5,7 +5,8 @@ from typing import Any
 from loguru import logger
 
 from offhook import __version__
-from offhook.pipeline.speech.recognizer import EngineError, Recognizer, TurnAnswers
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Recognizer, TurnAnswers
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.speech_api.admission import Kind
 from offhook.web.speech_api.server_io import RequestContext, SpeechServer, fault_of

@@ -7,7 +7,7 @@ from contextlib import ExitStack, asynccontextmanager
 from aiohttp import web
 
 from offhook.media.silence_io import SilenceWatch
-from offhook.pipeline.speech.recognizer import EngineError, EngineFailed, UnsupportedRequest
+from offhook.pipeline.speech.errors import EngineError, EngineFailed, UnsupportedRequest
 from offhook.pipeline.speech.remote.worker_protocol import (
     ACCEPT_HEADER,
     DRAINING,

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from offhook.media.pcm import RATE_OUT
 from offhook.media.silence_io import QUIET_S
-from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
+from offhook.pipeline.speech.errors import EngineError, EngineFailed
 from offhook.pipeline.speech.remote.tts_protocol import (
     MAX_AUDIO_BYTES,
     MAX_WAITING_CHARS,

@@ -13,10 +13,11 @@ import pytest
 from aiohttp import web
 
 from offhook.media.pcm import RATE_IN
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.openai import realtime_io as openai_realtime_io
 from offhook.pipeline.speech.openai import recognizer_io as openai_recognizer_io
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
-from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, StreamOptions, Word
+from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions, Word
 from offhook.pipeline.speech.streams import utterance_queue, utterance_stream_io
 from offhook.pipeline.speech.streams.utterance_queue import MAX_UTTERANCE_S
 from offhook.pipeline.speech.streams.utterance_stream_io import UtteranceStream

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_OUT
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.openai import synthesizer_io as openai_synthesizer_io
 from offhook.pipeline.speech.openai.synthesizer_io import OpenAiSpeech, OpenAiSynthesizer
-from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.streams import retry
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, UnknownVoice, VoiceOptions
 from offhook.pipeline.speech.voice.clauses import SENTENCE_PAUSE_MS, WORD_PAUSE_MS

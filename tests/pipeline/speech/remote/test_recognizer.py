@@ -13,9 +13,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
-    EngineError,
     Final,
     Partial,
     Recognizer,
@@ -32,8 +32,8 @@ from offhook.pipeline.speech.remote.recognizer_io import (
 from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.streams import quarantine_io, retry, utterance_queue
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
-from offhook.web.worker.worker_io import Worker, WorkerSettings
-from tests.web.worker.workers import LosableServer, worker_app
+from offhook.web.workers.worker_io import Worker, WorkerSettings
+from tests.web.workers.workers import LosableServer, worker_app
 
 TENTH = RATE_IN // 10
 SOON = 300

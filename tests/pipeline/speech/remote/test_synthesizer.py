@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT
-from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
+from offhook.pipeline.speech.errors import EngineError, EngineFailed
 from offhook.pipeline.speech.remote import synthesizer_io as remote_synthesizer_io
 from offhook.pipeline.speech.remote import tts_connection_io
 from offhook.pipeline.speech.remote.pool import WorkerAddress, WorkerEvent
@@ -33,9 +33,9 @@ from offhook.pipeline.speech.synthesizer import (
     VoiceOptions,
 )
 from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
-from offhook.web.worker.worker_io import Worker, WorkerSettings
+from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
-from tests.web.worker.workers import LosableServer
+from tests.web.workers.workers import LosableServer
 
 SOON = 300
 

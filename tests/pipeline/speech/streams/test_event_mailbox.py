@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, Timing
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Final, Partial, Timing
 from offhook.pipeline.speech.streams.event_mailbox_io import MAX_EVENTS, EventMailbox
 
 SOON = 300

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_IN
-from offhook.pipeline.speech.recognizer import EngineError, Final, StreamOptions
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Final, StreamOptions
 from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.pipeline.speech.streams.utterance_queue import MAX_WAITING
 from offhook.pipeline.speech.streams.utterance_stream_io import (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.vad import turn_model_io
 from offhook.pipeline.speech.vad.smart_turn_io import SECONDS, SmartTurn, log_mel, model_file
 from offhook.pipeline.speech.vad.turn_model_io import (

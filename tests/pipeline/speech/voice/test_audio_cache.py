@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import Speech, VoiceOptions
 from offhook.pipeline.speech.voice import audio_cache_io
 from offhook.pipeline.speech.voice.audio_cache import (

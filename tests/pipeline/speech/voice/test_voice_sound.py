@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT, Pcm, dbfs
-from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
+from offhook.pipeline.engines.embedded.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech.synthesizer import Speech, VoiceOptions
 from offhook.pipeline.speech.voice.silence import HELD_SILENCE, MOST_HELD, TAIL
 from offhook.pipeline.speech.voice.voice_sound import VoiceSound

@@ -20,7 +20,7 @@ from benchmarks.calls.marks import (
 )
 from benchmarks.calls.words import SPEECH
 from offhook.media.pcm import RATE_OUT
-from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
+from offhook.pipeline.engines.embedded.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech.streams.speech_clock import SpeechClock
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.pipeline.speech.text.spoken_text import SpokenWord

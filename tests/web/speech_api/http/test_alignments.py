@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest, Word
+from offhook.pipeline.speech.errors import EngineError, UnsupportedRequest
+from offhook.pipeline.speech.recognizer import Word
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from tests.web.speech_api.conftest import Quick, ScriptedRecognizer, at_once

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from offhook.media.files.decoding_io import SILENT_S
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.streams.audio_chunks import split
 from offhook.web.speech_api.http.file_transcription_io import (
     EARLY_S,

@@ -17,15 +17,15 @@ import openai
 import pytest
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
+from offhook.pipeline.engines.embedded.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech.synthesizer import (
     MAX_INSTRUCTIONS_CHARS,
     Synthesizer,
 )
-from offhook.web.engines.engines_io import open_synthesizer
 from offhook.web.speech_api.http import speech_io as speeches_io
 from offhook.web.speech_api.http import synthesis_io as saying_io
 from offhook.web.speech_api.http.audio_encoder import FORMATS, MEDIA_TYPES, Format, StreamEncoder
+from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.web.speech_api import conftest
 from tests.web.speech_api.conftest import WORD_S, Quick, ScriptedSynthesizer, Served, quickly_served
 from tests.web.speech_api.http.test_audio_encoder import decoded, loudest_hz

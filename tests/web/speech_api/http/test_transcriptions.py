@@ -30,7 +30,8 @@ from openai.types.audio import (
 
 from offhook.media.files import decoding_io
 from offhook.media.pcm import RATE_IN
-from offhook.pipeline.speech.recognizer import StreamOptions, UnsupportedRequest
+from offhook.pipeline.speech.errors import UnsupportedRequest
+from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.worker_client_io import WorkerClient, WorkerRefused
 from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from offhook.pipeline.engine import gpu_io
+from offhook.pipeline.engines.shared import gpu_io
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 from offhook.web.speech_api.sockets import engine_metrics

@@ -10,7 +10,8 @@ import pytest
 
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import Pcm
-from offhook.pipeline.speech.recognizer import EngineError, Recognizer, StreamOptions
+from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.recognizer import Recognizer, StreamOptions
 from offhook.pipeline.speech.remote.asr_protocol import (
     MAX_AUDIO_BYTES,
     PATH,
@@ -25,7 +26,7 @@ from offhook.web.speech_api.server_io import EngineHandle as ServedEngine
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.speech_api.sockets import worker_stream_io
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
-from offhook.web.worker.worker_io import Worker, WorkerSettings
+from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.web.speech_api.conftest import (
     Quick,
     ScriptedRecognizer,
@@ -35,7 +36,7 @@ from tests.web.speech_api.conftest import (
     until,
 )
 from tests.web.speech_api.recordings import QUESTION, spoken
-from tests.web.worker.workers import served
+from tests.web.workers.workers import served
 
 SOON = 300
 module_loop = pytest.mark.asyncio(loop_scope="module")

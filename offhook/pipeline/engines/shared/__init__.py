@@ -1,0 +1,1 @@
+"""What engines share: devices, memory, CUDA graphs and the inference thread."""

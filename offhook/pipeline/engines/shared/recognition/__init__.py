@@ -1,0 +1,1 @@
+"""What recognition engines share: their streams, in this process and from another."""

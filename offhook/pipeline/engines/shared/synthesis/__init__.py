@@ -1,0 +1,1 @@
+"""What voice engines share: replies, their streams and their schedule."""

@@ -1,0 +1,1 @@
+"""The command line, the doctor and the trial of agents: assembles the layers beneath."""

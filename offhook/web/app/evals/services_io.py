@@ -1,0 +1,56 @@
+"""The voice of callers in evals that are spoken: this machine's own.
+
+user:
+  modality: audio
+  speech: {factory: offhook.web.app.evals.services_io.caller_voice}
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import numpy as np
+from pipecat.frames.frames import Frame, TTSAudioRawFrame, TTSStartedFrame, TTSStoppedFrame
+from pipecat.services.settings import TTSSettings
+from pipecat.services.tts_service import TTSService
+
+from offhook.media.codecs.resample import Resampler
+from offhook.media.pcm import RATE_OUT
+from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
+from offhook.web.workers.engines.engines_io import open_synthesizer
+
+
+class CallerVoice(TTSService):
+    """Speaks with a synthesizer of this server's."""
+
+    def __init__(self, synthesizer: Synthesizer, options: VoiceOptions) -> None:
+        settings = TTSSettings(model="", voice=options.voice, language=None)
+        super().__init__(settings=settings)
+        self._synthesizer, self._options = synthesizer, options
+        self._is_started = False
+
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        if not self._is_started:
+            await self._synthesizer.start()
+            self._is_started = True
+        stream = self._synthesizer.open(self._options)
+        stream.write(text)
+        stream.end()
+        spoken = [speech.pcm async for speech in stream]
+        sound = np.concatenate(spoken) if spoken else np.zeros(0, np.int16)
+        rate = self.sample_rate or RATE_OUT
+        if rate != RATE_OUT:
+            whole = len(sound) // RATE_OUT + 1  # seconds, which every rate divides
+            padded = np.zeros(whole * RATE_OUT, np.int16)
+            padded[: len(sound)] = sound
+            sound = Resampler(RATE_OUT, rate).process(padded)[: len(sound) * rate // RATE_OUT]
+        yield TTSStartedFrame(context_id=context_id)
+        yield TTSAudioRawFrame(sound.tobytes(), rate, 1, context_id=context_id)
+        yield TTSStoppedFrame(context_id=context_id)
+
+
+def caller_voice(config: Mapping[str, Any]) -> CallerVoice:
+    """Returns a voice as the `speech` of a scenario describes it: `voice` is a name of Flite's or
+    eSpeak NG's, `language` a code."""
+    language = str(config.get("language", ""))
+    options = VoiceOptions(voice=str(config.get("voice", "")), language=language)
+    return CallerVoice(open_synthesizer(), options)

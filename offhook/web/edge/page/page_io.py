@@ -1,0 +1,93 @@
+"""Serves the page at `/` and its files from memory: compressed once, and revalidated by the browser
+each time (RFC 9110 §13.1.2)."""
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from aiohttp import ETag, web
+
+PAGE = Path(str(files("offhook.web.edge.page") / "static"))
+POLICY = {
+    "default-src": "'none'",
+    **dict.fromkeys(("script-src", "style-src", "img-src", "connect-src"), "'self'"),
+    "media-src": "blob: mediastream:",
+    **dict.fromkeys(("frame-ancestors", "base-uri", "form-action"), "'none'"),
+    "require-trusted-types-for": "'script'",
+    "trusted-types": "'none'",
+}
+"""What the page may load and run: its own files, and no text as markup or script."""
+PERMISSIONS = {
+    **dict.fromkeys(("microphone", "autoplay", "screen-wake-lock", "speaker-selection"), "(self)"),
+    **dict.fromkeys(("camera", "display-capture", "geolocation", "midi", "usb", "serial"), "()"),
+}
+OF_PAGE = {
+    "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in POLICY.items()),
+    "Permissions-Policy": ", ".join(f"{name}={value}" for name, value in PERMISSIONS.items()),
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+"""Headers of the page, beside those of every response."""
+TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """One file of the page, ready to send."""
+
+    type: str
+    plain: bytes
+    compressed: bytes
+    etag: str
+
+
+def _read(path: Path) -> PageFile:
+    plain = path.read_bytes()
+    etag = hashlib.sha256(plain).hexdigest()[:32]
+    return PageFile(TYPES[path.suffix], plain, gzip.compress(plain, mtime=0), etag)
+
+
+def _answer(request: web.Request, file: PageFile) -> web.Response:
+    headers = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    known = request.if_none_match or ()
+    if any(tag.value in (file.etag, "*") for tag in known):
+        response = web.Response(status=304, headers=headers)
+    else:
+        body = file.plain
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            body, headers["Content-Encoding"] = file.compressed, "gzip"
+        response = web.Response(body=body, content_type=file.type, charset="utf-8", headers=headers)
+    response.etag = ETag(file.etag, is_weak=True)  # of two encodings (RFC 9110 §8.8.1)
+    return response
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """Adds `/`, `/page/NAME` for each of its files, and `/embed.js` for the pages of other
+    sites."""
+    there = {path.name: _read(path) for path in PAGE.iterdir() if path.suffix in TYPES}
+
+    async def index(request: web.Request) -> web.Response:
+        response = _answer(request, there["index.html"])
+        response.headers.update(OF_PAGE)
+        return response
+
+    async def file(request: web.Request) -> web.Response:
+        found = there.get(request.match_info["name"])
+        if found is None:
+            raise web.HTTPNotFound(text="no such file")
+        return _answer(request, found)
+
+    async def embedded(request: web.Request) -> web.Response:
+        response = _answer(request, there["embed.js"])
+        response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+        return response
+
+    router.add_get("/", index)
+    router.add_get("/embed.js", embedded)
+    router.add_get("/page/{name}", file)

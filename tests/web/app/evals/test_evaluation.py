@@ -1,0 +1,353 @@
+"""Scenarios in Pipecat's format on agents of ours: each planted fault is caught by the scenario
+that is meant for it, and by no other."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import aiohttp
+import pytest
+from aiohttp import web
+from pipecat.evals.session import EvalSession
+
+from offhook.web.app.evals.eval_door_io import eval_door
+from offhook.web.app.evals.evaluation_io import Outcome, evaluate, scenarios_in
+from offhook.web.app.evals.junit import junit
+from offhook.web.config.agents import Agent
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.tools import Tool
+from offhook.web.edge.text.text_edge_io import TextEdge
+from tests.pipeline.conversation.phone import calls, chunk, says
+from tests.web.app.cli.test_init import run
+
+SCENARIOS = """
+name: shop
+scenarios:
+  - name: order
+    turns:
+      - user: "Where is my order?"
+        expect: [{event: response, text_contains: "number"}]
+      - user: "Seven."
+        expect:
+          - {event: function_call, calls: [{name: order_status, args: {number: "7"}}]}
+          - {event: response, text_contains: "tomorrow"}
+  - name: interruption
+    turns:
+      - user: "Tell me a story."
+        expect: [{event: llm_started}]
+      - user: "Stop. What did I ask for?"
+        send_after: {event: llm_started, delay_ms: 400}
+        expect: [{event: response, text_contains: "story"}]
+  - name: once
+    turns:
+      - user: "What are your hours?"
+        expect:
+          - {event: response, text_contains: "nine to six", text_excludes: "six. Nine to six"}
+  - name: plain words
+    turns:
+      - user: "What do you sell?"
+        expect: [{event: response, text_contains: "bikes", text_excludes: "**"}]
+  - name: keys
+    turns:
+      - dtmf: "12#"
+        expect: [{event: response, text_contains: "12"}]
+  - name: stays
+    turns:
+      - user: "Wait."
+        expect: [{event: response, text_contains: "take your time"}]
+      - user: "Are you there?"
+        expect: [{event: response, text_contains: "here"}]
+"""
+Told = list[dict[str, Any]]
+
+
+def answer(messages: Told, fault: str) -> list[dict[str, Any]]:
+    """The model of a shop, with a fault that was planted."""
+    said = [str(m.get("content")) for m in messages if m["role"] == "user"]
+    last = said[-1] if said else ""
+    if messages[-1]["role"] == "tool":
+        return [says("It comes tomorrow.")]
+    match last:
+        case "Where is my order?":
+            return [says("What is its number?")]
+        case "Seven.":
+            return [calls("order_status", number="17" if fault == "wrong argument" else "7")]
+        case "Tell me a story.":
+            return [says("Once upon a time, " + "there was a bike, and " * 40 + "it was red.")]
+        case "Stop. What did I ask for?":
+            forgets = fault == "forgets" or "Tell me a story." not in said
+            return [says("I do not know." if forgets else "You wanted a story.")]
+        case "What are your hours?":
+            twice = " Nine to six." if fault == "says it twice" else ""
+            return [says("From nine to six." + twice)]
+        case "What do you sell?":
+            return [says("We sell ** red ** bikes." if fault == "markup" else "We sell bikes.")]
+        case "Wait.":
+            bye = [calls("end_call")] if fault == "hangs up" else []
+            return [says("Please take your time."), *bye]
+        case "Are you there?":
+            return [says("I am here.")]
+    if "1" in last:
+        return [says("You pressed 1." if fault == "loses a key" else "You pressed 12.")]
+    return [says("Pardon?")]
+
+
+@asynccontextmanager
+async def shop_with(fault: str) -> AsyncIterator[Config]:
+    """A configuration with a shop's agent, and its model."""
+
+    async def complete(request: web.Request) -> web.StreamResponse:
+        messages = (await request.json())["messages"]
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for part in answer(messages, fault):
+            await response.write(chunk(part))
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def status(request: web.Request) -> web.Response:
+        return web.json_response({"status": "sent"})
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", complete)
+    app.router.add_get("/orders/{number}", status)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    tool = {
+        "name": "order_status",
+        "description": "Looks up an order.",
+        "parameters": {"number": "its number"},
+        "url": f"{url}/orders/{{number}}",
+        "method": "GET",
+    }
+    agent = Agent(
+        kind="openai",
+        base_url=f"{url}/v1",
+        model="m",
+        greeting="Hello.",
+        think_ahead=False,
+        tools=(Tool.model_validate(tool),),
+    )
+    try:
+        yield Config(agents={"shop": agent})
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.yaml"
+    path.write_text(SCENARIOS)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("fault", "caught_by"),
+    [
+        ("", []),
+        ("wrong argument", ["shop/order"]),
+        ("forgets", ["shop/interruption"]),
+        ("says it twice", ["shop/once"]),
+        ("markup", ["shop/plain words"]),
+        ("loses a key", ["shop/keys"]),
+        ("hangs up", ["shop/stays"]),
+    ],
+)
+async def test_a_fault_is_caught_by_its_scenario_and_by_no_other(
+    file: Path, fault: str, caught_by: list[str]
+) -> None:
+    scenarios = scenarios_in([file])
+    for scenario in scenarios:
+        for turn in scenario.turns:
+            for expectation in turn.expect:
+                expectation.within_ms = 60_000 if not fault else 5_000
+    async with shop_with(fault) as config:
+        outcomes = await evaluate(config, "shop", scenarios, at_once=3)
+    assert [o.scenario for o in outcomes if not o.passed] == caught_by, outcomes
+
+
+async def test_pipecats_own_harness_calls_the_door(file: Path) -> None:
+    [order, *_] = scenarios_in([file])
+    async with shop_with("") as config:
+        edge = TextEdge(config)
+        await edge.start()
+        try:
+            async with eval_door(edge) as door:
+                url = door.url
+                result = await EvalSession.from_scenario(order, f"{url}/shop").run()
+                assert result.passed, result.failures
+                kinds = [event["type"] for event in result.events_seen]
+                assert "function_call" in kinds
+                assert await refused(url, "/nobody") == 404
+                assert await refused(url, "/shop", Origin="https://evil.example") == 403
+        finally:
+            await edge.close()
+
+
+async def refused(url: str, path: str, **headers: str) -> int:
+    async with aiohttp.ClientSession() as http:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
+            await http.ws_connect(url + path, headers=headers)
+    return refusal.value.status
+
+
+NONSENSE: tuple[str, ...] = (
+    "",
+    "{",
+    "[]",
+    "7",
+    '{"label": "rtvi-ai"}',
+    '{"label": "rtvi-ai", "type": "raw-audio", "data": {"base64Audio": "A", "sampleRate": 16000}}',
+    '{"label": "rtvi-ai", "type": "raw-audio", "data": {"base64Audio": "AAA=", "sampleRate": 1}}',
+    '{"label": "rtvi-ai", "type": "dtmf", "data": {"buttons": ["x", 7, "55"]}}',
+    '{"label": "rtvi-ai", "type": "client-message", "data": {"t": "eval-context", "d": 7}}',
+    '{"label": "rtvi-ai", "type": "client-message", "data": {"t": "eval-nothing"}}',
+    '{"label": "rtvi-ai", "type": "client-message", "id": "1", "data": 7}',
+)
+
+
+async def test_nonsense_ends_no_call() -> None:
+    async with shop_with("") as config:
+        edge = TextEdge(config)
+        await edge.start()
+        try:
+            async with (
+                eval_door(edge) as door,
+                aiohttp.ClientSession() as http,
+                http.ws_connect(f"{door.url}/shop") as socket,
+            ):
+                for text in NONSENSE:
+                    await socket.send_str(text)
+                await socket.send_bytes(b"\x00")
+                data = {"content": "What do you sell?"}
+                asked = {"label": "rtvi-ai", "type": "send-text", "id": "1", "data": data}
+                await socket.send_str(json.dumps(asked))
+                words = ""
+                async with asyncio.timeout(300):
+                    while "We sell bikes." not in words:
+                        message = await socket.receive_json()
+                        if message["type"] == "bot-tts-text":
+                            words += message["data"]["text"] + " "
+            async with asyncio.timeout(300):
+                while edge.calls:
+                    await asyncio.sleep(0.02)
+        finally:
+            await edge.close()
+
+
+def test_outcomes_are_junits_too() -> None:
+    outcomes = [
+        Outcome("a", 1, passed=True, duration_ms=1500),
+        Outcome("a", 2, passed=False, failures=["turn 0: <no> & never"]),
+        Outcome("b", 1, passed=False, skipped="no sound"),
+    ]
+    suite = ElementTree.fromstring(junit(outcomes))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    assert [case.get("name") for case in suite] == ["a", "a (2)", "b"]
+    assert suite[1][0].text == "turn 0: <no> & never"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: x\nscenarios: []\n", "'scenarios:' must be a non-empty list"),
+        ("{", "shop.yaml: "),
+        ("name: x\nscenarios: [{name: a, turns: [{usr: hi}]}]", "did you mean user?"),
+        (
+            "name: x\nscenarios: [{name: a, turns: [{user: hi, expect: [{event: respnse}]}]}]",
+            "scenario a: turn 0: there is no event respnse (did you mean response?)",
+        ),
+        (
+            "name: x\nscenarios: [{name: a, turns: [{user: hi, expct: [], send_after: {x: 1}}]}]",
+            "did you mean expect?",
+        ),
+    ],
+)
+def test_a_file_that_is_none_is_said_with_its_name(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as fault:
+        scenarios_in([path])
+    assert str(fault.value).startswith(str(path))
+    assert says in str(fault.value)
+
+
+def test_a_folder_without_scenarios_and_an_unknown_agent_are_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no scenario is there"):
+        scenarios_in([tmp_path])
+    with pytest.raises(ConfigError, match=r"no agent is called 'x' \(there: none\)"):
+        asyncio.run(evaluate(Config(), "x", []))
+
+
+DESK = """
+name: desk
+scenarios:
+  - name: hours
+    turns:
+      - expect: [{event: response, text_contains: "Lighthouse"}]
+      - user: "What are your opening hours?"
+        expect: [{event: response, text_contains: "Monday to Friday", within_ms: 60000}]
+  - name: wrong
+    turns:
+      - user: "What are your opening hours?"
+        expect: [{event: response, text_contains: "never", within_ms: 2000}]
+"""
+
+
+def test_the_command_exits_with_1_if_one_fails(tmp_path: Path) -> None:
+    (tmp_path / "desk.yaml").write_text(DESK)
+    tried = run(tmp_path, "eval", "desk.yaml", "--json", "--runs", "2", "--junit", "out.xml")
+    assert tried.returncode == 1, tried.stderr
+    verdicts: list[tuple[str, int, bool]] = []
+    for line in tried.stdout.splitlines():
+        outcome = json.loads(line)
+        verdicts.append((outcome["scenario"], outcome["run"], outcome["passed"]))
+    assert sorted(verdicts) == [
+        *(("desk/hours", 1, True), ("desk/hours", 2, True)),
+        *(("desk/wrong", 1, False), ("desk/wrong", 2, False)),
+    ]
+    assert ElementTree.parse(tmp_path / "out.xml").getroot().get("failures") == "2"
+
+
+def test_one_scenario_may_be_run_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "desk.yaml").write_text(DESK)
+    tried = run(tmp_path, "eval", "desk.yaml", "--only", "*/hours")
+    assert tried.returncode == 0, tried.stderr
+    assert tried.stdout.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
+    tried = run(tmp_path, "eval", "desk.yaml", "--only", "nothing")
+    assert tried.returncode == 1
+    assert "no scenario is called 'nothing' (there: desk/hours, desk/wrong)" in tried.stderr
+
+
+SPOKEN = """
+name: spoken
+user:
+  modality: audio
+  speech: {factory: offhook.web.app.evals.services_io.caller_voice, voice: rms}
+scenarios:
+  - name: hours
+    turns:
+      - expect: [{event: response, text_contains: "Lighthouse"}]
+      - user: "What are your opening hours?"
+        expect:
+          - {event: user_transcription, text_contains: "opening hours"}
+          - {event: response, text_contains: "Monday to Friday"}
+"""
+
+
+async def test_a_scenario_is_spoken_and_heard(tmp_path: Path) -> None:
+    (tmp_path / "spoken.yaml").write_text(SPOKEN)
+    [outcome] = await evaluate(Config(), "", scenarios_in([tmp_path]))
+    assert outcome.passed, outcome.failures
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the harness's is kept in the home of whoever runs the tests."""
+    monkeypatch.setenv("PIPECAT_EVALS_CACHE_DIR", str(tmp_path / "voices"))
