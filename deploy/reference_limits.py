@@ -54,6 +54,7 @@ ELSEWHERE: Mapping[str, str] = {
     "bench": "benchmarks",
     "web/app/cli": "the command line",
     "web/app/doctor": "the command line",
+    "pipeline/engines/shared/synthesis/messages.py": "batches of a model",
     "pipeline/engines/shared/model": "models",
     "pipeline/engines/shared/qwen3": "models",
     "pipeline/engines/qwen3_asr": "batches of a model",

@@ -17,7 +17,7 @@ MEMORY_BYTES = 4 << 30
 FETCH = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
-from offhook.pipeline.engines.shared.model import hub_io
+from offhook.pipeline.engines.hub import hub_io
 from offhook.pipeline.engines.hub import modelscope_io
 modelscope_io.SITE = sys.argv[1]
 import huggingface_hub.utils, huggingface_hub.errors

@@ -4,7 +4,12 @@ answer. Sans-io."""
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipecat.metrics.metrics import LLMTokenUsage
+from pipecat.processors.aggregators.llm_context import LLMContext
+
+from offhook.pipeline.conversation.directed_io import function_tool
 from offhook.web.config.mcp import function_name
+from offhook.web.realtime.conversation.actions import Generate
 from offhook.web.realtime.protocol.items import (
     AssistantMessage,
     FunctionCall,
@@ -21,6 +26,8 @@ from offhook.web.realtime.protocol.items import (
     SystemMessage,
     UserMessage,
 )
+from offhook.web.realtime.protocol.response_object import Usage
+from offhook.web.realtime.protocol.tools import ChosenFunction, ChosenMcp, FunctionTool
 
 Part = InputText | InputAudio | InputImage | OutputText | OutputAudio
 Message = dict[str, Any]
@@ -117,3 +124,42 @@ def _with_outputs_after_calls(messages: Sequence[Message]) -> Iterator[Message]:
         yield message
         for call in message.get("tool_calls", ()):
             yield results[call["id"]]
+
+
+def usage_of(usage: LLMTokenUsage | None) -> Usage:
+    """Returns the tokens that a chat model counted; none for an agent without tokens."""
+    if usage is None:
+        return Usage()
+    return Usage(
+        input_text_tokens=usage.prompt_tokens,
+        cached_text_tokens=usage.cache_read_input_tokens or 0,
+        output_text_tokens=usage.completion_tokens,
+    )
+
+
+def context_of(action: Generate) -> LLMContext:
+    """Returns the request to a chat model."""
+    messages: list[Any] = [*chat_messages(action.items)]
+    tools: list[Any] = [
+        function_tool(tool.name, tool.description or "", tool.parameters or {})
+        for tool in action.tools
+        if isinstance(tool, FunctionTool)
+    ]
+    tools += [function_tool(f.name, f.tool.description, f.tool.input_schema) for f in action.mcp]
+    if not tools:
+        return LLMContext(messages)
+    return LLMContext(messages, tools=tools, tool_choice=_tool_choice(action))
+
+
+def _tool_choice(action: Generate) -> Any:
+    match action.tool_choice:
+        case ChosenFunction(name=name):
+            return {"type": "function", "function": {"name": name}}
+        case ChosenMcp(server_label=label, name=name):
+            of_server = [f for f in action.mcp if f.server.server_label == label]
+            for function in of_server:
+                if function.tool.name == name:
+                    return {"type": "function", "function": {"name": function.name}}
+            return "required" if of_server else "auto"
+        case choice:
+            return choice

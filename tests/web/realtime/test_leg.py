@@ -131,7 +131,7 @@ async def test_a_client_is_told_that_its_audio_is_dropped(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(leg_io, "MAX_BACKLOG_S", 1)
     call = RealtimeCall(RealtimeConversation(ConversationSession(), Transport.WEBSOCKET))
-    call.leg = SocketLeg("a")
+    call._actions._leg = call.leg = SocketLeg("a")
     owner, other = Told(), Told()
     number = call.attach(owner, owner=True)
     call.attach(other, owner=False)
