@@ -35,7 +35,7 @@ qwen-tts-official: .venv-qwen-tts/.made
 
 # In four parts at once, about as long each: one computes, the others and what is in none of them
 # mostly wait for calls that last as long as they last.
-COMPUTING := tests/pipeline tests/fuzz tests/media tests/bench tests/benchmarks
+COMPUTING := tests/pipeline tests/fuzz tests/media tests/benchmarks
 CALLING := tests/browser tests/web/realtime tests/web/speech_api
 SERVING := tests/web/edge tests/web/workers
 PARTS := COMPUTING CALLING SERVING
@@ -65,8 +65,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.runtime
-	for name in media loss; do $(BIN)/python -m benchmarks $$name || exit 1; done
-	for name in turns edge; do $(BIN)/offhook bench $$name || exit 1; done
+	for name in media loss turns edge; do $(BIN)/offhook bench $$name || exit 1; done
 
 # Packages are installed exactly as locked, without resolving: the resolver would add what the lock
 # leaves out on purpose (see [tool.uv] in pyproject.toml). `$(call install,ENVIRONMENT,PARTS)`
@@ -79,12 +78,13 @@ LOCK := requirements.lock deploy/locked.py pyproject.toml
 NATIVE := $(wildcard offhook/media/native/*.[ch])
 
 # The last step but two compiles the path of packets, where there is a C compiler; CC=false does without.
-$(VENV)/.runtime: $(LOCK) $(NATIVE) debian-packages.txt
+$(VENV)/.runtime: $(LOCK) $(NATIVE) benchmarks/pyproject.toml debian-packages.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "offhook needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(call install,$(VENV),base)
 	rm -f offhook/media/native/*.so
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--editable . --editable ./benchmarks
 	sh deploy/install-packages.sh debian-packages.txt
 	sh deploy/install-voice.sh $(BIN)/python
 	touch $@

@@ -1,10 +1,23 @@
-"""`python -m benchmarks NAME`: experiments, and comparisons with peers."""
+"""Benchmarks: `offhook bench NAME`, or `python -m benchmarks NAME` in a checkout."""
 
 import argparse
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
-NAMES = {
+SIZING = {
+    "calls": "calls.calls",
+    "cpu": "engines.cpu",
+    "edge": "calls.edge",
+    "failover": "calls.failover",
+    "http": "speech.http_requests",
+    "sip": "sip.sip",
+    "stream": "speech.stream",
+    "turns": "calls.call_turns",
+    "words": "calls.call_words",
+}
+"""Those that size a machine, or compare engines on it."""
+COMPARING = {
     "asr": "recognition.asr",
     "asr_call": "calls.asr_call",
     "asr_host": "recognition.asr_host",
@@ -24,28 +37,34 @@ NAMES = {
     "pocket": "voices.pocket",
     "realtime": "realtime.realtime",
     "realtime_agent": "calls.realtime_agent",
+    "recorded_turns": "calls.recorded_turns",
+    "recorded_words": "calls.recorded_words",
     "recordings": "media.recordings",
     "sherpa": "recognition.sherpa",
-    "sip": "sip.sip",
     "soak": "calls.soak",
     "stream_lines": "carriers.stream_lines",
     "tts": "voices.tts",
     "tts_compiled": "voices.tts_compiled",
     "turn_taking": "turn_taking.turn_taking",
-    "turns": "calls.turns",
     "understood": "calls.understood",
     "vad": "media.vad",
     "voice_failover": "calls.voice_failover",
     "voice_fronts": "scale.voice_fronts",
-    "words": "calls.words",
 }
+"""Those that compare parts of offhook with peers, and with other ways of doing the same."""
+NAMES = {**SIZING, **COMPARING}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", choices=sorted(NAMES))
-    parser.add_argument("options", nargs=argparse.REMAINDER, help="see NAME --help")
-    arguments = parser.parse_args()
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="offhook bench",
+        description="Each NAME explains itself by --help.",
+        epilog=f"To size a machine: {', '.join(SIZING)}. Parts of offhook, beside peers: "
+        f"{', '.join(COMPARING)}.",
+    )
+    parser.add_argument("name", choices=NAMES, metavar="NAME")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="see offhook bench NAME --help")
+    arguments = parser.parse_args(argv)
     result: int = import_module(f"benchmarks.{NAMES[arguments.name]}").main(arguments.options)
     return result
 

@@ -51,7 +51,6 @@ ROOMS: Mapping[str, str] = {
 }
 """Headings of the page, in its order, by the folder with the modules; the longest applies."""
 ELSEWHERE: Mapping[str, str] = {
-    "bench": "benchmarks",
     "web/app/cli": "the command line",
     "web/app/doctor": "the command line",
     "pipeline/engines/shared/synthesis/messages.py": "batches of a model",

@@ -2,7 +2,7 @@
 
 Rooms, and who may look into whom: ``media`` imports nothing of ours; ``signaling``,
 ``telephony`` and ``pipeline`` import ``media`` and not each other; ``web`` builds things and
-imports all; ``bench`` measures things and imports all.
+imports all.
 """
 
 import os

@@ -8,13 +8,15 @@ import pytest
 from tests.support.durations import find
 
 TESTS = Path(__file__).parent
-MEASURING = {"bench", "benchmarks"}
+MEASURING = {"benchmarks"}
 """Rooms in which every function may measure."""
 ALLOWED = {
     "attack/test_attack.py::test_a_server_that_stands_still_is_noticed": (
         "at least as long as it stands still"
     ),
-    "bench/test_bench.py::test_whole_speech_has_no_holes": "late by the times that it is given",
+    "benchmarks/test_bench.py::test_whole_speech_has_no_holes": (
+        "late by the times that it is given"
+    ),
     "benchmarks/test_balance.py::"
     "test_workers_that_vanish_are_left_within_a_second_at_a_bounded_rate": "a simulation's time",
     "benchmarks/test_tts.py::test_a_machine_too_slow_holds_few": "a simulation's time",

@@ -30,12 +30,6 @@ EXCEPTIONS = {
     "pipeline/engines/shared/model/packed.py": LAYERS,
     "web/app/cli/align_io.py": "the command loads an aligner itself, of which there is one",
     "web/app/cli/voice_io.py": "the command loads a model's encoders itself, of which there is one",
-    "bench/cpu.py": "measures two engines against each other",
-    "bench/speech/texts.py": "texts of the size that an engine was measured with",
-    "bench/speech/word_tokenizer.py": "stands in for a tokenizer of an engine",
-    "bench/stream.py": "an engine that is always there",
-    "bench/turns.py": "an engine that is always there",
-    "bench/words.py": "an engine that is always there",
 }
 """Other files with a name, and why."""
 

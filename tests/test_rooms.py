@@ -18,7 +18,6 @@ MAY_IMPORT = {
     "telephony": {"media"},
     "pipeline": {"media"},
     "web": {"media", "signaling", "telephony", "pipeline"},
-    "bench": {"media", "signaling", "telephony", "pipeline", "web"},
 }
 SPEECH = ("speech", "engines")
 """The folders of `pipeline` that know no call; the first does not know the second either."""
@@ -26,7 +25,8 @@ LAYERS = ("http", "config", "speech_api", "tools", "realtime", "workers", "edge"
 """The folders of `web`, from the lowest: each imports only those before it."""
 MAX_FILES = 21
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE)
-MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in FILES}
+BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))
+MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in (*FILES, *BENCHMARKS)}
 
 
 @cache
@@ -55,6 +55,14 @@ def test_imports_go_one_way() -> None:
             if module.startswith("offhook."):
                 other = module.split(".")[1]
                 assert other == room or other in MAY_IMPORT[room], f"{path} imports {module}"
+
+
+def test_nothing_needs_what_is_not_installed_with_it() -> None:
+    """The benchmarks are a package beside offhook; tests are in no package."""
+    for paths, beside in ((FILES, {"benchmarks", "tests"}), (BENCHMARKS, {"tests"})):
+        for path in paths:
+            found = {module.split(".")[0] for module in imported(path)} & beside
+            assert not found, f"{path} imports {found}"
 
 
 def test_speech_knows_no_call() -> None:
@@ -112,7 +120,7 @@ def test_no_circle_of_folders() -> None:
 
 
 def test_folders_can_be_looked_over() -> None:
-    for folder in {path.parent for path in FILES}:
+    for folder in {path.parent for path in MODULES.values()}:
         files = [p.name for p in folder.glob("*.py") if p.name != "__init__.py"]
         assert len(files) <= MAX_FILES, f"{folder.relative_to(ROOT)}: {len(files)} files"
 
@@ -120,7 +128,7 @@ def test_folders_can_be_looked_over() -> None:
 def test_constants_name_their_unit_in_one_way() -> None:
     """Seconds end in _S, milliseconds in _MS."""
     others = re.compile(r"\b(?!OFFHOOK_)[A-Z_]+(?:_SECONDS|_SECS|_MILLIS)\b")
-    for path in FILES:
+    for path in MODULES.values():
         names = set(others.findall(path.read_text()))
         assert not names, f"{path} names {names}"
 
@@ -128,7 +136,7 @@ def test_constants_name_their_unit_in_one_way() -> None:
 def test_torch_stays_with_the_models() -> None:
     for path in FILES:
         inside = path.relative_to(PACKAGE).parts[:2]
-        if inside[0] != "bench" and inside != ("pipeline", "engines"):
+        if inside != ("pipeline", "engines"):
             packages = {module.split(".")[0] for module in imported(path)}
             assert not packages & {"torch", "transformers"}, path
 
@@ -137,8 +145,7 @@ def test_sockets_clocks_and_loops_live_in_io_files() -> None:
     # rtp_leg reads the wall clock for sender reports; leg offers an asyncio iterator of frames.
     allowed = {"offhook/media/leg.py": {"asyncio"}, "offhook/media/rtp/rtp_leg.py": {"time"}}
     for path in FILES:
-        room = path.relative_to(PACKAGE).parts[0]
-        if path.stem.endswith(("_io", "_worker")) or room == "bench" or path.stem == "main":
+        if path.stem.endswith(("_io", "_worker")) or path.stem == "main":
             continue
         found = imported(path) & {"asyncio", "socket", "threading", "time", "aiohttp", "subprocess"}
         rest = found - allowed.get(str(path.relative_to(PACKAGE.parent)), set())

@@ -1,4 +1,4 @@
-"""`python -m benchmarks asr_call`: from the caller's last sound to the final text, in real calls.
+"""`offhook bench asr_call`: from the caller's last sound to the final text, in real calls.
 
 Callers in a process of their own speak over WebRTC on loopback. Here is a server's way of sound, in
 one process: ICE, SRTP, jitter buffer, Opus, voice detector, end-of-turn model, turn table, and the
@@ -16,7 +16,6 @@ no agent answers.
     partial       of every 20 ms of sound: from its packet to the first partial that covers it
 """
 
-import argparse
 import asyncio
 import json
 import sys
@@ -31,9 +30,10 @@ from typing import Any
 import torch
 from loguru import logger
 
-from benchmarks.engines.stages import percentiles
+from benchmarks.command import command
+from benchmarks.processes.process import Child, LoopLag, child, say, thread_cpu_s
 from benchmarks.recognition.asr_passes import MODELS
-from offhook.bench.process import Child, LoopLag, child, say, thread_cpu_s
+from benchmarks.table import percentiles
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
 from offhook.pipeline.conversation.turns.user_turn_io import (
@@ -327,11 +327,7 @@ async def bench(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks asr_call",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("asr_call", __doc__)
     parser.add_argument("--model", choices=tuple(MODELS), default="0.6B")
     parser.add_argument("--calls", default="1,8,32")
     parser.add_argument("--seconds", type=float, default=20.0)

@@ -13,8 +13,8 @@ from time import monotonic
 
 import numpy as np
 
-from offhook.bench.process import input_lines, say
-from offhook.bench.speech.recordings import VOWELS_S, babbled, recorded
+from benchmarks.processes.process import input_lines, say
+from benchmarks.speech.recordings import VOWELS_S, babbled, recorded
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.codecs.resample import Resampler

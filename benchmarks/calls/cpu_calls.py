@@ -1,4 +1,4 @@
-"""`python -m benchmarks cpu_calls`: whole calls on this machine's CPU, recognition and voice too.
+"""`offhook bench cpu_calls`: whole calls on this machine's CPU, recognition and voice too.
 
 Nemotron and Pocket TTS in int8 have their real size and random weights, each in a worker; words,
 lengths and sound are scripted (see cpu_engines). A server with a scripted agent uses them. Callers
@@ -13,7 +13,6 @@ lateness in ms; holes a minute of its voice; the share of one core and the MB of
 once, and shows its MB after the first, after a tenth and half of them, and at the end.
 """
 
-import argparse
 import asyncio
 import os
 import time
@@ -24,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from offhook.bench.edge import ANSWER_S, SETTLE_S
-from offhook.bench.load import recorded
-from offhook.bench.process import Child, Footprint, child
-from offhook.bench.speech.table import Table, percentile, progress
+from benchmarks.calls.edge import ANSWER_S, SETTLE_S
+from benchmarks.command import command
+from benchmarks.processes.process import Child, Footprint, child
+from benchmarks.speech.lines import short_recordings
+from benchmarks.table import Table, percentile, progress
 from offhook.media.pcm import RATE_OUT
 from offhook.web.http.loop_io import run
 
@@ -66,7 +66,7 @@ async def measure(
     processes: Mapping[str, Child], calls: int, seconds: float, line_s: float
 ) -> dict[str, Any]:
     url = f"http://127.0.0.1:{processes['edge'].hello['port']}"
-    async with child("offhook.bench.load", url, "--calls", str(calls)) as callers:
+    async with child("benchmarks.callers.browsers", url, "--calls", str(calls)) as callers:
         every = {**processes, "callers": callers}
         await asyncio.sleep(SETTLE_S)
         callers.send("measure")
@@ -97,7 +97,7 @@ async def measure(
 
 
 async def calls(counts: Sequence[int], seconds: float, as_json: bool) -> None:
-    line_s = float(np.mean([len(line) / RATE_OUT for line in recorded()] or [float("nan")]))
+    line_s = float(np.mean([len(line) / RATE_OUT for line in short_recordings()] or [float("nan")]))
     async with (
         worker("asr") as asr,
         worker("tts") as tts,
@@ -127,11 +127,7 @@ async def day(count: int, as_json: bool) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks cpu_calls",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("cpu_calls", __doc__)
     parser.add_argument("--calls", default="1,2,4,8,12,16")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each row")
     parser.add_argument("--day", type=int, metavar="N")

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.engines.cpu import resident_mb
 from benchmarks.engines.random_workers import nemotron, nemotron_config
-from offhook.bench.cpu import resident_mb
-from offhook.bench.process import input_lines, say
+from benchmarks.processes.process import input_lines, say
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.pipeline.engines.shared.asr_models import AsrModels
 from offhook.pipeline.engines.shared.tts_models import NO_CACHE, TtsModels
@@ -174,8 +174,8 @@ async def work(kind: str) -> None:
 
 
 async def edge(asr: str, tts: str) -> None:
-    from offhook.bench.edge_server import AnsweringEdge
-    from offhook.bench.edge_server import serve as serve_edge
+    from benchmarks.servers.edge_server import AnsweringEdge
+    from benchmarks.servers.edge_server import serve as serve_edge
 
     config = Config(
         server=Server(max_calls=MAX_CALLS, drain_seconds=0),
@@ -183,7 +183,7 @@ async def edge(asr: str, tts: str) -> None:
         asr=Asr(engine="nemotron", url=asr),
         tts=Tts(engine="pocket", url=tts),
     )
-    await serve_edge(lambda: AnsweringEdge(config, WORDS))
+    await serve_edge(AnsweringEdge(config, WORDS))
 
 
 def main() -> None:

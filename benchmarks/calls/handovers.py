@@ -3,7 +3,6 @@ the first sound of the second, with language models that answer at once and the 
 one process.
 """
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from aiohttp import web
 
+from benchmarks.command import command
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import AgentChanged, AgentTurn, Event
@@ -148,7 +148,7 @@ async def measure(calls: int, language: str) -> list[float]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks handovers", description=__doc__)
+    parser = command("handovers", __doc__)
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument(
         "--language", default="", help="of the second agent: its words have a recognizer of its own"

@@ -6,7 +6,6 @@ made to align the words they are known to say. The sound is played to `WordMarks
 clock that only counts letters, which is what marks are without listening.
 """
 
-import argparse
 import asyncio
 import json
 import re
@@ -19,8 +18,8 @@ import numpy as np
 import pocketsphinx
 import soxr
 
-from benchmarks.calls.words import SPEECH, references
-from offhook.bench.words import read_16k
+from benchmarks.command import command
+from benchmarks.speech.recordings import read_16k, references, speech_folder
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.engines.embedded.embedded_speech_io import EmbeddedSynthesizer
 from offhook.pipeline.engines.embedded.espeak_io import EspeakSynthesizer
@@ -126,7 +125,7 @@ async def embedded_replies(
 def human_replies() -> Iterator[Reply]:
     """The recordings, each a sentence, with the ends that forced alignment gives its words."""
     decoder = pocketsphinx.Decoder(samprate=RATE_IN, loglevel="FATAL")
-    for path, text in references(SPEECH).items():
+    for path, text in references(speech_folder()).items():
         pcm = read_16k(path)
         decoder.set_align_text(text)
         decoder.start_utt()
@@ -179,7 +178,7 @@ def judge(voice: str, replies: Sequence[Reply], find: Callable[[Reply], list[int
 
 def measure() -> dict[str, list[Row]]:
     voices = asyncio.run(embedded_replies())
-    if SPEECH.exists():
+    if speech_folder().exists():
         voices["people"] = list(human_replies())
     rows: dict[str, list[Row]] = {"letters a second": [], "marks": [], LEARNING: []}
     for voice, replies in voices.items():
@@ -203,7 +202,7 @@ def cost_us(reply: Reply) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks marks")
+    parser = command("marks", __doc__)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
     rows = measure()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from offhook.bench.speech.noises import STEADY, at_level, babble, mixed
-from offhook.bench.transcript import prefix_distances, words
+from benchmarks.speech.noises import STEADY, at_level, babble, mixed
+from benchmarks.speech.transcript import prefix_distances, words
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import (

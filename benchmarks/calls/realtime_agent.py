@@ -6,7 +6,6 @@ Two servers are started. The scripted caller has the same conversation with each
 and by SIP.
 """
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -20,10 +19,11 @@ from pathlib import Path
 
 import aiohttp
 
-from offhook.bench.own_server import free_port, started
-from offhook.bench.turns import CONVERSATION, START_S
-from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
-from offhook.web.workers.engines.engines_io import open_synthesizer
+from benchmarks.calls.call_turns import START_S
+from benchmarks.command import command
+from benchmarks.processes.own_server import free_port, started
+from benchmarks.speech.lines import CONVERSATION, voiced
+from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine
 
 IN_PROCESS, ELSEWHERE = "in-process", "Realtime elsewhere"
 
@@ -70,17 +70,10 @@ async def serving(agent: str) -> AsyncIterator[tuple[str, str]]:
             yield url, f"sip:desk@127.0.0.1:{phones}"
 
 
-async def lines() -> list[ScriptLine]:
-    voice = open_synthesizer()
-    await voice.start()
-    made = [ScriptLine(text, trimmed(await spoken(voice, text))) for text in CONVERSATION]
-    await voice.close()
-    return made
-
-
 async def measure(calls: int) -> list[Row]:
     """Places `calls` calls of each kind, one after the other, the kinds by turns."""
-    script, times = await lines(), dict[tuple[str, str], list[int | None]]()
+    script = [ScriptLine(text, pcm) for text, pcm in (await voiced(*CONVERSATION)).items()]
+    times = dict[tuple[str, str], list[int | None]]()
     async with serving('kind = "frontdesk"') as here:
         realtime = f'kind = "realtime"\nmodel = "gpt-realtime"\nbase_url = "{here[0]}/v1"'
         async with serving(realtime) as there:
@@ -114,9 +107,7 @@ def _print(rows: Sequence[Row]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks realtime_agent", description=__doc__
-    )
+    parser = command("realtime_agent", __doc__)
     parser.add_argument("--calls", type=int, default=4, help="calls of each kind, of five turns")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)

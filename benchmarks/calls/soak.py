@@ -9,7 +9,6 @@ call and half a KB a turn. Then one more caller is killed, to see how long the s
 notice.
 """
 
-import argparse
 import asyncio
 import json
 import time
@@ -18,9 +17,11 @@ from dataclasses import asdict, dataclass, field
 
 import aiohttp
 
-from offhook.bench.edge import WORDS, percentiles
-from offhook.bench.memory import HeapUsage
-from offhook.bench.process import START_S, Child, Footprint, child, get_json
+from benchmarks.calls.edge import WORDS
+from benchmarks.command import command
+from benchmarks.processes.memory import HeapUsage
+from benchmarks.processes.process import START_S, Child, Footprint, child, get_json
+from benchmarks.table import percentiles
 from offhook.web.config.config import Log
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run as run_loop
@@ -184,7 +185,7 @@ class Server:
 
 def _load(server: Server, calls: int, first: int, manner: str = "interrupting") -> list[str]:
     numbers = ("--calls", str(calls), "--first", str(first))
-    return ["offhook.bench.load", server.url, "--manner", manner, *numbers]
+    return ["benchmarks.callers.browsers", server.url, "--manner", manner, *numbers]
 
 
 class Group:
@@ -276,7 +277,7 @@ async def soak(calls: int, seconds: float, scripted: bool, show: Callable[[Sampl
     engines = "scripted" if scripted else "embedded"
     result, late_ms = Soak(), list[float]()
     async with (
-        child("offhook.bench.edge_server", engines, "--words", str(WORDS)) as running,
+        child("benchmarks.servers.edge_server", engines, "--words", str(WORDS)) as running,
         aiohttp.ClientSession() as http,
     ):
         server = Server(running, http)
@@ -333,7 +334,7 @@ def _judgement(left: Left) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks soak", description=__doc__)
+    parser = command("soak", __doc__)
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--scripted", action="store_true", help="dummy engines and agent")

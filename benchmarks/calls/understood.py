@@ -1,4 +1,4 @@
-"""`python -m benchmarks understood`: whether a voice is understood.
+"""`offhook bench understood`: whether a voice is understood.
 
 The voice of the configuration says sentences, or replies that are hard to say, a recogniser
 transcribes them, and the words that differ are counted (substitutions, insertions and deletions, a
@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from offhook.bench.speech.http_load import texts
-from offhook.bench.speech.spoken_words import spoken_words, word_errors
-from offhook.bench.speech.table import Table
-from offhook.bench.speech.whisper import missing
-from offhook.bench.transcript import recognise
-from offhook.bench.words import WHISPER, ear
+from benchmarks.calls.call_words import WHISPER, ear
+from benchmarks.command import command
+from benchmarks.speech.http_load import texts
+from benchmarks.speech.spoken_words import spoken_words, word_errors
+from benchmarks.speech.transcript import recognise
+from benchmarks.speech.whisper import missing
+from benchmarks.table import Table
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.web.app.cli.caller_io import spoken
@@ -89,7 +90,7 @@ def _tell(table: Table, row: Sequence[float], text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks understood", description=__doc__)
+    parser = command("understood", __doc__)
     add = parser.add_argument
     add("--config", type=Path)
     add("--hard", action="store_true", help="replies with numbers, codes, times and addresses")

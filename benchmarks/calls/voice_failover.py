@@ -22,7 +22,8 @@ from time import monotonic
 import aiohttp
 import numpy as np
 
-from offhook.bench.speech.number_words import (
+from benchmarks.command import command
+from benchmarks.speech.number_words import (
     LETTERS,
     Comparison,
     WordCounter,
@@ -79,7 +80,7 @@ class Workers:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 address = f"127.0.0.1:{free.getsockname()[1]}"
-        command = (sys.executable, "-m", "offhook.bench.speech.number_words", "tts")
+        command = (sys.executable, "-m", "benchmarks.speech.number_words", "tts")
         options = ("--listen", address, "--pace", str(self._pace))
         url = f"http://{address}"
         self.processes[url] = await asyncio.create_subprocess_exec(*command, *options)
@@ -188,9 +189,7 @@ EVENTS = ("none", "kill", "stop", "drain", "upgrade")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks voice_failover", description=__doc__
-    )
+    parser = command("voice_failover", __doc__)
     parser.add_argument("--voices", type=int, default=40)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks carriers PART`: the streams of Twilio and its like.
+"""`offhook bench carriers PART`: the streams of Twilio and its like.
 
     load       calls that stand, then come and go, by Twilio: our echo server, one that hears every
                call with the voice detector, and stock Pipecat with its TwilioFrameSerializer
@@ -19,10 +19,12 @@ from dataclasses import asdict
 
 from benchmarks.carriers import load as carrier_load
 from benchmarks.carriers import turns as carrier_turns
+from benchmarks.carriers.far_ends.far_end_io import Way
+from benchmarks.command import command
+from benchmarks.sip.turns import print_ways
 from offhook.web.config.config import MAX_CALLS, Log
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run as run_loop
-from tests.support.carriers.far_end_io import Way
 
 
 def _load(a: argparse.Namespace) -> int:
@@ -53,9 +55,9 @@ def _turns(a: argparse.Namespace) -> int:
     way = Way(a.delay, a.jitter)
     ways = run_loop(carrier_turns.measure(a.providers.split(","), way, a.rounds, a.interruptions))
     if a.json:
-        print(json.dumps(carrier_turns.as_dicts(ways)))
+        print(json.dumps([asdict(way) for way in ways]))
     else:
-        carrier_turns.print_ways(ways)
+        print_ways(ways)
     return 0
 
 
@@ -64,11 +66,7 @@ def _shown(a: argparse.Namespace, show: Callable[..., None]) -> Callable[..., No
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks carriers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("carriers", __doc__)
     parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
 
     load = parts.add_parser("load", help="many calls")

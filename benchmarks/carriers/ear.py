@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.carriers.far_ends.far_end import JITTER_MS
+from benchmarks.carriers.far_ends.player import STARVED_S
 from offhook.media.codecs.g711 import ULAW_LEVELS
-from tests.support.carriers.far_end import JITTER_MS
-from tests.support.carriers.player import STARVED_S
 
 RATE = 8_000
 LOUD = bytes(int(abs(int(level)) > 1_000) for level in ULAW_LEVELS)
@@ -71,12 +71,12 @@ class Ear:
 
     def __init__(self) -> None:
         self._judged = Judged()
-        self._play_until = float("-inf")
+        self.play_until = float("-inf")
+        """When what has come will have been played."""
         self._total = 0.0
         """s of sound in this run."""
         self._transits = array("d")
         """Of the messages of this run: arrival less place in the sound."""
-        self._marks: deque[tuple[float, str]] = deque()
         self._spoken, self._heard = Onsets(), Onsets()
         self._began: deque[float] = deque(maxlen=4)
         """When lines were begun to be said whose echo has not come."""
@@ -87,17 +87,17 @@ class Ear:
 
     def take(self, pcmu: bytes, now: float) -> None:
         judged, seconds = self._judged, len(pcmu) / RATE
-        dry = now - self._play_until
+        dry = now - self.play_until
         if dry > 0:
             if dry < STARVED_S:
                 judged.holes += 1
                 judged.hole_ms += dry * 1000 + JITTER_MS
             else:
                 self._end_run()
-            self._play_until = now + JITTER_MS / 1000
-        if self._heard.take(is_loud(pcmu), self._play_until):
-            self._echo(self._play_until)
-        self._play_until += seconds
+            self.play_until = now + JITTER_MS / 1000
+        if self._heard.take(is_loud(pcmu), self.play_until):
+            self._echo(self.play_until)
+        self.play_until += seconds
         self._transits.append(now - self._total)
         self._total += seconds
         judged.messages += 1
@@ -109,22 +109,8 @@ class Ear:
         if self._began and self._began[0] <= played:
             self._judged.echo_ms.append((played - self._began.popleft()) * 1000)
 
-    def mark(self, name: str, now: float) -> None:
-        self._marks.append((max(now, self._play_until), name))
-
-    def clear(self, now: float) -> list[str]:
-        """The marks that were waited for."""
-        names = [name for _, name in self._marks]
-        self._marks.clear()
-        self._play_until = min(self._play_until, now)
-        return names
-
-    def reached(self, now: float) -> list[str]:
-        """Marks whose sound has been played since."""
-        names = []
-        while self._marks and self._marks[0][0] <= now:
-            names.append(self._marks.popleft()[1])
-        return names
+    def clear(self, now: float) -> None:
+        self.play_until = min(self.play_until, now)
 
     def _end_run(self) -> None:
         if self._transits:

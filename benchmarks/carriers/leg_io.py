@@ -9,12 +9,12 @@ from time import monotonic
 
 import numpy as np
 
+from benchmarks.carriers.far_ends.far_end import FarEnd
+from benchmarks.carriers.far_ends.far_end_io import FarEndCall, Way
 from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm, dbfs
 from offhook.web.app.cli.caller_leg import AUDIBLE_DBFS, SOUND_DBFS
-from tests.support.carriers.far_end import FarEnd
-from tests.support.carriers.far_end_io import FarEndCall, Way
 
 
 class FarEndLeg(Leg):

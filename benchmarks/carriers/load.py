@@ -1,137 +1,53 @@
-"""Load by carriers' streams: see `python -m benchmarks carriers load --help`.
+"""Load by carriers' streams: see `offhook bench carriers load --help`.
 
 The same callers call each server: ours as Twilio does, webhook and signatures included, and stock
 Pipecat by its stream alone.
 """
 
 import asyncio
-import os
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
-
-from benchmarks.carriers.server import SECRET
-from offhook.bench.phones.rtp import percentiles
-from offhook.bench.process import Child, Footprint, child, get_json
+from benchmarks.callers.pair import SETTLE_S, Pair, ResourceUse, cpus, paired
+from benchmarks.processes.own_server import HOST, free_port
+from benchmarks.processes.process import get_json
+from benchmarks.servers.edge_server import SECRET
+from benchmarks.table import percentiles
 
 SERVERS = ("echo", "vad", "pipecat")
 """Ours, ours with the voice detector, and stock Pipecat with an echo."""
-ANSWER_S = 60.0
-"""A server or callers that say nothing for so long have failed."""
-SETTLE_S = 3.0
-"""From the last call set up to the first count."""
 WARM_UP_CALLS = 4
 """For each process: more than one keeps while another has none."""
-WARM_UP_S = 6.0
-"""Of the first calls: a line, and what is done at its end."""
-
-
-@dataclass
-class Pair:
-    """A server, of one process or several, and its callers in a process of their own."""
-
-    kind: str
-    servers: list[Child]
-    http: list[aiohttp.ClientSession]
-    """To each process of the server."""
-    callers: Child = field(init=False)
-
-    async def stats(self) -> dict[str, Any]:
-        """Of all processes: what they cost together, and the lag of the worst."""
-        each = await self._all("/stats")
-        return {
-            "cpu_s": sum(s["cpu_s"] for s in each),
-            "wall_s": each[0]["wall_s"],
-            "lag_ms": max((s["lag_ms"] for s in each), key=lambda lag: lag["p99"]),
-        }
-
-    async def carried(self) -> dict[str, Any]:
-        """What only our server can tell."""
-        if self.kind == "pipecat":
-            return {}
-        each = await self._all("/carried")
-        names = [name for name in each[0]["lines"] if name != "mos"]
-        return {
-            "calls": [len(s["round_trip_ms"]) for s in each],
-            "lines": {name: sum(s["lines"][name] for s in each) for name in names},
-            "round_trip_ms": [ms for s in each for ms in s["round_trip_ms"]],
-            "tick_late_ms": max(s["tick_late_ms"] for s in each),
-        }
-
-    async def _all(self, path: str) -> list[dict[str, Any]]:
-        return list(await asyncio.gather(*(get_json(http, path) for http in self.http)))
-
-    def rss_mb(self) -> float:
-        return sum(Footprint.of(server.pid).rss_mb for server in self.servers)
-
-    async def ask(self, command: str) -> dict[str, Any]:
-        """Tell the callers something that they answer. Raises ChildError."""
-        with suppress(RuntimeError):  # they are gone: `line` says why
-            self.callers.send(command)
-        return await self.callers.line(ANSWER_S)
-
-
-def _on(cpu: int | None) -> tuple[str, ...]:
-    return () if cpu is None else ("--cpu", str(cpu))
 
 
 @asynccontextmanager
 async def pair(kind: str, rate: float, pin: bool, processes: int = 1) -> AsyncIterator[Pair]:
     """`pin`: a server of one process, and the callers, keep to a core each. Raises ChildError."""
-    allowed = sorted(os.sched_getaffinity(0))
-    apart = pin and len(allowed) > 1 and processes == 1
-    server_cpu, callers_cpu = (allowed[0], allowed[-1]) if apart else (None, None)
-    async with AsyncExitStack() as stack:
-        modules, port = await _modules(kind, processes, stack)
-        servers = [
-            await stack.enter_async_context(child(*module, *_on(server_cpu))) for module in modules
-        ]
-        timeout = aiohttp.ClientTimeout(ANSWER_S)
-        http = [
-            await stack.enter_async_context(
-                aiohttp.ClientSession(f"http://127.0.0.1:{s.hello['port']}", timeout=timeout)
-            )
-            for s in servers
-        ]
-        both = Pair(kind, servers, http)
-        if kind == "pipecat":
-            target = ["--stream", (await get_json(http[0], "/streams"))["stream"]]
+    stock = kind == "pipecat"
+    shared = free_port() if processes > 1 else 0
+
+    async def callers(both: Pair) -> tuple[str, ...]:
+        first = both.edges[0]
+        if stock:
+            target = ["--stream", (await get_json(first.http, "/streams"))["stream"]]
         else:
-            port = port or servers[0].hello["port"]
-            webhook = f"http://127.0.0.1:{port}/carriers/twilio/voice"
+            port = shared or first.child.hello["port"]
+            webhook = f"http://{HOST}:{port}/carriers/twilio/voice"
             target = ["--webhook", webhook, "--secret", SECRET]
-        arguments = (
-            "benchmarks.carriers.callers",
-            *target,
-            "--rate",
-            str(rate),
-            *_on(callers_cpu),
-        )
-        both.callers = await stack.enter_async_context(child(*arguments))
-        yield both
+        return ("benchmarks.carriers.callers", *target, "--rate", str(rate))
 
-
-async def _modules(
-    kind: str, processes: int, stack: AsyncExitStack
-) -> tuple[list[tuple[str, ...]], int]:
-    """The children that are the server, and the port that they share, if they are several."""
-    if kind == "pipecat":
-        return [("benchmarks.carriers.stock_carriers",)], 0
-    if processes == 1:
-        return [("benchmarks.carriers.server", kind)], 0
-    directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="offhook-"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    shared = ("--processes", str(processes), "--directory", directory, "--port", str(port))
-    numbers = range(1, processes + 1)
-    return [
-        ("benchmarks.carriers.server", kind, "--number", str(n), *shared) for n in numbers
-    ], port
+    with tempfile.TemporaryDirectory(prefix="offhook-") as folder:
+        servers: list[tuple[str, ...]] = [("benchmarks.carriers.stock_carriers",)]
+        if not stock:
+            one = ("benchmarks.servers.edge_server", kind, "--twilio")
+            of = ("--processes", str(processes), "--directory", folder, "--port", str(shared))
+            servers = [(*one, *of, "--number", str(n)) for n in range(1, processes + 1)]
+        cores = cpus(pin and processes == 1, processes)
+        async with paired(servers, callers, cores, ours=not stock) as both:
+            yield both
 
 
 @dataclass(frozen=True)
@@ -180,6 +96,7 @@ class Row:
 
 async def _row(
     both: Pair,
+    kind: str,
     phase: str,
     asked: int,
     seconds: float,
@@ -188,17 +105,14 @@ async def _row(
 ) -> Row:
     """What happens from now on, for so many seconds; `ramp` is how the calls were set up, where
     none are meanwhile."""
-    first, before = await both.stats(), await both.carried()
-    both.callers.send("measure")
-    await asyncio.sleep(seconds)
-    report = await both.ask("report")
-    last, after = await both.stats(), await both.carried()
-    cpu = 100 * (last["cpu_s"] - first["cpu_s"]) / (last["wall_s"] - first["wall_s"])
+    before, after, report = await both.observe(seconds)
+    first, last = before.whole, after.whole
+    cpu = last.cpu_percent_since(first)
     messages, calls = max(1, report["messages"]), max(1, report["up"])
     setup = ramp or report
     return Row(
-        server=both.kind,
-        processes=len(both.servers),
+        server=kind,
+        processes=len(both.edges),
         phase=phase,
         asked=asked,
         calls=report["up"],
@@ -214,24 +128,16 @@ async def _row(
         holes_per_minute=round(report["holes"] * 60 / seconds / calls, 3),
         echo_ms=report["echo_ms"],
         marks_per_second=round(report["marks"] / seconds / calls, 2),
-        mark_round_trip_ms=percentiles(after.get("round_trip_ms", [])),
-        cpu_percent=round(cpu, 1),
+        mark_round_trip_ms=percentiles(last.round_trip_ms),
+        cpu_percent=cpu,
         cpu_per_call_percent=round(cpu / calls, 3),
         mb_per_call=mb_per_call,
-        tick_late_ms=after.get("tick_late_ms"),
-        lag_p99_ms=last["lag_ms"]["p99"],
-        concealed_percent=_concealed(before, after),
-        spread=after.get("calls", []),
+        tick_late_ms=last.tick_late_ms if both.ours else None,
+        lag_p99_ms=last.lag_ms["p99"],
+        concealed_percent=ResourceUse.between(first, last).concealed_percent if both.ours else None,
+        spread=[len(edge.round_trip_ms) for edge in after.edges] if both.ours else [],
         own=report["own"],
     )
-
-
-def _concealed(before: dict[str, Any], after: dict[str, Any]) -> float | None:
-    """Of all that the server heard."""
-    if not after:
-        return None
-    lines = {name: n - before["lines"][name] for name, n in after["lines"].items()}
-    return round(float(100 * lines["concealed_ms"] / max(1, lines["heard_ms"])), 3)
 
 
 async def load(
@@ -247,22 +153,18 @@ async def load(
     first step come and go."""
     rows = []
     async with pair(kind, rate, pin, processes) as both:
-        await both.ask(f"fill {WARM_UP_CALLS * processes}")
-        await asyncio.sleep(WARM_UP_S)
-        await both.ask("empty")
-        empty = both.rss_mb()
+        await both.warm_up(WARM_UP_CALLS * processes)
+        empty = both.footprint().rss_mb
         for calls in steps:
-            both.callers.send("measure")
-            ramp = await both.ask(f"fill {calls}")
-            await asyncio.sleep(SETTLE_S)
-            mb = (both.rss_mb() - empty) / max(1, ramp["up"])
-            rows.append(await _row(both, "held", calls, seconds, round(mb, 3), ramp))
+            ramp = await both.fill(calls)
+            mb = (both.footprint().rss_mb - empty) / max(1, ramp["up"])
+            rows.append(await _row(both, kind, "held", calls, seconds, round(mb, 3), ramp))
             show(rows[-1])
         await both.ask("empty")
         await both.ask(f"fill {steps[0]}")
         both.callers.send(f"churn {steps[0]}")
         await asyncio.sleep(SETTLE_S)
-        rows.append(await _row(both, "churn", steps[0], seconds))
+        rows.append(await _row(both, kind, "churn", steps[0], seconds))
         show(rows[-1])
         await both.ask("empty")
     return rows

@@ -6,9 +6,7 @@ GET /streams says where its streams are.
 """
 
 import argparse
-import asyncio
 import json
-import os
 
 from fastapi import WebSocket
 from loguru import logger
@@ -18,8 +16,9 @@ from pipecat.serializers.twilio import TwilioFrameSerializer
 from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPIWebsocketTransport
 from pipecat.workers.runner import WorkerRunner
 
-from benchmarks.stock_streams import serve_streams
-from offhook.bench.stock_server import Echo
+from benchmarks.processes.process import core_argument, keep_to
+from benchmarks.servers.stock_server import Echo
+from benchmarks.servers.stock_streams import run_pipeline, serve_streams
 from offhook.web.http.loop_io import run
 
 RATE = 8_000
@@ -47,23 +46,14 @@ class Stock:
             Pipeline([transport.input(), Echo(), transport.output()]),
             params=PipelineParams(audio_in_sample_rate=RATE, audio_out_sample_rate=RATE),
         )
-        ended = asyncio.Event()
-
-        @transport.event_handler("on_client_disconnected")
-        async def gone(transport: FastAPIWebsocketTransport, client: WebSocket) -> None:
-            await worker.cancel()
-            ended.set()
-
-        await self.runner.add_workers(worker)
-        await ended.wait()
+        await run_pipeline(self.runner, transport, worker)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cpu", type=int, help="to run on, of those there are")
+    core_argument(parser)
     arguments = parser.parse_args()
-    if arguments.cpu is not None:
-        os.sched_setaffinity(0, {arguments.cpu})
+    keep_to(arguments.cpu)
     logger.remove()
     run(serve_streams(Stock))
 

@@ -1,9 +1,9 @@
-"""`python -m benchmarks stream_lines`: what 20 ms of a carrier's stream cost the server.
+"""`offhook bench stream_lines`: what 20 ms of a carrier's stream cost the server.
 
 Calls that echo: what a far end says comes back to it. Counted is what happens between the kernel
 and the leg, in both directions, and the leg itself: the data of a WebSocket in, its messages,
 jitter buffer and decoder; playout, encoder, messages and the data of a WebSocket out. The kernel,
-the event loop and the conversation are left out; `python -m benchmarks carriers load` has the
+the event loop and the conversation are left out; `offhook bench carriers load` has the
 first two.
 
 The compiled path and the Python one take turns in one process, tick by tick, by a clock of their
@@ -11,7 +11,6 @@ own that does not wait, and only the CPU time of their steps is counted: other w
 does little harm.
 """
 
-import argparse
 import asyncio
 import json
 import sys
@@ -24,8 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.callers.rtp import lines
+from benchmarks.carriers.far_ends.far_end import FarEnd
+from benchmarks.carriers.far_ends.far_end_io import FAR_ENDS, at_rate
+from benchmarks.command import command
 from benchmarks.media.phone_lines import on_path
-from offhook.bench.phones.rtp import lines
 from offhook.media import native
 from offhook.media.codecs.g711 import ULAW_LEVELS
 from offhook.media.codecs.resample import Resampler
@@ -43,8 +45,6 @@ from offhook.telephony.carriers.vonage.stream import VonageStream
 from offhook.web.config.config import Log
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import freeze_loaded_objects
-from tests.support.carriers.far_end import FarEnd
-from tests.support.carriers.far_end_io import FAR_ENDS, at_rate
 
 SETTLE_S = 2.0
 STEPS = ("read", "hear", "say")
@@ -248,11 +248,7 @@ async def compare(kind: str, calls: int, seconds: float) -> list[dict[str, Any]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks stream_lines",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("stream_lines", __doc__)
     parser.add_argument("--streams", default="twilio", help=f"of {','.join(KINDS)}")
     parser.add_argument("--calls", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=10.0)

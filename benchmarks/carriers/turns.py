@@ -1,4 +1,4 @@
-"""A spoken conversation over a carrier's stream: see `python -m benchmarks carriers turns --help`.
+"""A spoken conversation over a carrier's stream: see `offhook bench carriers turns --help`.
 
 One real server, and the sentences of `sip_turns` in the same voice. The caller is a far end: what
 it hears is what it played, sample by sample, after the way there and its own buffer. The words that
@@ -9,37 +9,34 @@ in what was played, by the sound itself and by a recogniser.
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import numpy as np
 
+from benchmarks.calls.call_turns import ABSENT, ASK, START_S
+from benchmarks.carriers.far_ends.far_end import CallFacts
+from benchmarks.carriers.far_ends.far_end_io import FAR_ENDS, Refused
+from benchmarks.carriers.far_ends.far_end_io import Way as Wire
+from benchmarks.carriers.far_ends.webhook import BY_WEBHOOK, Application, find_stream
 from benchmarks.carriers.leg_io import FarEndLeg
 from benchmarks.carriers.words import Exact, compare, speak
+from benchmarks.processes.own_server import free_port, is_ready, started
 from benchmarks.sip.turns import BargeIn, BargeIns, Conversation, ServerLog, Way
-from offhook.bench.own_server import free_port, is_ready, started
-from offhook.bench.phones.rtp import percentiles
-from offhook.bench.turns import ABSENT, ASK, CONVERSATION, START_S
+from benchmarks.speech.lines import CONVERSATION, voiced
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
+from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.app.cli.caller_io import (
     CallError,
     CallReport,
     ScriptedCall,
     ScriptLine,
-    spoken,
-    trimmed,
 )
 from offhook.web.workers.engines.engines_io import open_synthesizer
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_io import FAR_ENDS, Refused
-from tests.support.carriers.far_end_io import Way as Wire
-from tests.support.carriers.webhook import BY_WEBHOOK, Application, find_stream
 
 PROVIDERS = tuple(FAR_ENDS)
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -81,6 +78,18 @@ def application(provider: str, url: str, audiosocket_port: int) -> Application:
 class CarrierWay(Way):
     exact: list[Exact | None] = field(default_factory=list)
     """Of each reply that was cut; None where the sound was not found in it."""
+
+    def of_lines(self) -> str:
+        faults = {name: n for line in self.lines for name, n in line["faults"].items()}
+        return f"faults {faults or 0}"
+
+    def of_words(self, off: Sequence[int]) -> str:
+        found = [exact for exact in self.exact if exact is not None]
+        return (
+            f"played: by the sound {[e.words_off for e in found]}, off by "
+            f"{[e.off_ms for e in found]} ms, not found {len(self.exact) - len(found)}; by a "
+            f"recogniser {off}"
+        )
 
 
 class ByCarrier(ScriptedCall):
@@ -157,8 +166,7 @@ async def measure(
     synthesizer, recognizer = open_synthesizer(), PocketSphinxRecognizer(1)
     await synthesizer.start()
     await recognizer.start()
-    voice = VoiceOptions("rms" if synthesizer.name == "flite" else "")  # not the agent's own
-    said = {t: trimmed(await spoken(synthesizer, t, voice)) for t in (ASK, *CONVERSATION)}
+    said = await voiced(ASK, *CONVERSATION, apart=True)
     port = free_port()
     try:
         with tempfile.TemporaryDirectory() as directory:
@@ -182,37 +190,3 @@ async def measure(
         await recognizer.close()
         await synthesizer.close()
     return ways
-
-
-def print_ways(ways: list[CarrierWay]) -> None:
-    print("response in ms: as the caller hears it, by the server's account; what was understood")
-    for number, said in enumerate(CONVERSATION):
-        print(f"  {said}")
-        for way in ways:
-            for turn in way.turns[number :: len(CONVERSATION)]:
-                times = f"{turn.response_ms or '-':>6}{turn.total_ms or '-':>6}"
-                print(f"    {way.name:15}{times}  {turn.heard!r}")
-    for way in ways:
-        here = percentiles([t.response_ms for t in way.turns if t.response_ms is not None])
-        there = percentiles([t.total_ms for t in way.turns if t.total_ms is not None])
-        faults = {name: n for line in way.lines for name, n in line["faults"].items()}
-        print(f"{way.name:15} at the caller {here}; by the server {there}; faults {faults or 0}")
-    print("barge-in, ms after the caller's first sound: the agent's last, the decision; words")
-    for way in ways:
-        cut = [t for t in way.barge_ins if t.decision_ms is not None]
-        print(
-            f"{way.name:15} {len(cut)} of {len(way.barge_ins)} recognised as such; stop "
-            f"{percentiles([t.stop_ms for t in cut if t.stop_ms])}; decision "
-            f"{percentiles([t.decision_ms for t in cut])}"
-        )
-        found = [exact for exact in way.exact if exact is not None]
-        print(
-            f"{'':15} words in the context less words played: by the sound "
-            f"{[e.words_off for e in found]}, off by {[e.off_ms for e in found]} ms, not found "
-            f"{len(way.exact) - len(found)}; by a recogniser {[t.words_off for t in cut]}"
-        )
-
-
-def as_dicts(ways: list[CarrierWay]) -> list[dict[str, Any]]:
-    """For --json."""
-    return [asdict(way) for way in ways]

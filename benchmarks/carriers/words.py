@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import soxr
 
-from offhook.bench.transcript import words
+from benchmarks.speech.transcript import words
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.synthesizer import Synthesizer
 

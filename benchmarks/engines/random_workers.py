@@ -135,8 +135,8 @@ def nemotron_config(model: str) -> "NemotronConfig":
 def qwen3_tts(models: TtsModels, size: str, progress: Progress) -> Synthesizer:
     import torch
 
+    from benchmarks.speech.word_tokenizer import WordTokenizer
     from benchmarks.voices.tts_runners import MODELS, Planned, codec_config, ready
-    from offhook.bench.speech.word_tokenizer import WordTokenizer
     from offhook.pipeline.engines.qwen3_tts.engine import TtsEngine
     from offhook.pipeline.engines.qwen3_tts.loading_io import TtsLoading
     from offhook.pipeline.engines.qwen3_tts.model.checkpoint import random_model

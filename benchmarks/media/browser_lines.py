@@ -1,4 +1,4 @@
-"""`python -m benchmarks browser_lines`: what 20 ms of a browser's call cost the server.
+"""`offhook bench browser_lines`: what 20 ms of a browser's call cost the server.
 
 Opus in SRTP through the one port that all calls share, sockets included. Every leg sends back what
 it hears; with `--listening` it only hears, as while a caller speaks. ICE and DTLS, which take part
@@ -26,9 +26,11 @@ from types import SimpleNamespace
 
 import pylibsrtp
 
+from benchmarks.command import command
 from benchmarks.media.phone_lines import SETTLE_S, Lines, compare, echo, in_turn
-from offhook.bench.process import child, say
-from offhook.bench.speech.recordings import TICKS, encode, load_speech
+from benchmarks.processes.process import child, say
+from benchmarks.speech.lines import encode, opus
+from benchmarks.speech.recordings import TICKS, load_speech
 from offhook.media import native
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
@@ -180,7 +182,7 @@ async def serve(browsers: Sequence[int], seconds: float, woken: bool, listening:
 
 
 async def measure(calls: int, seconds: float, woken: bool, listening: bool) -> None:
-    said = encode(load_speech(30))
+    said = encode(load_speech(30), opus(0.05))
     browsers = [Browser(said, number) for number in range(calls)]
     arguments = ["--serve", ",".join(str(b.port) for b in browsers), "--seconds", str(seconds)]
     arguments += ["--woken"] * woken + ["--listening"] * listening
@@ -197,16 +199,12 @@ async def measure(calls: int, seconds: float, woken: bool, listening: bool) -> N
 
 async def _compare(calls: int, seconds: float, listening: bool) -> None:
     use_addresses([HOST])
-    said = encode(load_speech(30))
+    said = encode(load_speech(30), opus(0.05))
     await compare(lambda compiled: BrowserLines(compiled, said, listening), calls, seconds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks browser_lines",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("browser_lines", __doc__)
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--listening", action="store_true", help="say nothing")

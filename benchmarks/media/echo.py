@@ -21,8 +21,9 @@ from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
-from offhook.bench.load import CONNECT_S, PING_S, ReplayLeg, encode
-from offhook.bench.speech.recordings import Packets
+from benchmarks.callers.browsers import CONNECT_S, PING_S, ReplayLeg
+from benchmarks.speech.lines import encode, opus
+from benchmarks.speech.recordings import Packets
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.codec import CodecError
 from offhook.media.codecs.opus import OpusDecoder
@@ -50,7 +51,7 @@ def chirp(rate: int) -> Pcm:
 def _period() -> Packets:
     sound = np.zeros(PERIOD_TICKS * SAMPLES_OUT, np.int16)
     sound[CHIRP_TICK * SAMPLES_OUT :][:SAMPLES_OUT] = chirp(RATE_OUT)
-    return encode(sound)
+    return encode(sound, opus())
 
 
 class Onsets:

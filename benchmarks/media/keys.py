@@ -1,11 +1,10 @@
-"""Keys of telephones, in every way that they come, and what is no key: `python -m benchmarks keys`.
+"""Keys of telephones, in every way that they come, and what is no key: `offhook bench keys`.
 
 Streams of twenty keys: telephone events of senders that keep to RFC 4733 and of others, INFO, and
 tones (ITU-T Q.23) within the limits of Q.24, in noise, behind G.711, with packets lost, and with
 somebody speaking behind them. Then an hour of speech and music, in which every key found is false.
 """
 
-import argparse
 import itertools
 import sys
 import wave
@@ -14,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from offhook.bench.process import run as run_loop
-from offhook.bench.speech.noises import Sound, at_power
-from offhook.bench.turns import CONVERSATION, spoken_lines
+from benchmarks.command import command
+from benchmarks.processes.process import run as run_loop
+from benchmarks.speech.lines import CONVERSATION, voiced
+from benchmarks.speech.noises import Sound, at_power
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.resample import Resampler
 from offhook.media.dtmf import DIGITS
@@ -279,7 +279,7 @@ def music(seconds: float, rng: np.random.Generator) -> Sound:
 
 def spoken_here() -> list[Sound]:
     """Return some sentences in the included voice."""
-    lines = run_loop(spoken_lines(*CONVERSATION)).values()
+    lines = run_loop(voiced(*CONVERSATION, apart=True)).values()
     return [telephone(Resampler(RATE_OUT, RATE_IN).process(pcm).astype(float)) for pcm in lines]
 
 
@@ -295,7 +295,7 @@ def hour_of_speech(voices: Sequence[Sound], seconds: float) -> Iterator[Sound]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks keys", description=__doc__)
+    parser = command("keys", __doc__)
     parser.add_argument("folder", nargs="?", type=Path, help="with WAV files of speech")
     parser.add_argument(
         "--seconds", type=float, default=HOUR_S, help="of speech and music, %(default)s"

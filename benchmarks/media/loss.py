@@ -4,7 +4,6 @@ A network of one sender is simulated in its own time: packets leave every 20 ms,
 late, a receiver pulls every 20 ms. Everything follows from the seed, nothing from the machine.
 """
 
-import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,7 +17,9 @@ from aiortc.jitterbuffer import JitterBuffer as AiortcJitterBuffer
 from aiortc.jitterbuffer import JitterFrame
 from aiortc.rtp import RtpPacket as AiortcRtpPacket
 
-from offhook.bench.speech.recordings import TICKS, Packets, encode, load_speech, resample
+from benchmarks.command import command
+from benchmarks.speech.lines import encode, opus
+from benchmarks.speech.recordings import TICKS, Packets, load_speech, resample
 from offhook.media.codecs.opus import OpusDecoder
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
 from offhook.media.rtp.receiver import AudioReceiver
@@ -429,7 +430,7 @@ def drift(packets: Packets, ppm: float, seconds: float = 3600.0) -> Drift:
 
 def run(as_json: bool) -> int:
     """Print every scenario for both paths, and the hours with drift. Returns 0."""
-    packets = encode(load_speech())
+    packets = encode(load_speech(), opus(0.05))
     results = [
         simulation(packets, impairment)
         for impairment in SCENARIOS
@@ -466,6 +467,6 @@ def _plain(rows: list[Result] | list[Drift]) -> list[dict[str, object]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks loss")
+    parser = command("loss", __doc__)
     parser.add_argument("--json", action="store_true")
     return run(parser.parse_args(argv).json)

@@ -1,10 +1,9 @@
-"""`python -m benchmarks media`: what 20 ms of sound cost, and how long they take.
+"""`offhook bench media`: what 20 ms of sound cost, and how long they take.
 
 Three parts: every step of our packet path in process, without network; pairs of peers on loopback
 beside aiortc's own audio path; the echo round trip through the whole edge beside stock Pipecat.
 """
 
-import argparse
 import asyncio
 import json
 import time
@@ -14,10 +13,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pylibsrtp
 
+from benchmarks.command import command
 from benchmarks.media.echo import at_the_ears, at_the_packets
-from offhook.bench.edge import percentiles
-from offhook.bench.process import child
-from offhook.bench.speech.recordings import TICKS, encode, load_speech
+from benchmarks.processes.process import child
+from benchmarks.speech.lines import encode, opus
+from benchmarks.speech.recordings import TICKS, load_speech
+from benchmarks.table import percentiles
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.codecs.resample import Resampler
@@ -189,7 +190,7 @@ def echo_resampling(packets: int = 500) -> Step:
 
 def steps(packets: int = PACKETS, clock_s: float = 2.0) -> list[Step]:
     speech = load_speech(packets // 50)
-    path = [*inbound(encode(speech)), *outbound(speech), echo_resampling()]
+    path = [*inbound(encode(speech, opus(0.05))), *outbound(speech), echo_resampling()]
     return [*path, *run_loop(clock(clock_s))]
 
 
@@ -211,7 +212,7 @@ class EchoRow:
 async def echo(server: str, seconds: float) -> list[EchoRow]:
     """A fresh server, one client after the other."""
     rows = []
-    async with child(f"offhook.bench.{server}_server", "echo") as running:
+    async with child(f"benchmarks.servers.{server}_server", "echo") as running:
         url = f"http://127.0.0.1:{running.hello['port']}"
         for way, client in (("packets", at_the_packets), ("ears", at_the_ears)):
             times = await client(url, seconds)
@@ -281,7 +282,7 @@ def run(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks media")
+    parser = command("media", __doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--pairs", default=",".join(map(str, PAIRS)), metavar="N,N,...")
     parser.add_argument("--pair-seconds", type=float, default=PAIR_S)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks opus_modes`: what the modes of Opus cost, and how speech sounds in them.
+"""`offhook bench opus_modes`: what the modes of Opus cost, and how speech sounds in them.
 
 Recordings at 24 kHz are encoded at several bit rates and complexities, with SILK and CELT together
 (as libopus does for speech) and with CELT alone, and decoded again, nothing being lost. Columns:
@@ -7,7 +7,6 @@ the mean over the recordings and the worst of them. It needs the package `pesq`,
 when it is installed, and the recordings of the folder OFFHOOK_SPEECH.
 """
 
-import argparse
 import ctypes
 import wave
 from collections.abc import Sequence
@@ -17,8 +16,9 @@ from time import thread_time
 import numpy as np
 import soxr
 
-from benchmarks.calls.words import NO_RECORDINGS, SPEECH
-from offhook.bench.speech.table import Table
+from benchmarks.command import command
+from benchmarks.speech.recordings import no_recordings, speech_folder
+from benchmarks.table import Table
 from offhook.media.codecs.opus import (
     SET_SIGNAL,
     SIGNAL_MUSIC,
@@ -74,16 +74,12 @@ def score(sent: Pcm, heard: Pcm) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks opus_modes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("opus_modes", __doc__)
     parser.add_argument("--json", action="store_true", help="a JSON line a row")
     options = parser.parse_args(argv)
-    sounds = recordings(SPEECH)
+    sounds = recordings(speech_folder())
     if not sounds:
-        parser.error(NO_RECORDINGS)
+        parser.error(no_recordings())
     table = Table("opus_modes", f"{len(sounds)} recordings", COLUMNS, options.json)
     for bitrate in (24_000, 32_000, 48_000):
         for mode, signal in (("SILK + CELT", SIGNAL_VOICE), ("CELT", SIGNAL_MUSIC)):

@@ -19,9 +19,9 @@ from aiortc import MediaStreamTrack, RTCPeerConnection
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
-from offhook.bench.process import Footprint, LoopLag, say
-from offhook.bench.scripted import word_sound
-from offhook.bench.speech.recordings import resample
+from benchmarks.processes.process import Footprint, OwnCost, say
+from benchmarks.servers.scripted import word_sound
+from benchmarks.speech.recordings import resample
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.signaling.peer_io import PeerLeg, use_addresses
@@ -135,23 +135,23 @@ async def measure(kind: str, pairs: int, seconds: float) -> dict[str, object]:
             for _ in range(pairs):
                 await made.add()
                 await asyncio.sleep(0.013)
-        lag = LoopLag()
-        watching = asyncio.create_task(lag.watch())
+        own = OwnCost()
+        watching = asyncio.create_task(own.watch())
         await asyncio.sleep(SETTLE_S)
-        lag.read_ms()
-        heard, cpu, wall = made.heard, time.process_time(), time.perf_counter()
+        own.begin()
+        heard, wall = made.heard, time.perf_counter()
         await asyncio.sleep(seconds)
         wall = time.perf_counter() - wall
-        percent = 100 * (time.process_time() - cpu) / wall
+        cost = own.read()
         watching.cancel()
         footprint = Footprint.of(os.getpid())
         return {
             "kind": kind,
             "pairs": pairs,
-            "cpu_percent": round(percent, 1),
-            "cpu_per_peer_percent": round(percent / pairs / 2, 2),
+            "cpu_percent": cost["cpu_percent"],
+            "cpu_per_peer_percent": round(cost["cpu_percent"] / pairs / 2, 2),
             "heard_per_s": round((made.heard - heard) / wall / pairs / 2, 1),
-            "lag_ms": lag.read_ms(),
+            "lag_ms": cost["lag_ms"],
             "threads": threading.active_count(),
             "rss_mb": footprint.rss_mb,
         }

@@ -1,4 +1,4 @@
-"""`python -m benchmarks phone_lines`: what 20 ms of a phone call cost the server, sockets included.
+"""`offhook bench phone_lines`: what 20 ms of a phone call cost the server, sockets included.
 
 G.711 legs on real ports, each of which sends back what it hears; with `--listening` it only hears,
 as while a caller speaks, with `--srtp` packets are under SRTP, and with `--wideband` in G.722.
@@ -25,8 +25,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from offhook.bench.phones.rtp import G722, HOST, PCMU, Payloads, Sound, lines, offer
-from offhook.bench.process import child, say
+from benchmarks.callers.rtp import G722, PCMU, Sound, lines, offer
+from benchmarks.command import command
+from benchmarks.processes.own_server import HOST
+from benchmarks.processes.process import child, say
+from benchmarks.speech.recordings import Packets
 from offhook.media import native
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.g711 import PcmuEncoder
@@ -109,7 +112,7 @@ async def _leg(name: str, ports: RtpPorts, remote: int, kind: Kind) -> SipLeg:
 class Phone(Sound):
     """Sends packets of speech, and throws away what comes."""
 
-    def __init__(self, said: Payloads, chance: Random, kind: Kind) -> None:
+    def __init__(self, said: Packets, chance: Random, kind: Kind) -> None:
         super().__init__(said, chance, G722 if kind.wideband else PCMU)
         self._keys = _keys(self.port) if kind.srtp else None
 
@@ -193,7 +196,7 @@ class Lines:
 
 
 class PhoneLines(Lines):
-    def __init__(self, compiled: bool, said: list[Payloads], kind: Kind) -> None:
+    def __init__(self, compiled: bool, said: list[Packets], kind: Kind) -> None:
         super().__init__(compiled)
         self._ports = RtpPorts(HOST, *RTP_PORTS)
         self._said, self._kind, self._chance = said, kind, Random(1)
@@ -231,7 +234,7 @@ async def compare(make: Callable[[bool], Lines], calls: int, seconds: float) -> 
         await each.close()
 
 
-async def _said(kind: Kind) -> list[Payloads]:
+async def _said(kind: Kind) -> list[Packets]:
     return await lines(0.5, G722Encoder if kind.wideband else PcmuEncoder)
 
 
@@ -308,11 +311,7 @@ async def measure(calls: int, seconds: float, woken: bool, kind: Kind) -> dict[s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks phone_lines",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("phone_lines", __doc__)
     parser.add_argument("--calls", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--listening", action="store_true", help="say nothing")

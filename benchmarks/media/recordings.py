@@ -1,4 +1,4 @@
-"""`python -m benchmarks recordings FOLDER`: fetches the recordings that other benchmarks play.
+"""`offhook bench recordings FOLDER`: fetches the recordings that other benchmarks play.
 
 Eleven of people who read or speak English, at 16 kHz: test data in the source of PocketSphinx (BSD;
 those named austen are LibriVox's, in the public domain), which pip downloads. A table in the
@@ -6,7 +6,6 @@ folder's README has the words. OFFHOOK_SPEECH=FOLDER then names them to the othe
 callers of load tests and to the tests marked `speech`.
 """
 
-import argparse
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.command import command
 from offhook.media.pcm import RATE_IN
 
 SOURCE = (
@@ -43,11 +43,7 @@ SLIP = "more a amiable", "more amiable"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks recordings",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("recordings", __doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(argv).folder
     with TemporaryDirectory() as scratch:

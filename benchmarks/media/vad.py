@@ -5,7 +5,6 @@ CPU time of one thread, in µs a window; the median of interleaved rounds. `evic
 caches before each batch, as the other work of a server may.
 """
 
-import argparse
 import asyncio
 import json
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from time import process_time, thread_time
 
 import numpy as np
 
+from benchmarks.command import command
 from offhook.media.pcm import SAMPLES_IN
 from offhook.pipeline.speech.vad.onnx_io import OnnxModel, package_file
 from offhook.pipeline.speech.vad.silero import CONTEXT, STATE
@@ -84,7 +84,7 @@ async def whole(streams: int) -> float:
 
 
 def main(options: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks vad", description=__doc__)
+    parser = command("vad", __doc__)
     parser.parse_args(options)
     for batch in BATCHES:
         costs = networks(batch) | {"whole": asyncio.run(whole(batch))}

@@ -9,11 +9,10 @@ import time
 
 import aiohttp
 
+from benchmarks.processes.process import OwnCost, say
 from benchmarks.realtime.sessions import DIALECTS, Session
-from offhook.bench.process import LoopLag, say
-from offhook.web.app.cli.caller_io import spoken, trimmed
+from benchmarks.speech.lines import voiced
 from offhook.web.http.loop_io import run
-from offhook.web.workers.engines.engines_io import open_synthesizer
 
 LINE = "What are your opening hours on Sunday, please?"
 PERIOD_S = 10.0
@@ -39,13 +38,10 @@ async def converse(session: Session, line: list[str | bytes], answers: list[floa
 
 
 async def call(url: str, dialect: type[Session], sessions: int, seconds: float) -> None:
-    voice = open_synthesizer()
-    await voice.start()
-    line = dialect.chunks(trimmed(await spoken(voice, LINE)))
-    await voice.close()
+    line = dialect.chunks((await voiced(LINE))[LINE])
     there: list[Session] = []
     answers: list[float | None] = []
-    lag = LoopLag()
+    own = OwnCost()
     async with aiohttp.ClientSession() as http:
         for _ in range(sessions):
             session = dialect()
@@ -53,22 +49,21 @@ async def call(url: str, dialect: type[Session], sessions: int, seconds: float) 
             there.append(session)
             await asyncio.sleep(RAMP_S)
         talks = [asyncio.create_task(converse(one, line, answers)) for one in there]
-        talks.append(asyncio.create_task(lag.watch()))
+        talks.append(asyncio.create_task(own.watch()))
         await asyncio.sleep(PERIOD_S)
         answers.clear()
-        lag.read_ms()
         say({"ready": sessions})
-        began, cpu = time.monotonic(), time.process_time()
+        own.begin()
         await asyncio.sleep(seconds)
-        own = (time.process_time() - cpu) / (time.monotonic() - began)
+        cost = own.read()
         heard = sorted(answer for answer in answers if answer is not None)
         say(
             {
                 "connect_ms": sorted(round(one.connect_ms, 1) for one in there),
                 "answer_ms": [round(ms, 1) for ms in heard],
                 "unanswered": len(answers) - len(heard),
-                "callers_core": round(own, 2),
-                "callers_lag_ms": lag.read_ms()["p99"],
+                "callers_core": round(cost["cpu_percent"] / 100, 2),
+                "callers_lag_ms": cost["lag_ms"]["p99"],
             }
         )
         for talk in talks:

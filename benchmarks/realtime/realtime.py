@@ -1,4 +1,4 @@
-"""`python -m benchmarks realtime`: Realtime sessions by WebSocket, beside peers.
+"""`offhook bench realtime`: Realtime sessions by WebSocket, beside peers.
 
     serve      one caller of `offhook serve` with its built-in engines: connection, answer,
                interruption, by WebSocket and by WebRTC
@@ -13,7 +13,7 @@ printed beside: their share of a core, and the lag of their loop.
 speech-to-speech is run from a copy of its source, and needs scipy besides what is installed here:
     git clone https://github.com/huggingface/speech-to-speech /tmp/s2s
     pip install --no-deps --target /tmp/scipy scipy
-    PYTHONPATH=/tmp/scipy python -m benchmarks realtime --huggingface /tmp/s2s/src
+    PYTHONPATH=/tmp/scipy offhook bench realtime --huggingface /tmp/s2s/src
 """
 
 import argparse
@@ -28,16 +28,15 @@ from statistics import median
 
 import aiohttp
 
+from benchmarks.calls.call_turns import server
+from benchmarks.command import command
+from benchmarks.processes.process import Child, ChildError, Footprint, child, get_json
 from benchmarks.realtime.sessions import DIALECTS, OpenAI, Session
 from benchmarks.realtime.webrtc import WebRtcCaller
-from offhook.bench.process import Child, ChildError, Footprint, child, get_json
-from offhook.bench.turns import server
-from offhook.media.pcm import Pcm
-from offhook.web.app.cli.caller_io import spoken, trimmed
+from benchmarks.speech.lines import voiced
 from offhook.web.config.config import MAX_CALLS, Log
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run as run_loop
-from offhook.web.workers.engines.engines_io import open_synthesizer
 
 LINE = "Tell me about yourself."
 CUT_IN = "Stop please, I have got another question for you."
@@ -85,14 +84,6 @@ class Load:
     callers_lag_ms: float
 
 
-async def voiced(*texts: str) -> list[Pcm]:
-    voice = open_synthesizer()
-    await voice.start()
-    lines = [trimmed(await spoken(voice, text)) for text in texts]
-    await voice.close()
-    return lines
-
-
 def middle(values: Sequence[float]) -> tuple[float, float]:
     return round(median(values), 1), round(max(values), 1)
 
@@ -103,7 +94,7 @@ def middle(values: Sequence[float]) -> tuple[float, float]:
 async def by_websocket(
     name: str, url: str, dialect: type[Session], rounds: int, truncates: bool = True
 ) -> Caller:
-    line, cut_in = map(dialect.chunks, await voiced(LINE, CUT_IN))
+    line, cut_in = map(dialect.chunks, (await voiced(LINE, CUT_IN)).values())
     connects, answers, cuts, truncations = (
         list[float](),
         list[float](),
@@ -143,7 +134,7 @@ async def _until_quiet(session: Session) -> None:
 
 
 async def by_webrtc(name: str, url: str, rounds: int) -> Caller:
-    line, cut_in = await voiced(LINE, CUT_IN)
+    line, cut_in = (await voiced(LINE, CUT_IN)).values()
     connects, answers, cuts = list[float](), list[float](), list[float]()
     for _ in range(rounds):
         caller = WebRtcCaller()
@@ -184,7 +175,7 @@ class Server:
 
 
 SERVERS = {
-    "offhook": Server("openai", ("offhook.bench.edge_server", "scripted")),
+    "offhook": Server("openai", ("benchmarks.servers.edge_server", "scripted")),
     "pipecat": Server("pipecat", ("benchmarks.realtime.stock_pipecat",)),
 }
 
@@ -275,11 +266,7 @@ def _servers(a: argparse.Namespace, sessions: int) -> dict[str, Server]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks realtime",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("realtime", __doc__)
     parser.add_argument("--parts", default="serve,dummy,load")
     parser.add_argument("--huggingface", metavar="DIR", help="the folder src of speech-to-speech")
     parser.add_argument("--rounds", type=int, default=10, help="calls of the one caller")

@@ -25,8 +25,8 @@ from aiohttp import web
 from loguru import logger
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 
-from offhook.bench.process import LoopLag, stats_route, stay
-from offhook.bench.scripted import TEXT, reply_text, word_sound
+from benchmarks.processes.process import LoopLag, stats_route, stay
+from benchmarks.servers.scripted import TEXT, reply_text, word_sound
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.web.http.loop_io import run
 

@@ -8,7 +8,6 @@ where its streams are.
 """
 
 import argparse
-import asyncio
 
 from fastapi import WebSocket
 from loguru import logger
@@ -28,8 +27,8 @@ from pipecat.transports.websocket.fastapi import FastAPIWebsocketParams, FastAPI
 from pipecat.workers.runner import WorkerRunner
 
 from benchmarks.realtime.sessions import SILENCE_MS
-from benchmarks.stock_streams import serve_streams
-from offhook.bench.stock_server import Llm, Stt, Tts
+from benchmarks.servers.stock_server import Llm, Stt, Tts
+from benchmarks.servers.stock_streams import run_pipeline, serve_streams
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.web.http.loop_io import run
 
@@ -69,19 +68,12 @@ class Stock:
             Pipeline([transport.input(), *speech, transport.output()]),
             params=PipelineParams(audio_in_sample_rate=RATE_IN, audio_out_sample_rate=RATE_OUT),
         )
-        ended = asyncio.Event()
 
         @transport.event_handler("on_client_connected")
         async def connected(transport: FastAPIWebsocketTransport, client: WebSocket) -> None:
             await worker.queue_frame(OutputTransportMessageUrgentFrame({"type": "hello"}))
 
-        @transport.event_handler("on_client_disconnected")
-        async def gone(transport: FastAPIWebsocketTransport, client: WebSocket) -> None:
-            await worker.cancel()
-            ended.set()
-
-        await self.runner.add_workers(worker)
-        await ended.wait()
+        await run_pipeline(self.runner, transport, worker)
 
 
 def main() -> None:

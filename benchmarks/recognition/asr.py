@@ -1,4 +1,4 @@
-"""`python -m benchmarks asr`: the Qwen3-ASR engine at the real dimensions on this machine's GPU.
+"""`offhook bench asr`: the Qwen3-ASR engine at the real dimensions on this machine's GPU.
 
 Weights are random; how many tokens are said and how many of a draft hold is simulated (see
 engine/simulated.py). Everything else is the engine as it serves calls. Parts: `stages` (each stage
@@ -8,7 +8,6 @@ utterance and ten minutes into it), `streams` (how many live streams are held in
 `settings` (what TF32, cuDNN's choice, torch.compile and others are worth, see asr_settings.py).
 """
 
-import argparse
 import heapq
 import math
 import time
@@ -19,8 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.engines.stages import Floor, by_kernel, gpu_ms, percentiles, say, warmed_up
+from benchmarks.command import command
 from benchmarks.recognition.asr_passes import MODELS, average_passes, calls, noise
+from benchmarks.recognition.stages import Floor, by_kernel, gpu_ms, say, warmed_up
+from benchmarks.table import percentiles
 from offhook.pipeline.engines.qwen3_asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engines.qwen3_asr.loading_io import measured_cost, measured_streams
 from offhook.pipeline.engines.qwen3_asr.model.checkpoint import random_model
@@ -179,7 +180,7 @@ def update(runner: SimulatedRunner, model: str, update_ms: int, points: Sequence
                 times.append(took)
                 host.append(took - sum(waited))
         fields = {"model": model, "update_ms": update_ms, "at_s": point, "updates": len(times)}
-        say("update", **fields, ms=percentiles(times), host=percentiles(host))
+        say("update", **fields, ms=percentiles(times, 2), host=percentiles(host, 2))
     engine.close(stream)
 
 
@@ -278,7 +279,7 @@ def streams(
     row: dict[str, Any] = {"model": model, "streams": count, "update_ms": update_ms, "files": files}
     row |= {"updates": len(waits), "of_about": round(expected)}
     row["late_share"] = round(sum(w > update_ms for w in waits) / max(1, len(waits)), 5)
-    row |= {"partial_ms": percentiles(waits), "final_ms": percentiles(finals)}
+    row |= {"partial_ms": percentiles(waits, 2), "final_ms": percentiles(finals, 2)}
     row["busy"] = round(busy / seconds, 2)
     if files:
         row["file_seconds_per_second"] = round(file_s / seconds, 1)
@@ -290,7 +291,7 @@ def _ladder(text: str) -> Iterator[int]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks asr", description=__doc__)
+    parser = command("asr", __doc__)
     parser.add_argument("--model", choices=tuple(MODELS), default="0.6B")
     parser.add_argument("--parts", default="stages,update,streams")
     parser.add_argument("--batches", default="1,8,32,64")

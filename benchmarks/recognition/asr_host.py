@@ -1,4 +1,4 @@
-"""`python -m benchmarks asr_host`: what Python takes for an update of Qwen3-ASR, without a GPU.
+"""`offhook bench asr_host`: what Python takes for an update of Qwen3-ASR, without a GPU.
 
 The engine, its streams, the queue of the inference thread and the link to a front are the real
 ones, and so is all that the runner writes into the buffers of a launch, at the sizes that are
@@ -9,7 +9,6 @@ inference thread, of that the commands (audio) and the batches, and of the event
 `--profile` prints instead what the functions of a batch take.
 """
 
-import argparse
 import cProfile
 import gc
 import pickle
@@ -25,7 +24,8 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
-from offhook.bench.speech.table import Table
+from benchmarks.command import command
+from benchmarks.table import Table
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engines.qwen3_asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engines.qwen3_asr.model.checkpoint import random_model
@@ -378,11 +378,7 @@ def profile(streams: int, batch: int, at_s: float) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks asr_host",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("asr_host", __doc__)
     parser.add_argument("--streams", type=int, default=128, help="all speaking (128)")
     parser.add_argument("--batches", default="8,32,64", metavar="N,…", help="(8,32,64)")
     parser.add_argument("--lengths", default="2,10,60", metavar="S,…", help="(2,10,60)")

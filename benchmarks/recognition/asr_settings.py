@@ -1,4 +1,4 @@
-"""`python -m benchmarks asr --parts settings`: what each setting of torch and of the machine is
+"""`offhook bench asr --parts settings`: what each setting of torch and of the machine is
 worth.
 
 Weights are random at the real dimensions. A setting is timed on and off in one run, in turn, and
@@ -344,7 +344,7 @@ def measure(bench: Bench) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     models = {**MODELS, "tiny": TINY}
-    prog = "python -m benchmarks asr --parts settings"
+    prog = "offhook bench asr --parts settings"
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("--model", choices=tuple(models), default="0.6B")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")

@@ -1,4 +1,4 @@
-"""`python -m benchmarks nemotron`: the Nemotron engine at the real dimensions on this GPU.
+"""`offhook bench nemotron`: the Nemotron engine at the real dimensions on this GPU.
 
 Weights are random; how often a label is said is simulated (see engine/nemotron_simulated.py).
 Everything else is the engine as it serves calls. Parts: `stages` (a chunk of so many streams, its
@@ -7,7 +7,6 @@ how long an utterance's last words take), `file` (a recording that is there as a
 (batched against alone, graphs against eager).
 """
 
-import argparse
 import heapq
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.engines.stages import Floor, by_kernel, percentiles, say, warmed_up
+from benchmarks.command import command
 from benchmarks.recognition.asr_passes import noise
+from benchmarks.recognition.stages import Floor, by_kernel, say, warmed_up
+from benchmarks.table import percentiles
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engines.nemotron.engine import NemotronEngine
 from offhook.pipeline.engines.nemotron.model.checkpoint import random_model
@@ -252,8 +253,8 @@ def streams(
         "max_wait_ms": 1000 * max_wait,
         "chunks": len(waits),
         "late_share": round(sum(w > 1000 * chunk_s for w in waits) / max(1, len(waits)), 5),
-        "heard_ms": percentiles(waits),
-        "final_ms": percentiles(finals),
+        "heard_ms": percentiles(waits, 2),
+        "final_ms": percentiles(finals, 2),
         "streams_a_batch": round(len(waits) / max(1, engine.batches - batches), 1),
         "busy": round(busy / seconds, 2),
         "longest_turn_ms": round(1000 * longest, 1),
@@ -280,7 +281,7 @@ def file(runner: NemotronRunner, seconds: float, repeats: int) -> None:
         while not done:
             engine.turn(time.perf_counter)
         took.append(1000 * (done[0] - began))
-    say("file", seconds=seconds, ms=percentiles(took))
+    say("file", seconds=seconds, ms=percentiles(took, 2))
 
 
 def exact(model: Nemotron, runner: NemotronRunner, together: int) -> None:
@@ -317,7 +318,7 @@ def _counts(text: str) -> list[int]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks nemotron", description=__doc__)
+    parser = command("nemotron", __doc__)
     parser.add_argument("--parts", default="stages,streams,file,exact")
     parser.add_argument("--batches", default="1,8,64,128,256,512")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`python -m benchmarks sherpa`: Nemotron's network by sherpa-onnx, to compare with ours.
+"""`offhook bench sherpa`: Nemotron's network by sherpa-onnx, to compare with ours.
 
 The network has its real size, 8-bit weights are random, and nothing is said: compare with
 `offhook bench cpu --models nemotron --precisions int8`, whose labels cost a little beside. Columns
@@ -6,7 +6,6 @@ as there: CPU seconds of one core per second of speech and stream, and the share
 a chunk takes.
 """
 
-import argparse
 import resource
 import tempfile
 import time
@@ -15,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.command import command
 from benchmarks.recognition import sherpa_graph
-from offhook.bench.speech.table import Table, progress
+from benchmarks.table import Table, progress
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engines.sherpa.model import SherpaStreams
 from offhook.pipeline.engines.sherpa.model_files import read_model
@@ -25,7 +25,7 @@ COLUMNS = "threads streams cpu_per_s of_real_time peak_mb"
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks sherpa", description=__doc__)
+    parser = command("sherpa", __doc__)
     parser.add_argument("--frames", type=int, default=7, help="frames of 80 ms in a chunk")
     parser.add_argument("--layers", type=int, default=sherpa_graph.LAYERS)
     parser.add_argument("--threads", type=int, default=1)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.onnx_writer import FLOAT, INT32, INT64, Array, node, value, write
+from benchmarks.recognition.onnx_writer import FLOAT, INT32, INT64, Array, node, value, write
 
 MELS, WIDTH, INNER, HEADS, KERNEL, CHANNELS = 128, 1024, 4096, 8, 9, 256
 LAYERS, LEFT = 24, 70

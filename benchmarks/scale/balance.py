@@ -1,4 +1,4 @@
-"""`python -m benchmarks balance`: how evenly edges spread calls over workers, simulated.
+"""`offhook bench balance`: how evenly edges spread calls over workers, simulated.
 
 Ten thousand calls and more on a virtual clock, with the real pool and admission (`simulation`).
 Rows are those of docs/scale.md: streams held by the most loaded worker ÷ their mean, before
@@ -7,7 +7,6 @@ streams in use, where chance alone makes the difference in parentheses; how long
 had no worker; the streams that moved, and those that moved again.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from statistics import median
 import numpy as np
 from loguru import logger
 
+from benchmarks.command import command
 from benchmarks.scale.simulation import (
     LISTENS_S,
     SETTLED_S,
@@ -138,7 +138,7 @@ def line(r: dict[str, object]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks balance", description=__doc__)
+    parser = command("balance", __doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--short", action="store_true", help="only scenarios of some seconds")
     parser.add_argument("--seed", type=int, default=1)

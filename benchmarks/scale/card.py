@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.engines.random_workers import worker
-from offhook.bench.process import input_lines, say
+from benchmarks.processes.process import input_lines, say
 from offhook.pipeline.engines.shared import capacity
 from offhook.pipeline.engines.shared.tts_models import NO_CACHE
 from offhook.web.config.config import Log

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from loguru import logger
 
-from benchmarks.engines.listening import Listener, Tally
-from offhook.bench.process import input_lines, say
-from offhook.bench.speech.recordings import VOWELS_S, babbled, recorded
-from offhook.bench.speech.stream_callers import LatencyRecorder, Plan
-from offhook.bench.speech.stream_result import Result
-from offhook.bench.speech.texts import SENTENCES
+from benchmarks.processes.process import input_lines, say
+from benchmarks.speech.recordings import VOWELS_S, babbled, recorded
+from benchmarks.speech.stream_callers import LatencyRecorder, Plan
+from benchmarks.speech.stream_result import Result
+from benchmarks.speech.texts import SENTENCES
+from benchmarks.voices.listening import Listener, Tally
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_SAMPLES
 from offhook.pipeline.speech.errors import EngineError

@@ -1,4 +1,4 @@
-"""`python -m benchmarks conversations`: how many whole conversations one card holds.
+"""`offhook bench conversations`: how many whole conversations one card holds.
 
 A recognizer and a voice with random weights at the real dimensions share the GPU, each in a worker
 process or (`--together`) both in one; far edges, in processes of their own, hold conversations with
@@ -37,10 +37,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.command import command
+from benchmarks.processes.own_server import free_port
+from benchmarks.processes.process import Child, ChildError, all_of, child, children, cpu_s
 from benchmarks.scale.conversation_callers import TURN_S, EdgePlan
-from offhook.bench.own_server import free_port
-from offhook.bench.process import Child, ChildError, all_of, child, children, cpu_s
-from offhook.bench.speech.table import Table, percentile, progress
+from benchmarks.table import Table, percentile, progress
 from offhook.pipeline.engines.shared.capacity import SHARED
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S
 from offhook.web.http.loop_io import run
@@ -338,11 +339,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks conversations",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("conversations", __doc__)
     add = parser.add_argument
     add("--asr", choices=("0.6B", "1.7B", "tiny", "nemotron"), default="0.6B")
     add("--tts", choices=("0.6B", "1.7B", "tiny", "simulated"), default="0.6B")

@@ -1,4 +1,4 @@
-"""`python -m benchmarks voice_fronts`: what Python takes for a voice, with fronts and without.
+"""`offhook bench voice_fronts`: what Python takes for a voice, with fronts and without.
 
 A worker whose GPU is simulated (see engines/random_workers.py: real shapes, noise for sound) speaks
 sentences to clients in this process, which write them token by token as conversations do, or with
@@ -7,7 +7,6 @@ Columns: fronts of the worker; frames of 80 ms spoken, and due in the time; us o
 all, of the process with the engine, of that its event loop, and of the fronts.
 """
 
-import argparse
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -15,11 +14,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 
+from benchmarks.command import command
+from benchmarks.processes.process import ChildError, child, cpu_s
 from benchmarks.scale.conversation_callers import TOKEN_S, tokens
 from benchmarks.scale.conversations import own_s, thread_s
-from offhook.bench.process import ChildError, child, cpu_s
-from offhook.bench.speech.table import Table, progress
-from offhook.bench.speech.texts import SENTENCES
+from benchmarks.speech.texts import SENTENCES
+from benchmarks.table import Table, progress
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S, FRAME_SAMPLES
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSpeech, RemoteSynthesizer
@@ -123,11 +123,7 @@ async def _measure(fronts: int, voices: int, seconds: float, http: bool, table: 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks voice_fronts",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("voice_fronts", __doc__)
     parser.add_argument("--fronts", default="0,2", metavar="N,…", help="(0,2)")
     parser.add_argument("--voices", type=int, default=48, help="all speaking (48)")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each (10)")

@@ -5,9 +5,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from benchmarks.callers.rtp import offer
 from benchmarks.media.media import Step, Timer
-from offhook.bench.phones.options import request
-from offhook.bench.phones.rtp import HOST, offer
+from benchmarks.processes.own_server import HOST
+from benchmarks.sip.options import request
 from offhook.telephony.sip.media.media_plan import MediaSettings
 from offhook.telephony.sip.media.offer_answer import MediaNegotiation
 from offhook.telephony.sip.messages.flow import Flow, TransportName

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable
 
+from benchmarks.callers.rtp import offer
 from benchmarks.sip.world import Party, World
-from offhook.bench.phones.rtp import offer
 from offhook.telephony.sip.auth.digest import DigestServer
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.headers import NameAddr

@@ -1,4 +1,4 @@
-"""Calls by SIP that come and go for many minutes: see `python -m benchmarks sip soak --help`.
+"""Calls by SIP that come and go for many minutes: see `offhook bench sip soak --help`.
 
 In three parts; after each all hang up, and once the last transaction has run out (32 s) and the
 garbage is collected, what the server still holds is compared. The first part warms it up: its trace
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from benchmarks.callers.pair import Pair
 from benchmarks.calls.soak import NOISE_KB, PARTS, RSS_GROWTH
-from offhook.bench.memory import HeapUsage
-from offhook.bench.phones.load import warm_up
-from offhook.bench.phones.pair import Pair, pair
+from benchmarks.processes.memory import HeapUsage
+from benchmarks.sip.load import pair
 
 SAMPLE_S = 5.0
 REST_S = 60.0
@@ -151,7 +151,7 @@ async def soak(
     result = Soak(kind, calls, rate)
     async with pair(kind, rate, pin) as both:
         server = Watched(both)
-        await warm_up(both)
+        await both.warm_up(1)
         idle = (await server.sample()).tasks
         await server.settled(idle)
         result.before = await server.sample()

@@ -1,4 +1,4 @@
-"""A spoken conversation by SIP beside the same by WebRTC: `python -m benchmarks sip turns`.
+"""A spoken conversation by SIP beside the same by WebRTC: `offhook bench sip turns`.
 
 One real server, the same sentences in the same voice, one way after the other. What SIP does not
 tell the caller is the server's log's to say, and for both alike: what it understood, how long its
@@ -8,10 +8,10 @@ steps took, which words it keeps of a reply that was cut short.
 import asyncio
 import json
 import random
-import socket
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from offhook.bench.phones.rtp import percentiles
-from offhook.bench.transcript import WordEnd, recognise, words, words_beyond
-from offhook.bench.turns import ASK, CONVERSATION, EARLY_TICKS, server
+from benchmarks.calls.call_turns import ASK, EARLY_TICKS, server
+from benchmarks.processes.own_server import free_port
+from benchmarks.speech.lines import CONVERSATION, voiced
+from benchmarks.speech.transcript import WordEnd, recognise, words, words_beyond
+from benchmarks.table import percentiles
 from offhook.media.pcm import PACKET_MS, Pcm, dbfs
 from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.app.cli.caller_io import (
     AUDIBLE_DBFS,
@@ -32,10 +33,7 @@ from offhook.web.app.cli.caller_io import (
     REPLY_S,
     ScriptedCall,
     ScriptLine,
-    spoken,
-    trimmed,
 )
-from offhook.web.workers.engines.engines_io import open_synthesizer
 
 CODECS = ("pcmu",)
 """What most phones speak."""
@@ -99,6 +97,15 @@ class Way:
     barge_ins: list[BargeIn] = field(default_factory=list)
     lines: list[dict[str, Any]] = field(default_factory=list)
     """Statistics of each call's line at the caller's end."""
+
+    def of_lines(self) -> str:
+        """What to say of the lines."""
+        mos = [line["mos"] for line in self.lines if line["mos"]]
+        return f"MOS {min(mos):.2f}" if mos else "MOS -"
+
+    def of_words(self, off: Sequence[int]) -> str:
+        """What was found of the words in the context: by a recogniser, they are so many off."""
+        return f"heard {off}"
 
 
 class Conversation(ScriptedCall):
@@ -197,12 +204,9 @@ class BargeIns(ScriptedCall):
 async def measure(rounds: int, barge_ins: int) -> list[Way]:
     """Both ways, one after the other, so many times."""
     use_addresses(["127.0.0.1"])
-    synthesizer, recognizer = open_synthesizer(), PocketSphinxRecognizer(1)
-    await synthesizer.start()
+    lines, recognizer = await voiced(ASK, *CONVERSATION, apart=True), PocketSphinxRecognizer(1)
     await recognizer.start()
-    voice = VoiceOptions("rms" if synthesizer.name == "flite" else "")  # not the agent's own
-    lines = {t: trimmed(await spoken(synthesizer, t, voice)) for t in (ASK, *CONVERSATION)}
-    port = _free_port()
+    port = free_port()
     environment = {
         "OFFHOOK_LOG_JSON_LINES": "true",
         "OFFHOOK_LOG_WORDS": "true",
@@ -226,18 +230,11 @@ async def measure(rounds: int, barge_ins: int) -> list[Way]:
                     await BargeIns(way, lines[ASK], barge_ins, log, recognizer).run()
     finally:
         await recognizer.close()
-        await synthesizer.close()
     return ways
 
 
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
-def print_ways(ways: list[Way]) -> None:
+def print_ways(ways: Sequence[Way]) -> None:
+    width = 1 + max(len(way.name) for way in ways)
     print("response in ms: at the caller, by the server's account, its parts; what was understood")
     for number, said in enumerate(CONVERSATION):
         print(f"  {said}")
@@ -245,25 +242,17 @@ def print_ways(ways: list[Way]) -> None:
             for turn in way.turns[number :: len(CONVERSATION)]:
                 spans = "  ".join(f"{name} {ms}" for name, ms in turn.spans.items())
                 times = f"{turn.response_ms or '-':>6}{turn.total_ms or '-':>6}"
-                print(f"    {way.name:7}{times}  {spans}  {turn.heard!r}")
+                print(f"    {way.name:{width}}{times}  {spans}  {turn.heard!r}")
     for way in ways:
         here = percentiles([t.response_ms for t in way.turns if t.response_ms is not None])
         there = percentiles([t.total_ms for t in way.turns if t.total_ms is not None])
-        mos = [line["mos"] for line in way.lines if line["mos"]]
-        shown = f"{min(mos):.2f}" if mos else "-"
-        print(f"{way.name:7} at the caller {here}; by the server {there}; MOS {shown}")
+        print(f"{way.name:{width}} at the caller {here}; by the server {there}; {way.of_lines()}")
     print("barge-in, ms after the caller's first sound: the agent's last, the decision; words")
     for way in ways:
-        stops = [t.stop_ms for t in way.barge_ins if t.decision_ms is not None and t.stop_ms]
-        decisions = [t.decision_ms for t in way.barge_ins if t.decision_ms is not None]
-        off = [t.words_off for t in way.barge_ins if t.words_off is not None]
+        cut = [t for t in way.barge_ins if t.decision_ms is not None]
         print(
-            f"{way.name:7} {len(decisions)} of {len(way.barge_ins)} recognised as such; stop "
-            f"{percentiles(stops)}; decision {percentiles(decisions)}; words in the context less "
-            f"words heard {off}"
+            f"{way.name:{width}} {len(cut)} of {len(way.barge_ins)} recognised as such; stop "
+            f"{percentiles([t.stop_ms for t in cut if t.stop_ms])}; decision "
+            f"{percentiles([t.decision_ms for t in cut])}; words in the context less words "
+            f"{way.of_words([t.words_off for t in cut if t.words_off is not None])}"
         )
-
-
-def as_dicts(ways: list[Way]) -> list[dict[str, Any]]:
-    """For --json."""
-    return [asdict(way) for way in ways]

@@ -5,8 +5,8 @@ from zlib import crc32
 
 import numpy as np
 
-from offhook.bench.speech.noises import SPEECH_DBFS, at_level, mixed, street
-from offhook.bench.speech.recordings import resample
+from benchmarks.speech.noises import SPEECH_DBFS, at_level, mixed, street
+from benchmarks.speech.recordings import resample
 from offhook.media.codecs.g711 import CLOCK_RATE, ULAW_CODES, ULAW_LEVELS
 from offhook.media.pcm import RATE_IN, Pcm
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.speech.recordings import resample
 from benchmarks.turn_taking.speak import lines_of
-from offhook.bench.speech.recordings import resample
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 
 PAUSE_MS = (300, 1200)

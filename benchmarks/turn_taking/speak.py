@@ -2,7 +2,7 @@
 
 Run it with a Python that has `piper-tts` and `onnxruntime`, which need not be that of the project
 and whose parts under the GPL stay in this process. Each piece between two pauses is spoken by
-itself and trimmed to its sound, so that `python -m benchmarks turn_taking` can put pauses of a
+itself and trimmed to its sound, so that `offhook bench turn_taking` can put pauses of a
 known length between them. Voices are files that one has: a Piper voice, or Kokoro's ONNX model with
 its styles and vocabulary.
 """

@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 import openai
 
+from benchmarks.command import command
+from benchmarks.speech.transcript import prefix_distances
 from benchmarks.turn_taking.lines import LINES
 from benchmarks.turn_taking.play import Heard, Options, play
 from benchmarks.turn_taking.script import (
@@ -39,7 +41,6 @@ from benchmarks.turn_taking.script import (
 )
 from benchmarks.turn_taking.signals import PATIENT, table
 from benchmarks.turn_taking.stock import play_stock
-from offhook.bench.transcript import prefix_distances
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN
@@ -251,11 +252,7 @@ SETS = {
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks turn_taking",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("turn_taking", __doc__)
     parser.add_argument("set", choices=SETS)
     parser.add_argument("sounds", type=Path, help="the folder that speak.py has written")
     parser.add_argument("--language", default="en")

@@ -1,4 +1,4 @@
-"""`python -m benchmarks pocket`: what Pocket TTS costs on this machine's CPU, beside the package
+"""`offhook bench pocket`: what Pocket TTS costs on this machine's CPU, beside the package
 pocket-tts of its authors in the same run.
 
 Models have their real sizes and random weights; a clause has 30 tokens and ends as late as it may.
@@ -8,7 +8,6 @@ decodes a frame at a time, as it streams when there is somebody listening. The s
 counts: others shared the machine.
 """
 
-import argparse
 import copy
 import gc
 import json
@@ -24,6 +23,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from benchmarks.command import command
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.engines.pocket.model.config import FRAME_SAMPLES
 from offhook.pipeline.engines.pocket.model.published import (
@@ -117,7 +117,7 @@ def _say(
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks pocket", description=__doc__)
+    parser = command("pocket", __doc__)
     parser.add_argument("--models", nargs="+", choices=SIZES, default=MODELS)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(argv)

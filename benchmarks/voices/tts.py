@@ -1,4 +1,4 @@
-"""`python -m benchmarks tts`: the Qwen3-TTS engine at the real dimensions on this machine's GPU.
+"""`offhook bench tts`: the Qwen3-TTS engine at the real dimensions on this machine's GPU.
 
 Weights are random, and how long a text takes to say is simulated: 3.5 frames of 80 ms a token.
 Everything else is the engine as it serves replies. Parts: `frame` (every stage beside its floor,
@@ -16,18 +16,15 @@ from collections.abc import Callable, Sequence
 
 from loguru import logger
 
+from benchmarks.command import command, numbers
+from benchmarks.table import Table, progress
 from benchmarks.voices import tts_door, tts_frame, tts_hour, tts_parts
 from benchmarks.voices.tts_parts import TEXTS, Point
 from benchmarks.voices.tts_runners import MODELS, Machine, description, ready
-from offhook.bench.speech.table import Table, progress
 
 PARTS = ("frame", "voices", "open", "llm", "barge", "hour", "marks")
 HOUR_S = 900.0
 """After which `hour` and `marks` are given up."""
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(n) for n in text.split(",")]
 
 
 def _points(text: str) -> list[Point]:
@@ -53,13 +50,13 @@ def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks tts", description=__doc__)
+    parser = command("tts", __doc__)
     add = parser.add_argument
     add("--model", choices=tuple(MODELS), default="0.6B")
     add("--parts", type=_names(PARTS), default=list(PARTS), metavar="PART,…")
     add(
         "--buckets",
-        type=_numbers,
+        type=numbers,
         default=[1, 4, 16, 64, 128, 256, 512],
         metavar="N,…",
         help="sizes of batches to compile (default %(default)s)",
@@ -70,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--repeats", type=int, default=30, help="of what is timed by itself (default %(default)s)")
     add("--starts", type=int, default=50, help="of a voice that is hot, and cold")
     add("--peers", metavar="DIR", help="folder with qwen-tts and its transformers, for frame")
-    add("--points", type=_numbers, default=[64, 128, 192, 256, 384, 500], metavar="N,…")
+    add("--points", type=numbers, default=[64, 128, 192, 256, 384, 500], metavar="N,…")
     add("--seconds", type=float, default=10.0, help="of voices at each point, and of barge")
     add("--settle", type=float, default=5.0, help="s in which the voices of a point begin")
     requests = "1,2,4,8,10,12,16,20,10/words,20/words,1/file,10/file,20/file"
@@ -88,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DOOR,…",
         help=f"open again, at the sockets of a worker: {', '.join(tts_door.DOORS)}",
     )
-    add("--tokens", type=_numbers, default=[2, 20, 50, 100], metavar="N,…", help="a second, of llm")
+    add("--tokens", type=numbers, default=[2, 20, 50, 100], metavar="N,…", help="a second, of llm")
     add("--voices", type=int, default=32, help="of barge and hour (default %(default)s)")
     add("--minutes", type=float, default=60.0, help="of hour and marks (default %(default)s)")
     return parser

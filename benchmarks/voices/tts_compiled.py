@@ -4,7 +4,6 @@ torch: the time of one frame of so many voices on a GPU, each in a CUDA graph.
 Weights are random, sizes those of the published model.
 """
 
-import argparse
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.engines.stages import replay_ms
+from benchmarks.command import command
 from benchmarks.recognition.asr_timing import captured
+from benchmarks.recognition.stages import replay_ms
 from offhook.pipeline.engines.qwen3_tts.model import codec_stream
 from offhook.pipeline.engines.qwen3_tts.model.codec import QWEN3_CODEC
 from offhook.pipeline.engines.qwen3_tts.model.codec_weights import random_codec
@@ -46,11 +46,7 @@ def measure(voices: int) -> dict[str, Any]:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks tts_compiled",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("tts_compiled", __doc__)
     parser.add_argument("--voices", type=int, nargs="*", default=VOICES)
     options = parser.parse_args(words)
     for voices in options.voices:

@@ -1,4 +1,4 @@
-"""The part `open` of `python -m benchmarks tts` through the sockets of a worker: see tts.py.
+"""The part `open` of `offhook bench tts` through the sockets of a worker: see tts.py.
 
 The worker has random weights (see random_workers.py) and a process of its own; the clients are in
 this one, on the same machine. Doors:
@@ -22,14 +22,14 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks.engines.listening import Listener, Tally
+from benchmarks.processes.own_server import free_port, is_ready, started
+from benchmarks.processes.process import cpu_s
+from benchmarks.speech.http_load import Failed, check
+from benchmarks.speech.texts import Talk
+from benchmarks.table import Table, percentile
+from benchmarks.voices.listening import Listener, Tally
 from benchmarks.voices.tts_parts import PUBLISHED_P95_MS, WORD_S, Point
 from benchmarks.voices.tts_runners import MODELS
-from offhook.bench.own_server import free_port, is_ready, started
-from offhook.bench.process import cpu_s
-from offhook.bench.speech.http_load import Failed, check
-from offhook.bench.speech.table import Table, percentile
-from offhook.bench.speech.texts import Talk
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_SAMPLES
 
 LOAD_S = 600.0

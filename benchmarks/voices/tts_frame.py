@@ -1,4 +1,4 @@
-"""One voice, and every stage by itself: `frame` of `python -m benchmarks tts`, see there."""
+"""One voice, and every stage by itself: `frame` of `offhook bench tts`, see there."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.engines.listening import Tally
-from benchmarks.engines.stages import ARITHMETIC, BANDWIDTH, by_kernel, gpu_ms
+from benchmarks.recognition.stages import ARITHMETIC, BANDWIDTH, by_kernel, gpu_ms
+from benchmarks.speech.texts import Talk, even_words
+from benchmarks.table import Table, percentile
+from benchmarks.voices.listening import Tally
 from benchmarks.voices.tts_load import Reply, Serving, serve
 from benchmarks.voices.tts_parts import heat
 from benchmarks.voices.tts_peers import PeerFailed, official_frame_ms
 from benchmarks.voices.tts_runners import Machine, new_voice, usual_voices
-from offhook.bench.speech.table import Table, percentile
-from offhook.bench.speech.texts import Talk, even_words
 from offhook.pipeline.engines.qwen3_tts.model.codec import DILATIONS, TAPS, WIDENING, CodecConfig
 from offhook.pipeline.engines.qwen3_tts.model.config import TtsConfig
 from offhook.pipeline.engines.qwen3_tts.prompts import VoicePrompt

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from benchmarks.engines.listening import Tally
+from benchmarks.processes.memory import held
+from benchmarks.speech.texts import FRAMES_PER_TOKEN, Word, even_words, frames_of
+from benchmarks.table import Table, progress
+from benchmarks.voices.listening import Tally
 from benchmarks.voices.tts_load import Reply, Serving, serve
 from benchmarks.voices.tts_runners import Machine, usual_voices
-from offhook.bench.memory import held
-from offhook.bench.speech.table import Table, progress
-from offhook.bench.speech.texts import FRAMES_PER_TOKEN, Word, even_words, frames_of
 from offhook.pipeline.engines.qwen3_tts.prompts import VoicePrompt
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S, FRAME_SAMPLES, Spoken
 

@@ -13,9 +13,9 @@ from heapq import heappop, heappush
 from time import monotonic
 from typing import Any, Self
 
-from benchmarks.engines.listening import Listener, Tally
+from benchmarks.speech.texts import Word
+from benchmarks.voices.listening import Listener, Tally
 from benchmarks.voices.tts_runners import Machine
-from offhook.bench.speech.texts import Word
 from offhook.pipeline.engines.qwen3_tts.engine import TtsEngine
 from offhook.pipeline.engines.qwen3_tts.prompts import VoicePrompt
 from offhook.pipeline.engines.shared.inference_io import Inference

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.speech.texts import FRAMES_PER_TOKEN, Word, frames_of
+from benchmarks.table import Table, percentile
 from benchmarks.voices.tts_hour import SENTENCE, Narrator, run_through, tokens_in
 from benchmarks.voices.tts_load import serve
 from benchmarks.voices.tts_runners import Machine, usual_voices
-from offhook.bench.speech.table import Table, percentile
-from offhook.bench.speech.texts import FRAMES_PER_TOKEN, Word, frames_of
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S, FRAME_SAMPLES
 from offhook.pipeline.speech.text.spoken_text import SpokenWord

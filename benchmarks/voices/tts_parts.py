@@ -1,4 +1,4 @@
-"""Parts of `python -m benchmarks tts` in which many speak: see tts.py."""
+"""Parts of `offhook bench tts` in which many speak: see tts.py."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.engines.listening import Tally
+from benchmarks.speech.texts import Talk, Word, even_words, frames_of
+from benchmarks.table import Table, percentile
+from benchmarks.voices.listening import Tally
 from benchmarks.voices.tts_load import Reply, Serving, serve
 from benchmarks.voices.tts_runners import Machine, usual_voices
-from offhook.bench.speech.table import Table, percentile
-from offhook.bench.speech.texts import Talk, Word, even_words, frames_of
 from offhook.pipeline.engines.qwen3_tts.prompts import VoicePrompt
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_S, Break, Reason
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from offhook.bench.speech.texts import frames_of
-from offhook.bench.speech.word_tokenizer import WordTokenizer
+from benchmarks.speech.texts import frames_of
+from benchmarks.speech.word_tokenizer import WordTokenizer
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engines.qwen3_tts.engine import TtsEngine
 from offhook.pipeline.engines.qwen3_tts.gpu import (

@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from offhook.bench.process import Child, ChildError, Footprint, child, run
+from benchmarks.processes.process import Child, ChildError, Footprint, child, run
 from tests.attack.attacks import Found, all_attacks
 from tests.attack.targets import TARGETS, Target, warm_up
 

@@ -12,7 +12,7 @@ import sys
 
 from loguru import logger
 
-from offhook.bench.process import say
+from benchmarks.processes.process import say
 from tests.attack.attacks import all_attacks
 
 NICENESS = 15

@@ -20,12 +20,12 @@ import aiohttp
 import numpy as np
 from loguru import logger
 
-from offhook.bench.load import AgentSound, CallCounters, ReplayLeg
-from offhook.bench.process import input_lines, run, say
+from benchmarks.callers.browsers import AgentSound, CallCounters, ReplayLeg
+from benchmarks.processes.process import input_lines, run, say
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusEncoder
 from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm
-from offhook.media.rtp.rtp import RtpError, RtpPacket
+from offhook.media.rtp.rtp import RtpPacket
 from offhook.signaling.peer_io import use_addresses
 
 ADDRESS = "127.0.0.2"
@@ -114,15 +114,8 @@ class Caller(ReplayLeg):
         self.sound = AgentSound(CallCounters())
         self._asked = 0.0
 
-    def receive_rtp(self, data: bytes, now: float) -> None:
-        try:
-            packet = RtpPacket.parse(data)
-        except RtpError:
-            self.malformed_packets += 1
-            return
+    def receive_packet(self, packet: RtpPacket, now: float) -> None:
         self.watch.event()
-        self.last_packet_at = now
-        self._rtcp.receive_rtp(packet.ssrc, packet.sequence_number, packet.timestamp, now)
         self.sound.receive(packet, now)
         if self._asked and self.sound.loud_at > self._asked:
             noticed = self.watch.noticed

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from offhook.bench.own_server import is_ready, started
+from benchmarks.processes.own_server import is_ready, started
 from tests.attack.attacks import CALLS
 from tests.support.environment import environment
 from tests.support.ports import free_port

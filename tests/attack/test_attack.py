@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from offhook.bench.process import child
+from benchmarks.processes.process import child
 from tests.attack import __main__ as attack
 from tests.attack.attacks import all_attacks, is_attack
 from tests.attack.targets import TARGETS

@@ -12,30 +12,31 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from benchmarks.carriers import carriers
-from benchmarks.carriers import load as carrier_load
-from benchmarks.carriers import turns as carrier_turns
-from benchmarks.carriers.callers import Callers, Spoken
-from benchmarks.carriers.ear import Ear, is_loud, lateness
-from benchmarks.carriers.leg_io import FarEndLeg
-from benchmarks.carriers.words import Spoken as SpokenReply
-from benchmarks.carriers.words import compare, played_until_ms
-from offhook.bench.callers.webhook import (
+from benchmarks.callers.twilio import Marks
+from benchmarks.callers.webhook import (
     Answer,
     Application,
     find_stream,
     read_xml,
     twilio_signature,
 )
+from benchmarks.carriers import carriers
+from benchmarks.carriers import load as carrier_load
+from benchmarks.carriers import turns as carrier_turns
+from benchmarks.carriers.callers import Callers, Spoken
+from benchmarks.carriers.ear import Ear, is_loud, lateness
+from benchmarks.carriers.far_ends.far_end import CallFacts
+from benchmarks.carriers.far_ends.far_end_io import FAR_ENDS, Refused
+from benchmarks.carriers.far_ends.far_end_json import Twilio
+from benchmarks.carriers.far_ends.webhook import read_json
+from benchmarks.carriers.leg_io import FarEndLeg
+from benchmarks.carriers.words import Spoken as SpokenReply
+from benchmarks.carriers.words import compare, played_until_ms
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.web.config.config import load
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_io import FAR_ENDS, Refused
-from tests.support.carriers.far_end_json import Twilio
-from tests.support.carriers.webhook import read_json
 from tests.support.ice import SOON_S, until
 
 QUIET = PcmuEncoder().encode(np.zeros(480, np.int16))
@@ -133,16 +134,17 @@ def test_an_echo_is_timed_from_a_lines_first_sound_to_its_being_played() -> None
 
 
 def test_marks_are_due_when_their_sound_was_played_and_all_at_once_when_cleared() -> None:
-    ear = Ear()
-    ear.mark("first", 0.0)
-    assert ear.reached(0.0) == ["first"]
+    ear, marks = Ear(), Marks()
+    marks.add("first", max(0.0, ear.play_until))
+    assert marks.reached(0.0) == ["first"]
     feed(ear, [1.0, 1.0])
-    ear.mark("a", 1.0)
-    assert ear.reached(1.05) == []
-    assert ear.reached(1.101) == ["a"]
+    marks.add("a", ear.play_until)
+    assert marks.reached(1.05) == []
+    assert marks.reached(1.101) == ["a"]
     feed(ear, [2.0, 2.0])
-    ear.mark("b", 2.0)
-    assert ear.clear(2.0) == ["b"]
+    marks.add("b", ear.play_until)
+    ear.clear(2.0)
+    assert (ear.play_until, marks.clear()) == (2.0, ["b"])
 
 
 # --- words ---
@@ -210,15 +212,13 @@ async def test_callers_count_calls_sound_echo_and_marks(nothing_left: None) -> N
     async with aiohttp.ClientSession() as http:
         there = Application(stream=str(server.make_url("/stream").with_scheme("ws")))
         callers = Callers(there, 100.0, [[*[quiet] * 30, *[voice] * 30]], http)
-        clock = asyncio.create_task(callers.run())
         filled = await callers.fill(3)
         assert filled["up"] == filled["calls"] == 3
         async with asyncio.timeout(SOON_S):
             while (report := callers.report())["messages"] <= 3 * 80 or not report["echo_ms"]:
                 await asyncio.sleep(0.1)
         assert (await callers.empty())["left"] == 0
-        clock.cancel()
-        await asyncio.gather(clock, return_exceptions=True)
+        await callers.close()
     await server.close()
     assert report["marks"] == 3
     assert report["cut"] == 0

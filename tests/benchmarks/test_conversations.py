@@ -20,7 +20,7 @@ from benchmarks.scale.conversation_callers import (
     Measured,
     opened,
 )
-from offhook.bench.speech import number_words
+from benchmarks.speech import number_words
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_SAMPLES
 from offhook.web.workers.worker_io import WorkerSettings

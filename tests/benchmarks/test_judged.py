@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from benchmarks.calls import call_words as words
 from benchmarks.calls import understood
-from benchmarks.calls.words import SPEECH
-from offhook.bench import words
-from offhook.bench.speech.whisper import missing
+from benchmarks.speech.recordings import speech_folder
+from benchmarks.speech.whisper import missing
 
-CALLERS = SPEECH / "neural"
+CALLERS = speech_folder() / "neural"
 """Sentences of callers, spoken by trained voices."""
 CEILINGS = {"flite": 20, "espeak": 30}
 """Most words of the hard replies that may be wrong, in percent."""

@@ -11,17 +11,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.engines.listening import Listener, Tally  # noqa: E402
 from benchmarks.engines.random_workers import ENGINES, worker  # noqa: E402
+from benchmarks.processes.process import child  # noqa: E402
+from benchmarks.speech.http_load import Failed  # noqa: E402
+from benchmarks.speech.texts import frames_of  # noqa: E402
+from benchmarks.voices.listening import Listener, Tally  # noqa: E402
 from benchmarks.voices.tts_door import (  # noqa: E402
     Ask,
     by_commands,
     by_message,
     by_request,
 )
-from offhook.bench.process import child  # noqa: E402
-from offhook.bench.speech.http_load import Failed  # noqa: E402
-from offhook.bench.speech.texts import frames_of  # noqa: E402
 from offhook.media.pcm import RATE_IN, RATE_OUT  # noqa: E402
 from offhook.pipeline.engines.shared.tts_models import NO_CACHE  # noqa: E402
 from offhook.pipeline.speech.recognizer import Final  # noqa: E402

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.calls.words import read_16k, references
 from benchmarks.media.recordings import RECORDINGS, TRANSCRIPTS, unpack
+from benchmarks.speech.recordings import read_16k, references
 from tests.deploy.servers import ROOT
 
 

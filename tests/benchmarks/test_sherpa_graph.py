@@ -1,4 +1,4 @@
-"""The network that `python -m benchmarks sherpa` writes runs, here in a small size."""
+"""The network that `offhook bench sherpa` writes runs, here in a small size."""
 
 from pathlib import Path
 

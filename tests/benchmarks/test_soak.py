@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.calls.soak import Left, Rest
-from offhook.bench.memory import HeapUsage, held
+from benchmarks.processes.memory import HeapUsage, held
 
 HEALTHY = HeapUsage(malloc_bytes=90 << 20, small_blocks=570_000, objects=160_000, rss_mb=250.0)
 CALLS, TURNS = 130, 1400

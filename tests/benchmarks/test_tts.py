@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.engines.listening import Listener, Tally  # noqa: E402
+from benchmarks.speech.texts import SENTENCES, even_words, frames_of, words  # noqa: E402
 from benchmarks.voices import (  # noqa: E402
     tts,
     tts_frame,
@@ -17,10 +17,10 @@ from benchmarks.voices import (  # noqa: E402
     tts_peers,
     tts_runners,
 )
+from benchmarks.voices.listening import Listener, Tally  # noqa: E402
 from benchmarks.voices.tts_load import Reply, Served, serve  # noqa: E402
 from benchmarks.voices.tts_peers import PeerFailed  # noqa: E402
 from benchmarks.voices.tts_runners import Machine, Planned, new_voice, usual_voices  # noqa: E402
-from offhook.bench.speech.texts import SENTENCES, even_words, frames_of, words  # noqa: E402
 from offhook.pipeline.engines.qwen3_tts.engine import TtsEngine  # noqa: E402
 from offhook.pipeline.engines.qwen3_tts.model.codec import QWEN3_CODEC  # noqa: E402
 from offhook.pipeline.engines.qwen3_tts.model.config import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B  # noqa: E402

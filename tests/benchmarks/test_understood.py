@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.calls import understood
 from benchmarks.calls.understood import hard_replies, through
-from offhook.bench.speech.http_load import texts
-from offhook.bench.speech.spoken_words import spoken_words, word_errors
+from benchmarks.speech.http_load import texts
+from benchmarks.speech.spoken_words import spoken_words, word_errors
 
 
 def test_what_should_be_heard_of_hard_replies_is_in_plain_words() -> None:

@@ -8,9 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from offhook.bench.phones.callers import Callers
-from offhook.bench.phones.kamailio import Kamailio, kamailio
-from offhook.bench.phones.rtp import HOST, encode, offer
+from benchmarks.callers.rtp import offer
+from benchmarks.processes.own_server import HOST
+from benchmarks.servers.kamailio import Kamailio, kamailio
+from benchmarks.sip.callers import Callers
+from benchmarks.speech.lines import encode
+from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_OUT
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.trunks import Trunk
@@ -21,7 +24,7 @@ from tests.telephony.sip.phones import (
 )
 from tests.telephony.sip.scripted_peer import Peer, tcp_peer, udp_peer
 
-SILENCE = encode(np.zeros(RATE_OUT, np.int16))
+SILENCE = encode(np.zeros(RATE_OUT, np.int16), PcmuEncoder())
 SOON = 300
 """Seconds; what must happen happens in far less."""
 QUICK = {"PING_SECONDS": 1, "EDGE_ANSWER_MS": 700, "PROCESSES": 2}

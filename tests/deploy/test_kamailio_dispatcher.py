@@ -9,9 +9,10 @@ from contextlib import contextmanager, suppress
 import aiohttp
 import pytest
 
-from offhook.bench.phones.kamailio import CONFIGURATION, kamailio
-from offhook.bench.phones.rtp import HOST, offer
-from offhook.bench.process import child, get_json
+from benchmarks.callers.rtp import offer
+from benchmarks.processes.own_server import HOST
+from benchmarks.processes.process import child, get_json
+from benchmarks.servers.kamailio import CONFIGURATION, kamailio
 from offhook.telephony.sip.messages.message import Request, parse_message, respond
 from offhook.telephony.sip.messages.uri import Uri
 from tests.deploy.site import (
@@ -183,10 +184,10 @@ def silent_edge(port: int) -> Iterator[Callable[[], int]]:
 
 async def test_a_killed_edge_is_noticed_and_calls_go_on_at_the_other():
     port = free_port()
-    with_echo = child("offhook.bench.phones.server", "echo")
+    with_echo = child("benchmarks.servers.edge_server", "echo", "--sip")
     async with with_echo as server, endpoint(udp=port) as (_, host):
         async with aiohttp.ClientSession(f"http://{HOST}:{server.hello['port']}") as http:
-            killed = (await get_json(http, "/sip"))["port"]
+            killed = (await get_json(http, "/lines"))["port"]
         async with kamailio([killed, port], **QUICK) as proxy:
             here = Site(proxy, [])
             async with here.callers() as callers:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from offhook.bench.phones.kamailio import kamailio
-from offhook.bench.phones.rtp import HOST
+from benchmarks.processes.own_server import HOST
+from benchmarks.servers.kamailio import kamailio
 from tests.deploy.site import QUICK, SOON, Site, until
 from tests.support.ports import free_port
 from tests.telephony.sip.phones import needs_kamailio

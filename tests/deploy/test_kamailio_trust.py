@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from offhook.bench.phones.kamailio import kamailio
-from offhook.bench.phones.rtp import HOST, offer
+from benchmarks.callers.rtp import offer
+from benchmarks.processes.own_server import HOST
+from benchmarks.servers.kamailio import kamailio
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.deploy.site import (

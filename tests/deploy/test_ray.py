@@ -26,7 +26,7 @@ import aiohttp
 import pytest
 import yaml
 
-from offhook.bench.speech import number_words as nw
+from benchmarks.speech import number_words as nw
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.recognizer import Final
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
@@ -308,7 +308,7 @@ async def talk(sockets: list[aiohttp.ClientWebSocketResponse]) -> None:
 
 
 WORKER = [sys.executable, "-m", "offhook", "worker", "asr", "--engine", "pocketsphinx"]
-NUMBER_WORKER = [sys.executable, "-m", "offhook.bench.speech.number_words", "asr"]
+NUMBER_WORKER = [sys.executable, "-m", "benchmarks.speech.number_words", "asr"]
 BY_STREAMS = {
     "policy": {"policy_function": "offhook.web.workers.ray_io:by_streams"},
     "target_ongoing_requests": 4,

@@ -24,6 +24,7 @@ from tests.deploy.servers import ROOT, address, start
 from tests.support.environment import environment
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+BENCHMARKS = tomllib.loads((ROOT / "benchmarks/pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 DECLARED = {"base": PROJECT["project"]["dependencies"], **EXTRAS, **PROJECT["dependency-groups"]}
 TESTED = [extra for extra in EXTRAS if not (ROOT / f"requirements-{extra}.lock").exists()]
@@ -41,22 +42,36 @@ UNDER_ANOTHER = {
     "wait_for2": "pipecat-ai",
 }
 """Modules of packages that always come with the listed one, in the version that it wants."""
+PEERS = {"pesq", "piper", "speech_to_speech"}
+"""What single benchmarks compare with or ask, and say how to install."""
 
 
-def test_every_module_that_is_imported_is_a_dependency() -> None:
+@pytest.mark.parametrize(
+    ("room", "more", "ours"),
+    [
+        ("offhook", [], {"offhook"}),
+        (
+            "benchmarks",
+            BENCHMARKS["project"]["optional-dependencies"]["peers"],
+            {"offhook", "benchmarks", *PEERS},
+        ),
+    ],
+)
+def test_every_module_that_is_imported_is_a_dependency(
+    room: str, more: list[str], ours: set[str]
+) -> None:
     """Or an extra: nothing is there only because another package happens to need it."""
     listed = {
         canonicalize_name(Requirement(each).name)
-        for part in ("base", *EXTRAS)
-        for each in DECLARED[part]
+        for each in (*(each for part in ("base", *EXTRAS) for each in DECLARED[part]), *more)
     }
     provided = packages_distributions()
-    for path in (ROOT / "offhook").rglob("*.py"):
+    for path in (ROOT / room).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
-            for module in {name.partition(".")[0] for name in names} - {"offhook"}:
+            for module in {name.partition(".")[0] for name in names} - ours:
                 if module not in sys.stdlib_module_names:
                     from_packages = provided.get(module, [module])
                     found = {canonicalize_name(each) for each in from_packages}
@@ -126,12 +141,37 @@ def _pip(python: str | Path, *arguments: str | Path) -> None:
     subprocess.run(command, check=True)
 
 
+def _tracked(folder: str) -> set[str]:
+    listed = ["git", "-C", str(ROOT), "ls-files", folder]
+    return {*subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()}
+
+
 def test_the_wheel_has_every_file(wheel: Path) -> None:
-    """Pages, tables of the front desk and kernels beside the modules."""
-    listed = ["git", "-C", str(ROOT), "ls-files", "offhook"]
-    tracked = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    """Pages, tables of the front desk and kernels beside the modules; no benchmarks."""
     with ZipFile(wheel) as archive:
-        assert {*tracked} <= {*archive.namelist()}
+        names = {*archive.namelist()}
+    assert _tracked("offhook") <= names
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"offhook"}
+
+
+def test_the_benchmarks_are_a_wheel_of_their_own(tmp_path: Path) -> None:
+    """With all their files, and found by `offhook bench` where they are installed."""
+    without = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "tree", ignore=without)
+    _pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", tmp_path, tmp_path / "tree")
+    (built,) = tmp_path.glob("*.whl")
+    with ZipFile(built) as archive:
+        assert _tracked("benchmarks") - {"benchmarks/pyproject.toml"} <= {*archive.namelist()}
+    _pip(sys.executable, "install", "--no-deps", "--target", tmp_path / "site", built)
+    done = subprocess.run(
+        [sys.executable, "-m", "offhook", "bench", "balance", "--help"],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=os.pathsep.join((str(tmp_path / "site"), str(ROOT)))),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "offhook bench balance" in done.stdout
 
 
 @pytest.mark.skipif(

@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 import pylibsrtp
 
-from offhook.bench.phones.rtp import offer
+from benchmarks.callers.rtp import offer
 from offhook.media import native
 from offhook.media.codecs.g711 import PcmaDecoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.g722 import G722Decoder

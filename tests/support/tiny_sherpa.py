@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.recognition.onnx_writer import FLOAT, INT32, INT64, Array, node, value, write
 from offhook.media.pcm import RATE_IN, Pcm
-from tests.support.onnx_writer import FLOAT, INT32, INT64, Array, node, value, write
 
 PIECES = ("▁do", "re", "▁mi", "fa", "▁so", "la", "▁ti", "ut")
 """What the bands say, from the lowest."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.onnx_writer import FLOAT, INT64, Array, node, value, write
+from benchmarks.recognition.onnx_writer import FLOAT, INT64, Array, node, value, write
 
 RATE = 24_000
 SAMPLES = RATE // 40

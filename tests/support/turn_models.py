@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.onnx_writer import FLOAT, Array, node, value, write
+from benchmarks.recognition.onnx_writer import FLOAT, Array, node, value, write
 
 
 def loudness(

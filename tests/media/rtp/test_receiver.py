@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.media.loss import (
-    TICKS,
     Impairment,
     click,
     decode,
     drift,
-    encode,
-    load_speech,
     simulate,
 )
+from benchmarks.speech.lines import encode, opus
+from benchmarks.speech.recordings import TICKS, load_speech
 from offhook.media.codecs.codec import CodecError
 from offhook.media.codecs.opus import OpusDecoder
 from offhook.media.pcm import Pcm
@@ -46,7 +45,7 @@ class Counting:
 
 @cache
 def speech() -> tuple[bytes, ...]:
-    return encode(load_speech(8))
+    return encode(load_speech(8), opus(0.05))
 
 
 def packet(i: int, payload: bytes | None = None, ssrc: int = 1, pt: int = OPUS) -> RtpPacket:

@@ -23,7 +23,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from yarl import URL
 
-from offhook.bench.scripted import (
+from benchmarks.servers.scripted import (
     ScriptedRecognizer,
     ScriptedRecognizerStream,
     ScriptedSynthesizer,

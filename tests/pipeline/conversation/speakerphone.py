@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from offhook.bench.scripted import ScriptedRecognizer, ScriptedRecognizerStream
+from benchmarks.servers.scripted import ScriptedRecognizer, ScriptedRecognizerStream
 from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import CallInfo
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm

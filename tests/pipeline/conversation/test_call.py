@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pipecat.runner.types import RunnerArguments
 
-from offhook.bench.scripted import ScriptedRecognizer, ScriptedRecognizerStream
+from benchmarks.servers.scripted import ScriptedRecognizer, ScriptedRecognizerStream
 from offhook.media.bridge import Bridge
 from offhook.media.leg import CallInfo, LegError
 from offhook.media.pcm import SAMPLES_OUT, Pcm

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from offhook.bench.scripted import WORD_MS
+from benchmarks.servers.scripted import WORD_MS
 from offhook.media.pcm import Pcm
 from offhook.pipeline.conversation.agents.openai_agent_io import (
     OpenAIAgentSettings,

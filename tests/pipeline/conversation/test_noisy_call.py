@@ -7,16 +7,15 @@ import pytest
 import pytest_asyncio
 
 from benchmarks.calls.noisy_words import LEAD_S, CallResult, call, last_loud, line
-from benchmarks.calls.words import SPEECH
-from offhook.bench.transcript import words
-from offhook.bench.words import read_16k
+from benchmarks.speech.recordings import read_16k, speech_folder
+from benchmarks.speech.transcript import words
 from offhook.media.pcm import RATE_IN, Pcm, dbfs
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
-pytestmark = pytest.mark.skipif(not SPEECH.is_dir(), reason="no recorded speech here")
+pytestmark = pytest.mark.skipif(not speech_folder().is_dir(), reason="no recorded speech here")
 QUIET = "none"
 STREET = "street"
 
@@ -33,7 +32,7 @@ class Caller:
         self, name: str, noise: str = QUIET, level: float = -26, way: str = "both"
     ) -> CallResult:
         """Noise is 10 dB below the voice."""
-        speech = read_16k(SPEECH / f"{name}.wav")
+        speech = read_16k(speech_folder() / f"{name}.wav")
         self.line = line(speech, noise, 10.0, level, np.random.default_rng(0), [])
         span = LEAD_S, LEAD_S + last_loud(speech) / RATE_IN
         return await call(self.line, span, way, self._turns, self._recognizer)

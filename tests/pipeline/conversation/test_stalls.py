@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from offhook.bench.phones import rtp
-from offhook.bench.speech.number_words import LEAD_MS, NumberRecognizer, line, sound
+from benchmarks.speech.lines import encode
+from benchmarks.speech.number_words import LEAD_MS, NumberRecognizer, line, sound
 from offhook.media.clock_io import PacketClock
+from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import PACKET_MS, Pcm
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.rtp_leg import RtpLeg
@@ -108,7 +109,7 @@ async def turns(said: list[str], stalls: dict[float, float], suppressed: bool) -
     leg, clock = SocketLeg(loop.now), PacketClock(now=lambda: loop.now)
     start = loop.now
     begin = round(BEGIN_S / TICK)
-    payloads = [SILENCE] * begin + list(rtp.encode(sound(said, lead_ms=LEAD_MS)))
+    payloads = [SILENCE] * begin + list(encode(sound(said, lead_ms=LEAD_MS), PcmuEncoder()))
     payloads += [SILENCE] * round(3.0 / TICK)
     for place, payload in enumerate(payloads):
         if not suppressed or place < 10 or place >= begin:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from offhook.bench.speech.recordings import babbled
+from benchmarks.speech.recordings import babbled
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.engines.official.recognizer_io import OfficialRecognizer

@@ -7,6 +7,8 @@ from random import Random
 
 import numpy as np
 
+from benchmarks.carriers.far_ends.far_end import FarEnd, Message
+from benchmarks.carriers.far_ends.far_end_io import FAR_ENDS
 from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm
 from offhook.telephony.carriers.audiosocket.stream import AudioSocketStream
 from offhook.telephony.carriers.chan_websocket.stream import ChanWebSocketStream
@@ -18,8 +20,6 @@ from offhook.telephony.carriers.streams.stream import CarrierStream
 from offhook.telephony.carriers.telnyx.stream import TelnyxStream
 from offhook.telephony.carriers.twilio.stream import TwilioStream
 from offhook.telephony.carriers.vonage.stream import VonageStream
-from tests.support.carriers.far_end import FarEnd, Message
-from tests.support.carriers.far_end_io import FAR_ENDS
 
 STREAMS: Mapping[str, Callable[[], CarrierStream]] = {
     "twilio": TwilioStream,

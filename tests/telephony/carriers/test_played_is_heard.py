@@ -9,10 +9,10 @@ from random import Random
 import numpy as np
 import pytest
 
+from benchmarks.carriers.far_ends.far_end_asterisk import ChanWebSocket
+from benchmarks.carriers.far_ends.far_end_io import FAR_ENDS
+from benchmarks.carriers.far_ends.far_end_json import Telnyx
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, dbfs
-from tests.support.carriers.far_end_asterisk import ChanWebSocket
-from tests.support.carriers.far_end_io import FAR_ENDS
-from tests.support.carriers.far_end_json import Telnyx
 from tests.support.listening import Listening
 from tests.telephony.carriers.simulated import LOUD, STREAMS, Simulated, loud_sound
 

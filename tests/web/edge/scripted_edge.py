@@ -1,6 +1,6 @@
 """An edge that is real but for its ears and its voice, which hear nothing and speak at once."""
 
-from offhook.bench.scripted import ScriptedRecognizer, ScriptedSynthesizer
+from benchmarks.servers.scripted import ScriptedRecognizer, ScriptedSynthesizer
 from offhook.pipeline.conversation.call_io import Call, Engines
 from offhook.pipeline.conversation.events import AgentTurn, CallEnded, Event
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection

@@ -14,11 +14,11 @@ from openai.types.webhooks import RealtimeCallIncomingWebhookEvent
 from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 from yarl import URL
 
+from benchmarks.carriers.far_ends.far_end_asterisk import ChanWebSocket
+from benchmarks.carriers.far_ends.far_end_io import FarEndCall
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.web.config.config import Agent, Config
-from tests.support.carriers.far_end_asterisk import ChanWebSocket
-from tests.support.carriers.far_end_io import FarEndCall
 from tests.support.ports import free_port
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.phones import (

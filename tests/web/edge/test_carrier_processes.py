@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 import aiohttp
 import numpy as np
 
+from benchmarks.carriers.far_ends.far_end import CallFacts
+from benchmarks.carriers.far_ends.far_end_asterisk import ChanWebSocket
+from benchmarks.carriers.far_ends.far_end_io import FarEndCall
+from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.telephony.carriers.streams.frames import Opcode
 from tests.attack.carriers import PROXIES, REPLAYS, streams_behind_proxies, webhook_replays
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_asterisk import ChanWebSocket
-from tests.support.carriers.far_end_io import FarEndCall
-from tests.support.carriers.far_end_json import Twilio
 from tests.telephony.carriers.masked import sent
 from tests.telephony.sip.phones import is_tone
 from tests.web.edge.test_carriers import OUR_TONE, TOKEN, stream_url

@@ -16,6 +16,12 @@ import aiohttp
 import numpy as np
 import pytest
 
+from benchmarks.carriers.far_ends.far_end import CallFacts
+from benchmarks.carriers.far_ends.far_end_asterisk import AudioSocket, ChanWebSocket
+from benchmarks.carriers.far_ends.far_end_binary import Genesys, Vonage
+from benchmarks.carriers.far_ends.far_end_io import FarEndCall
+from benchmarks.carriers.far_ends.far_end_json import Exotel, Plivo, Telnyx, Twilio
+from benchmarks.carriers.far_ends.webhook import BY_WEBHOOK
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.telephony.carriers.auth.answers import Answers
 from offhook.web.config.config import Config, ConfigError
@@ -29,12 +35,6 @@ from tests.attack.carriers import (
     streams_behind_proxies,
     webhook_replays,
 )
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_asterisk import AudioSocket, ChanWebSocket
-from tests.support.carriers.far_end_binary import Genesys, Vonage
-from tests.support.carriers.far_end_io import FarEndCall
-from tests.support.carriers.far_end_json import Exotel, Plivo, Telnyx, Twilio
-from tests.support.carriers.webhook import BY_WEBHOOK
 from tests.support.listening import Listening
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.phones import is_tone

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from loguru import logger
 
+from benchmarks.carriers.far_ends.far_end import CallFacts
+from benchmarks.carriers.far_ends.far_end_io import FarEndCall
+from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
 from offhook.web.config.config import Agent, Config, ConfigError
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.reload_io import Reload, left_for_restart, reloaded, use
 from tests.pipeline.conversation.phone import PhoneLeg, model, says
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_io import FarEndCall
-from tests.support.carriers.far_end_json import Twilio
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.web.conftest import CONFIG
 from tests.web.edge.phones import SOON, TABLE, Served, served

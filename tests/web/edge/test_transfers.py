@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from offhook.bench import scripted
+from benchmarks.carriers.far_ends.far_end import CallFacts
+from benchmarks.carriers.far_ends.far_end_io import FarEndCall
+from benchmarks.carriers.far_ends.far_end_json import Twilio
+from benchmarks.servers import scripted
 from offhook.media.leg import Leg, LegError
 from offhook.pipeline.conversation.call_io import Message
 from offhook.telephony.sip.endpoint_io import SipEndpoint
@@ -24,9 +27,6 @@ from offhook.telephony.sip.sessions import refer
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.carriers import calls_io
 from offhook.web.edge.server_io import application
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_io import FarEndCall
-from tests.support.carriers.far_end_json import Twilio
 from tests.support.ports import free_port
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.ends import tone, until

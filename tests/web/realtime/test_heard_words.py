@@ -20,6 +20,9 @@ import pytest
 import soxr
 from openai import AsyncOpenAI
 
+from benchmarks.carriers.far_ends.far_end import CallFacts
+from benchmarks.carriers.far_ends.far_end_io import FarEndCall, Way
+from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.conversation.turns import user_turn_io
@@ -29,9 +32,6 @@ from offhook.web.app.cli.caller_sip_io import SipCaller
 from offhook.web.config.config import Config
 from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.pipeline.conversation.phone import Model, model, says
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_io import FarEndCall, Way
-from tests.support.carriers.far_end_json import Twilio
 from tests.support.ports import free_port
 from tests.telephony.sip.phones import Baresip, needs_baresip
 from tests.web.edge.phones import Served, configured, served

@@ -14,6 +14,9 @@ from aiohttp.test_utils import TestServer
 from openai import AsyncOpenAI
 from websockets.exceptions import ConnectionClosedOK
 
+from benchmarks.carriers.far_ends.far_end import CallFacts
+from benchmarks.carriers.far_ends.far_end_io import FarEndCall
+from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.conversation.turns import user_turn_io
 from offhook.telephony.sip.trunks.trunks import SipSettings
@@ -24,9 +27,6 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_io import FarEndCall
-from tests.support.carriers.far_end_json import Twilio
 from tests.support.ports import free_port
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.web.edge.phones import served

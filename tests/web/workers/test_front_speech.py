@@ -13,7 +13,7 @@ from loguru import logger
 
 torch = pytest.importorskip("torch")
 
-from offhook.bench.speech.texts import frames_of  # noqa: E402
+from benchmarks.speech.texts import frames_of  # noqa: E402
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_SAMPLES  # noqa: E402
 from offhook.web.workers.fronts_io import MAX_REQUEST_BYTES  # noqa: E402
 from offhook.web.workers.worker_io import Worker  # noqa: E402

@@ -19,7 +19,7 @@ from aiohttp import WSMsgType
 torch = pytest.importorskip("torch")
 
 from benchmarks.engines.random_workers import worker  # noqa: E402
-from offhook.bench.speech.texts import frames_of  # noqa: E402
+from benchmarks.speech.texts import frames_of  # noqa: E402
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_SAMPLES  # noqa: E402
 from offhook.pipeline.engines.shared.tts_models import NO_CACHE  # noqa: E402
 from offhook.pipeline.speech.errors import EngineFailed  # noqa: E402

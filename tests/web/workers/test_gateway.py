@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
-from offhook.bench.speech.number_words import worker
+from benchmarks.speech.number_words import worker
 from offhook.media.memory_io import oom_kills
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer

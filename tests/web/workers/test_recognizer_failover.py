@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from offhook.bench.node import node
-from offhook.bench.speech.number_words import line, sound
+from benchmarks.processes.node import node
+from benchmarks.speech.number_words import line, sound
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.recognizer import Final
 from offhook.pipeline.speech.remote import asr_connection_io, pool_io, worker_list_io

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from offhook.bench.scripted import ScriptedRecognizer
+from benchmarks.servers.scripted import ScriptedRecognizer
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.conversation.events import CallerTurn
 from offhook.pipeline.conversation.turns import end_questions_io

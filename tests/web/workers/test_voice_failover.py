@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from offhook.bench.node import node
-from offhook.bench.speech.number_words import LETTERS, WordCounter, level_of
+from benchmarks.processes.node import node
+from benchmarks.speech.number_words import LETTERS, WordCounter, level_of
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSpeech, RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Speech

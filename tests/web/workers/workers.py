@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from loguru import logger
 
-from offhook.bench.node import Node, missing
+from benchmarks.processes.node import Node, missing
 from offhook.pipeline.speech.recognizer import Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.workers.routes_io import application
@@ -143,7 +143,7 @@ class LosableServer:
 async def number_worker(kind: str, on: Node | None = None) -> AsyncIterator[tuple[str, Process]]:
     """A process that hears or speaks numbers, here or `on` another machine, and its address."""
     address = f"{on.address if on is not None else '127.0.0.1'}:{free_port()}"
-    module = "offhook.bench.speech.number_words"
+    module = "benchmarks.speech.number_words"
     within = on.within if on is not None else ()
     line = (*within, sys.executable, "-m", module, kind, "--drain-seconds", "60")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -112,7 +112,7 @@ QWEN3_ASR = EngineSpec(
         "streams",
         "on a CPU a few callers at once are heard",
         SETTINGS,
-        "python -m benchmarks asr --parts settings",
+        "offhook bench asr --parts settings",
     ),
     attribution=Attribution("Qwen", f"{SITE}/Qwen"),
 )

@@ -4,7 +4,7 @@ The network: magnitudes of four overlapping 256-point Fourier transforms, four c
 these frames with rectifiers, an LSTM cell and a logistic output. So few frames are left that every
 frame of a convolution is one product with its taps stacked, without those that would meet the
 padding. In a batch of 25 windows this takes half of ONNX Runtime's time, and equals it to 1e-5
-(`python -m benchmarks vad`).
+(`offhook bench vad`).
 """
 
 from pathlib import Path

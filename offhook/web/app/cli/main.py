@@ -648,9 +648,14 @@ def _doctor(arguments: Namespace) -> int:
 
 
 def _bench(arguments: Namespace) -> int:
-    from importlib import import_module
+    from importlib.metadata import entry_points
 
-    result: int = import_module(f"offhook.bench.{arguments.name}").main(arguments.options)
+    found = entry_points(group="offhook.commands", name="bench")
+    if not found:
+        raise ValueError(
+            "benchmarks are a package of their own: `pip install ./benchmarks` in a checkout"
+        )
+    result: int = next(iter(found)).load()([arguments.name, *arguments.options])
     return result
 
 

@@ -23,7 +23,6 @@ from offhook.pipeline.speech.engines import (
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
 MAX_COUNT = 1000
 """Maximum of counts on the command line."""
-BENCHMARKS = ("calls", "failover", "edge", "turns", "sip", "http", "stream", "cpu", "words")
 
 
 class _InOrderAction(argparse.Action):
@@ -88,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     )
 
     bench = commands.add_parser("bench", help="run a benchmark, with a peer in the same run")
-    bench.add_argument("name", choices=BENCHMARKS)
+    bench.add_argument("name", nargs="?", default="--help", help="without it they are listed")
     bench.add_argument("options", nargs=argparse.REMAINDER, help="see offhook bench NAME --help")
     return parser
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from offhook.bench.scripted import (
+from benchmarks.servers.scripted import (
     TEXT,
     ScriptedRecognizer,
     ScriptedRecognizerStream,

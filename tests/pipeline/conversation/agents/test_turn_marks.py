@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.bench.scripted import TEXT
+from benchmarks.servers.scripted import TEXT
 from offhook.media.pcm import Pcm
 from offhook.pipeline.conversation.agents import turn_marks
 from offhook.pipeline.conversation.agents.agent_faults import Limits

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from offhook.bench.scripted import ScriptedRecognizerStream
+from benchmarks.servers.scripted import ScriptedRecognizerStream
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.conversation.events import CallerTurn
 from offhook.pipeline.conversation.turns import turn as turn_taking

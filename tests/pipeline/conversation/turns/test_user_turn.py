@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.bench.scripted import ScriptedRecognizer
+from benchmarks.servers.scripted import ScriptedRecognizer
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import (

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.recognition import onnx_writer
+from benchmarks.recognition.onnx_writer import FLOAT, constant, node, number, part, value
 from offhook.pipeline.engines.sherpa import model_files
 from offhook.pipeline.engines.sherpa.model_files import find_model, languages_in, read_model
 from offhook.pipeline.engines.sherpa.onnx_header import read_header
 from offhook.pipeline.speech.errors import EngineError
-from tests.support import onnx_writer, tiny_sherpa
+from tests.support import tiny_sherpa
 from tests.support.hub_stand_in import Hub, running
-from tests.support.onnx_writer import FLOAT, constant, node, number, part, value
 
 
 @pytest.fixture

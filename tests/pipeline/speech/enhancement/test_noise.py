@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offhook.bench.speech.noises import STEADY, at_power
+from benchmarks.speech.noises import STEADY, at_power
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm, dbfs
 from offhook.pipeline.speech.enhancement.enhancer import (
     CallerQuiet,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.recognition.onnx_writer import INT64
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.vad import turn_model_io
@@ -19,7 +20,6 @@ from offhook.pipeline.speech.vad.turn_model_io import (
     OnnxTurnModel,
     open_turn_model,
 )
-from tests.support.onnx_writer import INT64
 from tests.support.turn_models import broken, levels, loudness, with_state
 
 HALF = np.full(RATE_IN, 1 << 14, np.int16)

@@ -18,7 +18,7 @@ from benchmarks.calls.marks import (
     letter_marks,
     marks,
 )
-from benchmarks.calls.words import SPEECH
+from benchmarks.speech.recordings import speech_folder
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.engines.embedded.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech.streams.speech_clock import SpeechClock
@@ -80,7 +80,7 @@ def test_a_voice_heard_before_is_followed_better(voices: dict[str, list[Reply]])
     assert min(known) > 0.9
 
 
-@pytest.mark.skipif(not SPEECH.exists(), reason="no recordings")
+@pytest.mark.skipif(not speech_folder().exists(), reason="no recordings")
 def test_people_are_followed_too() -> None:
     row = judge("people", list(human_replies()), marks)
     assert row.words > 80

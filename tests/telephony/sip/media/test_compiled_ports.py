@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from offhook.bench.phones.rtp import offer
+from benchmarks.callers.rtp import offer
 from offhook.media.clock_io import DRAIN_DATAGRAMS
 from offhook.media.rtp.receiver import AudioReceiver
 from offhook.media.rtp.rtp import RtpPacket

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from offhook.bench.phones.rtp import offer
+from benchmarks.callers.rtp import offer
 from offhook.media import native
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.telephony.sip.media.leg_io import SipLeg

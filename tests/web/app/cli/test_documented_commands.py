@@ -3,20 +3,23 @@
 import ast
 import re
 import shlex
+import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import NAMES
-from offhook.web.app.cli.parser import BENCHMARKS, parser
+from benchmarks.__main__ import main as bench
+from offhook.web.app.cli.main import main as command_line
+from offhook.web.app.cli.parser import parser
 
 ROOT = Path(__file__).parents[4]
 BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
-MEASURED = re.compile(r"python -m benchmarks ([a-z_]+)")
+MEASURED = re.compile(r"offhook bench ([a-z_]+)")
 NAMED = re.compile(r"(?:^|[|&;=({\"' ]|\S/)offhook\s+(?!offhook\s)(?=[a-z-]+(?:\s|$))(.*)")
 """A command within a line, after a prompt, a variable or a path."""
 IN_POD = re.compile(r"^kubectl (?:.* exec .* -- (?:sh -c\s+'(?=.*'$))?)?")
@@ -54,7 +57,7 @@ def arguments(command: str) -> list[str]:
     words = shlex.split(command.replace("[", " ").replace("]", " "), comments=True)
     end = next((at for at, word in enumerate(words) if word in ("|", "&&", ">", "&", ";")), None)
     words = [word.removesuffix("…").partition("|")[0] for word in words[:end]]
-    return ["bench", BENCHMARKS[0]] if words == ["bench", "NAME"] else words
+    return ["bench", "--help"] if words[:2] == ["bench", "NAME"] else words
 
 
 @cache
@@ -88,30 +91,45 @@ def test_a_documented_command_is_taken(
     if len(given) == 1:
         given.append("--help")
     try:
-        parser().parse_args(given)
+        parsed = parser().parse_args(given)
     except SystemExit as ended:
         if ended.code != 0:
             pytest.fail(capsys.readouterr().err)
+    else:
+        assert parsed.command != "bench" or parsed.name in NAMES
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_benchmark_says_how_it_is_used(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        import_module(f"offhook.bench.{name}").main(["--help"])
+        bench([name, "--help"])
     assert ended.value.code == 0
     assert f"offhook bench {name}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_developers_benchmark_says_how_it_is_used(
-    name: str, capsys: pytest.CaptureFixture[str]
+def test_benchmarks_are_found_where_they_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        import_module(f"benchmarks.{NAMES[name]}").main(["--help"])
-    assert ended.value.code == 0
-    assert f"python -m benchmarks {name}" in capsys.readouterr().out
+    """By the entry point of their package; without a name they are listed."""
+    project = tomllib.loads((ROOT / "benchmarks/pyproject.toml").read_text())["project"]
+    ((group, commands),) = project["entry-points"].items()
+    installed = tmp_path / "offhook_bench-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: offhook-bench\n")
+    (installed / "entry_points.txt").write_text(f"[{group}]\nbench = {commands['bench']}\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for options in (["bench"], ["bench", "sip", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            command_line(options)
+        assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in NAMES)
+    assert "offhook bench sip" in said
 
 
-@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
-def test_documents_name_benchmarks_of_developers(path: Path) -> None:
-    assert set(MEASURED.findall(path.read_text())) <= NAMES.keys()
+def test_without_the_benchmarks_it_is_said_how_to_install_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert command_line(["bench", "turns"]) == 1
+    assert "pip install ./benchmarks" in capsys.readouterr().err

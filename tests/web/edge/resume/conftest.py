@@ -23,7 +23,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A word takes 20 ms."""
-    from offhook.bench import scripted
+    from benchmarks.servers import scripted
 
     word = scripted.word_sound()[: 24 * 20]
     monkeypatch.setattr(scripted, "word_sound", lambda: word)

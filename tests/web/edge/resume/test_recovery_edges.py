@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from redis import Redis
 
-from offhook.bench.phones.rtp import HOST, RtpSocket
+from benchmarks.callers.rtp import RtpSocket
+from benchmarks.processes.own_server import HOST
 from offhook.media.codecs.g711 import PcmuDecoder
 from offhook.media.end_reason import End
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion

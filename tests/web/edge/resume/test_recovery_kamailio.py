@@ -14,15 +14,18 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from offhook.bench.callers.caller import Caller, Habits, SpokenLine
-from offhook.bench.callers.ear import Ear, Way
-from offhook.bench.callers.phone import PhoneCall
-from offhook.bench.callers.records import CallRecord, TurnRecord
-from offhook.bench.callers.servers import own_servers
-from offhook.bench.phones.kamailio import Kamailio, kamailio
-from offhook.bench.phones.rtp import HOST, Pace, encode
-from offhook.bench.phones.signalling import Signalling
-from offhook.bench.speech.number_words import LEAD_MS, level_of, line, sound
+from benchmarks.callers.caller import Caller, Habits, SpokenLine
+from benchmarks.callers.ear import Ear, Way
+from benchmarks.callers.phone import PhoneCall
+from benchmarks.callers.records import CallRecord, TurnRecord
+from benchmarks.callers.rtp import Pace
+from benchmarks.callers.servers import own_servers
+from benchmarks.callers.signalling import Signalling
+from benchmarks.processes.own_server import HOST
+from benchmarks.servers.kamailio import Kamailio, kamailio
+from benchmarks.speech.lines import encode
+from benchmarks.speech.number_words import LEAD_MS, level_of, line, sound
+from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
@@ -60,13 +63,15 @@ def caller(number: int, turns: list[TurnRecord]) -> Caller:
     chance = Random(number)
     lines = [line(4, chance) for _ in range(8)]
     spoken = [
-        SpokenLine(encode(sound(words, lead_ms=LEAD_MS)), tuple(map(level_of, words)))
+        SpokenLine(
+            encode(sound(words, lead_ms=LEAD_MS), PcmuEncoder()), tuple(map(level_of, words))
+        )
         for words in lines
     ]
     habits = Habits(interrupting=0, pressing=0, call_s=1000)
     record, ear = CallRecord(f"sip {number}", "sip", 0.0), Ear(RATE_IN, True)
     record.number = f"+1{number:06}"
-    silence = encode(np.zeros(RATE_OUT, np.int16))
+    silence = encode(np.zeros(RATE_OUT, np.int16), PcmuEncoder())
     return Caller(record, turns, ear, spoken, silence, habits, chance, array("f"))
 
 
@@ -131,7 +136,7 @@ Speak = Callable[[float], None]
 @pytest.fixture
 def speak(monkeypatch: pytest.MonkeyPatch) -> Speak:
     """Sets the tone that the agents' words are from now on."""
-    from offhook.bench import scripted
+    from benchmarks.servers import scripted
 
     def set_tone(hz: float) -> None:
         t = np.arange(RATE_OUT // 2) / RATE_OUT

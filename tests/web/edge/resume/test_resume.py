@@ -11,6 +11,9 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from redis import Redis
 
+from benchmarks.carriers.far_ends.far_end import CallFacts
+from benchmarks.carriers.far_ends.far_end_io import FarEndCall
+from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.pcm import RATE_IN
@@ -22,9 +25,6 @@ from offhook.web.edge.resume import saved_call, store_io
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC, key_of
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import calls, model, says
-from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_io import FarEndCall
-from tests.support.carriers.far_end_json import Twilio
 from tests.support.listening import Listening
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.web.edge.scripted_edge import ScriptedEdge

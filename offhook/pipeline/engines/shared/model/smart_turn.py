@@ -2,7 +2,7 @@
 
 It computes the graph that `speech.vad.smart_turn_io` runs in ONNX Runtime, with the roundings to 8
 bits of that file: without them it decides otherwise about one recorded sentence in ten
-(`python -m benchmarks turns --compare`).
+(`offhook bench recorded_turns --compare`).
 """
 
 from collections.abc import Sequence
