@@ -146,11 +146,12 @@ lock:
 licences: $(VENV)/.test
 	$(BIN)/python -m deploy.licences
 
-# The pages of docs/reference, from the code.
+# The pages of docs/reference, from the code, and the list of all pages, docs/llms.txt.
 reference: $(VENV)/.runtime
 	$(BIN)/python -m deploy.reference
+	$(BIN)/python -m deploy.llms
 
-# The documents as a site, in build/site; a broken link is an error.
+# The documents as a site, in build/site, which can be read from there; a broken link is an error.
 docs: .venv-docs/.made
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 

@@ -218,7 +218,8 @@ def commands(of: argparse.ArgumentParser, about: str = "", level: int = 1) -> It
 
 
 def command_line() -> str:
-    text = "# Command line\n\n" + WRITTEN + "`offhook --version` prints the version.\n\n"
+    text = "# Command line\n\n" + WRITTEN
+    text += "All commands and their options. `offhook --version` prints the version.\n\n"
     return (text + "".join(commands(parser()))).rstrip() + "\n"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy import llms
 from deploy.reference_limits import ELSEWHERE, by_heading
 from deploy.reference_limits import ROOMS as ROOMS_OF_LIMITS
 from offhook.web.config.config import Config
@@ -74,6 +75,16 @@ def test_the_reference_is_what_the_code_says(page: str) -> None:
     assert text == REFERENCE["PAGES"][page](), "run `make reference`"
 
 
+def test_the_list_of_pages_is_what_the_pages_say() -> None:
+    assert llms.FILE.read_text() == llms.text(), "run `make reference`"
+
+
+def test_the_changelog_has_this_version() -> None:
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    newest = re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    assert newest == package["version"]
+
+
 def test_every_limit_says_what_happens() -> None:
     listed = [limit for limits in by_heading().values() for limit in limits]
     assert len(listed) > 400
@@ -96,11 +107,40 @@ def test_the_pictures_are_what_their_script_draws() -> None:
             assert drawn == draw(ink)
 
 
-def test_the_site_can_be_built(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mkdocs = shutil.which("mkdocs", path=f"{ROOT}/.venv-docs/bin:{os.environ['PATH']}")
     if mkdocs is None:
         pytest.skip("needs MkDocs: make docs")
-    command = [mkdocs, "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = [mkdocs, "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "reference/configuration.html").exists()
+    return folder
+
+
+def test_the_site_has_the_pages(site: Path) -> None:
+    assert (site / "reference/configuration.html").exists()
+    listed = re.findall(r"\]\(([\w/-]+\.html)\)", (site / "llms.txt").read_text())
+    assert listed
+    for page in listed:
+        assert (site / page).exists(), page
+
+
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    loaded = (
+        r"<(?:script|img|iframe)[^>]* src=\"?https?:|<link[^>]* rel=\"?stylesheet\"?[^>]*https?:"
+    )
+    for page in site.rglob("*.html"):
+        assert not re.search(loaded, page.read_text()), page
+
+
+def test_the_site_can_be_searched_from_a_disk(site: Path, tmp_path: Path) -> None:
+    if (chromium := shutil.which("chromium")) is None:
+        pytest.skip("needs Chromium")
+    page = f"{(site / 'index.html').as_uri()}?q=registrar"
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000"]
+    command = [chromium, *options, f"--user-data-dir={tmp_path}", "--dump-dom", page]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    assert re.search(r"search-result__meta[^<]*>\d+ matching documents", shown)
+    assert "<h1>Phones (SIP)</h1>" in shown
