@@ -11,6 +11,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TESTED = {
     "offhook/pipeline/conversation/turns/turn.py": "tests/pipeline/conversation/turns/test_turn.py",
+    "offhook/pipeline/conversation/turns/end_of_turn.py": (
+        "tests/pipeline/conversation/turns/test_turn.py"
+    ),
+    "offhook/pipeline/conversation/turns/utterance_feed.py": (
+        "tests/pipeline/conversation/turns/test_utterance_feed.py"
+    ),
     "offhook/telephony/sip/sessions/session_table.py": (
         "tests/telephony/sip/sessions/test_session.py"
     ),

@@ -37,11 +37,11 @@ from benchmarks.table import percentiles
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
 from offhook.pipeline.conversation.turns.user_turn_io import (
-    PRE_ROLL_MS,
     TurnDetection,
     UserTurnController,
     UserTurnListener,
 )
+from offhook.pipeline.conversation.turns.utterance_feed import PRE_ROLL_MS
 from offhook.pipeline.engines.qwen3_asr.engine import AsrEngine
 from offhook.pipeline.engines.qwen3_asr.loading_io import (
     COST_STREAMS,

@@ -27,11 +27,8 @@ from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import CallerTurn, Event
 from offhook.pipeline.conversation.turns import end_questions_io
 from offhook.pipeline.conversation.turns.turn import TurnSettings
-from offhook.pipeline.conversation.turns.user_turn_io import (
-    FEED_MS,
-    TurnDetection,
-    UserTurnController,
-)
+from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection, UserTurnController
+from offhook.pipeline.conversation.turns.utterance_feed import FEED_MS
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
 from offhook.pipeline.speech.recognizer import Final, Partial
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer

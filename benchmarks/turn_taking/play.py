@@ -22,8 +22,9 @@ from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.media.playout import PlayoutListener
 from offhook.pipeline.conversation.events import CallerTurn, Event
+from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.pace import Pace
-from offhook.pipeline.conversation.turns.turn import Facts, TurnSettings, TurnState
+from offhook.pipeline.conversation.turns.turn import TurnSettings, TurnState
 from offhook.pipeline.conversation.turns.user_turn_io import (
     TurnDetection,
     UserTurnController,
@@ -314,7 +315,7 @@ class _Call(UserTurnListener):
         stream = self._recognizer(clock, utterance, options)
         self.hearing = UserTurnController(self.line, detection, stream, self._note, nobody)
         self.hearing.listener = self
-        self.hearing.language = utterance.language
+        self.hearing.reader.language = utterance.language
         self.hearing.pace = pace
         self._answering: asyncio.Task[None] | None = None
         self._silence: Facts | None = None

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.turn_taking.play import Heard
+from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.patience import Doubt, doubt
-from offhook.pipeline.conversation.turns.turn import Facts, TurnSettings
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 
 _SILENCES: dict[str, Any] = {
     one.name: 3000 for one in fields(TurnSettings) if one.name.startswith("end_silence")

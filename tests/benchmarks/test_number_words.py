@@ -16,7 +16,7 @@ from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
-from offhook.pipeline.conversation.turns.user_turn_io import VOICE_GAP_MS
+from offhook.pipeline.conversation.latency import VOICE_GAP_MS
 from offhook.pipeline.speech.recognizer import Final, StreamOptions
 from offhook.pipeline.speech.vad.vad import SpeechDetector, SpeechStop
 from offhook.pipeline.speech.vad.vad_io import VadBatch

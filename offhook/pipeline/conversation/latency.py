@@ -2,6 +2,8 @@
 
 from offhook.pipeline.conversation.events import TurnLatency
 
+VOICE_GAP_MS = 100
+"""ms of silence at which the turn's clock starts; the VAD waits longer before it ends speech."""
 STAMPS = (
     "packet_in",
     "speech_end",
@@ -23,6 +25,24 @@ class TurnStopwatch:
         self.silence_ms = silence_ms
         """The silence required by policy before this turn could end."""
         self._stamps: dict[str, float] = {}
+
+    @classmethod
+    def after_words(
+        cls, turn: int, required_ms: int, silence_ms: int, buffer_ms: float, now: float
+    ) -> "TurnStopwatch":
+        """Return a stopwatch of a turn whose speech ended `silence_ms` ago, `buffer_ms` after its
+        last packet had arrived."""
+        watch = cls(turn, required_ms)
+        watch.stamp("packet_in", now - silence_ms / 1000 - buffer_ms / 1000)
+        watch.stamp("speech_end", now - max(0, silence_ms - VOICE_GAP_MS) / 1000)
+        return watch
+
+    @classmethod
+    def after_keys(cls, turn: int, waited_ms: int, now: float) -> "TurnStopwatch":
+        """Return a stopwatch that excludes the wait after the last key, which is intended."""
+        watch = cls(turn, waited_ms)
+        watch.stamp("packet_in", now - waited_ms / 1000)
+        return watch
 
     def stamp(self, name: str, now: float) -> None:
         """Records a stamp; only the first of each name counts."""

@@ -142,11 +142,11 @@ class CallActions:
             spoken=action.modalities == ("audio",),
         )
         self._speak_with(action.voice)
-        self._call.respond(request)
+        self._call.responses.request(request)
 
     def _cancel(self, response_id: str) -> None:
         if not self._side.cancel(response_id) and self._direction.wanted == response_id:
-            self._interrupt(lambda: self._call.cancel_response(response_id))
+            self._interrupt(lambda: self._call.responses.cancel(response_id))
 
     def _interrupt(self, interrupt: Callable[[], None]) -> None:
         self.interrupting = True
@@ -166,7 +166,7 @@ class CallActions:
         hearing, detection = self._call.hearing, session.turn_detection
         usual = self._call.engines.turn_detection.settings
         hearing.configure(turn_settings(detection, usual), manual=detection is None)
-        hearing.interruptible = detection is not None and detection.interrupt_response
+        hearing.agent.interruptible = detection is not None and detection.interrupt_response
         if isinstance(self._leg, SocketLeg):
             self._leg.waits_for_input = detection is None
             self._leg.may_hurry = lambda: not hearing.awaits_an_answer

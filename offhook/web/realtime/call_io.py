@@ -167,7 +167,7 @@ class RealtimeCall(ResponseListener):
         self._spoke_from_ms = at_ms
         self._actions.perform(conversation.user_turn(text, audio_s, hearing.language))
         if self.direction.wanted is None:
-            self._call.leave_unanswered()
+            self._call.responses.leave_unanswered()
 
     def _failed(self, fault: str) -> None:
         if (response_id := self.direction.wanted) is not None:
@@ -281,7 +281,7 @@ class RealtimeCall(ResponseListener):
         done = self.conversation.response_done
         self._actions.perform(done(response_id, usage_of(usage), incomplete))
         if not self._actions.queued:
-            self._call.leave_unanswered()
+            self._call.responses.leave_unanswered()
             self._actions.idle.start(self.conversation.session)
 
     def on_interrupted(self, response_id: str) -> None:

@@ -11,12 +11,13 @@ from offhook.media.bridge import Bridge
 from offhook.media.leg import CallInfo, LegError
 from offhook.media.pcm import SAMPLES_OUT, Pcm
 from offhook.media.playout import PlayoutState
-from offhook.pipeline.conversation import call_io
 from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent
 from offhook.pipeline.conversation.agents.frontdesk import Action, Transfer
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
 from offhook.pipeline.conversation.bot_io import BotCall
-from offhook.pipeline.conversation.call_io import Agent, Call, Message
+from offhook.pipeline.conversation.call import announcements_io
+from offhook.pipeline.conversation.call.history import Message
+from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.digits import INTER_KEY_MS, GatherOptions
 from offhook.pipeline.conversation.events import (
     AgentTurn,
@@ -122,7 +123,7 @@ async def test_who_goes_on_speaking_after_the_keys_is_heard(voice: Pcm) -> None:
 
 
 async def test_the_caller_is_not_prompted_while_keys_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_io, "IDLE_S", 0.3)
+    monkeypatch.setattr(announcements_io, "IDLE_S", 0.3)
     agent = Answerer("hello")
     async with phone_call(lambda call: agent.agent()) as phone:
         await phone.until(lambda: phone.speaking)
@@ -201,7 +202,7 @@ async def test_a_reply_to_the_last_words_before_a_hold_waits_for_its_end(voice: 
 async def test_a_caller_on_hold_is_not_asked_whether_they_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(call_io, "IDLE_S", 0.3)
+    monkeypatch.setattr(announcements_io, "IDLE_S", 0.3)
     agent = Answerer("hello")
     async with phone_call(lambda call: agent.agent()) as phone:
         await phone.until(lambda: phone.speaking)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from offhook.media.leg import CallInfo, LegError
-from offhook.pipeline.conversation import call_io
 from offhook.pipeline.conversation.agents.openai_agent_io import (
     OpenAIAgentSettings,
     model_connections,
     openai_agent,
 )
+from offhook.pipeline.conversation.call import absence_io
 from offhook.pipeline.conversation.call_tools_io import _allowed
 from offhook.pipeline.conversation.events import (
     CallEnded,
@@ -160,7 +160,7 @@ async def test_what_is_said_to_a_caller_on_hold_waits_until_they_are_back() -> N
 async def test_a_caller_who_is_forgotten_on_hold_is_taken_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(call_io, "HOLD_S", 0.2)
+    monkeypatch.setattr(absence_io, "HOLD_S", 0.2)
     leg = PhoneLeg()
     async with talking_to(leg, [calls("hold_call")], [says("so sorry")]) as (phone, _):
         said = leg.said

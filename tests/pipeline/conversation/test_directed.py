@@ -77,7 +77,7 @@ async def test_nothing_is_said_without_a_request() -> None:
     async with phone_call(directed(agent, reports)) as phone:
         await phone.press("1#")
         await phone.until(lambda: phone.of(CallerTurn))
-        phone.call.leave_unanswered()
+        phone.call.responses.leave_unanswered()
         await phone.pass_ms(1000)
         assert phone.leg.said == 0
     assert agent.turns == []
@@ -87,7 +87,7 @@ async def test_nothing_is_said_without_a_request() -> None:
 async def test_a_response_is_reported_word_by_word() -> None:
     agent, reports = Answerer("one two"), Reports()
     async with phone_call(directed(agent, reports)) as phone:
-        phone.call.respond(request("r1"))
+        phone.call.responses.request(request("r1"))
         await phone.until(lambda: ("stopped",) in reports.all)
     words = [report for report in reports.all if report[0] == "word"]
     assert words == [("word", "r1", "one", WORD_MS), ("word", "r1", "two", 2 * WORD_MS)]
@@ -100,10 +100,10 @@ async def test_a_response_is_reported_word_by_word() -> None:
 async def test_a_response_of_text_is_not_spoken() -> None:
     agent, reports = Answerer("one two", "three"), Reports()
     async with phone_call(directed(agent, reports)) as phone:
-        phone.call.respond(request("r1", spoken=False))
+        phone.call.responses.request(request("r1", spoken=False))
         await phone.until(lambda: ("done", "r1") in reports.all)
         assert reports.all == [("text", "r1", "one two"), ("done", "r1")]
-        phone.call.respond(request("r2"))
+        phone.call.responses.request(request("r2"))
         await phone.until(lambda: ("stopped",) in reports.all)
     assert ("word", "r2", "three", WORD_MS) in reports.all
 
@@ -111,10 +111,10 @@ async def test_a_response_of_text_is_not_spoken() -> None:
 async def test_a_cancelled_response_is_over_at_once_and_the_next_is_said() -> None:
     agent, reports = Answerer("one two three four", "five"), Reports()
     async with phone_call(directed(agent, reports)) as phone:
-        phone.call.respond(request("r1"))
+        phone.call.responses.request(request("r1"))
         await phone.until(lambda: phone.leg.said > WORD_PACKETS)
-        phone.call.cancel_response("r1")
-        phone.call.respond(request("r2", "again"))
+        phone.call.responses.cancel("r1")
+        phone.call.responses.request(request("r2", "again"))
         said = phone.leg.said
         await phone.until(lambda: ("done", "r2") in reports.all)
         await phone.until(lambda: reports.all[-1] == ("stopped",))
@@ -127,7 +127,7 @@ async def test_a_cancelled_response_is_over_at_once_and_the_next_is_said() -> No
 async def test_an_agent_that_says_nothing_has_done_so() -> None:
     agent, reports = Answerer(""), Reports()
     async with phone_call(directed(agent, reports)) as phone:
-        phone.call.respond(request("r1"))
+        phone.call.responses.request(request("r1"))
         await phone.until(lambda: ("done", "r1") in reports.all)
         assert phone.leg.said == 0
 
@@ -136,10 +136,10 @@ async def test_an_agent_that_says_nothing_has_done_so() -> None:
 async def test_a_request_that_was_cancelled_before_it_arrived_is_dropped(cancelled: str) -> None:
     agent, reports = Answerer("one"), Reports()
     async with phone_call(directed(agent, reports)) as phone:
-        phone.call.respond(request("r1"))
-        phone.call.respond(request("r2"))  # in place of the first
+        phone.call.responses.request(request("r1"))
+        phone.call.responses.request(request("r2"))  # in place of the first
         if cancelled == "r2":
-            phone.call.cancel_response("r2")
+            phone.call.responses.cancel("r2")
             await phone.pass_ms(400)
             assert reports.all == []
         else:
@@ -212,10 +212,10 @@ async def test_a_model_gets_the_instructions_and_tools_of_the_request() -> None:
 
         connections = model_connections()
         async with phone_call(agent) as phone:
-            phone.call.respond(asked)
+            phone.call.responses.request(asked)
             await phone.until(lambda: ("done", "r1") in reports.all)
             context.add_message({"role": "user", "content": "and now"})
-            phone.call.respond(replace(asked, response_id="r2"))
+            phone.call.responses.request(replace(asked, response_id="r2"))
             await phone.until(lambda: ("done", "r2") in reports.all)
         await connections.aclose()
     assert reports.all[:2] == [

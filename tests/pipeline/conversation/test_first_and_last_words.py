@@ -57,7 +57,7 @@ async def test_a_greeting_that_cannot_be_interrupted_is_heard_whole_and_what_was
         await phone.until(lambda: phone.leg.said > 20)
         phone.leg.feed(voice)
         await phone.until(lambda: len(phone.of(AgentTurn)) == 2)
-        assert phone.call.hearing.interruptible
+        assert phone.call.hearing.agent.interruptible
         known = [(m["role"], m["content"]) for m in phone.call.context.messages]
     assert not phone.of(Interrupted)
     assert [(turn.turn, turn.text) for turn in phone.of(AgentTurn)] == [(0, COUNT), (1, "yes")]
@@ -125,7 +125,7 @@ async def test_after_the_last_step_nothing_more_is_said() -> None:
     async with phone_call(lambda call: agent(answerer, silences=(STILL_THERE,))) as phone:
         await phone.until(lambda: len(phone.of(AgentTurn)) == 2)
         await phone.pass_ms(2000)
-        assert phone.call._silences.after_s == 0
+        assert phone.call._announcements.silences.after_s == 0
     assert len(phone.of(AgentTurn)) == 2
 
 

@@ -20,7 +20,7 @@ from benchmarks.carriers.far_ends.far_end_io import FarEndCall
 from benchmarks.carriers.far_ends.far_end_json import Twilio
 from benchmarks.servers import scripted
 from offhook.media.leg import Leg, LegError
-from offhook.pipeline.conversation.call_io import Message
+from offhook.pipeline.conversation.call.history import Message
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.messages.message import Request, sdp_of
 from offhook.telephony.sip.sessions import refer

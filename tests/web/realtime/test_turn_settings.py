@@ -2,7 +2,9 @@
 
 import pytest
 
-from offhook.pipeline.conversation.turns.turn import Facts, TurnSettings, end_silence
+from offhook.pipeline.conversation.turns.end_of_turn import end_silence
+from offhook.pipeline.conversation.turns.facts import Facts
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.web.realtime.protocol.conversation_session import ConversationSemanticVad
 from offhook.web.realtime.turn_settings import EAGERNESS, turn_settings
 

@@ -16,8 +16,10 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.conversation.events import CallerTurn
 from offhook.pipeline.conversation.turns import end_questions_io
 from offhook.pipeline.conversation.turns import turn as turn_taking
+from offhook.pipeline.conversation.turns.end_of_turn import end_silence
+from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.patience import Doubt
-from offhook.pipeline.conversation.turns.turn import Facts, TurnSettings, end_silence
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.engines.nemotron.recognizer_io import NemotronRecognizer
 from offhook.pipeline.engines.shared.asr_models import AsrModels
@@ -134,7 +136,7 @@ class Spoken(NamedTuple):
 async def spoken(recognizer: RemoteRecognizer, pcm: Pcm) -> Spoken:
     agent = Answerer()
     async with phone_call(lambda call: agent.agent(), recognizer=recognizer) as phone:
-        stream: Any = phone.call.hearing._recognizer
+        stream: Any = phone.call.hearing.utterances.recognizer
         await phone.until(lambda: stream._connection is not None)
         await says(phone, pcm)
         await phone.until(lambda: phone.of(CallerTurn))

@@ -65,7 +65,7 @@ from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.call_tools_io import ANYWHERE, call_tools
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.conversation.services_io import SpokenResponseStartFrame
-from offhook.pipeline.conversation.turns.user_turn_io import UserAudioListener
+from offhook.pipeline.conversation.turns.utterance_feed import UserAudioListener
 from offhook.pipeline.conversation.turns.words import words
 from offhook.pipeline.speech.voice.word_marks import Pace
 

@@ -7,10 +7,17 @@ tried from top to bottom; the first whose condition holds is taken.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 
-from offhook.pipeline.conversation.turns.patience import Doubt, doubt
+from offhook.pipeline.conversation.turns.end_of_turn import (
+    ALL_SAID,
+    MAY_BE_OVER,
+    EndSettings,
+    doubt_of,
+    end_silence,
+)
+from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.words import (
     answers,
     decisive,
@@ -19,9 +26,6 @@ from offhook.pipeline.conversation.turns.words import (
     weighty_words,
     words,
 )
-
-PAUSE_MS = 400
-"""Shortest silence in ms within a turn that is a pause, and not the breath between two clauses."""
 
 WHOLE_MS = 220
 """Silence in ms by which partial transcripts mostly have the last word: if they are whole then, the
@@ -72,63 +76,9 @@ class Action(Enum):
 
 
 @dataclass(frozen=True)
-class TurnSettings:
+class TurnSettings(EndSettings):
     """Turn-taking thresholds in ms. The defaults suit telephone conversations."""
 
-    ask_end_after: int = 150
-    """Silence before the end-of-turn model runs: early enough to hide its latency, late enough that
-    most pauses within a sentence are over."""
-    ask_end_again: int = 260
-    """Further silence before the model runs again after a "no": with more silence it is more
-    reliable."""
-    ask_end_times: int = 1
-    """Maximum runs of the end-of-turn model per pause: a run costs 24 ms of a core with VNNI, more
-    of others, and a second one, which only a transcript that breaks off allows time for, seldom
-    changes the result."""
-    ask_end_takes: int = 110
-    """Expected latency of the end-of-turn model. It is not run when silence alone would decide
-    first."""
-    think_after: int = 150
-    """Silence after which the agent may begin its answer, if the words may be the whole turn."""
-    think_times: int = 2
-    """Maximum answers begun per pause: one to a partial transcript, one to the final."""
-    end_likely: float = 0.5
-    """Probability from which the model's result counts as the end of the turn."""
-    end_silence: int = 340
-    """Silence that ends a turn that the words or the model consider complete: longer than the
-    breath behind "no" in "no, thank you"."""
-    end_silence_unsure: int = 520
-    """Silence that ends a turn of which the words say nothing and the model is sure that it is
-    incomplete; less in proportion to the square of its doubt."""
-    end_silence_open: int = 360
-    """Silence that ends a sentence that another may follow, as the model cannot hear: the agent
-    begins its answer, which is taken back unheard if the caller goes on before..."""
-    answer_open: int = 950
-    """...this silence, before which nothing of it is heard, however fast the agent is."""
-    end_silence_hesitant: int = 700
-    """As `end_silence_open`, of a caller who hesitates: who has paused within the turn before, or
-    said "um" or "well", or named a part of a sentence ("on Monday"), or if the model is sure that
-    more follows; between the two by the square of its doubt."""
-    answer_hesitant: int = 1250
-    """As `answer_open`, of such a caller, and of one who names several things."""
-    end_silence_listing: int = 1000
-    """Silence that ends a turn in which several things are named, and not yet the last."""
-    end_silence_dictating: int = 1300
-    """Silence that ends a turn in which a number, a name or an address is dictated and not known to
-    be complete."""
-    end_silence_dangling: int = 1300
-    """Silence that ends a turn that breaks off ("I would like to"), whatever the model says."""
-    end_silence_searching: int = 2500
-    """Silence that ends a turn whose caller thinks or looks something up ("let me see")."""
-    end_silence_learned: int = 650
-    """Longest silence that ends the turns of a caller who was cut off in this call: the pause that
-    was too long, and a little more. 0: nothing is learned."""
-    finish_unsure_after: int = 380
-    """Silence after which the final transcript is requested even if the model expects more
-    speech."""
-    end_answer: int = 500
-    """Silence that ends a turn of which the words say nothing, if the end-of-turn model has not
-    said whether it is complete, or there is none."""
     lower: bool = True
     """Whether the agent, silent since the caller's first sound over it, goes on 12 dB lower when
     the sound has ended and all that is understood is agreement ("okay"), until it is certain; on
@@ -157,84 +107,6 @@ class TurnSettings:
     any words of the caller then are a turn."""
     judging_silent: int = 2500
     """As `judging`, while the reply does not hold the floor: no audio is delayed by waiting."""
-
-
-@dataclass
-class Facts:
-    """The inputs of one tick, filled in by UserTurnController and read by the conditions below."""
-
-    voice: bool = False
-    """The VAD currently detects speech."""
-    suspected: bool = False
-    """One VAD window scored high: speech may have started."""
-    speech_ms: int = 0
-    """Length in ms of the current or last speech, without parts that are or may be echo of the
-    agent."""
-    no_echo_ms: int = 0
-    """ms of caller audio that did not match the agent's, since speech over the agent was suspected;
-    counted only while `echo` is called."""
-    silence_ms: int = 0
-    """ms since the end of the last speech."""
-    text: str = ""
-    """Transcript of the current utterance, partial or final."""
-    final: bool = False
-    """Whether `text` is final."""
-    turn_text: str = ""
-    """Final transcripts of the turn's earlier utterances."""
-    end_probability: float | None = None
-    """What the end-of-turn model said in this pause; None if nothing, or if there is none."""
-    agent_speaking: bool = False
-    """Agent audio is being played or is paused."""
-    agent_busy: bool = False
-    """The agent is generating a reply."""
-    agent_silent_ms: int = 0
-    """ms since the last agent audio, or since the agent was given the turn."""
-    echo_free: bool = False
-    """The agent has been heard long enough to know that the line has no echo."""
-    unheard: bool = False
-    """Nothing of the reply has been heard, and the turn ended less than a second ago."""
-    first: bool = False
-    """The caller's sound began before the agent's, which nobody had asked for."""
-    before: str = ""
-    """What the agent was already given of this turn, and has not been heard to answer."""
-    paused_ms: int = 0
-    """Longest pause in ms within the turn so far."""
-    asked: str = ""
-    """What the agent said last, before the caller's turn."""
-    language: str = "en"
-    """ISO 639 code of the caller's words."""
-    learned_ms: int = 0
-    """Silence to wait for, as this caller's pauses have taught; 0 if nothing is learned."""
-    agent_said: str = ""
-    """The last words of the agent that were played; the same words recognized from the caller are
-    echo."""
-    agent_asks: bool = False
-    """What the agent is saying ends with a question."""
-    keying: bool = False
-    """A key entry has started and is not complete."""
-    keyed: bool = False
-    """A key entry is complete and not yet handed over."""
-    words_due: bool = False
-    """A final transcript is still outstanding."""
-    excused: bool = False
-    """The transcript is late or lost and an apology is being spoken: the agent's audio is no
-    reply."""
-    agent_left_ms: Callable[[], int | None] = field(default=lambda: None)
-    """Returns the ms up to the last audible sound of the agent that is still to be played; None if
-    more of the reply is to come."""
-    echo: Callable[[], bool] = field(default=lambda: False)
-    """Returns whether the incoming audio is echo of the agent. Costs a correlation, so it is called
-    only when needed."""
-
-    @property
-    def words(self) -> str:
-        """Transcript of the turn so far."""
-        return f"{self.turn_text} {self.text}".strip()
-
-    @property
-    def has_paused(self) -> bool:
-        """Whether the caller has gone on once when the turn might have been over."""
-        return bool(self.before) or self.paused_ms >= PAUSE_MS
 
 
 Condition = Callable[["Turn", Facts], bool]
@@ -318,79 +190,15 @@ def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
         _end_likely(turn, facts)
         or facts.silence_ms >= s.finish_unsure_after
         or (facts.end_probability is None and facts.silence_ms >= s.end_answer)
-        or (facts.silence_ms >= WHOLE_MS and _doubt(facts) in ALL_SAID)
+        or (facts.silence_ms >= WHOLE_MS and doubt_of(facts) in ALL_SAID)
     )
-
-
-def end_silence(settings: TurnSettings, facts: Facts) -> int:
-    """Return the silence in ms that ends the turn, given the model's result and the transcript."""
-    s = settings
-    match _doubt(facts):
-        case Doubt.SEARCHING:
-            return s.end_silence_searching
-        case Doubt.BREAKS_OFF:
-            return s.end_silence_dangling
-        case Doubt.DICTATING:
-            return s.end_silence_dictating
-        case Doubt.LISTING:
-            return s.end_silence_listing
-    if (hesitation := _hesitation(facts)) is not None:
-        waits = _between(s.end_silence_open, s.end_silence_hesitant, hesitation)
-    elif _doubt(facts) in ALL_SAID:
-        waits = s.end_silence
-    elif facts.end_probability is None:
-        waits = s.end_answer
-    else:
-        waits = _between(s.end_silence, s.end_silence_unsure, _unlikely(facts))
-    return max(waits, min(facts.learned_ms, s.end_silence_learned))
-
-
-def answer_silence(settings: TurnSettings, facts: Facts) -> int:
-    """Return the silence in ms before which the answer to the turn is not heard."""
-    s = settings
-    if _doubt(facts) is Doubt.LISTING:
-        return s.answer_hesitant
-    hesitation = _hesitation(facts)
-    return 0 if hesitation is None else _between(s.answer_open, s.answer_hesitant, hesitation)
-
-
-def _hesitation(facts: Facts) -> float | None:
-    """Return how likely it is, from 0 to 1, that a sentence that may go on does; None if the turn
-    ends with none."""
-    match _doubt(facts):
-        case Doubt.HESITANT:
-            return 1.0
-        case Doubt.OPEN:
-            return 1.0 if facts.has_paused else _unlikely(facts)
-        case Doubt.WHOLE if facts.has_paused:
-            return _unlikely(facts)
-    return None
-
-
-def _unlikely(facts: Facts) -> float:
-    """Return how unlikely the model makes the end of the turn, from 0 to 1: what it doubts a little
-    is over as often as what it is sure of."""
-    return (1 - (0.5 if facts.end_probability is None else facts.end_probability)) ** 2
-
-
-def _between(least: int, most: int, share: float) -> int:
-    return round(least + (most - least) * share)
-
-
-ALL_SAID = (Doubt.COMPLETE, Doubt.WHOLE)
-MAY_BE_OVER = (Doubt.NONE, Doubt.COMPLETE, Doubt.WHOLE, Doubt.OPEN, Doubt.HESITANT)
-
-
-def _doubt(facts: Facts) -> Doubt:
-    text = f"{facts.before} {facts.words}".strip()
-    return doubt(text, facts.asked, facts.language) if text else Doubt.NONE
 
 
 def _may_be_over(turn: "Turn", facts: Facts) -> bool:
     s, text = turn.settings, facts.words
     if facts.silence_ms < s.think_after or text == turn.thought_of or not text:
         return False
-    return turn.thoughts < s.think_times and _doubt(facts) in MAY_BE_OVER
+    return turn.thoughts < s.think_times and doubt_of(facts) in MAY_BE_OVER
 
 
 def _turn_over(turn: "Turn", facts: Facts) -> bool:

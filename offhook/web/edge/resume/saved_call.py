@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from offhook.media.leg import CallInfo
+from offhook.pipeline.conversation.call.history import Message
 from offhook.pipeline.conversation.call_info import as_dict
-from offhook.pipeline.conversation.call_io import Message
 
 VERSION = 1
 """Another version's calls are not resumed: they begin anew."""

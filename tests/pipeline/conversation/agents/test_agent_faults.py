@@ -662,7 +662,7 @@ async def test_a_sentence_that_the_voice_cannot_say_is_said_in_its_language() ->
         fall_ill(endpoint, "404", Place.START)
         async with talking(endpoint, about, voice=EnglishOnly()) as phone:
             await phone.until(lambda: phone.of(AgentTurn))
-            phone.call.hearing.language = "zh"
+            phone.call.hearing.reader.language = "zh"
             assert phone.call.sentence(Occasion.TROUBLE) == chinese
             await phone.press("1#")
             await heard(phone, Occasion.TROUBLE)

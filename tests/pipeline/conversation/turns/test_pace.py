@@ -3,8 +3,10 @@
 import pytest
 
 from offhook.pipeline.conversation.events import CallerTurn
+from offhook.pipeline.conversation.turns.end_of_turn import end_silence
+from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.pace import CUT_OFF_MS, MARGIN_MS, Pace
-from offhook.pipeline.conversation.turns.turn import Facts, TurnSettings, end_silence
+from offhook.pipeline.conversation.turns.turn import TurnSettings
 from tests.pipeline.conversation.turns.test_user_turn import Conversation, Said
 
 

@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.pipeline.conversation.turns.turn import (
-    TABLE,
-    Action,
-    Facts,
-    Turn,
-    TurnSettings,
-    TurnState,
-    answer_silence,
-    end_silence,
-)
+from offhook.pipeline.conversation.turns.end_of_turn import answer_silence, end_silence
+from offhook.pipeline.conversation.turns.facts import Facts
+from offhook.pipeline.conversation.turns.turn import TABLE, Action, Turn, TurnSettings, TurnState
 
 S = TurnState
 

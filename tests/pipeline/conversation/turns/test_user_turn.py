@@ -23,8 +23,7 @@ from offhook.pipeline.conversation.events import (
     SpeechStarted,
     TurnDiscarded,
 )
-from offhook.pipeline.conversation.turns import echo
-from offhook.pipeline.conversation.turns import turn as turn_taking
+from offhook.pipeline.conversation.turns import echo, end_of_turn
 from offhook.pipeline.conversation.turns.patience import Doubt
 from offhook.pipeline.conversation.turns.turn import TABLE, Action, TurnState
 from offhook.pipeline.conversation.turns.turn_audio import WHOLE_S, TurnAudio
@@ -405,7 +404,7 @@ async def test_who_goes_on_with_a_sentence_does_not_hear_an_agent_that_is_quick(
     monkeypatch: pytest.MonkeyPatch, doubt: Doubt, pause_ms: int, heard: int
 ) -> None:
     """And nothing of it is lost."""
-    monkeypatch.setattr(turn_taking, "doubt", lambda *about: doubt)
+    monkeypatch.setattr(end_of_turn, "doubt", lambda *about: doubt)
     call = Eager(0, 40, 0.9)
     sounds = await call.heard_ms(pause_ms // PACKET_MS)
     turns = [event.text for event in call.events if isinstance(event, CallerTurn)]

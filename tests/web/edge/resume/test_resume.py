@@ -17,7 +17,7 @@ from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.pcm import RATE_IN
-from offhook.pipeline.conversation.call_io import Message
+from offhook.pipeline.conversation.call.history import Message
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.signaling.peer_io import PeerLeg
 from offhook.web.config.config import Config
