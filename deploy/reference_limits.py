@@ -27,13 +27,13 @@ AMOUNT = re.compile(r"_(?:S|SECONDS|MINUTES|MS|BYTES|CHARS|CHARACTERS)$")
 WHICH = re.compile(r"\b(?:after|beyond|within) which\b")
 ROOMS: Mapping[str, str] = {
     "web/http": "HTTP connections",
-    "web": "Processes",
     "web/speech_api": "Speech API",
     "web/realtime": "OpenAI Realtime",
     "web/tools": "Tools of agents",
     "web/workers/wyoming": "Home Assistant",
     "web/edge": "Calls",
     "web/edge/resume": "Calls that continue elsewhere",
+    "processes": "Processes",
     "web/config": "Processes",
     "web/workers": "Workers",
     "pipeline/engines": "Engines of workers",

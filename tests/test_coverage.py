@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TESTED = {
+    "offhook/processes/restarts.py": "tests/processes/test_restarts.py",
     "offhook/pipeline/conversation/turns/turn.py": "tests/pipeline/conversation/turns/test_turn.py",
     "offhook/pipeline/conversation/turns/end_of_turn.py": (
         "tests/pipeline/conversation/turns/test_turn.py"

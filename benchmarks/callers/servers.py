@@ -25,7 +25,7 @@ from benchmarks.processes.own_server import free_port, free_ports, is_ready, sta
 from benchmarks.processes.process import all_of, child, get_json
 from benchmarks.servers.kamailio import kamailio
 from benchmarks.table import progress
-from offhook.media.parent_io import ending_with_us
+from offhook.processes.child_io import ending_with_us
 from offhook.web.http.listening_io import Runner
 
 Fault = Literal["worker", "hang", "link", "node", "drain", "upgrade", "edge", "drain-edge", "head"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks.processes.process import END_S
-from offhook.media.parent_io import ending_with_us
+from offhook.processes.child_io import ending_with_us
 
 HOST = "127.0.0.1"
 POLL_S = 0.1

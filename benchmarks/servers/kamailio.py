@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.processes.own_server import HOST, free_port
 from benchmarks.processes.process import cpu_s
-from offhook.media.parent_io import ending_with_us
+from offhook.processes.child_io import ending_with_us
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "kamailio" / "kamailio.cfg"
 START_S = 10.0

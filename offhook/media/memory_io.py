@@ -1,4 +1,4 @@
-"""Reduces the memory of a process that has finished loading; and whether the system has none."""
+"""Reduces the memory of a process that has finished loading."""
 
 import ctypes
 import resource
@@ -32,16 +32,6 @@ def resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
     except OSError:
         return 0
-
-
-def oom_kills() -> int:
-    """Returns how many processes the system has killed for lack of memory since it started, its own
-    or a control group's; 0 where it does not count them. In a container they may be others'."""
-    try:
-        rows = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(row.split()[1]) for row in rows if row.startswith("oom_kill ")), 0)
 
 
 def release_code_pages() -> None:

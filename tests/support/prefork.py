@@ -23,7 +23,7 @@ from typing import Any
 
 from loguru import logger
 
-from offhook.media.parent_io import _end_with
+from offhook.processes.child_io import _end_with
 from tests.support.environment import environment
 
 SERVE = [sys.executable, "-m", "offhook", "serve"]

@@ -45,7 +45,7 @@ from offhook.media.files.formats import (
     RawPcm,
     TooLong,
 )
-from offhook.media.parent_io import ending_with_us
+from offhook.processes.child_io import ending_with_us
 
 IDLE_S = 300.0
 """Time in s without a file after which the host ends; the next file starts it again."""

@@ -43,8 +43,8 @@ from offhook.media.files.formats import (
     RawPcm,
     TooLong,
 )
-from offhook.media.parent_io import signal_name
 from offhook.media.pcm import Pcm
+from offhook.processes.child_io import Child, signal_name
 
 COMMAND = (sys.executable, "-m", "offhook.media.files.decoder_host_io")
 KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "OPENBLAS_NUM_THREADS")
@@ -73,7 +73,7 @@ class _Host:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     def start(self, request: bytes, files: list[int]) -> None:
         """Starts a decoder. Raises DecoderUnavailable."""
@@ -100,28 +100,21 @@ class _Host:
         control, theirs = socket.socketpair()
         control.settimeout(START_S)
         with theirs:
-            self._process = subprocess.Popen(
-                COMMAND,
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                env=kept,
-                start_new_session=True,  # Ctrl-C only reaches the server, with which it ends
-            )
+            self._child = Child(COMMAND, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=kept)
         self._control = control
         return control
 
     @property
     def pid(self) -> int:
         """Its process id; 0: there is none."""
-        return self._process.pid if self._process is not None else 0
+        return self._child.pid if self._child is not None else 0
 
     def end(self) -> None:
         if self._control is not None:
             self._control.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._control = self._process = None
+        if self._child is not None:
+            self._child.end_now()
+        self._control = self._child = None
 
 
 _HOST = _Host()

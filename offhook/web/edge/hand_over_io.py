@@ -12,12 +12,12 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import cast
 
 from aiohttp import web
 from loguru import logger
 
 from offhook.media.tasks_io import TaskSet
+from offhook.web.http.handed_over_io import Adopted, HandedOver, packed_head
 
 HAND_OVER_S = 2.0
 """Time limit in s for a sibling to accept a connection; then a new call stays with this process,
@@ -30,20 +30,6 @@ TAKEN = b"\x06"
 """Acknowledgement of a sibling."""
 
 _CHUNK = 64 * 1024
-
-
-class HandedOver(web.StreamResponse):
-    """The (empty) response to a request whose connection was passed on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.force_close()
-
-    async def prepare(self, request: web.BaseRequest) -> None:
-        pass
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        pass
 
 
 class _Rest:
@@ -75,7 +61,7 @@ async def hand_over(request: web.Request, path: str) -> web.StreamResponse:
         try:
             request.protocol.set_parser(rest)  # type: ignore[arg-type]
             transport.pause_reading()  # later bytes are read by the sibling
-            data = _head(request) + rest.data
+            data = packed_head(request) + rest.data
             descriptor = transport.get_extra_info("socket").fileno()
             sent = socket.send_fds(sibling, [data[:_CHUNK]], [descriptor])
             async with asyncio.timeout(HAND_OVER_S):
@@ -88,15 +74,6 @@ async def hand_over(request: web.Request, path: str) -> web.StreamResponse:
         finally:
             transport.abort()  # closes our descriptor, not the connection
     return HandedOver()
-
-
-def _head(request: web.Request) -> bytes:
-    """Reconstructs the request's head."""
-    version = request.version
-    line = f"{request.method} {request.raw_path} HTTP/{version.major}.{version.minor}"
-    lines = [line.encode("utf-8", "surrogateescape")]
-    lines += [name + b": " + value for name, value in request.raw_headers]
-    return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
 @asynccontextmanager
@@ -141,7 +118,7 @@ class _Adopter:
                     connection, data = await _received(sibling)
                     try:
                         await loop.connect_accepted_socket(
-                            lambda: _Adopted(self._server, data), connection
+                            lambda: Adopted(self._server, data), connection
                         )
                     except BaseException:
                         connection.close()
@@ -179,16 +156,3 @@ async def _readable(sock: socket.socket) -> None:
         await ready.wait()
     finally:
         loop.remove_reader(sock)
-
-
-class _Adopted(asyncio.Protocol):
-    """Connects an adopted connection to a new server protocol, feeding it the bytes read before."""
-
-    def __init__(self, server: web.Server, data: bytes) -> None:
-        self._server, self._data = server, data
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        protocol = self._server()
-        transport.set_protocol(protocol)
-        protocol.connection_made(cast(asyncio.Transport, transport))  # uvloop's is no subclass
-        protocol.data_received(self._data)

@@ -10,9 +10,9 @@ import base64
 import pickle
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -22,10 +22,9 @@ from typing import Any
 
 from loguru import logger
 
-from offhook.media.memory_io import oom_kills
-from offhook.media.parent_io import how_ended
 from offhook.pipeline.conversation.bot_io import load_bot
-from offhook.pipeline.speech.streams.retry import RetryPolicy
+from offhook.processes.child_io import Child, end_with_input
+from offhook.processes.restarts import Restarts
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge import server_io
 from offhook.web.edge.edge_io import Edge
@@ -37,7 +36,7 @@ from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run as run_loop
 from offhook.web.http.stop_io import Stop, first_of
 from offhook.web.workers.engines.choice import AutoWorker
-from offhook.web.workers.local_worker_io import auto_workers, end_within, local_workers
+from offhook.web.workers.local_worker_io import auto_workers, local_workers
 
 FIRST = 1
 """Number of the process that starts the others."""
@@ -169,6 +168,7 @@ async def _serve_child() -> None:
 
 
 def main() -> None:
+    end_with_input(END_S)
     run_loop(_serve_child())
 
 
@@ -181,15 +181,15 @@ class OtherProcesses:
     def __init__(self, config: Config) -> None:
         self.config = config
         """The configuration of processes started from now on."""
-        self.running: set[Process] = set()
+        self.running: set[asyncio.StreamWriter] = set()
+        """Their inputs."""
 
     def reload(self, config: Config) -> None:
         """Sends them a new configuration."""
         self.config = config
         order = RELOAD + b" " + base64.b64encode(pickle.dumps(config)) + b"\n"
-        for process in self.running:
-            assert process.stdin is not None
-            process.stdin.write(order)
+        for orders in self.running:
+            orders.write(order)
 
 
 async def serve_all(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
@@ -234,48 +234,36 @@ async def _serve_all(
 
 async def _keep_running(settings: Settings, stop: Stop, hive: OtherProcesses) -> None:
     """Runs another process, and restarts it when it exits unexpectedly."""
-    loop, retry = asyncio.get_running_loop(), RetryPolicy(first_s=RESTART_S, max_s=RESTART_MAX_S)
+    loop, restarts = asyncio.get_running_loop(), Restarts(RESTART_S, STEADY_S, max_s=RESTART_MAX_S)
     while not stop.drain.is_set():
-        began = loop.time()
         try:
-            settings = replace(settings, config=hive.config)
-            oom_kills_before = oom_kills()
-            status = await _run_once(settings, stop, hive)
-            how = f"{how_ended(status, oom_kills_before)}: its calls are lost"
+            child = await _run_once(replace(settings, config=hive.config), stop, hive)
+            how = f"{child.how_ended}: its calls are lost"
         except OSError as error:
             how = f"does not start: {error}"
         if stop.drain.is_set():
             return
-        if loop.time() - began > STEADY_S:
-            retry.reset()
-        pause = retry.next_s()
-        logger.error("process {} {}; again in {:g} s", settings.number, how, pause)
+        pause = restarts.next_s(loop.time())
+        logger.error("process {} {}; again in {:.1f} s", settings.number, how, pause)
         await first_of(asyncio.sleep(pause), stop.drain.wait())
 
 
-async def _run_once(settings: Settings, stop: Stop, hive: OtherProcesses) -> int | None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", COMMAND),
-        stdin=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C only reaches the first process, which stops the others
-    )
-    assert process.stdin is not None
-    process.stdin.write(base64.b64encode(pickle.dumps(settings)) + b"\n")
-    line = logger.bind(started=settings.number, pid=process.pid)
-    line.info("process {} started (pid {})", settings.number, process.pid)
-    hive.running.add(process)
-    await first_of(process.wait(), stop.drain.wait())
-    hive.running.discard(process)
-    if stop.drain.is_set():
-        await _end(process, settings.config.server.drain_seconds, stop)
-    return process.returncode
-
-
-async def _end(process: Process, drain_seconds: float, stop: Stop) -> None:
-    """Lets it drain; then, or when in a hurry, makes it exit."""
-    assert process.stdin is not None
-    process.stdin.write(b"drain\n")
-    limit = asyncio.sleep(drain_seconds + END_S)
-    await first_of(process.wait(), stop.end.wait(), limit)
-    process.stdin.close()
-    await end_within(process, END_S)
+async def _run_once(settings: Settings, stop: Stop, hive: OtherProcesses) -> Child:
+    """Returns the process, which has ended. Raises OSError."""
+    child = Child((sys.executable, "-c", COMMAND), stdin=subprocess.PIPE, ends_in_order=True)
+    line = logger.bind(started=settings.number, pid=child.pid)
+    line.info("process {} started (pid {})", settings.number, child.pid)
+    orders = await child.writer()
+    orders.write(base64.b64encode(pickle.dumps(settings)) + b"\n")
+    hive.running.add(orders)
+    try:
+        await first_of(child.until_ended(), stop.drain.wait())
+        if child.poll() is None:  # let it drain
+            orders.write(b"drain\n")
+            limit_s = settings.config.server.drain_seconds + END_S
+            await first_of(child.ends_within(limit_s), stop.end.wait())
+    finally:
+        hive.running.discard(orders)
+        orders.close()
+        await child.end(END_S)
+    return child

@@ -7,16 +7,16 @@ MAX_MESSAGE_BYTES, and the process none of our environment but what programs nee
 import asyncio
 import os
 import signal
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from subprocess import PIPE
 from typing import Any, Literal
 
 import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from offhook.media.parent_io import ending_with_us
+from offhook.processes.child_io import Child
 from offhook.web.http.json_size import check_values
 from offhook.web.tools.mcp_connection_io import (
     MAX_BYTES_PER_S,
@@ -33,9 +33,6 @@ INHERITED = (
 END_S = 2.0
 """Time in s for the process to end when its input does, then once more after SIGTERM; then it is
 killed, with its children."""
-POLL_S = 0.02
-"""Interval in s at which it is looked whether it has ended. asyncio's `wait` also waits for the end
-of its output, which a child of it may hold open."""
 LAST_WORDS_BYTES = 4096
 """Maximum bytes of what it has written to its standard error last that are kept, for the log."""
 MAX_LAST_WORDS_CHARS = 200
@@ -58,42 +55,36 @@ class ProcessTransport:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Any]:
         """Raises OSError."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env=self._env,
-            limit=MAX_MESSAGE_BYTES,
-            start_new_session=True,  # Ctrl-C only reaches this server, which then stops it
-            preexec_fn=ending_with_us(),
-        )
+        child = Child(self._command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=self._env)
         into, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         out, from_client = anyio.create_memory_object_stream[SessionMessage](0)
         try:
+            input = await child.writer()
+            output = await child.reader(child.stdout, MAX_MESSAGE_BYTES)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._read, process, into)
-                tasks.start_soon(_write, process, from_client, into)
-                tasks.start_soon(self._keep_last_words, process)
+                tasks.start_soon(self._read, output, into)
+                tasks.start_soon(_write, input, from_client, into)
+                tasks.start_soon(self._keep_last_words, await child.reader(child.stderr))
                 try:
                     yield messages, out
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await _end(process)
+                        input.close()
+                        if not await child.ends_within(END_S):
+                            child.signal_group(signal.SIGTERM)
+                        await child.end(END_S)
                     tasks.cancel_scope.cancel()
         finally:
-            _signal(process, signal.SIGKILL)  # whoever is left of its group
+            child.kill()
             for stream in (into, messages, out, from_client):
                 stream.close()
-            process._transport.close()  # type: ignore[attr-defined]  # its children may hold pipes
 
-    async def _read(self, process: Process, into: Any) -> None:
+    async def _read(self, output: asyncio.StreamReader, into: Any) -> None:
         """Passes on its messages, and an exception for each line that is none, until its output
         ends or a line is too long."""
-        assert process.stdout is not None
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with into:
-                while line := await self._line(process.stdout):
+                while line := await self._line(output):
                     message: SessionMessage | Exception
                     try:
                         json = jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -117,10 +108,9 @@ class ProcessTransport:
         await self._pace.acquire(len(line))
         return line
 
-    async def _keep_last_words(self, process: Process) -> None:
-        assert process.stderr is not None
+    async def _keep_last_words(self, errors: asyncio.StreamReader) -> None:
         pace = Pace(MAX_BYTES_PER_S)
-        while data := await process.stderr.read(LAST_WORDS_BYTES):
+        while data := await errors.read(LAST_WORDS_BYTES):
             self._last_words = (self._last_words + data)[-LAST_WORDS_BYTES:]
             await pace.acquire(len(data))
 
@@ -140,36 +130,12 @@ class ProcessTransport:
         return " ".join(last.split())[:MAX_LAST_WORDS_CHARS]
 
 
-async def _write(process: Process, from_client: Any, into: Any) -> None:
-    assert process.stdin is not None
+async def _write(input: asyncio.StreamWriter, from_client: Any, into: Any) -> None:
     try:
         async with from_client:
             async for sent in from_client:
                 text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
-                process.stdin.write(text.encode() + b"\n")
-                await process.stdin.drain()
+                input.write(text.encode() + b"\n")
+                await input.drain()
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         into.close()  # the process may live on without its input: no request waits for it
-
-
-async def _end(process: Process) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if await _has_ended(process):
-            return
-        _signal(process, number)
-    await _has_ended(process)
-
-
-async def _has_ended(process: Process) -> bool:
-    """Returns whether it ends within END_S."""
-    with anyio.move_on_after(END_S):
-        while process.returncode is None:
-            await anyio.sleep(POLL_S)
-    return process.returncode is not None
-
-
-def _signal(process: Process, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)

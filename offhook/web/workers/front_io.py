@@ -4,18 +4,13 @@ For replies it reads text, levels and encodes sound and finds where words end, a
 it frames; for callers it reads sound, which the engine gets, and writes the words. The worker hands
 the connections over: with a WebSocket until it closes, with a request for speech until it is
 answered. Admission, cache, metrics, health and everything else stay with the worker. It ends when
-the worker does.
-
-    python -m offhook.web.workers.front_io LINK HANDOVER
-
-are the numbers of its two inherited sockets, see `fronts_io`.
+the worker does. It inherits two sockets, see `fronts_io`: the link, and that for connections.
 """
 
 import asyncio
 import os
 import pickle
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -30,7 +25,9 @@ from offhook.pipeline.speech.recognizer import TurnAnswers
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.timing import Stages
+from offhook.processes.child_io import inherited_sockets
 from offhook.web.config import config
+from offhook.web.http.handed_over_io import Adopted
 from offhook.web.http.listening_io import Runner
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects, run
@@ -321,12 +318,11 @@ class Front:
         assert server is not None
         loop, handler = asyncio.get_running_loop(), server()
         self._server.connections[handler] = connection
+        adopted = Adopted(lambda: handler, connection.request)
         try:
-            await loop.connect_accepted_socket(lambda: handler, socket.socket(fileno=file))
+            await loop.connect_accepted_socket(lambda: adopted, socket.socket(fileno=file))
         except OSError:
             server.connection_lost(handler)
-            return
-        handler.data_received(connection.request)
 
     async def _answer(self, connection: Connection, file: int) -> None:
         """Answers a request for speech. No more is read: the next request is the worker's, and
@@ -386,12 +382,13 @@ class _Early(asyncio.Protocol):
         self.received = True
 
 
-async def _main(link: int, handover: int) -> None:
-    front = Front(socket.socket(fileno=handover))
-    await front.begin(socket.socket(fileno=link))
+async def _main() -> None:
+    link, handover = inherited_sockets()
+    front = Front(handover)
+    await front.begin(link)
     await front.ended.wait()
     os._exit(0)  # the streams go with the worker that had the engine
 
 
 if __name__ == "__main__":
-    run(_main(*map(int, sys.argv[1:])))
+    run(_main())

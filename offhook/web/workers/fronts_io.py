@@ -16,7 +16,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol, runtime_checkable
@@ -28,9 +28,12 @@ from offhook.pipeline.engines.shared.process_link_io import Failed, ProcessLink
 from offhook.pipeline.engines.shared.recognition.far_recognizer_io import FromRecognizer
 from offhook.pipeline.engines.shared.synthesis.far_streams_io import FromEngine
 from offhook.pipeline.speech.errors import EngineFailed
-from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.synthesizer import Speech
+from offhook.processes.child_io import Child, until_silent
+from offhook.processes.restarts import Restarts
+from offhook.web.http.handed_over_io import HandedOver, packed_head
 from offhook.web.http.logs_io import configured
+from offhook.web.http.stop_io import first_of
 from offhook.web.speech_api.admission import Kind, Ticket
 from offhook.web.speech_api.disconnect_io import ELSEWHERE
 from offhook.web.speech_api.errors import ApiError
@@ -67,7 +70,10 @@ BEGIN_S = 60.0
 """Time limit in s for a front to begin; then it is ended, an error is logged, and another is
 started."""
 AGAIN_S = 0.5
-"""First pause in s before a front that has ended is started again; it doubles each time."""
+"""First pause in s before a front that has ended is started again; it doubles with each crash of
+the last STEADY_S."""
+STEADY_S = 60.0
+"""Uptime in s from which a front's earlier crashes do not count."""
 END_S = 5.0
 MAX_MISSED_BEATS = 10
 """Beats that may be missed before a front counts as hung and is killed."""
@@ -104,19 +110,6 @@ class Door(Protocol):
 
     async def close(self) -> None:
         """Frees them: the other process has ended."""
-
-
-class HandedOver(web.StreamResponse):
-    """The response to a request that a front has answered."""
-
-    def __init__(self, status: int = 101) -> None:
-        super().__init__(status=status)
-
-    async def prepare(self, request: web.BaseRequest) -> None:
-        pass
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        pass
 
 
 class SpokenByFront(HandedOver):
@@ -164,15 +157,15 @@ class RunningFront:
     def __init__(self, server: SpeechServer, kind: Kind, engine: ServesFar) -> None:
         self.connections: dict[int, HandedOverConnection] = {}
         self.begun = asyncio.Event()
-        self.ended = asyncio.Event()
         self._server, self._kind = server, kind
         self._numbers = count()
         self._door = engine.door(self._report)
         self._engine = engine
-        self._process: asyncio.subprocess.Process | None = None
+        self._child: Child | None = None
         self._link: ProcessLink | None = None
-        self._missed = 0
-        """Intervals without a beat."""
+        self._ended = asyncio.Event()
+        self._connections_lost = 0
+        self._beats = 0
         self._handover, self._far_handover = socket.socketpair(
             socket.AF_UNIX, socket.SOCK_SEQPACKET
         )
@@ -182,26 +175,13 @@ class RunningFront:
         ours, its = socket.socketpair()
         self._handover.setblocking(False)
         with its, self._far_handover as far:
-            files = its.fileno(), far.fileno()
-            self._process = await asyncio.create_subprocess_exec(
-                *(*COMMAND, *map(str, files)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=2,  # that of the worker may be read by somebody
-                pass_fds=files,
-                start_new_session=True,  # Ctrl-C only reaches the worker, which then stops it
-            )
-        logger.bind(pid=self._process.pid).info("front started (pid {})", self._process.pid)
+            # our standard output may be read by somebody
+            child = self._child = Child(COMMAND, stdout=2, sockets=(its, far))
+        logger.bind(pid=child.pid).info("front started (pid {})", child.pid)
         self._link = await ProcessLink.over(ours, self._receive, self._lost)
         far = self._engine.far_settings
         self.send(Setup(settings, far, self._kind, self._server.id, configured()))
-        beginning = asyncio.create_task(self.begun.wait())
-        ending = asyncio.create_task(self.ended.wait())
-        waits = (beginning, ending)
-        await asyncio.wait(waits, timeout=BEGIN_S, return_when=asyncio.FIRST_COMPLETED)
-        for task in waits:
-            task.cancel()
-        if not self.begun.is_set() or self.ended.is_set():
-            raise OSError("a front does not begin")
+        await child.until_ready(self.begun.wait(), BEGIN_S)
 
     def send(self, message: ToFront) -> None:
         if self._link is not None:
@@ -233,7 +213,7 @@ class RunningFront:
             finally:
                 del self.connections[number]
                 transport.abort()
-        return HandedOver()
+        return HandedOver(101)
 
     async def speak(
         self, request: web.Request, body: bytes, keep: Keep | None
@@ -302,8 +282,9 @@ class RunningFront:
                 self._connection_closed(number, reusable)
             case Begun():
                 self.begun.set()
+                self._beats += 1
             case Beat():
-                self._missed = 0
+                self._beats += 1
             case _:
                 self._door.receive(message)
 
@@ -363,21 +344,25 @@ class RunningFront:
     # --- its end ---
 
     async def watch(self) -> None:
-        """Waits until it has ended, and kills it if it hangs. Intervals are counted rather than
-        timed, so a stall of this process does not count."""
-        while not self.ended.is_set():
-            self._missed += 1
-            if self._missed > MAX_MISSED_BEATS and self._process is not None:
-                logger.error("a front hangs: it is killed")
-                with suppress(ProcessLookupError):
-                    self._process.kill()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.ended.wait(), BEAT_S)
+        """Waits until it has ended, and kills it if it hangs."""
+        await first_of(self._ended.wait(), self._until_hung())
+
+    async def _until_hung(self) -> None:
+        await until_silent(lambda: self._beats, BEAT_S, MAX_MISSED_BEATS)
+        logger.error("a front hangs: it is killed")
+        assert self._child is not None
+        self._child.kill()
 
     def _lost(self) -> None:
+        self._connections_lost = len(self.connections)
         for connection in self.connections.values():
             connection.fail(ConnectionResetError("its front has ended"))
-        self.ended.set()
+        self._ended.set()
+
+    @property
+    def how_ended(self) -> str:
+        assert self._child is not None
+        return f"a front {self._child.how_ended}, with {self._connections_lost} connections"
 
     async def close(self) -> None:
         """Ends the process, which ends when the link does."""
@@ -386,14 +371,8 @@ class RunningFront:
         self._far_handover.close()
         if self._link is not None:
             self._link.close()
-        if self._process is None:
-            return
-        try:
-            await asyncio.wait_for(self._process.wait(), END_S)
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
+        if self._child is not None:
+            await self._child.end(END_S)
 
 
 class Fronts:
@@ -413,23 +392,23 @@ class Fronts:
             await tried.wait()
 
     async def _keep(self, tried: asyncio.Event) -> None:
-        retry = RetryPolicy(first_s=AGAIN_S)
+        loop, restarts = asyncio.get_running_loop(), Restarts(AGAIN_S, STEADY_S)
         while True:
-            front = RunningFront(self._server, self._kind, self._engine)
+            front, fault = RunningFront(self._server, self._kind, self._engine), ""
             try:
                 await front.start(self._settings)
                 self.running.append(front)
                 tried.set()
                 await front.watch()
-                logger.error("a front has ended, with {} connections", len(front.connections))
             except OSError as error:
-                logger.error("{}", error)
+                fault = f"a front does not begin: {error}"
             finally:
                 tried.set()
                 if front in self.running:
                     self.running.remove(front)
                 await front.close()
-            await asyncio.sleep(retry.next_s())
+            logger.error("{}", fault or front.how_ended)
+            await asyncio.sleep(restarts.next_s(loop.time()))
 
     async def serve(self, request: web.Request) -> web.StreamResponse | None:
         """Leaves the connection to a front; None if none takes it."""
@@ -468,11 +447,8 @@ class Fronts:
 def _packed(request: web.Request, body: bytes | None = None) -> bytes:
     """Returns the request as it came, with the id under which the worker logs it, and the body
     that has been read, if there is one."""
-    dropped = {REQUEST_ID, *(FRAMING if body is not None else ())}
-    version = f"HTTP/{request.version.major}.{request.version.minor}"
-    lines = [f"{request.method} {request.raw_path} {version}".encode()]
-    lines += [b": ".join(pair) for pair in request.raw_headers if pair[0].lower() not in dropped]
-    lines.append(b"X-Request-Id: " + request[CONTEXT].id.encode())
+    without = {REQUEST_ID, *(FRAMING if body is not None else ())}
+    more = [b"X-Request-Id: " + request[CONTEXT].id.encode()]
     if body is not None:
-        lines.append(b"Content-Length: %d" % len(body))
-    return b"\r\n".join((*lines, b"", body or b""))
+        more.append(b"Content-Length: %d" % len(body))
+    return packed_head(request, without, more) + (body or b"")

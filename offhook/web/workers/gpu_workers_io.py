@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from loguru import logger
 
-from offhook.pipeline.speech.streams.retry import RetryPolicy
+from offhook.processes.restarts import Backoff
 from offhook.web.http.listening_io import BACKLOG, Address
 from offhook.web.http.stop_io import Stop
 from offhook.web.workers.local_worker_io import GIVEN_UP_S, LocalWorker, of_all_gpus
@@ -45,9 +45,8 @@ async def serve_gpus(settings: ChildSettings, address: Address, stop: Stop) -> N
 
 
 async def _run(settings: ChildSettings, listening: socket.socket, number: int) -> None:
-    retry = RetryPolicy(first_s=GIVEN_UP_S, max_s=GIVEN_UP_S)
-    name = f"{settings.kind} worker {number}"
-    await LocalWorker(settings, listening, retry, name, at_once=True).run()
+    given_up, name = Backoff(GIVEN_UP_S, GIVEN_UP_S), f"{settings.kind} worker {number}"
+    await LocalWorker(settings, listening, given_up, name, at_once=True).run()
 
 
 def _listen(host: str, port: int) -> socket.socket:

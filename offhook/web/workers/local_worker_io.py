@@ -9,13 +9,14 @@ The child's side is `worker_child_io`.
 
 import asyncio
 import json
+import math
 import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
-from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -25,14 +26,13 @@ from pathlib import Path
 
 from loguru import logger
 
-from offhook.media.memory_io import oom_kills
-from offhook.media.parent_io import how_ended
 from offhook.pipeline.engines.shared.capacity import ALONE, SHARED
 from offhook.pipeline.speech.engine_spec import KINDS, Kind
 from offhook.pipeline.speech.engines import has_trait, stand_in
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
-from offhook.pipeline.speech.streams.retry import RetryPolicy
+from offhook.processes.child_io import Child, until_silent
+from offhook.processes.restarts import Backoff, Restarts
 from offhook.web.config.config import (
     ALL,
     AUTO,
@@ -83,7 +83,6 @@ END_S = 5.0
 """Time limit in s for the child to exit when asked; then it is killed."""
 MAX_MISSED_BEATS = 6
 """Missed heartbeats after which a loaded child counts as hung and is killed."""
-LOG_LINE_BYTES = 1 << 16
 LAST_WORDS = 5
 """Last lines of the child's output, kept for the error message."""
 SOURCE_LINE = re.compile(r"^\S+\.(?:cc|h):\w+:\d+ ")
@@ -107,7 +106,7 @@ class LocalWorker:
         self,
         settings: ChildSettings,
         listening: socket.socket,
-        given_up: RetryPolicy,
+        given_up: Backoff,
         name: str = "",
         at_once: bool = False,
         calm: bool = False,
@@ -122,8 +121,7 @@ class LocalWorker:
         self._calm = calm
         self._unreachable = False
         """Whether the model of the last child could not be downloaded."""
-        self._crashes: list[float] = []
-        self._retry = RetryPolicy(first_s=RESTART_S)
+        self._restarts = Restarts(RESTART_S, CRASH_WINDOW_S, MAX_CRASHES)
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._library_words: deque[str] = deque(maxlen=LAST_WORDS)
         """As `_last_words`, of what libraries wrote while the current child loaded."""
@@ -134,8 +132,6 @@ class LocalWorker:
         """Heartbeats of the current child."""
         self._hung = False
         """Whether it was killed because there were none."""
-        self._oom_kills = 0
-        """`oom_kills` when it started."""
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -144,11 +140,11 @@ class LocalWorker:
             if loop.time() < self._given_up_until:
                 await self._reject()
                 continue
-            status = await self._run_once()
-            if status == 0:
+            child = await self._run_once()
+            if child.poll() == 0:
                 logger.info("{} ended: nobody needs it now", self._name)
             else:
-                await asyncio.sleep(self._crashed(status, loop.time()))
+                await asyncio.sleep(self._crashed(child, loop.time()))
 
     async def _until_wanted(self) -> None:
         """Waits until a connection is waiting to be accepted, or the child may be started without
@@ -178,30 +174,25 @@ class LocalWorker:
                 await loop.sock_recv(connection, MAX_REQUEST_BYTES)
             connection.send(REJECTED % len(body) + body)
 
-    def _crashed(self, status: int, now: float) -> float:
+    def _crashed(self, child: Child, now: float) -> float:
         """Returns the delay in s before the child may be restarted."""
-        how = "hung and was killed" if self._hung else how_ended(status, self._oom_kills)
-        last = next(reversed(self._last_words), "it left no word")
-        self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW_S] + [now]
-        if len(self._crashes) == 1:
-            self._retry.reset()
+        status = child.poll()
+        how = "hung and was killed" if self._hung else child.how_ended
         refused = self._refused(status)
-        if refused:
-            last = refused
+        last = refused or next(reversed(self._last_words), "it left no word")
         self._unreachable = status == UNREACHABLE
-        permanent = refused or status in (FAILED, UNREACHABLE)
-        if permanent or len(self._crashes) == MAX_CRASHES:
-            pause = self._given_up.next_s()
-            self._why = f"the {self._name} {how}, given up for {pause:g} s: {last}"
-            # Where another engine does the work meanwhile, who watches says what it means.
-            logger.log("DEBUG" if self._calm else "ERROR", "{}", self._why)
-            self._crashes.clear()
-            self._given_up_until = now + pause
-            return 0.0
-        logger.error("{} {}: {}", self._name, how, last)
-        return self._retry.next_s()
+        fault = bool(refused) or status in (FAILED, UNREACHABLE)
+        if (pause := self._restarts.next_s(now, fault=fault)) < math.inf:
+            logger.error("{} {}: {}", self._name, how, last)
+            return pause
+        given_up_s = self._given_up.next_s()
+        self._why = f"the {self._name} {how}, given up for {given_up_s:g} s: {last}"
+        # Where another engine does the work meanwhile, who watches says what it means.
+        logger.log("DEBUG" if self._calm else "ERROR", "{}", self._why)
+        self._given_up_until = now + given_up_s
+        return 0.0
 
-    def _refused(self, status: int) -> str:
+    def _refused(self, status: int | None) -> str:
         """Returns why the model ended the child; empty if something else did."""
         by_others = status in (FAILED, UNREACHABLE, BROKEN, -signal.SIGKILL, -signal.SIGTERM)
         may = has_trait(self._settings.engine, "ends with a wrong model")
@@ -216,72 +207,55 @@ class LocalWorker:
         """Returns whether this is one more attempt without a network, or was."""
         return self._calm and self._unreachable
 
-    async def _run_once(self) -> int:
-        """Returns the child's exit status; negative: the signal that killed it."""
-        fd = self._listening.fileno()
-        settings = replace(self._settings, socket_fd=fd)
-        oom_kills_before = oom_kills()
-        process = await asyncio.create_subprocess_exec(
-            *(settings.python or COMMAND[0], *COMMAND[1:]),
-            stdin=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            pass_fds=(fd,),
-            limit=LOG_LINE_BYTES,
+    async def _run_once(self) -> Child:
+        """Returns a child that has ended."""
+        settings = self._settings
+        child = Child(
+            (settings.python or COMMAND[0], *COMMAND[1:]),
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": settings.gpu} if settings.gpu else None,
-            start_new_session=True,  # Ctrl-C only reaches the server, which then stops the child
+            sockets=(self._listening,),
         )
-        line = logger.bind(worker=self._settings.kind, pid=process.pid)
+        line = logger.bind(worker=settings.kind, pid=child.pid)
         level = "DEBUG" if self._calmly else "INFO"
-        line.log(level, "{} started (pid {}): {}", self._name, process.pid, self._settings.engine)
-        assert process.stdin is not None
-        assert process.stderr is not None
-        process.stdin.write(settings.to_json() + b"\n")
-        self._beats, self._hung, self._oom_kills = 0, False, oom_kills_before
+        line.log(level, "{} started (pid {}): {}", self._name, child.pid, settings.engine)
+        self._beats, self._hung = 0, False
         self._library_words.clear()
-        relaying = asyncio.create_task(self._relay(process.stderr), name=f"{self._name} log")
-        watching = asyncio.create_task(self._watch(process), name=f"{self._name} watch")
+        relaying = asyncio.create_task(self._relay(child), name=f"{self._name} log")
+        watching = asyncio.create_task(self._watch(child), name=f"{self._name} watch")
         try:
-            status = await process.wait()
+            (await child.writer()).write(settings.to_json() + b"\n")
+            await child.until_ended()
             await asyncio.wait((relaying,), timeout=END_S)
-            return status
+            return child
         finally:
             watching.cancel()
-            if not self._beats:  # loading, perhaps for minutes: it ends when its input does
-                process.stdin.close()
-            await _end(process, END_S + settings.drain_seconds)
+            if self._beats:
+                child.terminate()
+                await child.end(END_S + settings.drain_seconds)
+            else:  # loading, perhaps for minutes
+                await child.end()
             relaying.cancel()
             await asyncio.gather(watching, relaying, return_exceptions=True)
 
-    async def _watch(self, process: Process) -> None:
-        """Kills a child that hangs, which nothing else would end. Checks are counted rather than
-        timed, so a stall of this process does not count."""
-        missed = seen = 0
-        while missed < MAX_MISSED_BEATS:
-            await asyncio.sleep(HEARTBEAT_S)
-            missed = missed + 1 if self._beats and self._beats == seen else 0
-            seen = self._beats
+    async def _watch(self, child: Child) -> None:
+        """Kills a child that hangs, which nothing else would end."""
+        await until_silent(lambda: self._beats, HEARTBEAT_S, MAX_MISSED_BEATS)
         logger.error("{} hangs: it is killed, and started again", self._name)
         self._hung = True
         self._last_words.append("it did not answer")
-        with suppress(ProcessLookupError):
-            process.kill()
+        child.kill()
 
-    async def _relay(self, lines: asyncio.StreamReader) -> None:
+    async def _relay(self, child: Child) -> None:
         """Relays the child's standard error to our log."""
-        while True:
-            try:
-                data = await lines.readline()
-            except ValueError:
-                continue  # over LOG_LINE_BYTES: skipped
+        async for data in child.error_lines():
             if data == HEARTBEAT:
                 self._beats += 1
                 self._given_up.reset()
                 self._unreachable = False
                 continue
-            text = data.decode(errors="replace")
-            if not text:
-                return
-            ours, level, message, trace = _log_line(text.rstrip())
+            ours, level, message, trace = _log_line(data.decode(errors="replace").rstrip())
             if level != "INFO":  # what went well is no reason for the end
                 self._last_words.append(message)
             if not ours and message:
@@ -305,23 +279,6 @@ def _log_line(line: str) -> tuple[bool, str, str, str]:
         return False, "WARNING", line, ""
 
 
-async def _end(process: Process, limit_s: float) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.terminate()
-        await end_within(process, limit_s)
-
-
-async def end_within(process: Process, limit_s: float) -> None:
-    """Waits for a process that was told to exit; kills it after `limit_s`."""
-    try:
-        async with asyncio.timeout(limit_s):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
 @asynccontextmanager
 async def on_demand(
     settings: ChildSettings,
@@ -342,9 +299,7 @@ async def on_demand(
         listening.listen(BACKLOG)
         listening.setblocking(False)
         running = asyncio.create_task(
-            LocalWorker(
-                *(settings, listening, RetryPolicy(first_s=retry_s, max_s=retry_max_s)), calm=calm
-            ).run(),
+            LocalWorker(settings, listening, Backoff(retry_s, retry_max_s), calm=calm).run(),
             name=f"{settings.kind} worker",
         )
         try:

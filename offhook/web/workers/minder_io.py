@@ -5,21 +5,23 @@ from an environment of its own.
 """
 
 import asyncio
+import math
 import os
 import socket
-import subprocess
-from collections import deque
 from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
 import aiohttp
 
-from offhook.media.memory_io import oom_kills
-from offhook.media.parent_io import ending_with_us, how_ended
+from offhook.processes.child_io import Child, ChildFailed
+from offhook.processes.restarts import Restarts
 
 POLL_S = 0.1
-"""Interval at which the process is looked at; one that has ended is started again after it."""
+"""Interval in s at which a worker that is not ready is asked again."""
+RESTART_S = 0.1
+"""Pause in s before a worker that has ended is started again; it doubles with each crash of the
+last CRASH_WINDOW_S."""
 CHECK_S = 3.0
 """Time limit in s for an answer of GET /readyz; then a worker that was ready counts as failed, and
 Ray replaces it."""
@@ -36,8 +38,8 @@ class WorkerFailed(Exception):
 class Minder:
     """Runs a worker on a free port of an address; it is started again whenever it ends.
 
-    It is killed with the thread that calls `start`, and so with this process, however that ends:
-    otherwise it would keep its GPU. `start` and the rest belong to one event loop.
+    It is killed with this process, however that ends: otherwise it would keep its GPU. `start` and
+    the rest belong to one event loop.
     """
 
     def __init__(self, command: Sequence[str], host: str) -> None:
@@ -45,13 +47,11 @@ class Minder:
         self._host = host
         self._port = free_port(host)
         self._command = [*command, "--listen", f"{self._bracketed}:{self._port}"]
-        self._process: subprocess.Popen[bytes] | None = None
-        self._oom_kills = 0
-        """`oom_kills` when it started."""
+        self._child: Child | None = None
         self._minding: asyncio.Task[None] | None = None
         self._was_ready = False
         """Whether the current process has been ready: loading may keep it from answering."""
-        self._crashes: deque[float] = deque(maxlen=MAX_CRASHES)
+        self._restarts = Restarts(RESTART_S, CRASH_WINDOW_S, MAX_CRASHES)
         self._failure = ""
 
     @property
@@ -65,22 +65,23 @@ class Minder:
     @property
     def pid(self) -> int:
         """Returns the process id of the worker; 0 before `start`."""
-        return self._process.pid if self._process is not None else 0
+        return self._child.pid if self._child is not None else 0
 
     async def start(self) -> None:
         """Returns once the worker is ready. Raises WorkerFailed if it ends before."""
-        process = self._process = self._spawn()
+        child = self._child = self._start_child()
         try:
-            while not (await self._ask())["ready"]:
-                if process.poll() is not None:
-                    how = how_ended(process.returncode, self._oom_kills)
-                    raise WorkerFailed(f"the worker {how} before it was ready")
-                await asyncio.sleep(POLL_S)
+            await child.until_ready(self._until_ready())
+        except ChildFailed as failed:
+            raise WorkerFailed(f"the worker {failed}") from failed
         except BaseException:
-            process.kill()
-            process.wait()
+            child.end_now()
             raise
-        self._minding = asyncio.create_task(self._mind(), name="mind worker")
+        self._minding = asyncio.create_task(self._mind(child), name="mind worker")
+
+    async def _until_ready(self) -> None:
+        while not (await self._ask())["ready"]:
+            await asyncio.sleep(POLL_S)
 
     async def check(self) -> dict[str, Any]:
         """Returns what the worker says of itself: `ready`, `streams` and others. One that is
@@ -88,8 +89,8 @@ class Minder:
         answer = await self._ask()
         if self._failure:
             raise WorkerFailed(self._failure)
-        assert self._process is not None
-        if self._was_ready and self._process.poll() is None and "error" in answer:
+        assert self._child is not None
+        if self._was_ready and self._child.poll() is None and "error" in answer:
             raise WorkerFailed(f"the worker at {self.url} does not answer: {answer['error']}")
         return answer
 
@@ -98,40 +99,25 @@ class Minder:
         if self._minding is not None:
             self._minding.cancel()
             await asyncio.gather(self._minding, return_exceptions=True)
-        if self._process is None:
-            return
-        until = monotonic() + (0 if "error" in await self._ask() else limit_s)
-        self._process.terminate()
-        while self._process.poll() is None:
-            if monotonic() > until:
-                self._process.kill()
-            await asyncio.sleep(POLL_S)
+        if self._child is not None:
+            answers = "error" not in await self._ask()
+            self._child.terminate()
+            await self._child.end(limit_s if answers else 0)
 
-    def _spawn(self) -> "subprocess.Popen[bytes]":
+    def _start_child(self) -> Child:
         self._was_ready = False
-        self._oom_kills = oom_kills()
         environment = {name: os.environ[name] for name in os.environ if not name.startswith("RAY_")}
-        return subprocess.Popen(
-            self._command,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            preexec_fn=ending_with_us(),
-        )
+        return Child(self._command, env=environment)
 
-    async def _mind(self) -> None:
-        while not self._failure:
-            await asyncio.sleep(POLL_S)
-            assert self._process is not None
-            if (status := self._process.poll()) is None:
-                continue
-            self._crashes.append(monotonic())
-            if len(self._crashes) == MAX_CRASHES and (
-                self._crashes[-1] - self._crashes[0] < CRASH_WINDOW_S
-            ):
-                how = how_ended(status, self._oom_kills)
+    async def _mind(self, child: Child) -> None:
+        while True:
+            await child.until_ended()
+            if (pause := self._restarts.next_s(monotonic())) == math.inf:
+                how = child.how_ended
                 self._failure = f"the worker ended {MAX_CRASHES} times; the last {how}"
-            else:
-                self._process = self._spawn()
+                return
+            await asyncio.sleep(pause)
+            child = self._child = self._start_child()
 
     async def _ask(self) -> dict[str, Any]:
         """Returns the body of GET /readyz; without an answer `ready` is false and `error` says

@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import sys
-import threading
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from loguru import logger
 from offhook.pipeline.engines.shared.asr_models import AsrModels
 from offhook.pipeline.engines.shared.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.errors import EngineError
+from offhook.processes.child_io import end_with_input, inherited_sockets
 from offhook.web.http.listening_io import Runner
 from offhook.web.http.logs import Log
 from offhook.web.http.logs_io import set_up
@@ -57,8 +57,6 @@ class ChildSettings:
     log_level: str
     python: str = ""
     """Python of another environment that runs the child; used by the server."""
-    socket_fd: int = -1
-    """The inherited socket, set by the server."""
     gpu: str = ""
     """The GPU of the child, as CUDA_VISIBLE_DEVICES names it; empty: those of the server."""
     drain_seconds: float = 0
@@ -84,8 +82,7 @@ def main() -> None:
     os.dup2(2, 1)  # output of libraries goes to the log
     settings = ChildSettings.from_json(sys.stdin.buffer.readline())
     set_up(Log.model_validate({"level": settings.log_level, "json_lines": True}))
-    # A thread, because the event loop may block while a model loads.
-    threading.Thread(target=_end_with_server, name="end with server", daemon=True).start()
+    end_with_input()
     try:
         run_to_end(_serve(settings))
     except EngineError as error:
@@ -98,12 +95,6 @@ def main() -> None:
     except (RuntimeError, ValueError, OSError) as error:
         logger.error("{}", error)
         sys.exit(FAILED)
-
-
-def _end_with_server() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(0)
 
 
 def _worker(settings: ChildSettings) -> Worker[Any]:
@@ -129,7 +120,7 @@ async def _serve(settings: ChildSettings) -> None:
     stop = Stop()
     stop.on_signals()
     worker = _worker(settings)
-    listening = socket.socket(fileno=settings.socket_fd)
+    (listening,) = inherited_sockets()
     accepting: list[asyncio.Server] = []  # uvloop closes a server without references
 
     async def listen(runner: Runner) -> str:

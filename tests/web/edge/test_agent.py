@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -377,8 +378,8 @@ async def test_a_caller_whose_recogniser_hangs_is_asked_to_wait_and_then_answere
             half = len(page.sound) // 2
             await until(lambda: len(page.sound) <= half)
             for worker in recognizer._workers:
-                assert worker._process is not None
-                worker._process.send_signal(signal.SIGSTOP)
+                assert worker.child is not None
+                os.kill(worker.child.pid, signal.SIGSTOP)
             await until(lambda: page.words() == f"Hello. {wait}")
             await until(lambda: page.words() == f"Hello. {wait} At nine.")
     assert "when are you" in endpoint.requests[-1]["messages"][-1]["content"]

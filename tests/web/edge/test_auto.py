@@ -19,6 +19,7 @@ from loguru import logger
 from offhook.pipeline.engines.shared.model.instructions import Instructions
 from offhook.pipeline.speech.engine_spec import TORCH_PACKAGES
 from offhook.pipeline.speech.engines import packages
+from offhook.processes.child_io import Child
 from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine
 from offhook.web.config.config import (
     AUTO,
@@ -183,16 +184,17 @@ async def test_a_machine_without_a_network_stays_as_it_is_with_one_line(
     small_hub: Hub, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    attempts: list[int] = []
+    attempts: list[int | None] = []
     pauses: list[float] = []
     run_once, crashed = LocalWorker._run_once, LocalWorker._crashed
 
-    async def counted(worker: LocalWorker) -> int:
-        attempts.append(await run_once(worker))
-        return attempts[-1]
+    async def counted(worker: LocalWorker) -> Child:
+        child = await run_once(worker)
+        attempts.append(child.poll())
+        return child
 
-    def paused(worker: LocalWorker, status: int, now: float) -> float:
-        pause = crashed(worker, status, now)
+    def paused(worker: LocalWorker, child: Child, now: float) -> float:
+        pause = crashed(worker, child, now)
         pauses.append(worker._given_up_until - now)
         return pause
 

@@ -14,7 +14,8 @@ from aiohttp import web
 
 from offhook.telephony.carriers.streams.frames import Opcode, frame
 from offhook.web.edge import hand_over_io
-from offhook.web.edge.hand_over_io import HandedOver, adopting, hand_over
+from offhook.web.edge.hand_over_io import adopting, hand_over
+from offhook.web.http.handed_over_io import HandedOver
 from tests.telephony.carriers.masked import sent
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="

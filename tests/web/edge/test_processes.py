@@ -31,8 +31,10 @@ from offhook.web.config.config import Config, Server
 from offhook.web.edge import server_io
 from offhook.web.edge.siblings_io import merged
 from offhook.web.http.metrics import Metrics
+from tests.media.files.decoders import children
 from tests.support.environment import environment
 from tests.support.listening import Listening
+from tests.web.workers.workers import gone, until
 
 HOST = "127.0.0.1"
 START_S = 300
@@ -336,6 +338,21 @@ async def test_sigterm_lets_calls_end_and_then_all_processes(server: TwoProcesse
         os.kill(server.line("started")["pid"], 0)
     assert not list(server.folder.glob("offhook-*"))
     assert {line["process"] for line in server.lines() if "event" in line} == {1, 2}
+
+
+async def test_nothing_is_left_when_the_first_process_is_killed(tmp_path: Path) -> None:
+    server = TwoProcesses(tmp_path)
+    await server.ready()
+    family = descendants(server.process.pid)
+    assert server.line("started")["pid"] in family
+    assert len(family) >= 3  # both have PocketSphinx
+    server.process.kill()
+    server.process.wait()
+    await until(lambda: all(map(gone, family)))
+
+
+def descendants(pid: int) -> list[int]:
+    return [one for child in children(pid) for one in (child, *descendants(child))]
 
 
 REASON = 'the caller said "{ \u2028 goodbye"'

@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from aiohttp import WSMsgType
+from loguru import logger
 
 torch = pytest.importorskip("torch")
 
@@ -190,20 +191,41 @@ async def test_a_front_that_dies_loses_its_streams_and_no_others() -> None:
 
 
 @pytest.mark.slow
-async def test_a_front_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_front_that_hangs_is_replaced() -> None:
     with children_started() as pids:
         async with fronted(fronts=1) as (client, one):
             async with open_stream(client, "/ws/speak") as socket:
                 await told(socket, "ready")
                 os.kill(pids[0], signal.SIGSTOP)
-                monkeypatch.setattr(fronts_io, "BEAT_S", 0.1)
                 with pytest.raises(ConnectionError):
                     await rest_of_reply(socket)
-            monkeypatch.undo()
             await until(lambda: gone(pids[0]))
             await until(lambda: len(pids) == 2)
             assert one.fronts is not None
             await until(lambda: one.fronts.running)
+
+
+async def test_a_front_that_never_begins_is_ended_and_another_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    sink = logger.add(lambda message: said.append(str(message)), level="ERROR")
+    monkeypatch.setattr(fronts_io, "COMMAND", (sys.executable, "-c", "while True: pass"))
+    monkeypatch.setattr(fronts_io, "BEGIN_S", 0.3)
+    with children_started() as pids:
+
+        async def mend() -> None:
+            await until(lambda: pids and gone(pids[0]))
+            monkeypatch.undo()
+
+        mending = asyncio.create_task(mend())
+        async with fronted(fronts=1) as (client, _):
+            await mending
+            async with open_stream(client, "/ws/speak") as socket:
+                await told(socket, "ready")
+                await spoken(socket)
+    logger.remove(sink)
+    assert "a front does not begin: was not ready within 0.3 s" in said[0]
 
 
 async def test_a_draining_worker_tells_the_clients_of_its_fronts_and_stops_them() -> None:

@@ -22,13 +22,13 @@ import pytest
 from openai import AsyncOpenAI
 
 from benchmarks.speech.number_words import worker
-from offhook.media.memory_io import oom_kills
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.processes.child_io import oom_kills
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.http.listening_io import Address
 from offhook.web.workers.gateway_io import Gateway, opened

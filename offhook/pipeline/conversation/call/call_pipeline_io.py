@@ -70,6 +70,21 @@ def _processors(agent: Agent) -> list[FrameProcessor]:
     return [agent.processor, agent.standby, StandbyGate(agent.processor)]
 
 
+def _aggregators(
+    context: LLMContext, idle_s: float
+) -> tuple[LLMUserAggregator, LLMAssistantAggregator]:
+    """Return what adds the words of both sides to the context."""
+    pair = LLMContextAggregatorPair(
+        context,
+        user_params=LLMUserAggregatorParams(
+            user_turn_strategies=ExternalUserTurnStrategies(enable_interruptions=False),
+            user_idle_timeout=idle_s,
+            empty_user_turn=None,
+        ),
+    )
+    return pair.user(), pair.assistant()
+
+
 class CallPipelineListener:
     """Receives what happens in a call's pipeline."""
 
@@ -139,26 +154,11 @@ class CallPipeline:
             middle = [self._slot, self.voice]
         else:
             middle = [direction.gate, *processors, direction.text, self.voice, direction.audio]
-        user, assistant = LLMContextAggregatorPair(
-            context,
-            user_params=LLMUserAggregatorParams(
-                user_turn_strategies=ExternalUserTurnStrategies(enable_interruptions=False),
-                user_idle_timeout=idle_s,
-                empty_user_turn=None,
-            ),
-        )
+        user, assistant = _aggregators(context, idle_s)
         rtvi = Rtvi(leg.send_message, hearing.agent.cut) if leg.carries_messages else None
+        processors = [transport.input(), self.stt, user, *middle, transport.output(), assistant]
         self.worker = PipelineWorker(
-            Pipeline(
-                [
-                    transport.input(),
-                    self.stt,
-                    user,
-                    *middle,
-                    transport.output(),
-                    assistant,
-                ]
-            ),
+            Pipeline(processors),
             params=PipelineParams(
                 audio_in_sample_rate=RATE_IN,
                 audio_out_sample_rate=RATE_OUT,

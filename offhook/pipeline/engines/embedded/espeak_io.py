@@ -25,6 +25,7 @@ import numpy as np
 from offhook.pipeline.engines.embedded.embedded_speech_io import EmbeddedSynthesizer, Sound
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.text.spoken_text import TextReader, with_rules
+from offhook.processes.child_io import Child
 
 USUAL_VOICE = "en-us"
 USUAL_RANK = 5
@@ -51,24 +52,23 @@ class EspeakChild:
     EngineError if it cannot speak."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
-    def start(self) -> None:
-        """Starts it, unless it runs."""
-        if self._process is not None and self._process.poll() is None:
-            return
+    def start(self) -> Child:
+        """Starts it, unless it runs, and returns it."""
+        if self._child is not None and self._child.poll() is None:
+            return self._child
         if not is_installed():
             raise EngineError(f"eSpeak NG is not installed: {HOW_TO_GET}")
         command = [sys.executable, "-m", "offhook.pipeline.engines.embedded.espeak_worker"]
         self.end()
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-        )
+        child = self._child = Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
-            self._answer(self._process)
+            self._answer(child)
         except EngineError:
             self.end()
             raise
+        return child
 
     def say(self, words: list[str], voice: str, speed: float) -> Sound:
         text = " ".join(words)
@@ -83,32 +83,30 @@ class EspeakChild:
         return list(table["phonemes"])
 
     def _ask(self, asked: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        self.start()
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
+        child = self.start()
+        assert child.stdin is not None
         try:
-            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            child.stdin.write(json.dumps(asked).encode() + b"\n")
         except (OSError, ValueError) as error:
             raise EngineError("the process of eSpeak NG has ended") from error
-        return self._answer(process)
+        return self._answer(child)
 
-    def _answer(self, process: subprocess.Popen[bytes]) -> tuple[dict[str, Any], bytes]:
+    def _answer(self, child: Child) -> tuple[dict[str, Any], bytes]:
         until = time.monotonic() + ANSWER_S
         data = b""
         while b"\n" not in data:
-            data += self._read(process, until)
+            data += self._read(child, until)
         line, _, rest = data.partition(b"\n")
         table = json.loads(line)
         if "error" in table:
             raise EngineError(table["error"])
         sound = bytearray(rest)
         while len(sound) < table["bytes"]:
-            sound += self._read(process, until)
+            sound += self._read(child, until)
         return table, bytes(sound)
 
-    def _read(self, process: subprocess.Popen[bytes], until: float) -> bytes:
-        output = process.stdout
+    def _read(self, child: Child, until: float) -> bytes:
+        output = child.stdout
         assert output is not None
         try:
             came, _, _ = select.select([output], [], [], max(0.0, until - time.monotonic()))
@@ -122,13 +120,8 @@ class EspeakChild:
         return bytes(data)
 
     def end(self) -> None:
-        if self._process is None:
-            return
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        if self._child is not None:
+            self._child.end_now()
 
 
 def is_installed() -> bool:

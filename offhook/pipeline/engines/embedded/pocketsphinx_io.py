@@ -5,20 +5,22 @@ a new worker if one crashes.
 """
 
 import asyncio
-import contextlib
 import itertools
 import json
 import os
+import subprocess
 import sys
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any
 
 from loguru import logger
 
+from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.engines.embedded.pocketsphinx_worker import (
+    READ_BYTES,
     SLICE_BYTES,
     Frame,
     FrameError,
@@ -43,6 +45,7 @@ from offhook.pipeline.speech.streams.utterance_queue import (
     Utterance,
     UtteranceQueue,
 )
+from offhook.processes.child_io import Child
 
 MAX_LOSSES = 2
 """Crashes of workers, with an utterance in progress, after which it is given up."""
@@ -120,17 +123,16 @@ def cpu_seconds(pid: int) -> float:
         return 0.0
 
 
-class Worker(asyncio.SubprocessProtocol):
-    """A child process and the utterances assigned to it."""
+class Worker(asyncio.BaseProtocol):
+    """A child process and the utterances assigned to it; the protocol of its input."""
 
     def __init__(self, recognizer: "PocketSphinxRecognizer") -> None:
         self._recognizer = recognizer
         self._reader = FrameReader()
-        self._process: asyncio.SubprocessTransport | None = None
+        self.child: Child | None = None
         self._stdin: asyncio.WriteTransport | None = None
         self._paused = False
         self._ending = False
-        self._spawning: asyncio.Task[None] | None = None
         self._unanswered = 0
         """Pings since the worker answered or used CPU time."""
         self._cpu_s = self._cpu_s_at_word = 0.0
@@ -141,25 +143,42 @@ class Worker(asyncio.SubprocessProtocol):
         self.ready = asyncio.Event()
         self.exited = asyncio.Event()
 
-    def spawn(self) -> None:
-        """Starts the process; its frames wait in the utterances meanwhile."""
-        self._spawning = asyncio.create_task(self._spawn(), name="pocketsphinx spawn")
-
-    async def _spawn(self) -> None:
+    async def run(self) -> None:
+        """Starts the process, and returns when it has ended; its frames wait in the utterances
+        until it runs."""
         try:
-            await asyncio.get_running_loop().subprocess_exec(lambda: self, *COMMAND, stderr=None)
+            self.child = Child(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError as error:
             logger.error("pocketsphinx worker does not start: {}", error)
-            self.process_exited()
+        else:
+            await self._exchange(self.child)
+        self._stdin = None
+        if self._next_ping is not None:
+            self._next_ping.cancel()
+        self.exited.set()
+        self.ready.set()
+        self._recognizer.worker_exited(self)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._process = cast(asyncio.SubprocessTransport, transport)
-        self._stdin = cast(asyncio.WriteTransport, self._process.get_pipe_transport(0))
+    async def _exchange(self, child: Child) -> None:
+        self._stdin = await child.open_input(self)
         self._stdin.set_write_buffer_limits(high=PIPE_BYTES)
-        if self._ending:
-            self._stdin.close()
-        for utterance in list(self.utterances.values()):
-            self.send(utterance)
+        try:
+            if self._ending:
+                self._stdin.close()
+            for utterance in list(self.utterances.values()):
+                self.send(utterance)
+            output = await child.reader(child.stdout)
+            while data := await output.read(READ_BYTES):
+                self._unanswered = 0
+                self._cpu_s_at_word = self._cpu_s
+                for frame in self._reader.receive(data):
+                    self._receive(frame)
+        except FrameError as error:
+            logger.error("{}", error)
+            child.kill()
+        finally:
+            self.end()
+            await child.end(CLOSE_TIMEOUT_S)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -200,7 +219,7 @@ class Worker(asyncio.SubprocessProtocol):
         self._ping_later()
 
     def _look_at_progress(self) -> None:
-        used = cpu_seconds(self._process.get_pid()) if self._process else 0.0
+        used = cpu_seconds(self.child.pid) if self.child else 0.0
         if used > self._cpu_s and used - self._cpu_s_at_word < MAX_SILENT_CPU_S:
             self._unanswered = 0
         self._cpu_s = used
@@ -217,16 +236,6 @@ class Worker(asyncio.SubprocessProtocol):
         if self.utterances.pop(utterance.frame_number, None) and utterance.begun and self._stdin:
             self._stdin.write(bytes(Frame(utterance.frame_number, Kind.CANCEL)))
 
-    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
-        self._unanswered = 0
-        self._cpu_s_at_word = self._cpu_s
-        try:
-            for frame in self._reader.receive(cast(bytes, data)):
-                self._receive(frame)
-        except FrameError as error:
-            logger.error("{}", error)
-            self.kill()
-
     def _receive(self, frame: Frame) -> None:
         if frame.kind is Kind.READY:
             self.ready.set()
@@ -240,14 +249,6 @@ class Worker(asyncio.SubprocessProtocol):
             del self.utterances[frame.utterance]
             utterance.stream.receive_final(utterance, json.loads(frame.payload))
 
-    def process_exited(self) -> None:
-        self._stdin = None
-        if self._next_ping is not None:
-            self._next_ping.cancel()
-        self.exited.set()
-        self.ready.set()
-        self._recognizer.worker_exited(self)
-
     def end(self) -> None:
         """Closes its standard input, whereupon it exits."""
         self._ending = True
@@ -255,9 +256,8 @@ class Worker(asyncio.SubprocessProtocol):
             self._stdin.close()
 
     def kill(self) -> None:
-        if self._process:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        if self.child:
+            self.child.kill()
 
 
 class PocketSphinxRecognizer(Recognizer):
@@ -275,6 +275,7 @@ class PocketSphinxRecognizer(Recognizer):
         self.processes = processes or max(1, (os.cpu_count() or 1) - 1)
         self._losses: Counter[Loss] = Counter()
         self._workers: list[Worker] = []
+        self._running = TaskSet()
         self._numbers = itertools.count(1)
         self._closing = False
 
@@ -317,7 +318,7 @@ class PocketSphinxRecognizer(Recognizer):
         except TimeoutError:
             for worker in workers:
                 worker.kill()
-            await asyncio.gather(*(worker.exited.wait() for worker in workers))
+        await asyncio.gather(*(worker.exited.wait() for worker in workers))
 
     def begin(self, stream: "PocketSphinxStream", start: int, mean: str) -> PlacedUtterance:
         """Creates an utterance of the stream on the worker with the fewest."""
@@ -337,7 +338,7 @@ class PocketSphinxRecognizer(Recognizer):
             return least
         worker = Worker(self)
         self._workers.append(worker)
-        worker.spawn()
+        self._running.spawn(worker.run(), "pocketsphinx worker")
         return worker
 
     def worker_exited(self, worker: Worker) -> None:

@@ -317,7 +317,7 @@ def new_decoder() -> "Decoder":
 
 
 def main() -> None:
-    # Ctrl-C reaches the whole process group; the server stops this process.
+    # A service manager may signal all processes; the server stops this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # At the server's own priority. Niceness 5 made the packet clock no more punctual (99 % of wakes

@@ -8,9 +8,9 @@ more, when LOSSES_S are over.
 """
 
 import math
-import random
 
 from offhook.pipeline.speech.errors import EngineError, EngineFault, UnsupportedRequest
+from offhook.processes.restarts import Backoff
 
 RETRY_S = 0.1
 """Pause in s before the first retry; it doubles with each further one up to RETRY_MAX_S."""
@@ -56,9 +56,8 @@ class AttemptFailed(Exception):
         return EngineError(words, self.fault)
 
 
-class RetryPolicy:
-    """Pauses between retries: `first_s`, doubling up to `max_s`, each with up to `spread_s` of
-    chance added, and a time to give up. `now` is in s of one monotonic clock."""
+class RetryPolicy(Backoff):
+    """Pauses between retries, and a time to give up. `now` is in s of one monotonic clock."""
 
     def __init__(
         self,
@@ -67,20 +66,13 @@ class RetryPolicy:
         max_s: float = RETRY_MAX_S,
         spread_s: float = 0.0,
     ) -> None:
-        self._give_up_s, self._first_s, self._max_s = give_up_s, first_s, max_s
-        self._spread_s = spread_s
-        self.reset()
+        super().__init__(first_s, max_s, spread_s)
+        self._give_up_s = give_up_s
 
     def reset(self) -> None:
-        """Resets the pauses after a success."""
-        self._pause = self._first_s
+        """Resets the pauses, and the time to give up, after a success."""
+        super().reset()
         self._until: float | None = None
-
-    def next_s(self) -> float:
-        """Returns the pause in s after another failure, for something that is never given up."""
-        pause = self._pause
-        self._pause = min(2 * pause, self._max_s)
-        return pause + random.uniform(0.0, self._spread_s)
 
     def pause_s(self, failed: AttemptFailed, now: float) -> float | None:
         """Returns the pause in s before the next attempt, or None to give up."""

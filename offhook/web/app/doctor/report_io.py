@@ -18,7 +18,6 @@ from aioice.ice import get_host_addresses
 
 from offhook.media import native
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, libopus
-from offhook.media.memory_io import oom_kills
 from offhook.media.recording_io import check_writable
 from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeModel, check_model
 from offhook.pipeline.speech.engine_spec import KINDS, EngineSpec, Kind
@@ -29,6 +28,7 @@ from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, open_turn_model
 from offhook.pipeline.speech.vad.vad_io import VadBatch
+from offhook.processes.child_io import oom_kills
 from offhook.signaling.ice.port_io import RECEIVE_BUFFER_BYTES
 from offhook.web.app.doctor.auto_io import examine_choices
 from offhook.web.app.doctor.carriers import examine_carriers

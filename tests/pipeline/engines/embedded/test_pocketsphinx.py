@@ -194,16 +194,16 @@ async def test_a_worker_that_hangs_is_not_heard(
     monkeypatch.setattr(pocketsphinx_io, "PING_S", 0.3)
     lost = recognizer.losses["hung"]
     (worker,) = recognizer._workers
-    assert worker._process is not None
+    assert worker.child is not None
     if when == "before the utterance":
-        worker._process.send_signal(signal.SIGSTOP)
+        os.kill(worker.child.pid, signal.SIGSTOP)
         disturbed.feed(phrase[:16000])
     else:
         disturbed.feed(phrase[:16000])
         async for event in disturbed.events():
             assert isinstance(event, Partial)
             break
-        worker._process.send_signal(signal.SIGSTOP)
+        os.kill(worker.child.pid, signal.SIGSTOP)
     disturbed.feed(phrase[16000:])
     disturbed.finish()
     assert await finals(disturbed, 1) == [expected]
@@ -302,15 +302,15 @@ async def test_close_ends_the_worker_and_the_events(phrase: Pcm) -> None:
     recognizer = PocketSphinxRecognizer(processes=1)
     await recognizer.start()
     (worker,) = recognizer._workers
-    assert worker._process is not None
-    # An interrupt at the terminal goes to the worker too, and is not its business.
-    worker._process.send_signal(signal.SIGINT)
+    assert worker.child is not None
+    # A signal to all processes of the server is not its business.
+    os.kill(worker.child.pid, signal.SIGINT)
     stream = await recognizer.open()
     stream.feed(phrase)
     await stream.close()
     assert [event async for event in stream.events()] == []
     await recognizer.close()
-    assert worker._process.get_returncode() == 0
+    assert worker.child.poll() == 0
 
 
 def result(frame: Frame) -> dict[str, Any]:
