@@ -33,6 +33,7 @@ ROOMS: Mapping[str, str] = {
     "web/workers/wyoming": "Home Assistant",
     "web/edge": "Calls",
     "web/edge/resume": "Calls that continue elsewhere",
+    "web/app": "Calls",
     "processes": "Processes",
     "web/config": "Processes",
     "web/workers": "Workers",

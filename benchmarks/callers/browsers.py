@@ -206,8 +206,8 @@ class ReplayLeg(PeerLeg):
     def ping(self) -> None:
         """Sends the ping that web clients send every second; without it a stock server mutes the
         agent."""
-        if self._channel is not None and self._channel.readyState == "open":
-            self._channel.send(f"ping: {time.time_ns() // 1_000_000}")
+        if self.messages.channel is not None and self.messages.channel.readyState == "open":
+            self.messages.channel.send(f"ping: {time.time_ns() // 1_000_000}")
 
 
 class _State(Enum):

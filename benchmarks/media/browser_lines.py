@@ -108,7 +108,7 @@ async def _leg(number: int, port: IcePort, browser: int, listening: bool) -> Pee
     leg, agent = PeerLeg(str(number), ice_port=port), IceAgent(port, [])
     await agent.gather_candidates()
     [udp] = port.sockets.values()
-    session = agent._current.session  # type: ignore[attr-defined]
+    session = agent.connections.current.session  # type: ignore[attr-defined]
     port.demultiplexer._learn(session, udp.local, (HOST, browser))
     pair = SimpleNamespace(protocol=SimpleNamespace(transport=udp), remote_addr=(HOST, browser))
     agent._nominated[1] = pair  # type: ignore[assignment]

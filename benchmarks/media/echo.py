@@ -103,8 +103,8 @@ class PacketClient(ReplayLeg):
         super()._send(said, now)
 
     def ping(self) -> None:
-        if self._channel is not None and self._channel.readyState == "open":
-            self._channel.send("ping")
+        if self.messages.channel is not None and self.messages.channel.readyState == "open":
+            self.messages.channel.send("ping")
 
 
 class ChirpTrack(MediaStreamTrack):

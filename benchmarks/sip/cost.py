@@ -17,7 +17,7 @@ from offhook.telephony.sip.messages.message import parse_message
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
-from offhook.telephony.sip.user_agent import IncomingCall, UserAgent
+from offhook.telephony.sip.user_agent import CallReceived, UserAgent
 
 CALLS = 400
 WARM_UP_CALLS = 100
@@ -104,7 +104,7 @@ class Costs:
         with self._timed("call", f"{method}, whole"):
             self._server.receive(data, self._to_caller, self._now)
             for event in _events(self._server):
-                if isinstance(event, IncomingCall):
+                if isinstance(event, CallReceived):
                     event.session.accept(self._sdp, self._now)
                     self._server.session_changed(event.session, self._now)
             answers = [answer for answer, _ in self._server.messages_to_send()]

@@ -21,7 +21,7 @@ from offhook.telephony.sip.sessions.session_events import (
 )
 from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
-from offhook.telephony.sip.user_agent import IncomingCall, SessionHappened, UserAgent
+from offhook.telephony.sip.user_agent import CallReceived, SessionHappened, UserAgent
 
 EXPIRES_S = 300
 TALK_S = 150.0
@@ -139,7 +139,7 @@ class Office(Party):
             if event is None:
                 return
             match event:
-                case IncomingCall(session, request):
+                case CallReceived(session, request):
                     self._talks[session] = request.uri.user or "", "they"
                     self._called(session, request.uri.user or "")
                 case SessionHappened(session, what):

@@ -125,12 +125,12 @@ class Day:
         self.registrar = Registrar(self.world)
         self.office = Office(self.world, OFFICE, CARRIER, CARRIER_TRUNK)
         self.carrier = Office(self.world, CARRIER, OFFICE, OFFICE_TRUNK)
-        self.registered = Registration(
-            CARRIER_TRUNK, self.office.agent.contact(self.office.flow(REGISTRAR), CARRIER_TRUNK)
-        )
+        flow = self.office.flow(REGISTRAR)
+        contact = self.office.agent.addresses.contact(flow, CARRIER_TRUNK)
+        self.registered = Registration(CARRIER_TRUNK, contact)
         self._calls_per_hour = calls_per_hour
         self._round: list[str] = []
-        self.office.agent.use_targets("carrier", [self.office.flow(REGISTRAR)], self.world.now)
+        self.office.agent.use_targets("carrier", [flow], self.world.now)
         self.office.agent.register(self.registered, self.world.now)
         self.office.work()
 

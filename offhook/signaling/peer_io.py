@@ -9,10 +9,9 @@ they change. ICE itself, on a shared port or on ports of its own, is in `signali
 
 import asyncio
 import contextlib
-import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Any, ClassVar, Literal
@@ -34,9 +33,7 @@ from aiortc import (
 )
 from aiortc.codecs import get_capabilities
 from aiortc.rtcdtlstransport import RTCCertificate
-from aiortc.rtcicetransport import candidate_from_aioice, candidate_to_aioice
 from aiortc.rtcrtptransceiver import RTCRtpTransceiver
-from aiortc.sdp import SessionDescription, candidate_from_sdp, candidate_to_sdp
 from loguru import logger
 from OpenSSL import SSL
 
@@ -46,19 +43,18 @@ from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, Pcm
 from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.end_reason import End
-from offhook.media.leg import NoPorts
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 from offhook.media.rtp.srtp import Protector, compiled
 from offhook.media.tasks_io import TaskSet
-from offhook.signaling.ice.agent_io import IceAgent, use_agents
+from offhook.signaling.ice.agent_io import use_agents
 from offhook.signaling.ice.port_io import IcePort
+from offhook.signaling.message_channel_io import MessageChannel
+from offhook.signaling.peer_ice_io import PeerIce, reason_of
 from offhook.signaling.sctp_io import Association
 from offhook.signaling.sdp import (
-    MAX_CANDIDATES,
     MAX_MEDIA_SECTIONS,
     OfferError,
     check_answer,
-    check_candidate,
     check_offer,
 )
 
@@ -72,15 +68,8 @@ Other servers mute the agent after 3 s without a ping, which a backgrounded tab 
 CONSENT_FAILURES = 5
 """Consent checks (RFC 7675) without an answer after which ICE fails: there is one each 4 to 6 s, so
 a peer that is gone without a word is closed within 33 s."""
-MESSAGE_BACKLOG = 64
-"""Messages kept until the data channel opens; the oldest are dropped beyond that."""
-CHANNEL_BUFFER_BYTES = 256 * 1024
-"""Messages are dropped beyond this while the peer does not read its data channel."""
 FLUSH_TIMEOUT_S = 0.3
 """Maximum time in s that hanging up waits for messages still to be sent; then they are lost."""
-PONG = json.dumps({"type": "pong"})
-"""Answer to a ping, which lets the client detect a dead connection. Stock clients ignore JSON
-without RTVI's label."""
 TELEPHONE_EVENT = "audio/telephone-event"
 TELEPHONE_EVENTS = {48_000: 110, 8_000: 101}
 """Clock rates in Hz of telephone events (RFC 4733), and the payload types we offer them with.
@@ -142,16 +131,6 @@ def _refuse_renegotiation() -> None:
 
 
 _refuse_renegotiation()
-
-
-@dataclass(frozen=True)
-class IceDescription:
-    """What a session description or an SDP fragment (RFC 8840) says of one side's ICE."""
-
-    ufrag: str
-    password: str
-    candidates: tuple[str, ...]
-    """Values of a=candidate, as "1 1 udp 2130706431 192.0.2.1 7861 typ host"."""
 
 
 def use_addresses(addresses: Sequence[str]) -> None:
@@ -222,9 +201,23 @@ def _is_event(codec: RTCRtpCodecParameters) -> bool:
     return codec.mimeType.lower() == TELEPHONE_EVENT
 
 
-def _reason(error: Exception) -> str:
-    """The exception's message, or its type if it has none, as an assertion of aiortc's."""
-    return str(error) or type(error).__name__
+def _own_connecting(pc: Any, tasks: TaskSet, is_up: Callable[[], bool]) -> None:
+    """Have the tasks in which aiortc connects end with their leg. aiortc forgets them as soon as
+    they have begun, and they fail if the peer is closed meanwhile."""
+    connect = pc._RTCPeerConnection__connect
+
+    async def connect_for_leg() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        try:
+            await connect()
+        except InvalidStateError:
+            if is_up():
+                raise
+
+    pc._RTCPeerConnection__connect = connect_for_leg
 
 
 class PeerLeg(RtpLeg):
@@ -249,23 +242,23 @@ class PeerLeg(RtpLeg):
         # FFmpeg answers no checks once it publishes: what it sends says that it is there.
         needs_consent = self.direction != "recvonly"
         self._agents = use_agents(self._pc, ice_port, ice_servers, needs_consent)
+        self.ice = PeerIce(self._pc, self._agents, self._is_up)
         self.on_channel: Callable[[RTCDataChannel], None] | None = None
         """Called with the far end's open data channel, in place of its use for messages."""
-        self._channel: RTCDataChannel | None = None
-        self._backlog: list[str] = []
-        self._trickled = 0
-        self._alive_at = 0.0
-        """When the peer connected or last pinged."""
+        self.messages = MessageChannel(call_id, lambda text: self.listener.on_message(text))
         self._ping_timeout = ping_timeout
         self._monitor_task: asyncio.Task[None] | None = None
         self._connecting = TaskSet()
-        self._own_connecting()
+        _own_connecting(self._pc, self._connecting, self._is_up)
         self._closing: asyncio.Task[None] | None = None
         self._srtp = ""
         self._srtp_out: Protector | None = None
         self._datagram_out: Callable[[bytes], None] = lambda data: None
         self._pc.on("datachannel", self._use_channel)
         self._pc.on("connectionstatechange", self._state_changed)
+
+    def _is_up(self) -> bool:
+        return self.closed is None
 
     # --- offer and answer ---
 
@@ -275,15 +268,14 @@ class PeerLeg(RtpLeg):
         if len(self._pc.getTransceivers()) > MAX_MEDIA_SECTIONS:
             raise OfferError(f"more than {MAX_MEDIA_SECTIONS} m-lines have been offered")
         try:
-            await self._restart_if_requested(sdp)
+            await self.ice.restart_if_requested(sdp)
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
             self._prepare_media()
             await self._pc.setLocalDescription(await self._pc.createAnswer())
         except Exception as error:  # aiortc raises exceptions of any type
-            for agent in self._agents:
-                await agent.cancel_restart()
-            raise OfferError(f"cannot answer the offer: {_reason(error)}") from error
-        self._check_ports()
+            await self.ice.cancel_restart()
+            raise OfferError(f"cannot answer the offer: {reason_of(error)}") from error
+        self.ice.check_ports()
         self._watch()
         answer = _with_opus_parameters(self._pc.localDescription.sdp)
         return answer if _BUNDLE.search(sdp) else _BUNDLE.sub("", answer)
@@ -307,7 +299,7 @@ class PeerLeg(RtpLeg):
         events = [codec for codec in known if codec.mimeType.lower() == TELEPHONE_EVENT]
         transceiver.setCodecPreferences([*wanted, *events])
         sdp = await self._offer()
-        self._check_ports()
+        self.ice.check_ports()
         return sdp
 
     async def _offer(self) -> str:
@@ -324,88 +316,16 @@ class PeerLeg(RtpLeg):
         try:
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
         except Exception as error:  # as above
-            raise OfferError(f"cannot use the answer: {_reason(error)}") from error
+            raise OfferError(f"cannot use the answer: {reason_of(error)}") from error
         audio = next(t for t in self._pc.getTransceivers() if t.kind == "audio")
         if all(map(_is_event, audio._codecs)):
             raise OfferError("cannot use the answer: no audio codec in common")
         self._watch()
 
-    async def add_candidate(self, candidate: str, mid: str | None, index: int | None) -> None:
-        """Add a trickled candidate; an empty one ends them (RFC 8840 §4.4). Raises OfferError."""
-        self._trickled += 1
-        if self._trickled > MAX_CANDIDATES:
-            raise OfferError(f"more than {MAX_CANDIDATES} ICE candidates")
-        parsed, value = None, candidate.removeprefix("candidate:")
-        if value:
-            check_candidate(value)
-        try:
-            if value:
-                parsed = candidate_from_sdp(value)
-                parsed.sdpMid, parsed.sdpMLineIndex = mid, index
-            await self._pc.addIceCandidate(parsed)
-        except Exception as error:  # as above
-            message = f"cannot use the ICE candidate {candidate[:80]!r}: {_reason(error)}"
-            raise OfferError(message) from error
-
-    def _check_ports(self) -> None:
-        """Raise NoPorts if there is no candidate of ours."""
-        if any(a.has_gathered for a in self._agents) and not any(
-            agent.local_candidates for agent in self._agents
-        ):
-            raise NoPorts("no UDP port could be opened for this call")
-
     def _watch(self) -> None:
         """See from now on that the peer connects and stays."""
         if self._monitor_task is None:
             self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
-
-    # --- ICE restart ---
-
-    async def restart(
-        self, ufrag: str, password: str, candidates: Sequence[str] = ()
-    ) -> IceDescription:
-        """Restarts ICE to the peer's new credentials and candidates (values of a=candidate) and
-        returns ours. DTLS and media go on, on the old path until there is a new one. Raises
-        OfferError."""
-        transceivers: list[Any] = self._pc.getTransceivers()
-        if not transceivers or self.closed is not None:
-            raise OfferError("no ICE to restart")
-        agent: IceAgent = transceivers[0].receiver.transport.transport._connection
-        if len(candidates) > MAX_CANDIDATES:
-            raise OfferError(f"more than {MAX_CANDIDATES} ICE candidates")
-        values = [candidate.removeprefix("candidate:") for candidate in candidates]
-        for value in values:
-            check_candidate(value)
-        try:
-            parsed = [candidate_to_aioice(candidate_from_sdp(value)) for value in values]
-            await agent.restart(ufrag, password, parsed)
-        except Exception as error:  # as above
-            await agent.cancel_restart()
-            raise OfferError(f"cannot restart ICE: {_reason(error)}") from error
-        self._trickled = len(candidates)
-        return IceDescription(
-            agent.local_username,
-            agent.local_password,
-            tuple(candidate_to_sdp(candidate_from_aioice(c)) for c in agent.local_candidates),
-        )
-
-    async def _restart_if_requested(self, sdp: str) -> None:
-        """Restarts the ICE of m-lines for which an offer has other credentials than before (RFC
-        8839 §4.4.1.1.1)."""
-        transports: dict[str | None, Any] = {
-            t.mid: t.receiver.transport.transport for t in self._pc.getTransceivers()
-        }
-        if self._pc.sctp is not None:
-            transports[self._pc.sctp.mid] = self._pc.sctp.transport.transport
-        for media in SessionDescription.parse(sdp).media:
-            if media.rtp.muxId not in transports or media.ice is None:
-                continue
-            agent: IceAgent = transports[media.rtp.muxId]._connection
-            ufrag, password = media.ice.usernameFragment, media.ice.password
-            if ufrag and password and agent.remote_username not in (None, ufrag):
-                candidates = list(map(candidate_to_aioice, media.ice_candidates))
-                await agent.restart(ufrag, password, candidates)
-                self._trickled = 0
 
     def _prepare_media(self) -> None:
         """Use our audio in place of aiortc's on the first audio m-line; make others inactive."""
@@ -426,24 +346,18 @@ class PeerLeg(RtpLeg):
             else:
                 transceiver.direction = "inactive"
 
-            start = self._starter(transceiver if transceiver is audio else None)
+            start = partial(self._start, transceiver if transceiver is audio else None)
             for side, name in ((transceiver.sender, "send"), (transceiver.receiver, "receive")):
                 setattr(side, name, start)
 
     # --- media ---
 
-    def _starter(self, audio: RTCRtpTransceiver | None) -> Callable[[Any], Awaitable[None]]:
-        """The coroutine aiortc calls instead of starting its own sender or receiver."""
-
-        async def start(parameters: Any) -> None:
-            if audio is not None:
-                self._start_media(audio)
-
-        return start
-
-    def _start_media(self, transceiver: RTCRtpTransceiver) -> None:
-        """Start the audio with the negotiated codecs once DTLS is up. aiortc calls this once per
-        direction, and again after a renegotiation."""
+    async def _start(self, transceiver: RTCRtpTransceiver | None, parameters: Any) -> None:
+        """Start the audio with the negotiated codecs once DTLS is up; nothing of other m-lines.
+        aiortc calls this in place of its own sender's and receiver's start: once per direction, and
+        again after a renegotiation."""
+        if transceiver is None:
+            return
         dtls = transceiver.receiver.transport
         codecs = [c for c in transceiver._codecs if not _is_event(c)]
         if self._opened or not codecs:
@@ -520,49 +434,17 @@ class PeerLeg(RtpLeg):
     def _use_channel(self, channel: RTCDataChannel) -> None:
         if self.on_channel is not None:
             self.on_channel(channel)
-            return
-        self._channel = channel
-        channel.on("message", self._channel_message)
-        channel.on("open", self._flush_backlog)
-        if channel.readyState == "open":
-            self._flush_backlog()
-
-    def _flush_backlog(self) -> None:
-        assert self._channel is not None
-        for text in self._backlog:
-            self._channel.send(text)
-        self._backlog.clear()
-
-    def _channel_message(self, message: str | bytes) -> None:
-        if not isinstance(message, str):
-            logger.debug("{}: binary message on the data channel ignored", self.call_id)
-        elif message.startswith("ping"):
-            self._alive_at = monotonic()
-            self.send_message(PONG)
-        elif message != PONG:
-            self.listener.on_message(message)
+        else:
+            self.messages.use(channel)
 
     @property
     def carries_messages(self) -> bool:
         return self.on_channel is None
 
     def send_message(self, text: str) -> bool:
-        channel = self._channel
         if self.closed is not None or not self.carries_messages:
             return False
-        if channel is None or channel.readyState != "open":
-            self._backlog = [*self._backlog[-(MESSAGE_BACKLOG - 1) :], text]
-            return False
-        if channel.bufferedAmount > CHANNEL_BUFFER_BYTES:
-            return False
-        channel.send(text)
-        return True
-
-    def _unsent_messages(self) -> bool:
-        channel = self._channel
-        if channel is None or channel.readyState != "open" or self.closed is not None:
-            return False
-        return channel.bufferedAmount > 0
+        return self.messages.send(text)
 
     # --- life ---
 
@@ -576,25 +458,6 @@ class PeerLeg(RtpLeg):
         elif state == "closed":
             self.close(End.CALLER_HUNG_UP)
 
-    def _own_connecting(self) -> None:
-        """Have the tasks in which aiortc connects end with the leg. aiortc forgets them as soon as
-        they have begun, and they fail if the peer is closed meanwhile."""
-        pc: Any = self._pc
-        connect = pc._RTCPeerConnection__connect
-
-        async def connect_for_leg() -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
-            try:
-                await connect()
-            except InvalidStateError:
-                if self.closed is None:
-                    raise
-
-        pc._RTCPeerConnection__connect = connect_for_leg
-
     async def _monitor(self) -> None:
         """Close the leg if the peer never connects or disappears."""
         try:
@@ -605,17 +468,17 @@ class PeerLeg(RtpLeg):
             return
         if self.direction == "sendonly":
             return  # a peer that only receives need not send anything: ICE consent says it is there
-        self._alive_at = monotonic()
+        self.messages.alive_at = monotonic()
         while self.closed is None:
             await asyncio.sleep(min(0.5, self._ping_timeout))
-            if monotonic() - max(self._alive_at, self.last_packet_at) > self._ping_timeout:
+            if monotonic() - max(self.messages.alive_at, self.last_packet_at) > self._ping_timeout:
                 self.close(End.NOTHING_HEARD)
 
     async def hang_up(self, reason: str) -> None:
         """Send pending messages and an RTCP BYE, close DTLS and free everything. Idempotent."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
-                while self._unsent_messages():
+                while self.closed is None and self.messages.unsent:
                     await asyncio.sleep(0.01)
         if self._opened and self.connected and self.closed is None:
             self.send_bye(monotonic())
@@ -631,7 +494,7 @@ class PeerLeg(RtpLeg):
         try:
             await self._pc.close()
         except Exception as error:  # aiortc may fail on the remains of an offer it refused
-            logger.debug("{}: closing the peer: {}", self.call_id, _reason(error))
+            logger.debug("{}: closing the peer: {}", self.call_id, reason_of(error))
         await self._connecting.close()
         for agent in self._agents:
             await agent.close()

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
 from typing import Any, Literal
 
 Decision = Coroutine[Any, Any, int]
@@ -37,10 +39,34 @@ class CallProgress:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time by both clocks."""
+
+    at: float
+    """Monotonic seconds."""
+    time: str
+    """As records give it: ISO 8601, UTC, milliseconds."""
+
+    @classmethod
+    def of(cls, time: datetime) -> "Moment":
+        """Return the moment of a time of day."""
+        past_s = (datetime.now(UTC) - time).total_seconds()
+        return cls(monotonic() - max(0.0, past_s), time.isoformat(timespec="milliseconds"))
+
+    @classmethod
+    def now(cls) -> "Moment":
+        return cls.of(datetime.now(UTC))
+
+
 class CallHistory:
-    """The states of one call so far, at most MAX_HISTORY."""
+    """The states of one call so far, at most MAX_HISTORY, and when it began, was answered and
+    ended."""
 
     def __init__(self) -> None:
+        self.began = Moment.now()
+        self.answered: Moment | None = None
+        self.ended: Moment | None = None
         self._past = [CallProgress("dialing")]
         self._readers: set[asyncio.Queue[CallProgress]] = set()
 
@@ -54,12 +80,28 @@ class CallHistory:
 
     def add(self, progress: CallProgress) -> None:
         """Append a state. Nothing may follow "ended"."""
+        if progress.state == "answered":
+            self.answered = self.answered or Moment.now()
+        elif progress.state == "ended":
+            self.ended = Moment.now()
         self._past.append(progress)
         del self._past[:-MAX_HISTORY]
         for queue in self._readers:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(progress)
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the answer to the end, or until now; 0 without an answer."""
+        if self.answered is None:
+            return 0.0
+        return (self.ended or Moment.now()).at - self.answered.at
+
+    @property
+    def setup_ms(self) -> float | None:
+        """Time in ms from the beginning to the answer; None without one."""
+        return None if self.answered is None else (self.answered.at - self.began.at) * 1000
 
     async def events(self) -> AsyncGenerator[CallProgress, None]:
         """Yield every state from the beginning until the call has ended."""

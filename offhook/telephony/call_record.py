@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Literal
 
 EndedBy = Literal["local", "remote", "timeout", "transport"]
@@ -79,11 +78,6 @@ class CallRecord:
     def line(self) -> str:
         """Return the record as one line of ASCII JSON."""
         return json.dumps(self.as_dict(), allow_nan=False)
-
-
-def wall_clock() -> str:
-    """Return the current time as records give it: ISO 8601, UTC, milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _rounded(value: float) -> float:

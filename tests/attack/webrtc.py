@@ -65,7 +65,10 @@ async def _call(base: str) -> AsyncIterator[PeerLeg]:
         if not await _until(lambda: leg.connected, CONNECT_S):
             raise RuntimeError("no call: it did not connect")
         clock.add(leg)
-        await _until(lambda: leg._channel is not None and leg._channel.readyState == "open", 5)
+        await _until(
+            lambda: leg.messages.channel is not None and leg.messages.channel.readyState == "open",
+            5,
+        )
         yield leg
     finally:
         clock.remove(leg)
@@ -148,7 +151,7 @@ async def forged_dtls(base: str, seconds: float) -> str:
 
 
 def _open(leg: PeerLeg) -> bool:
-    return leg._channel is not None and leg._channel.readyState == "open"
+    return leg.messages.channel is not None and leg.messages.channel.readyState == "open"
 
 
 async def held_handshakes(base: str, seconds: float) -> str:

@@ -34,7 +34,7 @@ from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_OUT
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.telephony.sip.messages.message import Request, parse_message, respond
-from offhook.telephony.sip.transactions.transactions import Transactions
+from offhook.telephony.sip.transactions.transaction_table import TransactionTable
 from offhook.telephony.sip.user_agent import UserAgent
 from offhook.web.app.cli import caller_io
 from offhook.web.app.cli.caller_io import CallError, ScriptedCall, ScriptLine
@@ -375,11 +375,11 @@ def test_an_hour_of_calls_leaves_nothing() -> None:
 
 
 def test_a_transaction_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Transactions, "_forget", lambda self, transaction: None)
+    monkeypatch.setattr(TransactionTable, "remove", lambda self, transaction: None)
     monkeypatch.setattr(sip_timers, "REST_S", 100.0)
     result = sip_timers.measure(hours=0.2, calls_per_hour=150, seed=3)
     assert result.rests[-1].settled_s is None
-    assert result.rests[-1].sizes["office._transactions._servers"] > 10
+    assert result.rests[-1].sizes["office._sender._transactions.table._servers"] > 10
     assert not result.passed
 
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.callers.rtp import offer
 from benchmarks.processes.own_server import HOST
 from benchmarks.servers.kamailio import kamailio
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.deploy.site import (
     OTHER,

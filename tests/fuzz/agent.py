@@ -19,15 +19,17 @@ from typing import Any
 from unittest import mock
 
 from offhook.telephony.sip.admission.rate_limiter import MAX_OFFENDERS, MAX_SOURCES
+from offhook.telephony.sip.agent.session_routes import STALE_ALARMS
 from offhook.telephony.sip.auth.digest import MAX_CHAINS, MAX_NONCES, MAX_REALMS, DigestServer
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import MessageError, Request, parse_message, respond
-from offhook.telephony.sip.trunks.registration import MAX_TARGETS, Registration
+from offhook.telephony.sip.network.next_hops import MAX_LOCATED, MAX_LOOKUPS
+from offhook.telephony.sip.trunks.registration import Registration
+from offhook.telephony.sip.trunks.server_choice import MAX_TARGETS
 from offhook.telephony.sip.trunks.trunks import Route, SipSettings, Trunk
-from offhook.telephony.sip.user_agent import MAX_LOCATED, MAX_LOOKUPS, STALE_ALARMS
 from tests.fuzz.damage import damage, twist
 from tests.fuzz.desk import Desk
-from tests.fuzz.leftovers import sizes
+from tests.fuzz.leftovers import SHARED, sizes
 from tests.fuzz.network import Network, Weather, way
 from tests.fuzz.result import Result, resident_kb
 from tests.support.sip_messages import TORTURE, TYPICAL
@@ -52,19 +54,19 @@ CACHES = {
     ".access._rate_limiter._offenders": MAX_OFFENDERS,
     ".access._digest._used": MAX_NONCES,
     ".access._attempts": 1,
-    "._located": MAX_LOCATED,
-    "._looked_up": MAX_LOOKUPS,
-    ".upkeep._registrations[]._digest._nonces": MAX_REALMS,
-    ".upkeep._registrations[]._digest._chains": MAX_CHAINS,
-    ".upkeep._registrations[]._digest._chains[].answered": MAX_REALMS,
-    ".upkeep._registrations[]._tried": MAX_TARGETS,
-    ".upkeep._registrations[]._busy_until": MAX_TARGETS,
-    ".upkeep._reported": 1,
+    ".next_hops._located": MAX_LOCATED,
+    ".next_hops._looked_up": MAX_LOOKUPS,
+    ".upkeep.registrations._by_call_id[].requests._digest._nonces": MAX_REALMS,
+    ".upkeep.registrations._by_call_id[].requests._digest._chains": MAX_CHAINS,
+    ".upkeep.registrations._by_call_id[].requests._digest._chains[].answered": MAX_REALMS,
+    ".upkeep.registrations._by_call_id[].servers._tried": MAX_TARGETS,
+    ".upkeep.registrations._by_call_id[].servers._busy_until": MAX_TARGETS,
+    ".upkeep.registrations._reported": 1,
     ".upkeep._reported_states": 1,
-    "._wake_ups": STALE_ALARMS,
-    "._large._without_tcp_until": 2,
-    ".counts.requests": 16,
-    ".counts.responses": 6,
+    ".routes._wake_ups": STALE_ALARMS,
+    "._sender._large._without_tcp_until": 2,
+    "._sender._counts.requests": 16,
+    "._sender._counts.responses": 6,
 }
 """What may stay, and how many at most."""
 PASSWORD = "a secret"
@@ -198,7 +200,7 @@ class Epoch:
         second = self.chance.choice(("192.0.2.9", self.carrier.host))
         flows = [way("UDP", self.office.host, host) for host in (registrar, second)]
         agent.use_targets(trunk.name, flows, now)
-        agent.register(Registration(trunk, agent.contact(flows[0], trunk)), now)
+        agent.register(Registration(trunk, agent.addresses.contact(flows[0], trunk)), now)
         self.office.work()
 
     def _again(self, seconds: float, action: Callable[[], None]) -> None:
@@ -269,12 +271,12 @@ class Epoch:
         """What a call keeps has a bound, whatever comes, and what is kept of all calls too."""
         left = self._result.left
         for desk in self.desks:
-            lines = desk.agent._routes
-            for line in lines.values():
-                for path, number in sizes(line.of).items():
+            lines = desk.agent.routes
+            for line in lines:
+                for path, number in sizes(line.of, apart=SHARED).items():
                     if number > MAX_KEPT:
                         left[f"session{path}"] = max(number, left.get(f"session{path}", 0))
-            due = len(desk.agent._wake_ups)
+            due = lines.alarms
             if due > 2 * len(lines) + MAX_STALE:
                 left["timers of sessions"] = max(due, left.get("timers of sessions", 0))
 
@@ -304,7 +306,7 @@ class Epoch:
         for what, number in (("sessions", agent.sessions), ("transactions", agent.transactions)):
             if number:
                 left[what] = left.get(what, 0) + number
-        for line in agent._routes.values():
+        for line in agent.routes:
             timer = line.of.get_timer()
             due = "no timer" if timer is None else f"in {timer - self.network.now:.0f} s"
             left[f"a session {line.of.state.name}, next {due}"] = 1

@@ -38,7 +38,7 @@ from offhook.telephony.sip.sessions.session_events import (
 )
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk, route
 from offhook.telephony.sip.trunks.upkeep import TrunkChanged
-from offhook.telephony.sip.user_agent import IncomingCall, Locate, SessionHappened, UserAgentEvent
+from offhook.telephony.sip.user_agent import CallReceived, Locate, SessionHappened, UserAgentEvent
 from tests.fuzz.network import Network, way
 from tests.fuzz.result import Result
 from tests.fuzz.subject import Subject
@@ -87,7 +87,7 @@ class Desk(Subject):
 
     def _happened(self, event: UserAgentEvent) -> None:
         match event:
-            case IncomingCall():
+            case CallReceived():
                 self._called(event)
             case SessionHappened(session, what):
                 self._result.counts[type(what).__name__] += 1
@@ -97,9 +97,9 @@ class Desk(Subject):
                 self.agent.upkeep.state(self._trunk)
             case Locate(hop):
                 found = self._way() if self._chance.random() < 0.8 else None
-                self._soon(2.0, lambda: self.agent.located(hop, found))
+                self._soon(2.0, lambda: self.agent.next_hops.located(hop, found))
 
-    def _called(self, event: IncomingCall) -> None:
+    def _called(self, event: CallReceived) -> None:
         session, request, chance = event.session, event.request, self._chance
         self._result.counts["calls"] += 1
         self.talks[session] = Talk(self._media())

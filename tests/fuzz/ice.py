@@ -113,9 +113,9 @@ class _Run:
 
     async def _restart(self, call: PeerOfCall) -> None:
         call.ufrag = self._chance.choice(["peer", "again"])
-        await call.agent.restart(call.ufrag, "q" * 24)
+        await call.agent.connections.restart(call.ufrag, "q" * 24)
         if self._chance.random() < 0.5:
-            await call.agent.cancel_restart()
+            await call.agent.connections.cancel_restart()
             call.ufrag = "peer"
 
     def _datagram(self) -> bytes:

@@ -3,11 +3,17 @@
 from collections import Counter, deque
 from collections.abc import Iterator
 
-APART = frozenset({"UserAgent", "Line", "Request", "Response", "SipSettings"})
+APART = frozenset({"UserAgent", "Request", "Response", "SipSettings"})
 """Classes of objects that others know but are not made of."""
+SHARED = APART | {"MessageSender", "NextHops"}
+"""Likewise, of sessions."""
 
 
-def sizes(root: object, packages: tuple[str, ...] = ("offhook.telephony",)) -> Counter[str]:
+def sizes(
+    root: object,
+    packages: tuple[str, ...] = ("offhook.telephony",),
+    apart: frozenset[str] = APART,
+) -> Counter[str]:
     """Entries of the containers in an object and in those of our own it is made of, by where they
     are; of objects in one container, the most that one of them has."""
     found: Counter[str] = Counter()
@@ -23,7 +29,7 @@ def sizes(root: object, packages: tuple[str, ...] = ("offhook.telephony",)) -> C
             found[path] = max(found[path], len(thing))
             values = thing.values() if isinstance(thing, dict) else thing
             waiting += [(f"{path}[]", value) for value in values]
-        elif kind.__module__.startswith(packages) and not (path and kind.__name__ in APART):
+        elif kind.__module__.startswith(packages) and not (path and kind.__name__ in apart):
             waiting += [(f"{path}.{name}", value) for name, value in _attributes(thing)]
     return found
 

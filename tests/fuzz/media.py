@@ -189,7 +189,7 @@ class Call:
             else:
                 self.leg.accept(self._phone.answer(self.leg.offer()))
         except (NotAcceptable, SdpError):
-            self.leg.rollback()
+            self.leg.negotiation.rollback()
             self._result.counts["refused"] += 1
 
     def _press(self) -> None:

@@ -10,7 +10,8 @@ import pytest
 from offhook.media.rtp.receiver import AudioReceiver
 from offhook.telephony.sip.media.offer_answer import MediaNegotiation
 from offhook.telephony.sip.messages.message import MessageError, parse_message
-from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.sessions.session_requests import SessionRequests
+from offhook.telephony.sip.transactions.transaction_table import TransactionTable
 from offhook.telephony.sip.transactions.transactions import Transactions
 from tests.fuzz import __main__ as fuzz
 from tests.fuzz import agent as sip_fuzz_agent
@@ -110,17 +111,17 @@ def test_a_run_follows_from_its_seed() -> None:
 
 
 def test_what_raises_is_found() -> None:
-    def take(self: Session, *arguments: object) -> None:
+    def take(self: SessionRequests, *arguments: object) -> None:
         raise ZeroDivisionError("of a bye")
 
-    with mock.patch.object(Session, "_receive", take):
+    with mock.patch.object(SessionRequests, "_receive", take):
         result = sip_fuzz_agent.run(200, 4)
     assert not result.passed
     assert "ZeroDivisionError('of a bye')" in result.exceptions[0]
 
 
 def test_what_is_left_is_found() -> None:
-    with mock.patch.object(Transactions, "_forget"):
+    with mock.patch.object(TransactionTable, "remove"):
         result = sip_fuzz_agent.run(300, 4)
     assert not result.passed
     assert result.left["transactions"] > 10

@@ -25,7 +25,7 @@ from offhook.telephony.sip.sessions.session_events import SessionSettings
 from offhook.telephony.sip.trunks.registration import Registration
 from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import Trunk
-from offhook.telephony.sip.user_agent import IncomingCall, UserAgent
+from offhook.telephony.sip.user_agent import CallReceived, UserAgent
 from tests.telephony.sip.session_peers import ANSWER, OFFER, OTHER, calls, run
 from tests.telephony.sip.test_user_agent import PBX, SDP, agent, answers, events, message
 
@@ -53,10 +53,10 @@ def pass_time(ua: UserAgent, until: float) -> None:
         events(ua)
 
 
-def call_up(ua: UserAgent, *headers: str) -> IncomingCall:
+def call_up(ua: UserAgent, *headers: str) -> CallReceived:
     """A call that is answered and acknowledged."""
     ua.receive(message("INVITE", "sip:100@192.0.2.1", *headers), PBX, 0)
-    call = next(e for e in events(ua) if isinstance(e, IncomingCall))
+    call = next(e for e in events(ua) if isinstance(e, CallReceived))
     call.session.accept(SDP, 0)
     ua.session_changed(call.session, 0)
     ua.receive(message("ACK", body="", branch="z9hG4bKa", to_tag=call.session.local_tag), PBX, 0)
@@ -76,13 +76,13 @@ def test_a_response_to_something_else_does_not_stand_for_the_answer(right, wrong
     """The registration would wait for the answer for ever."""
     ua = agent(trunks=(OFFICE,))
     ua.use_targets("office", [PBX], 0)
-    ua.register(Registration(OFFICE, ua.contact(PBX, OFFICE)), 0)
+    ua.register(Registration(OFFICE, ua.addresses.contact(PBX, OFFICE)), 0)
     [register] = sent(ua)
     answer = respond(register, 200, to_tag="r").serialize().decode()
     assert right in answer
     ua.receive(answer.replace(right, wrong, 1).encode(), PBX, 1)
     pass_time(ua, 33)
-    [status] = ua.registrations()
+    [status] = ua.upkeep.registrations.statuses
     assert status.state is RegistrationState.WAITING
     assert "timeout" in status.detail
 

@@ -18,17 +18,12 @@ from OpenSSL import SSL
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT
-from offhook.media.rtp import rtcp, rtp_leg
+from offhook.media.rtp import loss_window, rtcp
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.signaling.ice.agent_io import on_malformed_stun
-from offhook.signaling.peer_io import (
-    MAX_CANDIDATES,
-    MAX_MEDIA_SECTIONS,
-    MESSAGE_BACKLOG,
-    PONG,
-    OfferError,
-    PeerLeg,
-)
+from offhook.signaling.message_channel_io import MESSAGE_BACKLOG, PONG
+from offhook.signaling.peer_io import PeerLeg
+from offhook.signaling.sdp import MAX_CANDIDATES, MAX_MEDIA_SECTIONS, OfferError
 from tests.support.listening import Listening
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
@@ -205,7 +200,7 @@ async def test_a_second_offer_keeps_the_call_and_its_sound():
 
 async def test_statistics_know_the_line(monkeypatch):
     monkeypatch.setattr(rtcp, "REPORT_INTERVAL_S", 0.15)
-    monkeypatch.setattr(rtp_leg, "LOSS_WINDOW_S", 0.3)
+    monkeypatch.setattr(loss_window, "LOSS_WINDOW_S", 0.3)
     async with call() as (caller, callee):
         send, count = caller._datagram_out, iter(range(10**6))
         caller._datagram_out = lambda data: next(count) % 4 > 1 and send(data)  # half is lost
@@ -420,8 +415,8 @@ async def test_a_ping_is_answered():
     caller, callee = PeerLeg("caller"), PeerLeg("callee")
     got = []
     async with call(caller=caller, callee=callee):
-        await until(lambda: caller._channel.readyState == "open")
-        caller._channel.on("message", got.append)
+        await until(lambda: caller.messages.channel.readyState == "open")
+        caller.messages.channel.on("message", got.append)
         caller.send_message("ping: 1")
         await until(lambda: got)
     assert got == [PONG]
@@ -676,7 +671,7 @@ async def test_any_candidate_is_taken_or_refused(real_offer, candidate, mid, ind
     leg = PeerLeg("callee")
     await leg.answer(real_offer)
     with contextlib.suppress(OfferError):
-        await leg.add_candidate(candidate, mid, index)
+        await leg.ice.add_candidate(candidate, mid, index)
     await leg.hang_up("")
 
 
@@ -694,14 +689,14 @@ async def test_candidates_trickle_in_and_their_number_is_bounded():
     answer = await callee.answer(held_back(await caller.offer()))
     await caller.accept(held_back(answer))
     with pytest.raises(OfferError, match="candidate"):
-        await callee.add_candidate("candidate:1 1 udp", "0", 0)
-    await callee.add_candidate(trickled[0], "0", 0)
-    await callee.add_candidate("", "0", 0)
+        await callee.ice.add_candidate("candidate:1 1 udp", "0", 0)
+    await callee.ice.add_candidate(trickled[0], "0", 0)
+    await callee.ice.add_candidate("", "0", 0)
     await until(lambda: callee.connected and caller.connected)
     for _ in range(MAX_CANDIDATES - 3):
-        await callee.add_candidate(trickled[0], "0", 0)
+        await callee.ice.add_candidate(trickled[0], "0", 0)
     with pytest.raises(OfferError, match="more than 128"):
-        await callee.add_candidate(trickled[0], "0", 0)
+        await callee.ice.add_candidate(trickled[0], "0", 0)
     await asyncio.gather(caller.hang_up(""), callee.hang_up(""))
 
 

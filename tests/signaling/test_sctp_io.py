@@ -100,15 +100,15 @@ class Hearing(PeerLeg):
 async def test_a_message_of_the_largest_size_comes_and_a_longer_one_closes_the_channel():
     caller, callee = PeerLeg("caller"), Hearing("callee")
     async with call(caller=caller, callee=callee):
-        await until(lambda: caller._channel.readyState == "open")
+        await until(lambda: caller.messages.channel.readyState == "open")
         text = "ü" * (MAX_MESSAGE_BYTES // 2)
         caller.send_message(text)
         await until(lambda: callee.got)
         assert callee.got == [text]
         caller._pc.sctp._remote_max_message_size = 0  # a peer that ignores our SDP
         caller.send_message(text + "x")
-        await until(lambda: caller._channel.readyState == "closed")
-        assert callee._channel.readyState == "closed"
+        await until(lambda: caller.messages.channel.readyState == "closed")
+        assert callee.messages.channel.readyState == "closed"
         assert callee.got == [text]
         assert not callee.send_message("{}")
         heard = callee.statistics().packets_received
@@ -119,7 +119,7 @@ async def test_a_message_of_the_largest_size_comes_and_a_longer_one_closes_the_c
 async def test_a_line_that_loses_and_repeats_packets_delivers_every_message():
     caller, callee = PeerLeg("caller"), Hearing("callee")
     async with call(caller=caller, callee=callee):
-        await until(lambda: caller._channel.readyState == "open")
+        await until(lambda: caller.messages.channel.readyState == "open")
         dtls, count = caller._pc.sctp.transport, 0
         send = dtls._send_data
 
@@ -144,7 +144,11 @@ async def test_messages_longer_than_the_peer_takes_are_dropped_and_the_call_goes
     caller, callee = Hearing("caller"), PeerLeg("callee")
     change = partial(re.sub, r"a=max-message-size:\d+", "a=max-message-size:9")
     async with call(change, caller=caller, callee=callee):
-        await until(lambda: callee._channel is not None and callee._channel.readyState == "open")
+        await until(
+            lambda: (
+                callee.messages.channel is not None and callee.messages.channel.readyState == "open"
+            )
+        )
         callee.send_message("more than nine bytes")
         callee.send_message("nine")
         await until(lambda: caller.got)

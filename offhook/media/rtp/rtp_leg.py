@@ -17,6 +17,7 @@ from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.media.playout import PlayoutState
+from offhook.media.rtp.loss_window import LossWindow
 from offhook.media.rtp.quality import mos
 from offhook.media.rtp.receiver import AudioReceiver, new_receiver
 from offhook.media.rtp.rtcp import Bye, RemoteReport, RtcpError, RtcpSession, SentTotals
@@ -24,9 +25,6 @@ from offhook.media.rtp.rtp import RtpError, RtpPacket
 from offhook.media.rtp.sender import AudioSender, new_sender
 from offhook.media.rtp.telephone_event import EventReceiver
 from offhook.media.tones import dtmf
-
-LOSS_WINDOW_S = 5.0
-"""Window over which a leg's loss and MOS are measured."""
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
@@ -86,9 +84,7 @@ class RtpLeg(Leg):
         self._digit: DtmfTick | None = None
         """The digit of this tick, if it is sent as a telephone event."""
         self._remote: RemoteReport | None = None
-        self._window_started = 0.0
-        self._window_base = (0, 0)
-        self._loss = 0.0
+        self._window: LossWindow
 
     def _open(self, format: RtpFormat, ssrc: int, now: float) -> None:
         """Start the media with the formats negotiated first."""
@@ -102,7 +98,7 @@ class RtpLeg(Leg):
         if format.events_out is not None:
             self._sender.use_events(*format.events_out)
         self._rtcp = RtcpSession(ssrc, self.call_id, encoder.clock_rate, now)
-        self._window_started = now
+        self._window = LossWindow(now)
         self._opened = True
 
     def _change_formats(self, format: RtpFormat) -> None:
@@ -265,18 +261,8 @@ class RtpLeg(Leg):
             sent = SentTotals(self._sender.packets, self._sender.octets, self._sender.timestamp)
             if report := self._rtcp.reports_to_send(now, time.time(), sent):
                 self._send_rtcp(report)
-            self._measure_loss(now)
-
-    def _measure_loss(self, now: float) -> None:
-        if now - self._window_started < LOSS_WINDOW_S:
-            return
-        stats = self._receiver.stats
-        played, concealed = stats.played_samples, stats.concealed_samples
-        played_before, concealed_before = self._window_base
-        if played > played_before:
-            self._loss = (concealed - concealed_before) / (played - played_before)
-        self._window_base = played, concealed
-        self._window_started = now
+            if now >= self._window.due:
+                self._window.measure(self._receiver.stats, now)
 
     def close(self, reason: str) -> None:
         super().close(reason)
@@ -315,11 +301,11 @@ class RtpLeg(Leg):
             packets_lost=stats.lost,
             packets_late=stats.late,
             concealed_ms=stats.concealed_samples * 1000 // RATE_IN,
-            loss=self._loss,
+            loss=self._window.loss,
             jitter_ms=reception.jitter_ms if reception else 0.0,
             buffer_ms=stats.delay_ms,
             round_trip_ms=round_trip,
             remote_loss=self._sender.loss,
             packets_sent=self._sender.packets,
-            mos=mos(one_way, self._loss, codec=self._codec) if stats.received else None,
+            mos=mos(one_way, self._window.loss, codec=self._codec) if stats.received else None,
         )

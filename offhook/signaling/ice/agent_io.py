@@ -270,127 +270,32 @@ async def _add_by_name(connection: Connection, candidate: Candidate) -> None:
         logger.debug("{} cannot be looked up: {}", candidate.host, error)
 
 
-class IceAgent:
-    """What aiortc takes for a Connection: one at a time, two during a restart."""
+class IceConnections:
+    """The connections of one agent: one at a time, two during a restart."""
 
     def __init__(
-        self, port: IcePort | None, servers: Sequence[RTCIceServer], needs_consent: bool = True
+        self, make: Callable[[bool], _AgentConnection], on_end: Callable[[], None]
     ) -> None:
-        """Without a port, its connections have sockets of their own."""
-        self._port = port
-        self.needs_consent = needs_consent
-        """Whether the agent fails once the peer no longer answers checks."""
-        self._settings = connection_kwargs(list(servers))
-        self.is_remote_ssrc: Callable[[int], bool] = lambda ssrc: False
-        """Whether the peer's RTP has this SSRC; set once media is there."""
-        self.strangers = 0
-        """Datagrams dropped because they were not from the peer, on sockets of its own."""
-        self.inbound: native.Inbound | None = None
-        """Takes RTP in place of `data_received` when it is read on the compiled path."""
-        self._current = self._connection(controlling=False)
-        self._pending: _AgentConnection | None = None
+        """`make` makes a connection, controlling or not; `on_end` is called once at the end."""
+        self.current = make(False)
+        self.pending: _AgentConnection | None = None
         """The connection of a restart, until it has a nominated pair."""
+        self.ended = asyncio.Event()
         self._previous: _AgentConnection | None = None
         """The connection before a restart, until its last packets are there."""
+        self._make = make
+        self._on_end = on_end
         self._runs: dict[_AgentConnection, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = False
         self._restarting = asyncio.Lock()
         self._connected = asyncio.Event()
-        self._ended = asyncio.Event()
-        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_QUEUED + 1)
-        self._budget = Budget(RECORDS_PER_SECOND, RECORDS_AT_ONCE)
-
-    def _connection(self, controlling: bool) -> _AgentConnection:
-        if self._port is None:
-            ufrag = random_credential(UFRAG_CHARACTERS)
-            password = random_credential(PASSWORD_CHARACTERS)
-        else:
-            ufrag, password = self._port.demultiplexer.credentials()
-        settings = {
-            **self._settings,
-            "ice_controlling": controlling,
-            "local_username": ufrag,
-            "local_password": password,
-        }
-        if self._port is None:
-            return _AgentConnection(self, **settings)
-        return PortConnection(self, self._port, **settings)
 
     @property
-    def _newest(self) -> _AgentConnection:
-        return self._pending or self._current
+    def newest(self) -> _AgentConnection:
+        return self.pending or self.current
 
-    # --- what aiortc asks of a Connection ---
-
-    @property
-    def ice_controlling(self) -> bool:
-        return self._newest.ice_controlling
-
-    @ice_controlling.setter
-    def ice_controlling(self, controlling: bool) -> None:
-        self._newest.ice_controlling = controlling
-
-    @property
-    def remote_is_lite(self) -> bool:
-        return self._newest.remote_is_lite
-
-    @remote_is_lite.setter
-    def remote_is_lite(self, lite: bool) -> None:
-        self._newest.remote_is_lite = lite
-
-    @property
-    def remote_username(self) -> str | None:
-        return self._newest.remote_username
-
-    @remote_username.setter
-    def remote_username(self, ufrag: str | None) -> None:
-        self._newest.remote_username = ufrag
-
-    @property
-    def remote_password(self) -> str | None:
-        return self._newest.remote_password
-
-    @remote_password.setter
-    def remote_password(self, password: str | None) -> None:
-        self._newest.remote_password = password
-
-    @property
-    def local_username(self) -> str:
-        return self._newest.local_username
-
-    @property
-    def local_password(self) -> str:
-        return self._newest.local_password
-
-    @property
-    def local_candidates(self) -> list[Candidate]:
-        return self._newest.local_candidates
-
-    @property
-    def has_gathered(self) -> bool:
-        """Whether all local candidates are known."""
-        return self._newest._local_candidates_end
-
-    @property
-    def remote_candidates(self) -> list[Candidate]:
-        return self._newest.remote_candidates
-
-    @property
-    def _nominated(self) -> dict[int, aioice.ice.CandidatePair]:
-        return self._current._nominated
-
-    async def gather_candidates(self) -> None:
-        await self._newest.gather_candidates()
-
-    async def add_remote_candidate(self, candidate: Candidate | None) -> None:
-        """Adds a candidate. The end of candidates is ignored: with it aioice fails at once if there
-        were none that it can use, while the peer's checks may still come; whoever calls has a time
-        limit."""
-        if candidate is not None:
-            await self._add(self._newest, candidate)
-
-    async def _add(self, connection: _AgentConnection, candidate: Candidate) -> None:
+    async def add(self, connection: _AgentConnection, candidate: Candidate) -> None:
         """Adds a candidate, unless it is for RTCP alone (component 2), which shares the path of RTP
         here. Nobody waits for the address of an mDNS name, which pages without a microphone have
         for theirs: outside their network it takes a second to find none."""
@@ -404,9 +309,9 @@ class IceAgent:
     async def connect(self) -> None:
         """Waits for a nominated pair. Raises ConnectionError if the agent is closed before."""
         self._started = True
-        for connection in filter(None, (self._current, self._pending)):
+        for connection in filter(None, (self.current, self.pending)):
             self._run(connection)
-        waits = [asyncio.ensure_future(e.wait()) for e in (self._connected, self._ended)]
+        waits = [asyncio.ensure_future(e.wait()) for e in (self._connected, self.ended)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -415,31 +320,6 @@ class IceAgent:
         if not self._connected.is_set():
             raise ConnectionError("ICE has failed")
 
-    async def get_event(self) -> ConnectionClosed:
-        """Waits for the end."""
-        await self._ended.wait()
-        return ConnectionClosed()
-
-    def data_received(self, data: bytes, component: int) -> None:
-        """Queues a datagram's DTLS records for `recv`, each for itself: aiortc reads one at a time,
-        and others would pile up in OpenSSL's buffer."""
-        if len(data) > MAX_DTLS_BYTES:
-            return
-        for record in records(data):
-            if self._queue.qsize() < MAX_QUEUED and self._budget.spend(1, monotonic()):
-                self._queue.put_nowait(record)
-
-    async def recv(self) -> bytes:
-        """Returns the next DTLS record. Raises ConnectionError at the end."""
-        data = None if self._ended.is_set() else await self._queue.get()
-        if data is None:
-            raise ConnectionError("the ICE connection has ended")
-        return data
-
-    async def send(self, data: bytes) -> None:
-        """Sends a datagram. Raises ConnectionError without a nominated pair."""
-        await self._current.send(data)
-
     async def close(self) -> None:
         """Closes all connections. Idempotent."""
         self._end()
@@ -447,12 +327,10 @@ class IceAgent:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in (self._current, self._pending, self._previous):
+        for connection in (self.current, self.pending, self._previous):
             if connection is not None:
                 await connection.close()
-        self._pending = self._previous = None
-
-    # --- restart ---
+        self.pending = self._previous = None
 
     async def restart(
         self, ufrag: str, password: str, candidates: Sequence[Candidate] = ()
@@ -461,36 +339,34 @@ class IceAgent:
         and media stays on the old pair until there is a new one. Another restart replaces it."""
         async with self._restarting:  # the one before may still open its sockets
             await self.cancel_restart()
-            if self._ended.is_set():
+            if self.ended.is_set():
                 raise ConnectionError("the ICE connection has ended")
-            pending = self._connection(self._current.ice_controlling)
-            pending.remote_is_lite = self._current.remote_is_lite
+            pending = self._make(self.current.ice_controlling)
+            pending.remote_is_lite = self.current.remote_is_lite
             pending.remote_username, pending.remote_password = ufrag, password
-            self._pending = pending
+            self.pending = pending
             await pending.gather_candidates()
-            if self._pending is not pending:  # closed, or cancelled, while it opened them
+            if self.pending is not pending:  # closed, or cancelled, while it opened them
                 await pending.close()
                 raise ConnectionError("the ICE restart was cancelled")
             for candidate in candidates:
-                await self._add(pending, candidate)
-            if self._started and self._pending is pending:
+                await self.add(pending, candidate)
+            if self._started and self.pending is pending:
                 self._run(pending)
 
     async def cancel_restart(self) -> None:
         """Ends a restart that has not connected; the call stays on the old pair."""
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
+        if self.pending is not None:
+            pending, self.pending = self.pending, None
             await self._stop(pending)
 
-    # --- connections ---
-
     def _run(self, connection: _AgentConnection) -> None:
-        if connection not in self._runs and not self._ended.is_set():
+        if connection not in self._runs and not self.ended.is_set():
             self._runs[connection] = asyncio.create_task(self._follow(connection), name="ICE")
 
     async def _follow(self, connection: _AgentConnection) -> None:
         """Runs a connection to its end."""
-        limit = RESTART_TIMEOUT_S if connection is self._pending else None
+        limit = RESTART_TIMEOUT_S if connection is self.pending else None
         try:
             async with asyncio.timeout(limit):
                 await connection.connect()
@@ -499,20 +375,20 @@ class IceAgent:
         else:
             self._use(connection)
             await connection.get_event()
-        if connection is self._pending:
-            self._pending = None
+        if connection is self.pending:
+            self.pending = None
             self._later(connection.close())
-        if connection is self._current and self._pending is None:
+        if connection is self.current and self.pending is None:
             self._end()
-        elif self._pending is None and not self._current._nominated:
+        elif self.pending is None and not self.current._nominated:
             self._end()  # the restart was the last hope
 
     def _use(self, connection: _AgentConnection) -> None:
         """Sends on this connection from now on."""
-        if connection is self._pending:
+        if connection is self.pending:
             if self._previous is not None:
                 self._later(self._previous.close())
-            self._previous, self._current, self._pending = self._current, connection, None
+            self._previous, self.current, self.pending = self.current, connection, None
             self._previous.hand_over(connection)
             self._later(self._retire(self._previous))
         self._connected.set()
@@ -536,9 +412,150 @@ class IceAgent:
         task.add_done_callback(self._tasks.discard)
 
     def _end(self) -> None:
-        if not self._ended.is_set():
-            self._ended.set()
-            self._queue.put_nowait(None)  # there is always room for this one
+        if not self.ended.is_set():
+            self.ended.set()
+            self._on_end()
+
+
+class IceAgent:
+    """What aiortc takes for a Connection: one at a time, two during a restart."""
+
+    def __init__(
+        self, port: IcePort | None, servers: Sequence[RTCIceServer], needs_consent: bool = True
+    ) -> None:
+        """Without a port, its connections have sockets of their own."""
+        self._port = port
+        self.needs_consent = needs_consent
+        """Whether the agent fails once the peer no longer answers checks."""
+        self._settings = connection_kwargs(list(servers))
+        self.is_remote_ssrc: Callable[[int], bool] = lambda ssrc: False
+        """Whether the peer's RTP has this SSRC; set once media is there."""
+        self.strangers = 0
+        """Datagrams dropped because they were not from the peer, on sockets of its own."""
+        self.inbound: native.Inbound | None = None
+        """Takes RTP in place of `data_received` when it is read on the compiled path."""
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_QUEUED + 1)
+        self._budget = Budget(RECORDS_PER_SECOND, RECORDS_AT_ONCE)
+        # There is always room for the one that ends the queue.
+        self.connections = IceConnections(self._connection, lambda: self._queue.put_nowait(None))
+
+    def _connection(self, controlling: bool) -> _AgentConnection:
+        if self._port is None:
+            ufrag = random_credential(UFRAG_CHARACTERS)
+            password = random_credential(PASSWORD_CHARACTERS)
+        else:
+            ufrag, password = self._port.demultiplexer.credentials()
+        settings = {
+            **self._settings,
+            "ice_controlling": controlling,
+            "local_username": ufrag,
+            "local_password": password,
+        }
+        if self._port is None:
+            return _AgentConnection(self, **settings)
+        return PortConnection(self, self._port, **settings)
+
+    # --- what aiortc asks of a Connection ---
+
+    @property
+    def ice_controlling(self) -> bool:
+        return self.connections.newest.ice_controlling
+
+    @ice_controlling.setter
+    def ice_controlling(self, controlling: bool) -> None:
+        self.connections.newest.ice_controlling = controlling
+
+    @property
+    def remote_is_lite(self) -> bool:
+        return self.connections.newest.remote_is_lite
+
+    @remote_is_lite.setter
+    def remote_is_lite(self, lite: bool) -> None:
+        self.connections.newest.remote_is_lite = lite
+
+    @property
+    def remote_username(self) -> str | None:
+        return self.connections.newest.remote_username
+
+    @remote_username.setter
+    def remote_username(self, ufrag: str | None) -> None:
+        self.connections.newest.remote_username = ufrag
+
+    @property
+    def remote_password(self) -> str | None:
+        return self.connections.newest.remote_password
+
+    @remote_password.setter
+    def remote_password(self, password: str | None) -> None:
+        self.connections.newest.remote_password = password
+
+    @property
+    def local_username(self) -> str:
+        return self.connections.newest.local_username
+
+    @property
+    def local_password(self) -> str:
+        return self.connections.newest.local_password
+
+    @property
+    def local_candidates(self) -> list[Candidate]:
+        return self.connections.newest.local_candidates
+
+    @property
+    def has_gathered(self) -> bool:
+        """Whether all local candidates are known."""
+        return self.connections.newest._local_candidates_end
+
+    @property
+    def remote_candidates(self) -> list[Candidate]:
+        return self.connections.newest.remote_candidates
+
+    @property
+    def _nominated(self) -> dict[int, aioice.ice.CandidatePair]:
+        return self.connections.current._nominated
+
+    async def gather_candidates(self) -> None:
+        await self.connections.newest.gather_candidates()
+
+    async def add_remote_candidate(self, candidate: Candidate | None) -> None:
+        """Adds a candidate. The end of candidates is ignored: with it aioice fails at once if there
+        were none that it can use, while the peer's checks may still come; whoever calls has a time
+        limit."""
+        if candidate is not None:
+            await self.connections.add(self.connections.newest, candidate)
+
+    async def connect(self) -> None:
+        """Waits for a nominated pair. Raises ConnectionError if the agent is closed before."""
+        await self.connections.connect()
+
+    async def get_event(self) -> ConnectionClosed:
+        """Waits for the end."""
+        await self.connections.ended.wait()
+        return ConnectionClosed()
+
+    def data_received(self, data: bytes, component: int) -> None:
+        """Queues a datagram's DTLS records for `recv`, each for itself: aiortc reads one at a time,
+        and others would pile up in OpenSSL's buffer."""
+        if len(data) > MAX_DTLS_BYTES:
+            return
+        for record in records(data):
+            if self._queue.qsize() < MAX_QUEUED and self._budget.spend(1, monotonic()):
+                self._queue.put_nowait(record)
+
+    async def recv(self) -> bytes:
+        """Returns the next DTLS record. Raises ConnectionError at the end."""
+        data = None if self.connections.ended.is_set() else await self._queue.get()
+        if data is None:
+            raise ConnectionError("the ICE connection has ended")
+        return data
+
+    async def send(self, data: bytes) -> None:
+        """Sends a datagram. Raises ConnectionError without a nominated pair."""
+        await self.connections.current.send(data)
+
+    async def close(self) -> None:
+        """Closes all connections. Idempotent."""
+        await self.connections.close()
 
 
 def use_agents(

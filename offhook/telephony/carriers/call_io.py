@@ -3,13 +3,18 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
-from time import monotonic
 from typing import Any
 
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Claim, LegStatistics
-from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState, Decision
-from offhook.telephony.call_record import CallRecord, EndedBy, wall_clock
+from offhook.telephony.call_progress_io import (
+    CallHistory,
+    CallProgress,
+    CallState,
+    Decision,
+    Moment,
+)
+from offhook.telephony.call_record import CallRecord, EndedBy
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.provider import Provider
 from offhook.telephony.carriers.rest.client_io import CarrierRestClient
@@ -61,8 +66,7 @@ class CarrierCall:
         """Of its leg."""
         self.leg: CarrierLeg | None = None
         """Set while the call has a stream."""
-        self.answered_at: float | None = None
-        """Monotonic seconds; None before the answer."""
+        self.history = CallHistory()
         self.outcome_url = ""
         """Where the provider says how a transfer has ended; "" if it does not."""
         self.transferred_to = ""
@@ -72,16 +76,13 @@ class CarrierCall:
         self.record: CallRecord | None = None
         """Set once the call has ended."""
         self._on_ended = on_ended
-        self._began, self._began_at = wall_clock(), monotonic()
-        self._answered: str | None = None
-        self._history = CallHistory()
         self._left: CallRecord | None = None
         """Its record as of when it last left us by a transfer."""
         self._here, self._away, self._settled = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @property
     def state(self) -> CallState:
-        return self._history.state
+        return self.history.state
 
     @property
     def carrier(self) -> str:
@@ -96,11 +97,11 @@ class CarrierCall:
 
     @property
     def progress(self) -> tuple[CallProgress, ...]:
-        return self._history.past
+        return self.history.past
 
     def events(self) -> AsyncGenerator[CallProgress, None]:
         """Yield every state from the beginning until the call has ended."""
-        return self._history.events()
+        return self.history.events()
 
     async def until_begun(self) -> None:
         """Wait until the call has its stream, or has ended."""
@@ -116,7 +117,7 @@ class CarrierCall:
 
     async def decided(self, decision: Decision) -> int | None:
         """Await the decision on the call; None if the call ends before, which cancels it."""
-        return await self._history.decided(decision)
+        return await self.history.decided(decision)
 
     def set_state(
         self, state: CallState, status: int = 0, reason: str = "", ended_by: EndedBy = "local"
@@ -124,9 +125,7 @@ class CarrierCall:
         """Change the state. No-op if it is the same, the call has ended, or "ringing" is late."""
         if self.state in (state, "ended") or (self.state == "answered" and state == "ringing"):
             return
-        if state == "answered":
-            self.answered_at, self._answered = monotonic(), wall_clock()
-        self._history.add(CallProgress(state, status, reason))
+        self.history.add(CallProgress(state, status, reason))
         if state == "ended":
             self.record = self._make_record(status, reason, ended_by)
             self.leg = None
@@ -182,7 +181,7 @@ class CarrierCall:
             self.set_state("ended", 0, self._left.end_reason, self._left.ended_by)
 
     def _make_record(self, status: int, reason: str, ended_by: EndedBy) -> CallRecord:
-        info, leg, answered, left = self.info, self.leg, self.answered_at, self._left
+        info, leg, history, left = self.info, self.leg, self.history, self._left
         if leg is None and left is not None:
             to = self.transferred_to
             return replace(left, end_reason=reason, ended_by=ended_by, transferred_to=to)
@@ -192,14 +191,14 @@ class CarrierCall:
             edge=info.edge,
             remote_call_id=self.provider_call_id,
             direction=info.direction,
-            started=self._began,
-            ended=wall_clock(),
+            started=history.began.time,
+            ended=(history.ended or Moment.now()).time,
             end_reason=reason,
             ended_by=ended_by,
-            status=200 if answered is not None else status,
-            answered=self._answered,
-            duration_seconds=monotonic() - answered if answered is not None else 0.0,
-            setup_ms=(answered - self._began_at) * 1000 if answered is not None else None,
+            status=200 if history.answered is not None else status,
+            answered=history.answered.time if history.answered is not None else None,
+            duration_seconds=history.duration_s,
+            setup_ms=history.setup_ms,
             trunk=info.trunk,
             caller=info.caller,
             called=info.called,

@@ -77,7 +77,7 @@ class ServerLookup:
 
     def registrations(self) -> list[RegistrationStatus]:
         """Return the status of each trunk that registers, also while its server is unknown."""
-        known = {status.trunk: status for status in self._agent.registrations()}
+        known = {status.trunk: status for status in self._agent.upkeep.registrations.statuses}
         unknown = (t.name for t in self._settings.trunks if t.register and t.name not in known)
         for name in unknown:
             error = self._errors.get(name, "")
@@ -110,7 +110,7 @@ class ServerLookup:
             self._errors.pop(trunk.name, None)
             self._agent.use_targets(trunk.name, flows, monotonic())
             if trunk.register and registration is None:
-                contact = self._agent.contact(flows[0], trunk)
+                contact = self._agent.addresses.contact(flows[0], trunk)
                 registration = Registration(trunk, contact, self._settings.user_agent)
                 self._agent.register(registration, monotonic())
             self._stack.process()
@@ -156,6 +156,6 @@ class ServerLookup:
         except DialError as error:
             logger.info("next hop {} of a call: {}", hop.host, error)
         finally:
-            self._agent.located(hop, found)
+            self._agent.next_hops.located(hop, found)
         loop = asyncio.get_running_loop()
-        loop.call_later(RESOLVE_INTERVAL_S, self._agent.located, hop, None)
+        loop.call_later(RESOLVE_INTERVAL_S, self._agent.next_hops.located, hop, None)

@@ -19,6 +19,7 @@ from offhook.telephony.sip.network.stream_io import trusting
 from offhook.telephony.sip.network.timer_io import CoreTimer
 from offhook.telephony.sip.network.transport_io import Transports
 from offhook.telephony.sip.network.udp_io import LocalAddresses, listening_hosts
+from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
 from offhook.telephony.sip.trunks.trunks import SipSettings
@@ -37,7 +38,8 @@ class SipStack:
         self.hep = HepExport()
         self.bound: list[tuple[str, str, int]] = []
         """Transport, host and port of each listener."""
-        self._settings = settings
+        self.settings = settings
+        """Those in force."""
         self._on_event = on_event
         self.transports = Transports(self._received, self._failed)
         self.agent = UserAgent(settings, self.address_of, self.transports.flow_to)
@@ -50,7 +52,7 @@ class SipStack:
 
     async def start(self) -> None:
         """Start listening. Raises OSError or SipError."""
-        s = self._settings
+        s = self.settings
         self._export(s.hep)
         if s.authorities is not None:
             self.transports.trust(trusting(s.authorities))
@@ -83,7 +85,7 @@ class SipStack:
             if self._tls is not None:
                 self._tls.load_cert_chain(str(settings.certificate), str(settings.key))
         self._export(settings.hep)
-        self._settings = settings
+        self.settings = settings
         self.agent.use(settings, monotonic())
 
     def _use_certificate(self, settings: SipSettings) -> ssl.SSLContext:
@@ -143,13 +145,18 @@ class SipStack:
             self.transports.send(KEEP_ALIVE, flow)
         self._timer.update()
 
+    def session_changed(self, session: Session) -> None:
+        """Process a session after a method of it was called."""
+        self.agent.session_changed(session, monotonic())
+        self.process()
+
     def _due(self) -> None:
         self.agent.handle_timer(monotonic())
         self.process()
 
     def address_of(self, flow: Flow) -> tuple[str, int]:
         """Return our host and port as a flow's far end reaches them, for Via, Contact and SDP."""
-        public = self._settings.public_address
+        public = self.settings.public_address
         host = public if (":" in public) == (":" in flow.remote[0]) else ""
         host = host or flow.local[0]
         if not host or ip_address(host).is_unspecified:

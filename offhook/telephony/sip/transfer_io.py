@@ -20,30 +20,32 @@ A far end need not say how a transfer has ended:
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 from time import monotonic
-from typing import Protocol
 
 from loguru import logger
 
 from offhook.media.bridge import Bridge
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
-from offhook.media.leg import Leg, LegError
+from offhook.media.leg import CallInfo, Leg, LegError
 from offhook.media.pcm import Pcm
 from offhook.media.ringback import Ringback
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.calls_io import SipCalls
 from offhook.telephony.sip.dial_plan import request_uri
 from offhook.telephony.sip.media.leg_io import SipLeg
-from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.uri import Uri
-from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.outgoing_calls_io import OutgoingCalls
+from offhook.telephony.sip.ringbacks_io import Ringbacks
+from offhook.telephony.sip.server_lookup_io import ServerLookup
 from offhook.telephony.sip.sessions.session_events import Ended, ReferProgress
+from offhook.telephony.sip.stack_io import SipStack
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 REFER_TIMEOUT_S = 70.0
@@ -58,23 +60,23 @@ UNSUPPORTED = frozenset({403, 405, 408, 481, 489, 500, 501, 503, 603})
 """Responses to a REFER that mean it is not supported: the target can still be called from here."""
 
 
-class Endpoint(Protocol):
-    """The endpoint's interface to transfers."""
-
-    async def flows_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]: ...
-    async def place(self, call: SipCall, target: Uri, flows: Sequence[Flow]) -> None: ...
-    def trunk_towards(self, target: Uri, usual: Trunk | None) -> Trunk | None: ...
-    def consultation_call(self, first: SipCall, target: Uri) -> SipCall: ...
-    def ringback(self, trunk: Trunk | None) -> Ringback: ...
-    def session_changed(self, session: Session) -> None: ...
-    async def finish(self, call: SipCall, reason: str = ...) -> None: ...
-
-
 class Transfers:
     """Carries out the transfers of an endpoint's calls."""
 
-    def __init__(self, phone: Endpoint, clock: PacketClock) -> None:
-        self._endpoint = phone
+    def __init__(
+        self,
+        calls: SipCalls,
+        stack: SipStack,
+        lookup: ServerLookup,
+        outgoing: OutgoingCalls,
+        ringbacks: Ringbacks,
+        clock: PacketClock,
+    ) -> None:
+        self._calls = calls
+        self._stack = stack
+        self._lookup = lookup
+        self._outgoing = outgoing
+        self._ringbacks = ringbacks
         self._clock = clock
         self._bridges = TaskSet()
 
@@ -90,7 +92,7 @@ class Transfers:
         except SipError as error:
             raise LegError(str(error)) from error
         call.refer = asyncio.Queue()
-        ringback = self._endpoint.ringback(call.trunk)
+        ringback = self._ringbacks.of(call.trunk)
         try:
             with call.leg.playing(ringback):
                 await self._transfer(call, uri, ringback)
@@ -100,7 +102,7 @@ class Transfers:
 
     async def _transfer(self, call: SipCall, target: Uri, ringback: Ringback) -> None:
         way = call.trunk.transfer if call.trunk is not None else "blind"
-        elsewhere = self._endpoint.trunk_towards(target, call.trunk) is not call.trunk
+        elsewhere = self._trunk_towards(target, call.trunk) is not call.trunk
         if way == "bridge" or elsewhere:
             self._connect(call, await self._call(call, target, ringback))
         elif way == "attended":
@@ -123,7 +125,7 @@ class Transfers:
             return ReferProgress(405, "REFER is not in its Allow", final=True)
         if not session.refer(target, monotonic(), replaces=replaces):
             raise LegError("the call has ended")
-        self._endpoint.session_changed(session)
+        self._stack.session_changed(session)
         trying = False
         try:
             async with asyncio.timeout(REFER_TIMEOUT_S):
@@ -154,14 +156,14 @@ class Transfers:
         except LegError as error:
             refused = ReferProgress(0, str(error), final=True)
         except asyncio.CancelledError:
-            await self._endpoint.finish(second, "the call is over")
+            await self._calls.finish(second, "the call is over")
             raise
         if refused is None:
-            await self._endpoint.finish(second, End.TRANSFERRED)
+            await self._calls.finish(second, End.TRANSFERRED)
             return
         logger.info("{}: no transfer by REFER: {}", call.call_id, refused.reason)
         if second.ended is not None:  # the target waited no longer
-            await self._endpoint.finish(second, End.OTHER_END_HUNG_UP)
+            await self._calls.finish(second, End.OTHER_END_HUNG_UP)
             raise LegError(f"the transfer failed: {End.OTHER_END_HUNG_UP}")
         self._connect(call, second)
 
@@ -169,7 +171,7 @@ class Transfers:
         """Call the target; returns when it has answered. Its early media go to `ringback`. Raises
         LegError, also if the first call ends before."""
         assert first.leg is not None
-        second = self._endpoint.consultation_call(first, target)
+        second = self._consultation_call(first, target)
         placing = asyncio.create_task(self._place(second, target), name=f"call {second.call_id}")
         leaving = asyncio.create_task(first.leg.until_closed(), name=f"call {first.call_id}")
         hearing = asyncio.create_task(
@@ -191,13 +193,34 @@ class Transfers:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             if not taken:
-                await self._endpoint.finish(second, "the call is over")
+                await self._calls.finish(second, "the call is over")
         return second
 
-    async def _place(self, second: SipCall, target: Uri) -> None:
-        await self._endpoint.place(
-            second, target, await self._endpoint.flows_to(target, second.trunk)
+    def _trunk_towards(self, target: Uri, usual: Trunk | None) -> Trunk | None:
+        """Return the trunk to call a URI over: the usual one, unless its server would be asked for
+        a host that is another's."""
+        if usual is None or not usual.server or usual.is_host(target.host):
+            return usual
+        others = (t for t in self._stack.settings.trunks if t.server and t.is_host(target.host))
+        return next(others, usual)
+
+    def _consultation_call(self, first: SipCall, target: Uri) -> SipCall:
+        """Create the consultation call to connect `first` with."""
+        trunk = self._trunk_towards(target, first.trunk)
+        inbound = first.info.direction == "inbound"
+        info = CallInfo(
+            edge="sip",
+            direction="outbound",
+            caller=first.info.caller if inbound else first.info.called,
+            caller_name=first.info.caller_name if inbound else "",
+            called=target.number,
+            trunk=trunk.name if trunk is not None else "",
         )
+        return self._calls.new(trunk, info)
+
+    async def _place(self, second: SipCall, target: Uri) -> None:
+        flows = await self._lookup.flows_to(target, second.trunk)
+        await self._outgoing.place(second, target, flows)
 
     def _connect(self, call: SipCall, second: SipCall) -> None:
         assert call.leg is not None
@@ -218,7 +241,7 @@ class Transfers:
             bridge.close()
             self._clock.remove(second.leg)
             await first.hang_up(End.OTHER_END_HUNG_UP)
-            await self._endpoint.finish(second, End.OTHER_END_HUNG_UP)
+            await self._calls.finish(second, End.OTHER_END_HUNG_UP)
 
     async def close(self) -> None:
         """End all bridges."""

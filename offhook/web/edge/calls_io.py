@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
-from time import monotonic
 from typing import Any
 
 from aiohttp import web
@@ -120,8 +119,7 @@ def described(call: AnyCall, name: str) -> dict[str, Any]:
             ended = {"status": last.status, "reason": last.reason}
             return {**shown, **ended, "record": json.loads(record.line())}
         case SipCall() | CarrierCall():
-            since = call.answered_at
-            seconds = monotonic() - since if since is not None else 0.0
+            seconds = call.history.duration_s
             return _described(name, call.state, call.info, call.agent, seconds)
         case Leg():
             return _described(name, _state(call), call.info, "", call.heard_ms / 1000)

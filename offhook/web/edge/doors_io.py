@@ -6,7 +6,7 @@ from loguru import logger
 
 from offhook.media.leg import LegError
 from offhook.telephony.carriers.settings import CarrierSettings
-from offhook.telephony.sip.endpoint_io import Host as SipHost
+from offhook.telephony.sip.calls_io import Host as SipHost
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.config.config import Config, ConfigError
@@ -45,7 +45,7 @@ async def open_phones(settings: SipSettings, edge: PhonesEdge) -> SipEndpoint:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"sip: {reason} (offhook doctor says more)") from error
     sip.user_agent.accepts_calls = lambda: edge.ready and not edge.draining
-    sip.decision = edge.programs.decision
+    sip.hooks.decision = edge.programs.decision
     edge.metrics.add_phone_collector(sip)
     level = "WARNING" if is_risky(settings) else "INFO"
     logger.log(level, "who may call by phone: {}", callers_allowed(settings))

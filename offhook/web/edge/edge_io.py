@@ -22,7 +22,8 @@ from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.sip.call_io import SipCall
-from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
+from offhook.telephony.sip.endpoint_io import SipEndpoint
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agent_probe_io import AgentProbes

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from offhook.telephony.call_progress_io import CallProgress
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.providers import provider_called
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.config.config import Config
 from offhook.web.http.access import is_loopback

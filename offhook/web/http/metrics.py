@@ -382,7 +382,7 @@ class Metrics:
             buckets=SETUP_BUCKETS,
             registry=self.registry,
         )
-        sip.on_setup = setup.observe
+        sip.hooks.on_setup = setup.observe
         self._packets = Counter(
             "offhook_sip_packets_refused_total",
             "Packets of media that were not believed, of calls that have ended",

@@ -51,7 +51,7 @@ BACKLOG_POLL_S = 0.1
 """How often a client that sends audio faster than it can be processed is looked at again, in s."""
 
 
-class CallState(Enum):
+class RealtimeCallState(Enum):
     """State of a session's call.
 
     | state | when | then |
@@ -87,7 +87,7 @@ class RealtimeCall(ResponseListener):
         """The call's leg, once it has one."""
         self.activity = 0
         """Events of clients, and pieces of responses: a number that changes with each."""
-        self.state = CallState.WAITING
+        self.state = RealtimeCallState.WAITING
         self.direction = Direction(self)
         self._call: Call
         self._agent: Agent
@@ -105,7 +105,7 @@ class RealtimeCall(ResponseListener):
         """Takes the direction of a call that is about to start."""
         self._call, self._agent, self.leg = call, agent, call.leg
         self._actions.attach(call, agent)
-        self._enter(CallState.STARTING)
+        self._enter(RealtimeCallState.STARTING)
         self.conversation.accept_images(agent.takes_images)
         call.listeners.append(self._report)
         return replace(agent, direction=self.direction, on_idle=None, greeting="", silences=())
@@ -117,7 +117,7 @@ class RealtimeCall(ResponseListener):
                 self._actions.configure(conversation.session)
                 if not self._owned:
                     self._actions.perform(conversation.started())
-                self._enter(CallState.ACTIVE)
+                self._enter(RealtimeCallState.ACTIVE)
             case SpeechStarted(at_ms):
                 self._actions.idle.stop()
                 self._spoke_from_ms = at_ms
@@ -200,18 +200,18 @@ class RealtimeCall(ResponseListener):
     @property
     def has_ended(self) -> bool:
         """Whether nothing more is done with it."""
-        return self.state is CallState.ENDED
+        return self.state is RealtimeCallState.ENDED
 
     def end(self, reason: str) -> None:
         """Closes all connections: the call is over."""
         self._actions.idle.stop()
         self._actions.clients.close(NORMAL_CLOSURE, reason)
-        self._enter(CallState.ENDED)
+        self._enter(RealtimeCallState.ENDED)
 
-    def _enter(self, state: CallState) -> None:
+    def _enter(self, state: RealtimeCallState) -> None:
         if not self.has_ended:
             self.state = state
-        if self.state in (CallState.ACTIVE, CallState.ENDED):
+        if self.state in (RealtimeCallState.ACTIVE, RealtimeCallState.ENDED):
             self._started.set()
 
     async def close(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from time import time
 from typing import TYPE_CHECKING
 
-from offhook.web.realtime.call_io import CallState, RealtimeCall
+from offhook.web.realtime.call_io import RealtimeCall, RealtimeCallState
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
 from offhook.web.realtime.conversation.scope import Transport
 from offhook.web.realtime.protocol.conversation_session import ConversationSession
@@ -53,7 +53,7 @@ class RealtimeCalls:
     def drop(self, call_id: str) -> None:
         """Ends the conversation of a call that is over before it began."""
         call = self._calls.get(call_id)
-        if call is not None and call.state is CallState.WAITING:
+        if call is not None and call.state is RealtimeCallState.WAITING:
             del self._calls[call_id]
             call.end("the caller hung up")
 

@@ -177,7 +177,7 @@ async def test_nobody_waits_for_the_address_of_a_name(monkeypatch) -> None:
     line = f"1 1 udp 1 {name} 50000 typ host"
     async with asyncio.timeout(300):
         await agent.add_remote_candidate(Candidate.from_sdp(line))
-        await agent.restart("abcd", "p" * 24, [Candidate.from_sdp(line)])
+        await agent.connections.restart("abcd", "p" * 24, [Candidate.from_sdp(line)])
         assert agent.remote_candidates == []
         answered.set()
         while not agent.remote_candidates:
@@ -220,7 +220,9 @@ async def test_restarts_at_the_same_time_leave_no_sockets(closes: bool) -> None:
     before = descriptors()
     agent = IceAgent(None, [])
     await agent.gather_candidates()
-    restarts = [asyncio.create_task(agent.restart(f"ufrag{n}", "p" * 22)) for n in range(10)]
+    restarts = [
+        asyncio.create_task(agent.connections.restart(f"ufrag{n}", "p" * 22)) for n in range(10)
+    ]
     if closes:
         await asyncio.sleep(0)
         await agent.close()

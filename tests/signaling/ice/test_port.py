@@ -284,7 +284,7 @@ async def test_a_candidate_of_another_component_is_left_out(port: IcePort) -> No
             peer.bind(("127.0.0.1", 0))
             peer.settimeout(SOON_S)
             host, number = peer.getsockname()
-            await caller.leg.add_candidate(
+            await caller.leg.ice.add_candidate(
                 f"candidate:1 2 udp 1 {host} {number} typ host", "0", None
             )
             check = stun.Message(stun.Method.BINDING, stun.Class.REQUEST)
@@ -323,7 +323,7 @@ async def restart(caller: Caller) -> None:
     old = ice._connection
     new = aioice.ice.Connection(ice_controlling=True)
     await new.gather_candidates()
-    description = await caller.leg.restart(
+    description = await caller.leg.ice.restart(
         new.local_username, new.local_password, [c.to_sdp() for c in new.local_candidates]
     )
     new.remote_username, new.remote_password = description.ufrag, description.password
@@ -346,7 +346,7 @@ async def test_ice_restarts_beneath_a_call_that_goes_on(port: IcePort, monkeypat
         await restart(caller)
         assert agent.local_username != before[0]
         assert agent.local_password != before[1]
-        await until(lambda: agent._pending is None)
+        await until(lambda: agent.connections.pending is None)
         await talk(caller)
         await until(lambda: len(port.demultiplexer) == 1)  # the old credentials are gone
         await caller.old.close()  # and the old socket
@@ -363,11 +363,11 @@ async def test_restarts_one_after_the_other_leave_one_call(port: IcePort, monkey
         agent, keys, old = caller.leg._agents[0], caller.leg._srtp_out, []
         for number in range(12):
             for _ in range(number % 3):
-                await caller.leg.restart(f"nobody{number}", "n" * 24)
+                await caller.leg.ice.restart(f"nobody{number}", "n" * 24)
             await restart(caller)
             old.append(caller.old)
             assert len(port.demultiplexer) <= 3
-        await until(lambda: agent._pending is None and len(port.demultiplexer) == 1)
+        await until(lambda: agent.connections.pending is None and len(port.demultiplexer) == 1)
         for connection in old:
             await connection.close()
         await talk(caller)
@@ -381,7 +381,7 @@ async def test_a_restart_that_fails_keeps_the_call(port: IcePort, monkeypatch) -
         agent = caller.leg._agents[0]
         before = agent.local_username
         for _ in range(5):  # each replaces the one before
-            await caller.leg.restart("nobody", "n" * 24)
+            await caller.leg.ice.restart("nobody", "n" * 24)
         assert len(port.demultiplexer) == 2
         await talk(caller)
         await until(lambda: len(port.demultiplexer) == 1)
@@ -389,7 +389,7 @@ async def test_a_restart_that_fails_keeps_the_call(port: IcePort, monkeypatch) -
         await talk(caller)
         for broken in (["x"], ["1 1 udp 1 a b typ host"], ["1"] * 500):
             with pytest.raises(OfferError):
-                await caller.leg.restart("nobody", "n" * 24, broken)
+                await caller.leg.ice.restart("nobody", "n" * 24, broken)
         assert len(port.demultiplexer) == 1
         assert caller.leg.closed is None
 
@@ -410,14 +410,14 @@ async def test_an_offer_with_new_credentials_restarts(port: IcePort, shared: boo
     assert f"a=ice-ufrag:{old}" in same
     await caller._pc.setRemoteDescription(RTCSessionDescription(same, "answer"))
 
-    await theirs.restart("unknown-yet", "x" * 24)
+    await theirs.connections.restart("unknown-yet", "x" * 24)
     answer = await callee.answer(await renegotiated(caller))
     new = re.search(r"a=ice-ufrag:(\S+)", answer)[1]
     assert new == ours.local_username != old
     theirs.remote_username = new
     theirs.remote_password = re.search(r"a=ice-pwd:(\S+)", answer)[1]
     await caller._pc.setRemoteDescription(RTCSessionDescription(answer, "answer"))
-    await until(lambda: ours._pending is None and theirs._pending is None)
+    await until(lambda: ours.connections.pending is None and theirs.connections.pending is None)
     received = callee.statistics().packets_received
     caller.playout.write(tone(440, 2))
     await until(lambda: callee.statistics().packets_received > received + 20)

@@ -28,7 +28,7 @@ async def gathered() -> tuple[IceAgent, Any]:
     agent = IceAgent(None, [])
     agent.remote_username, agent.remote_password = "remoteufrag", PASSWORD
     await agent.gather_candidates()
-    return agent, agent._current._protocols[0]
+    return agent, agent.connections.current._protocols[0]
 
 
 def check(agent: IceAgent, password: str = "") -> bytes:
@@ -43,8 +43,8 @@ def check(agent: IceAgent, password: str = "") -> bytes:
 
 async def test_dtls_is_heard_from_where_a_check_came_before_any_pair_is_nominated() -> None:
     agent, protocol = await gathered()
-    agent._run(agent._current)
-    await until(lambda: agent._current._early_checks_done)
+    agent.connections._run(agent.connections.current)
+    await until(lambda: agent.connections.current._early_checks_done)
     for peer in (("127.0.0.1", 5001), ("127.0.0.1", 5002)):  # a peer has several paths
         protocol.datagram_received(RECORD, peer)
         assert agent._queue.empty()
@@ -64,10 +64,10 @@ async def test_dtls_is_heard_from_where_a_check_came_before_any_pair_is_nominate
 async def test_an_address_is_valid_on_the_socket_that_has_heard_it_alone() -> None:
     """Relayed candidates too: a TURN server hands on what anybody of a permitted address sends."""
     agent, protocol = await gathered()
-    agent._run(agent._current)
-    await until(lambda: agent._current._early_checks_done)
+    agent.connections._run(agent.connections.current)
+    await until(lambda: agent.connections.current._early_checks_done)
     assert "self.receiver.datagram_received(" in inspect.getsource(aioice.turn)
-    relayed = aioice.ice.StunProtocol(agent._current)
+    relayed = aioice.ice.StunProtocol(agent.connections.current)
     relayed.local_candidate = Candidate.from_sdp("1 1 udp 1 192.0.2.9 3478 typ relay")
     relayed.transport = protocol.transport
     peer = "127.0.0.1", 5001
@@ -82,12 +82,12 @@ async def test_an_address_is_valid_on_the_socket_that_has_heard_it_alone() -> No
 async def test_checks_from_ever_new_addresses_leave_few_behind() -> None:
     """Only the peer can send them, and aioice keeps each address and checks it in turn."""
     agent, protocol = await gathered()
-    agent._run(agent._current)
-    await until(lambda: agent._current._early_checks_done)
+    agent.connections._run(agent.connections.current)
+    await until(lambda: agent.connections.current._early_checks_done)
     for number in range(3 * MAX_ADDRESSES):
         protocol.datagram_received(check(agent), ("127.0.0.1", 20_000 + number))
-    assert len(agent._current._check_list) == MAX_ADDRESSES
-    assert len(agent._current._remote_candidates) == MAX_ADDRESSES
+    assert len(agent.connections.current._check_list) == MAX_ADDRESSES
+    assert len(agent.connections.current._remote_candidates) == MAX_ADDRESSES
     await agent.close()
 
 

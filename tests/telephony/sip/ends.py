@@ -110,8 +110,8 @@ class OffersActive(OffersDtls):
 
 
 def offer_dtls(leg, kind=OffersDtls):
-    old = leg._negotiation._keying
-    leg._negotiation._keying = kind(old.policy, old.fingerprint, old.address, old.make_key)
+    old = leg.negotiation._keying
+    leg.negotiation._keying = kind(old.policy, old.fingerprint, old.address, old.make_key)
 
 
 async def new_leg(ports, name, codecs=CODECS, srtp="off", dtls=True):

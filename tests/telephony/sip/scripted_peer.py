@@ -12,9 +12,17 @@ from time import monotonic
 
 import aiohttp
 
+from offhook.telephony import call_progress_io
 from offhook.telephony.sip import (
     call_io,
     endpoint_io,
+    following_io,
+    incoming_calls_io,
+    invites_io,
+    media_watch_io,
+    offers_io,
+    outgoing_calls_io,
+    recovered_calls_io,
     server_lookup_io,
     stack_io,
     transfer_io,
@@ -30,6 +38,21 @@ Header = tuple[str, str]
 SECONDS = 300.0
 """Within which whatever is awaited must come."""
 HOST = "127.0.0.1"
+MODULES = (
+    call_io,
+    call_progress_io,
+    endpoint_io,
+    following_io,
+    incoming_calls_io,
+    invites_io,
+    offers_io,
+    outgoing_calls_io,
+    recovered_calls_io,
+    server_lookup_io,
+    stack_io,
+    transfer_io,
+)
+"""Those that read the clock of signalling."""
 
 numbers = itertools.count(1)
 
@@ -332,10 +355,10 @@ class Time:
 
     def __init__(self, monkeypatch: object) -> None:
         self._ahead = 0.0
-        for module in (endpoint_io, call_io, server_lookup_io, stack_io, transfer_io):
+        for module in MODULES:
             monkeypatch.setattr(module, "monotonic", self.now)  # type: ignore[attr-defined]
         # Sound has not been silent for as long as this clock says.
-        monkeypatch.setattr(endpoint_io, "MEDIA_CHECK_INTERVAL_S", 1e6)  # type: ignore[attr-defined]
+        monkeypatch.setattr(media_watch_io, "MEDIA_CHECK_INTERVAL_S", 1e6)  # type: ignore[attr-defined]
 
     def now(self) -> float:
         return monotonic() + self._ahead

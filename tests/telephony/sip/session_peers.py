@@ -128,7 +128,7 @@ class FarEnd:
         )
         read = parse_message(response.serialize())
         assert isinstance(read, Response)
-        session.receive_response(transaction, read, now)
+        session.responses.receive(transaction, read, now)
 
     def ask(
         self,
@@ -156,13 +156,13 @@ class FarEnd:
             cseq=self.cseq,
         )
         transaction = arrived(request)
-        session.receive_request(request, transaction, now)
+        session.requests.receive(request, transaction, now)
         return transaction
 
     def acknowledge(
         self, session: Session, now: float, sdp: str | None = None, cseq: int = 1
     ) -> None:
-        session.receive_ack(
+        session.requests.receive_ack(
             made(
                 "ACK",
                 [],
@@ -383,7 +383,7 @@ class End:
             session.ring(now)
             return
         sdp = self.sdp()
-        reliable = session._incoming is not None and session._incoming.reliable is not None
+        reliable = session.life.incoming is not None and session.life.incoming.reliable is not None
         session.ring(now, sdp)
         if reliable and self.their_first is not None:
             self.described = sdp, self.their_first
@@ -422,7 +422,7 @@ class End:
                     if session is None or request.to.tag != session.local_tag or session.over:
                         self.respond(transaction, respond(request, 481, to_tag="none"), now)
                     else:
-                        session.receive_request(request, transaction, now)
+                        session.requests.receive(request, transaction, now)
                 elif request.method == "INVITE" and session is None:
                     self.session = Session.incoming(
                         self,  # type: ignore[arg-type]
@@ -437,13 +437,13 @@ class End:
                 else:
                     self.respond(transaction, respond(request, 486, to_tag="none"), now)
             case ResponseReceived(transaction, response) if session and not session.over:
-                session.receive_response(transaction, response, now)
+                session.responses.receive(transaction, response, now)
             case AckReceived(request, _) if session and request.to.tag == session.local_tag:
-                session.receive_ack(request, now)
+                session.requests.receive_ack(request, now)
             case Cancelled(transaction, request) if session:
-                session.cancelled(transaction, now, request)
+                session.requests.cancelled(transaction, now, request)
             case Failed(transaction, reason) if session and not session.over:
-                session.failed(transaction, reason, now)
+                session.responses.failed(transaction, reason, now)
 
     def _see(self, event: SessionEvent) -> None:
         self.events.append(event)

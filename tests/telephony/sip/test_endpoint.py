@@ -6,7 +6,7 @@ import pytest
 from loguru import logger
 
 from offhook.media.end_reason import FAILURES, End
-from offhook.telephony.sip import endpoint_io
+from offhook.telephony.sip import media_watch_io
 from offhook.telephony.sip.admission import access_policy
 from offhook.telephony.sip.media import leg_io
 from offhook.telephony.sip.messages.message import Response, sdp_of
@@ -492,7 +492,7 @@ async def test_a_scanner_hears_nothing():
 
 @pytest.mark.parametrize("spoke", [False, True])
 async def test_a_call_without_sound_is_hung_up(monkeypatch, spoke):
-    monkeypatch.setattr(endpoint_io, "MEDIA_CHECK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(media_watch_io, "MEDIA_CHECK_INTERVAL_S", 0.05)
     monkeypatch.setattr(leg_io, "MAX_SPEECH_S", 0.1)  # the agent says a tone without end
     limits = {"media_timeout_seconds": 0.3, "initial_media_timeout_seconds": 0.7}
     async with endpoint(**limits) as (sip, host), udp_peer(sip) as far:
@@ -512,7 +512,7 @@ async def test_a_call_without_sound_is_hung_up(monkeypatch, spoke):
 
 
 async def test_nobody_is_hung_up_while_on_hold(monkeypatch):
-    monkeypatch.setattr(endpoint_io, "MEDIA_CHECK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(media_watch_io, "MEDIA_CHECK_INTERVAL_S", 0.05)
     limits = {"media_timeout_seconds": 0.2, "initial_media_timeout_seconds": 0.2}
     async with endpoint(**limits) as (sip, _), udp_peer(sip) as far:
         with sound() as line:

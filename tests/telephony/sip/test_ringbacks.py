@@ -84,15 +84,16 @@ def test_a_word_that_is_no_tone_is_refused():
 async def test_a_reload_reads_files_and_refuses_those_that_are_not_there(music, caplog):
     trunk = replace(LOOPBACK, ringback=music)
     async with endpoint() as (sip, _):
-        settings = sip._settings
+        settings = sip.stack.settings
         with pytest.raises(SipError, match="no such file"):
             sip.reload(replace(settings, trunks=(replace(trunk, ringback=Path("nowhere")),)))
-        assert sip._settings is settings
+        assert sip.stack.settings is settings
         sip.reload(replace(settings, trunks=(trunk,)))
-        await until(lambda: abs(frequency(heard(sip.ringback(trunk)), RATE_OUT) - MUSIC_HZ) < 5)
+        sounds = sip._ringbacks
+        await until(lambda: abs(frequency(heard(sounds.of(trunk)), RATE_OUT) - MUSIC_HZ) < 5)
         music.write_text("la la la")  # while it is used
         sip.reload(replace(settings, trunks=(trunk,)))
         async with asyncio.timeout(300):
             while not any("no audio" in text for text in caplog.messages):
                 await asyncio.sleep(0.01)
-        assert frequency(heard(sip.ringback(trunk)), RATE_OUT) == pytest.approx(MUSIC_HZ, abs=5)
+        assert frequency(heard(sounds.of(trunk)), RATE_OUT) == pytest.approx(MUSIC_HZ, abs=5)

@@ -14,7 +14,7 @@ from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Ended, Progress
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.user_agent import (
-    IncomingCall,
+    CallReceived,
     Locate,
     SessionHappened,
     UserAgent,
@@ -117,7 +117,7 @@ def test_what_is_not_for_us_is_said_in_sips_own_terms(data, status, header):
 def test_the_same_call_by_another_way_is_refused():
     ua = agent()
     ua.receive(message(branch="z9hG4bKa"), PBX, 0)
-    assert isinstance(events(ua)[0], IncomingCall)
+    assert isinstance(events(ua)[0], CallReceived)
     [answer] = ask(ua, message(branch="z9hG4bKb"))
     assert answer.status == 482
 
@@ -126,7 +126,7 @@ def test_a_repeated_invite_is_one_call():
     ua = agent()
     for now in (0, 0.5, 1.5):
         ua.receive(message(), PBX, now)
-    calls = [e for e in events(ua) if isinstance(e, IncomingCall)]
+    calls = [e for e in events(ua) if isinstance(e, CallReceived)]
     assert len(calls) == 1
     assert calls[0].trunk is TRUNK
 
@@ -216,7 +216,7 @@ def test_a_call_of_ours_follows_a_name_once_it_is_known():
     [hop] = [e.hop for e in events(ua) if isinstance(e, Locate)]
     assert hop.host == "node7.pbx.example"
     node = Flow("UDP", ("198.51.100.77", 5060), US)
-    ua.located(hop, node)
+    ua.next_hops.located(hop, node)
     session.hang_up(0.3)
     ua.session_changed(session, 0.3)
     [(bye, way)] = ua.messages_to_send()

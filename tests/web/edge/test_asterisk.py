@@ -16,7 +16,7 @@ import pytest
 from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import LegError
 from offhook.media.pcm import RATE_OUT
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.web.app.cli.caller_io import read_audio, spoken, trimmed
 from offhook.web.config.config import Config

@@ -17,7 +17,7 @@ from yarl import URL
 from benchmarks.carriers.far_ends.far_end_asterisk import ChanWebSocket
 from benchmarks.carriers.far_ends.far_end_io import FarEndCall
 from offhook.media.pcm import RATE_IN, RATE_OUT
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.web.config.config import Agent, Config
 from tests.support.ports import free_port
 from tests.telephony.carriers.rest.fake_rest import FakeRest

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from openai import AsyncOpenAI, NotFoundError
 
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from tests.support.ports import free_port
 from tests.telephony.sip.phones import endpoint
 from tests.web.edge.test_call_control import SECRET, Program, ended, phone_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.sip.capture.pcap import PCAP
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.web.config.config import Config
 from offhook.web.edge import calls_io, refusals
@@ -294,10 +294,10 @@ async def test_a_reader_hears_from_us_in_silence_and_may_leave(monkeypatch):
             while read.count(b"\n\n:\n\n") < 2:
                 read += await answer.content.readany()
         assert b"ringing" in read
-        assert len(call._progress._readers) == 1
+        assert len(call.history._readers) == 1
         answer.close()
         async with asyncio.timeout(SOON):
-            while call._progress._readers:
+            while call.history._readers:
                 await asyncio.sleep(0.02)
         assert call.state == "ringing"
 

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from offhook.signaling.peer_io import PeerLeg
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
 from tests.telephony.sip.phones import Baresip, endpoint, needs_baresip

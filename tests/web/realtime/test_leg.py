@@ -10,7 +10,7 @@ import pytest
 
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.web.realtime import leg_io
-from offhook.web.realtime.call_io import CallState, RealtimeCall
+from offhook.web.realtime.call_io import RealtimeCall, RealtimeCallState
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
 from offhook.web.realtime.conversation.scope import Transport
 from offhook.web.realtime.leg_io import (
@@ -135,7 +135,7 @@ async def test_a_client_is_told_that_its_audio_is_dropped(monkeypatch: pytest.Mo
     owner, other = Told(), Told()
     number = call.attach(owner, owner=True)
     call.attach(other, owner=False)
-    call._enter(CallState.ACTIVE)
+    call._enter(RealtimeCallState.ACTIVE)
     audio = base64.b64encode(bytes(2 * RATE_OUT)).decode()
     for _ in range(2):  # a second each, of which one fits
         await call.receive(

@@ -129,6 +129,10 @@ class AccessPolicy:
             return False
         return is_known((call.trunk,), source, self._addresses)
 
+    def may_replace(self, call: Call, request: Request, flow: Flow) -> bool:
+        """Return whether the sender of an INVITE may take this call over: its own trunk may."""
+        return self.is_party(call, flow) or self.trunk_of(request, flow) is call.trunk
+
     def trunk_of(self, request: Request, flow: Flow) -> Trunk | None:
         """Return the trunk of an accepted request; None if anonymous calls are allowed, since then
         nobody has proved an identity."""

@@ -67,7 +67,8 @@ class SipLeg(RtpLeg):
         self._ports = ports
         self._opus = opus or OpusSettings()
         self._transport = RtpTransport(self, address, sources)
-        self._negotiation: MediaNegotiation
+        self.negotiation: MediaNegotiation
+        """Offer and answer; from `bind` on."""
         self._waiting_since = 0.0
         """Since when media have been expected."""
         self._closing: asyncio.Task[None] | None = None
@@ -82,7 +83,7 @@ class SipLeg(RtpLeg):
         """Open the ports, before anything else. `saved` are the media of another server's call that
         the next offer continues. Raises NoPorts and, for `saved`, SdpError or NotAcceptable."""
         sockets = await self._transport.bind(self._ports)
-        self._negotiation = MediaNegotiation(
+        self.negotiation = MediaNegotiation(
             self._settings,
             self._transport.address,
             sockets.port,
@@ -91,47 +92,29 @@ class SipLeg(RtpLeg):
             fingerprint=local_fingerprint() if self._settings.dtls else "",
         )
         if saved is not None:
-            self._negotiation.restore(saved)
-
-    def saved_media(self) -> SavedMedia | None:
-        """Return what another server needs to continue with the same media; None if it cannot."""
-        return self._negotiation.saved()
-
-    @property
-    def media_version(self) -> int:
-        """Version of our last description; it changes with the media."""
-        return self._negotiation.version
-
-    @property
-    def profiles(self) -> tuple[Profile, ...]:
-        """Profiles for a first offer, in the order to try; none once media are negotiated."""
-        return self._negotiation.profiles
+            self.negotiation.restore(saved)
 
     def offer(self, direction: Direction = "sendrecv", profile: Profile | None = None) -> str:
         """Return our offer, initial or renewed; `profile` applies to the initial one. Nothing
         changes until it is answered."""
-        return self._negotiation.offer(direction, profile)
+        return self.negotiation.offer(direction, profile)
 
     def answer(self, sdp: str) -> str:
         """Answer an offer, initial or renewed. Raises SdpError or NotAcceptable."""
-        answer = self._negotiation.answer(sdp)
+        answer = self.negotiation.answer(sdp)
         self._apply(monotonic())
         return answer
 
     def accept(self, sdp: str) -> None:
         """Apply the answer to our offer, from a 183 and again from the 200. Raises SdpError or
         NotAcceptable."""
-        self._negotiation.accept(sdp)
+        self.negotiation.accept(sdp)
         self._apply(monotonic())
 
-    def rollback(self) -> None:
-        """Withdraw our offer, which was rejected: everything stays as it was."""
-        self._negotiation.rollback()
-
     def _apply(self, now: float) -> None:
-        plan, before = self._negotiation.plan, self._transport.plan
+        plan, before = self.negotiation.plan, self._transport.plan
         assert plan is not None  # an exchange was completed
-        wanted, expecting = self._negotiation.wanted, self._expecting
+        wanted, expecting = self.negotiation.wanted, self._expecting
         self._transport.use(plan, now)
         self.listen_for_tones(plan.tones)
         if plan != before:

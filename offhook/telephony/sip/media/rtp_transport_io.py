@@ -16,15 +16,13 @@ from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.dtls_io import Handshakes
 from offhook.telephony.sip.media.latch import SDP_ONLY, Address, Latch, MediaSources, RtcpLatch
 from offhook.telephony.sip.media.offer_answer import Dtls, MediaPlan, Sdes
+from offhook.telephony.sip.media.refused_media import RefusedMedia
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts, RtpSockets
 from offhook.telephony.sip.media.srtp import SdesSrtp, SrtpError
 
 EARLY_PACKETS = 25
 """Datagrams kept that arrive before the answer to our offer, half a second of audio: the far end
 may send once it has the offer (RFC 3264 §5.1), and its media often overtake the 200."""
-SRTP_FAILURES_LOGGED = 25
-"""SRTP packets in a row that are not authentic, half a second of audio, after which the log says
-why: once a call."""
 OLD_KEYS_S = 2.0
 """How long packets under the previous keys are still accepted, for those in flight."""
 
@@ -43,10 +41,10 @@ class RtpTransport:
         """None before the first answer."""
         self.observe_rtcp: RtcpObserver | None = None
         self._leg = leg
+        self._refused = RefusedMedia(leg.call_id)
         self.sockets: RtpSockets | None = None
         self._early: deque[tuple[bool, bytes, Address, float]] = deque(maxlen=EARLY_PACKETS)
         self._latch = Latch(None, False, (), sources)
-        self._foreign_heard = False
         self._rtcp_latch = RtcpLatch(None, False)
         self._sdp_address: Address | None = None
         """Address in the far end's SDP, if it can be sent to."""
@@ -57,9 +55,6 @@ class RtpTransport:
         self._srtcp: SdesSrtp | None = None
         self._old_keys: tuple[SdesSrtp, float] | None = None
         """The previous keys, and until when they are valid."""
-        self._failures, self._failed_at = 0, 0.0
-        """SRTP packets of the far end that failed one after the other, and when the last did."""
-        self._failures_logged = False
         self._handshakes: Handshakes | None = None
         self._rtcp_handshakes: Handshakes | None = None
 
@@ -212,7 +207,9 @@ class RtpTransport:
             else:
                 self._leg.refused_packets += 1
         elif not self._latch.accept(source, data, now):
-            self._refuse_rtp(source)
+            self._leg.refused_packets += 1
+            if self._latch.is_foreign(source):
+                self._refused.add_foreign(source, self._sdp_address)
         elif not self._secure:
             self._leg.receive_rtp(data, now)
         elif self._srtp is None:  # the DTLS handshake is not complete
@@ -221,21 +218,8 @@ class RtpTransport:
         elif (plain := self._unprotect(data, now)) is not None:
             self._latch.authenticated(source, data, now)
             self._leg.receive_rtp(plain, now)
-        else:
-            self._count_failure(data, source, now)
-
-    def _refuse_rtp(self, source: Address) -> None:
-        self._leg.refused_packets += 1
-        if self._foreign_heard or not self._latch.is_foreign(source):
-            return
-        self._foreign_heard = True
-        logger.warning(
-            "{}: RTP from {}:{} is refused, the SDP says {}:{}: if it is the caller's, and the "
-            'caller a trunk\'s, set its media_from = "anywhere"',
-            self._leg.call_id,
-            *source,
-            *(self._sdp_address or ("nothing", 0)),
-        )
+        elif source in (self._latch.destination, self._sdp_address):
+            self._refused.add_failure(data, source, self._srtp, self._leg.last_packet_at, now)
 
     def _unprotect(self, data: bytes, now: float) -> bytes | None:
         assert self._srtp is not None
@@ -252,23 +236,6 @@ class RtpTransport:
                 pass
         self._leg.srtp_failures += 1
         return None
-
-    def _count_failure(self, data: bytes, source: Address, now: float) -> None:
-        """Log once if the far end's packets fail one after the other, and why."""
-        if self._failures_logged or source not in (self._latch.destination, self._sdp_address):
-            return
-        if self._leg.last_packet_at >= self._failed_at:  # others were authentic meanwhile
-            self._failures = 0
-        self._failures += 1
-        self._failed_at = now
-        if self._failures < SRTP_FAILURES_LOGGED:
-            return
-        self._failures_logged = True
-        assert self._srtp is not None
-        why = "its key is not that of its SDP, or the packets were changed on the way"
-        if self._srtp.has_restarted(data):
-            why = "its sequence numbers have begun again under the same key (RFC 3711 §3.3.2)"
-        logger.warning("{}: SRTP from {}:{} is not authentic: {}", self._leg.call_id, *source, why)
 
     def _receive_rtcp(self, data: bytes, source: Address, now: float) -> None:
         if len(data) < 2 or data[0] >> 6 != 2:

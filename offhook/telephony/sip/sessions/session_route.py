@@ -19,12 +19,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Protocol
 
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.network.next_hops import NextHops
 from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.transactions.message_sender import MessageSender
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, Key, ServerTransaction
 from offhook.telephony.sip.trunks.trunks import Trunk
 
@@ -36,24 +37,13 @@ MAX_LEFT = 4
 """Places remembered that a far end has left; a Contact of an older one is taken at its word."""
 
 
-class SessionRouteOwner(Protocol):
-    """What session routes share: the user agent."""
-
-    def send_request(self, request: Request, flow: Flow, now: float) -> ClientTransaction: ...
-    def send_ack(self, request: Request, flow: Flow) -> None: ...
-    def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None: ...
-    def cancel(self, transaction: ClientTransaction, now: float) -> None: ...
-    def look_up(self, hop: Uri) -> Flow | None: ...
-    def cached_flow(self, hop: Uri) -> Flow | None: ...
-    def flow_to(self, transport: TransportName, remote: tuple[str, int]) -> Flow: ...
-
-
 class SessionRoute:
     """Sends one session's messages. `session` is set with its first request or response."""
 
     def __init__(
         self,
-        office: SessionRouteOwner,
+        sender: MessageSender,
+        hops: NextHops,
         flow: Flow,
         trunk: Trunk | None,
     ) -> None:
@@ -71,7 +61,8 @@ class SessionRoute:
         """Key of the INVITE's transaction, for an inbound call."""
         self.wake_at: float | None = None
         """When the session is next to be woken; None if it is not scheduled."""
-        self._owner = office
+        self._sender = sender
+        self._hops = hops
 
     @property
     def of(self) -> Session:
@@ -80,16 +71,16 @@ class SessionRoute:
         return self.session
 
     def request(self, request: Request, hop: Uri, now: float) -> ClientTransaction:
-        return self._owner.send_request(request, self._flow_for(request, hop), now)
+        return self._sender.request(request, self._flow_for(request, hop), now)
 
     def ack(self, request: Request, hop: Uri) -> None:
-        self._owner.send_ack(request, self._flow_for(request, hop))
+        self._sender.ack(request, self._flow_for(request, hop))
 
     def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
-        self._owner.respond(transaction, response, now)
+        self._sender.respond(transaction, response, now)
 
     def cancel(self, transaction: ClientTransaction, now: float) -> None:
-        self._owner.cancel(transaction, now)
+        self._sender.cancel(transaction, now)
 
     def _flow_for(self, request: Request, hop: Uri) -> Flow:
         if not request.to.tag:  # the INVITE itself
@@ -98,7 +89,7 @@ class SessionRoute:
             return self.flow
         address = _numeric(hop.host)
         if address is None:
-            way = self._owner.look_up(hop)
+            way = self._hops.look_up(hop)
             return way if way is not None and self._may_lead_to(way.remote[0]) else self.flow
         transport = transport_of(hop, self.flow.transport)
         if transport not in ("UDP", "TCP", "TLS"):  # a browser cannot be connected to
@@ -111,7 +102,7 @@ class SessionRoute:
             return self.flow
         if transport == self.flow.transport:
             return replace(self.flow, remote=remote, connection=0)
-        return self._owner.flow_to(transport, remote)
+        return self._hops.flow_to(transport, remote)
 
     def _is_reachable(self, address: str) -> bool:
         """Whether a request may go to the address of a next hop: a phone's own, behind a NAT, leads
@@ -128,7 +119,7 @@ class SessionRoute:
         theirs, source = ip_address(address), ip_address(self.flow.remote[0])
         return theirs.version == source.version and _distance(theirs) >= max(0, _distance(source))
 
-    def heard(self, request: Request, flow: Flow) -> None:
+    def follow(self, request: Request, flow: Flow) -> None:
         """Follow the far end to where it has sent a request of the call from: another port or
         connection after a NAT, a network or a browser's WebSocket has dropped the one before. A
         phone on UDP that uses a connection for one long request (RFC 3261 §18.1.1) is still
@@ -145,6 +136,15 @@ class SessionRoute:
             self._left.remove(flow.remote)
         self.move(flow)
 
+    def connection_lost(self) -> None:
+        """The connection of `flow` is gone: look up where the requests go now, as the far end may
+        well accept another."""
+        self.lost = True
+        dialog = self.of.dialog
+        connectable = self.flow.transport in ("TCP", "TLS")
+        if dialog is not None and connectable and not is_numeric(dialog.next_hop.host):
+            self._hops.look_up(dialog.next_hop)
+
     # --- access_policy.Call ---
 
     def is_from(self, source: str) -> bool:
@@ -158,7 +158,7 @@ class SessionRoute:
         address = _numeric(dialog.next_hop.host)
         if address is not None:
             return address == source
-        way = self._owner.cached_flow(dialog.next_hop)
+        way = self._hops.cached_flow(dialog.next_hop)
         return way is not None and way.remote[0] == source
 
     def move(self, flow: Flow) -> None:

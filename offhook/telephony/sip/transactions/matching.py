@@ -1,5 +1,6 @@
 """Transaction matching, response routing, and requests generated hop by hop."""
 
+from hashlib import blake2b
 from ipaddress import ip_address
 
 from offhook.telephony.sip.messages.flow import Flow
@@ -35,6 +36,13 @@ def identity(message: Request | Response) -> Key:
     """Return what identifies a request received by two paths (§8.2.2.2), and its responses
     (§8.2.6.2)."""
     return (message.call_id, message.from_.tag, str(message.cseq))
+
+
+def steady_tag(key: Key, secret: bytes) -> str:
+    """Return a To tag that is the same for each retransmission of a request without state
+    (§8.2.7)."""
+    text = repr(key).encode(errors="surrogateescape")
+    return blake2b(text, key=secret, digest_size=8).hexdigest()
 
 
 def stamp_via(request: Request, flow: Flow) -> Flow:

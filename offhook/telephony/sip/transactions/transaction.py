@@ -259,6 +259,8 @@ class ClientTransaction(Transaction):
         self.table = INVITE_CLIENT if invite else CLIENT
         self.cancelled = False
         """The user no longer wants a response."""
+        self.inner = False
+        """A CANCEL of ours, which is not reported to the user."""
 
 
 class ServerTransaction(Transaction):

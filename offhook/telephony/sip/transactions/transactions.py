@@ -1,4 +1,4 @@
-"""All transactions of one process: matching (RFC 3261 §17.1.3, §17.2.3), timers, CANCEL and ACK.
+"""The state machines of all transactions of one process (RFC 3261 §17), CANCEL and ACK.
 
 Sans-io: parsed messages and `now` (monotonic seconds) go in, events and bytes for flows come out.
 After every call, drain `next_event` and `messages_to_send`, and call `handle_timer` when
@@ -9,32 +9,24 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from hashlib import blake2b
-from heapq import heapify, heappop, heappush
-from itertools import count
 from typing import Literal
 
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Message, Request, Response, respond
+from offhook.telephony.sip.transactions.alarms import Alarms
 from offhook.telephony.sip.transactions.matching import (
     MAGIC_COOKIE,
     ack_of,
     cancel_of,
     has_cookie,
-    identity,
     server_key,
     stamp_via,
-    weight,
+    steady_tag,
     with_via,
 )
 from offhook.telephony.sip.transactions.transaction import (
-    FIRST_S,
     KEPT,
-    LATE_S,
-    LONGEST_S,
-    TRYING_S,
     Action,
-    Alarm,
     ClientTransaction,
     Event,
     Key,
@@ -44,17 +36,9 @@ from offhook.telephony.sip.transactions.transaction import (
     TransactionState,
     response_event,
 )
+from offhook.telephony.sip.transactions.transaction_table import TransactionTable
 
-MAX_TRANSACTIONS = 10_000
-"""Maximum client and server transactions; further requests are refused with 503 and Retry-After.
-One lives for 32 s over UDP, so this is 150 calls a second, each with an INVITE and a BYE."""
-MAX_BYTES = 64 * 1024 * 1024
-"""Memory limit in bytes of the requests of server transactions; beyond it further requests are
-refused with 503 and Retry-After."""
 RETRY_AFTER_S = 10
-STOPPED_ALARMS = 1024
-"""Stopped timers left in the heap before it is cleaned up."""
-
 Lines = Iterable[tuple[str, str]]
 """Header fields to add."""
 
@@ -111,24 +95,15 @@ class Transactions:
 
     def __init__(self, sent_by: Callable[[Flow], str]) -> None:
         """`sent_by` returns our host:port for the Via of messages sent on a flow."""
+        self.table = TransactionTable()
         self._sent_by = sent_by
-        self._clients: dict[Key, ClientTransaction] = {}
-        self._servers: dict[Key, ServerTransaction] = {}
-        self._by_flow: dict[Flow, dict[Transaction, None]] = {}
-        self._seen: dict[Key, Key] = {}
-        """Identity of requests outside dialogs (§8.2.2.2) → key of the first received."""
-        self._bytes = 0
-        self._deadlines: list[tuple[float, int, Alarm]] = []
-        """A heap; stopped timers remain in it and are skipped."""
-        self._order = count()
+        self._alarms = Alarms()
         self._events: deque[TransactionEvent] = deque()
         self._outbox: list[tuple[bytes, Flow]] = []
         self._secret = secrets.token_bytes(16)
-        self._inner: set[ClientTransaction] = set()
-        """Our CANCELs, which are not reported to the user."""
 
     def __len__(self) -> int:
-        return len(self._clients) + len(self._servers)
+        return len(self.table)
 
     # --- from the network ---
 
@@ -142,9 +117,9 @@ class Transactions:
         """Handle a response (§17.1.3, §18.1.2). Unmatched ones are dropped (RFC 6026 §7.2)."""
         if len(response.vias) != 1:
             return  # misrouted (§8.1.3.3)
-        transaction = self._clients.get((response.via.branch or "", response.cseq.method))
-        if transaction is None or identity(response) != identity(transaction.request):
-            return  # not the response to this request
+        transaction = self.table.client(response)
+        if transaction is None:
+            return
         self._step(transaction, response_event(response), now, response)
         proceeding = transaction.state is TransactionState.PROCEEDING
         if proceeding and transaction.cancelled and Timer.CANCEL not in transaction.alarms:
@@ -153,27 +128,22 @@ class Transactions:
     def _receive_request(self, request: Request, flow: Flow, now: float) -> None:
         key = server_key(request)
         response_flow = stamp_via(request, flow)
-        transaction = self._servers.get(key)
+        transaction = self.table.server(key)
         if request.method == "ACK":
-            self._receive_ack(request, transaction, flow, now)
+            if transaction is None:
+                self._events.append(AckReceived(request, flow))
+            elif has_cookie(request) or request.to.tag == transaction.to_tag:
+                self._step(transaction, Event.ACK, now, request)
         elif transaction is not None:
             self._step(transaction, Event.REQUEST, now)
         elif request.method == "CANCEL":
             self._receive_cancel(request, key, flow, response_flow, now)
-        elif len(self) >= MAX_TRANSACTIONS or self._bytes >= MAX_BYTES:
+        elif self.table.full:
             retry = [("Retry-After", str(RETRY_AFTER_S))]
             self._refuse(request, response_flow, 503, headers=retry)
         else:
-            transaction = self._new_server(request, key, flow, response_flow)
+            transaction = self.table.add_server(request, key, flow, response_flow)
             self._step(transaction, Event.START, now, request)
-
-    def _receive_ack(
-        self, request: Request, transaction: ServerTransaction | None, flow: Flow, now: float
-    ) -> None:
-        if transaction is None:
-            self._events.append(AckReceived(request, flow))
-        elif has_cookie(request) or request.to.tag == transaction.to_tag:
-            self._step(transaction, Event.ACK, now, request)
 
     def _receive_cancel(
         self,
@@ -185,26 +155,15 @@ class Transactions:
     ) -> None:
         """Handle a CANCEL (§9.2). There is at most one per INVITE, so it needs no limit of its
         own."""
-        invite = self._invite_of(key)
+        invite = self.table.invite_of(key)
         if invite is None:
             self._refuse(request, response_flow, 481)
             return
-        transaction = self._new_server(request, key, flow, response_flow)
-        tag = invite.to_tag or self._to_tag(key)
+        transaction = self.table.add_server(request, key, flow, response_flow)
+        tag = invite.to_tag or steady_tag(key, self._secret)
         self._step(transaction, Event.SUCCESS, now, respond(request, 200, to_tag=tag))
         if invite.state is TransactionState.PROCEEDING:
             self._events.append(Cancelled(invite, request))
-
-    def follows(self, request: Request, flow: Flow) -> bool:
-        """Return whether this request retransmits or cancels a known one from the same host."""
-        key = server_key(request)
-        known = self._servers.get(key)
-        if request.method == "CANCEL":
-            known = known or self._invite_of(key)
-        return known is not None and known.flow.remote[0] == flow.remote[0]
-
-    def _invite_of(self, key: Key) -> ServerTransaction | None:
-        return self._servers.get((*key[:-1], "INVITE"))
 
     def refuse(
         self, request: Request, flow: Flow, status: int, reason: str = "", headers: Lines = ()
@@ -222,19 +181,14 @@ class Transactions:
         headers: Lines = (),
     ) -> None:
         if request.method != "ACK":
-            tag = self._to_tag((str(request.via), request.headers.get("CSeq") or ""))
+            tag = steady_tag((str(request.via), request.headers.get("CSeq") or ""), self._secret)
             response = respond(request, status, reason, to_tag=tag, headers=headers)
             self._outbox.append((response.serialize(), response_flow))
-
-    def _to_tag(self, key: Key) -> str:
-        """A To tag that is the same for each retransmission of a request without state (§8.2.7)."""
-        text = repr(key).encode(errors="surrogateescape")
-        return blake2b(text, key=self._secret, digest_size=8).hexdigest()
 
     def flow_failed(self, flow: Flow, now: float, why: str = "") -> None:
         """Handle a flow that failed: a message was not delivered, or its connection is gone; `why`
         says the reason. Responses lost over UDP are retransmitted with the request."""
-        for transaction in tuple(self._by_flow.get(flow, ())):
+        for transaction in self.table.on_flow(flow):
             transaction.broken = why
             if isinstance(transaction, ClientTransaction) or flow.reliable:
                 self._step(transaction, Event.BROKEN, now)
@@ -251,10 +205,10 @@ class Transactions:
     def resend(self, transaction: ClientTransaction, flow: Flow, now: float) -> None:
         """Restart an unanswered request on another flow with the same branch: it remains one
         request."""
-        if transaction.key in self._clients:
+        if transaction in self.table:
             for timer in tuple(transaction.alarms):
                 transaction.stop(timer)
-            self._forget(transaction)
+            self.table.remove(transaction)
         request, branch = transaction.request, transaction.key[0]
         headers = request.headers.copy()
         headers.remove("Via")
@@ -294,43 +248,25 @@ class Transactions:
 
     def get_timer(self) -> float | None:
         """When `handle_timer` is due, in monotonic seconds."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][2].transaction is None:
-            heappop(deadlines)
-        return deadlines[0][0] if deadlines else None
+        return self._alarms.get_timer()
 
     def handle_timer(self, now: float) -> None:
-        while (due := self.get_timer()) is not None and due <= now:
-            alarm = heappop(self._deadlines)[2]
+        while (alarm := self._alarms.pop_due(now)) is not None:
             if alarm.transaction is not None:
                 self._step(alarm.transaction, alarm.timer, now)
 
     # --- the state machines ---
 
-    def _new_server(
-        self, request: Request, key: Key, flow: Flow, response_flow: Flow
-    ) -> ServerTransaction:
-        transaction = ServerTransaction(request, flow, key, response_flow)
-        transaction.weight = weight(request)
-        self._bytes += transaction.weight
-        self._servers[key] = transaction
-        self._by_flow.setdefault(flow, {})[transaction] = None
-        if not request.to.tag:
-            transaction.merged = self._seen.setdefault(identity(request), key) != key
-        return transaction
-
     def _start_client(
         self, request: Request, flow: Flow, branch: str, now: float, inner: bool = False
     ) -> ClientTransaction:
         transaction = ClientTransaction(request, flow, (branch, request.method))
-        if inner:
-            self._inner.add(transaction)
+        transaction.inner = inner
         self._start(transaction, now)
         return transaction
 
     def _start(self, transaction: ClientTransaction, now: float) -> None:
-        self._clients[transaction.key] = transaction
-        self._by_flow.setdefault(transaction.flow, {})[transaction] = None
+        self.table.add_client(transaction)
         self._step(transaction, Event.START, now, transaction.request)
 
     def _step(
@@ -353,14 +289,17 @@ class Transactions:
                     transaction.stop(timer)
         for action in actions:
             if isinstance(action, Timer):
-                self._start_timer(transaction, action, now)
+                if self._alarms.start(transaction, action, now):
+                    self._step(transaction, action, now)
+                self._alarms.clean_up(len(self))
             elif action is Action.RESTART_TIMER:
                 assert fired is not None
-                self._restart_timer(transaction, fired, now)
+                self._alarms.restart(transaction, fired, now)
+                self._alarms.clean_up(len(self))
             else:
                 self._perform(transaction, action, message, now)
         if state is TransactionState.TERMINATED:
-            self._forget(transaction)
+            self.table.remove(transaction)
 
     def _perform(
         self, transaction: Transaction, action: Action, message: Message | None, now: float
@@ -386,10 +325,13 @@ class Transactions:
                 if transaction.state is TransactionState.PROCEEDING:
                     branch, request = transaction.key[0], cancel_of(transaction.request)
                     self._start_client(request, transaction.flow, branch, now, inner=True)
-            case Action.FAIL:
-                self._fail(transaction, "timeout")
-            case Action.BREAK:
-                self._fail(transaction, "transport")
+            case Action.FAIL | Action.BREAK:
+                assert isinstance(transaction, ClientTransaction | ServerTransaction)
+                if not (isinstance(transaction, ClientTransaction) and transaction.inner):
+                    timed_out = action is Action.FAIL
+                    self._events.append(
+                        Failed(transaction, "timeout" if timed_out else "transport")
+                    )
 
     def _send(self, transaction: Transaction, message: Message) -> None:
         if isinstance(transaction, ServerTransaction):
@@ -405,59 +347,9 @@ class Transactions:
                 self._events.append(AckReceived(message, transaction.flow))
             else:
                 self._events.append(RequestReceived(transaction, message, transaction.flow))
-        elif isinstance(transaction, ClientTransaction) and transaction not in self._inner:
+        elif isinstance(transaction, ClientTransaction) and not transaction.inner:
             assert isinstance(message, Response)
             self._events.append(ResponseReceived(transaction, message))
-
-    def _fail(self, transaction: Transaction, reason: Literal["timeout", "transport"]) -> None:
-        assert isinstance(transaction, ClientTransaction | ServerTransaction)
-        if transaction not in self._inner:
-            self._events.append(Failed(transaction, reason))
-
-    def _start_timer(self, transaction: Transaction, timer: Timer, now: float) -> None:
-        if timer is Timer.TRYING:
-            invite = transaction.request.method == "INVITE"
-            wait: float | None = TRYING_S if invite else LATE_S
-        else:
-            wait = FIRST_S[timer][transaction.flow.reliable]
-        if wait is None:
-            return
-        if wait == 0:
-            self._step(transaction, timer, now)
-            return
-        self._arm(transaction, timer, wait, now)
-
-    def _restart_timer(self, transaction: Transaction, fired: Alarm, now: float) -> None:
-        """In Proceeding the longest interval applies at once (§17.1.2.2)."""
-        longest = LONGEST_S[fired.timer]
-        wait = (
-            longest
-            if transaction.state is TransactionState.PROCEEDING
-            else min(2 * fired.seconds, longest)
-        )
-        self._arm(transaction, fired.timer, wait, now)
-
-    def _arm(self, transaction: Transaction, timer: Timer, wait: float, now: float) -> None:
-        alarm = transaction.alarms[timer] = Alarm(transaction, timer, wait)
-        heappush(self._deadlines, (now + wait, next(self._order), alarm))
-        if len(self._deadlines) > 4 * len(self) + STOPPED_ALARMS:  # a transaction has at most two
-            self._deadlines = [d for d in self._deadlines if d[2].transaction is not None]
-            heapify(self._deadlines)
-
-    def _forget(self, transaction: Transaction) -> None:
-        on_flow = self._by_flow[transaction.flow]
-        del on_flow[transaction]
-        if not on_flow:
-            del self._by_flow[transaction.flow]
-        if isinstance(transaction, ServerTransaction):
-            del self._servers[transaction.key]
-            self._bytes -= transaction.weight
-            seen = identity(transaction.request)
-            if self._seen.get(seen) == transaction.key:
-                del self._seen[seen]
-        elif isinstance(transaction, ClientTransaction):
-            del self._clients[transaction.key]
-            self._inner.discard(transaction)
 
 
 def _outgoing_flow(transaction: Transaction) -> Flow:

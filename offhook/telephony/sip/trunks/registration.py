@@ -6,23 +6,22 @@ time. The trunk's servers (RFC 3263) are numbered from 0; the owner knows their 
 """
 
 import random
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 
-from offhook.telephony.sip.auth.digest import DigestClient, unknown_algorithms
-from offhook.telephony.sip.messages.grammar import SipError, parse_number, parse_port
-from offhook.telephony.sip.messages.headers import CSeq, Headers, NameAddr
+from offhook.telephony.sip.messages.grammar import SipError, parse_port
 from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.trunks.register_requests import Denied, RegisterRequests, number
 from offhook.telephony.sip.trunks.registration_table import (
     TRANSITIONS,
     Action,
     Event,
     RegistrationState,
 )
+from offhook.telephony.sip.trunks.server_choice import ServerChoice
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 REFRESH_MARGIN_S = 70.0
@@ -37,9 +36,6 @@ MIN_REFRESH_S = 1.0
 CONTACT_CHANGE_INTERVAL_S = 30.0
 """Seconds between two registrations for changes of our address, in case the registrar reports
 another one for every packet."""
-MAX_EXPIRES_S = 86_400
-"""Longest expiry: a registrar that grants more is refreshed after a day, and one that requires more
-(423) is not used."""
 BACKOFF_FIRST_S = 5.0
 """Seconds to wait after the first round in which no server accepted; doubled each round. The
 formula is that of RFC 5626 §4.5, with half of the time random; its 30 s are long for a phone that
@@ -60,18 +56,10 @@ REFUSED_S = 600.0
 wrong one too often locks the account."""
 MAX_RETRY_AFTER_S = 3600
 """Longest Retry-After honoured, in s; a longer one is shortened to this."""
-MAX_TARGETS = 16
-"""Servers tried in one round; further ones are not tried."""
-MAX_EXPIRY_RAISES = 3
-"""Times in one round that a registrar may require a longer expiry (423); with more the registration
-is denied."""
 
 TEMPORARY = frozenset({408, 429, 430, 480, 486, 491})
 """Temporary failures: treated like an unreachable server. So are all 5xx (RFC 3261 §21.5, RFC 3263
 §4.3)."""
-
-_MAX_S = 2**32 - 1
-
 
 _BOUND = frozenset(
     {RegistrationState.REGISTERED, RegistrationState.REFRESHING, RegistrationState.LAPSING}
@@ -136,34 +124,22 @@ class Registration:
         if not (trunk.server and trunk.username):
             raise SipError(f"trunk {trunk.name!r}: registering needs a server and a username")
         self.trunk = trunk
-        self.targets = 1
-        """Number of servers the trunk's name resolves to, set by the owner."""
+        self.requests = RegisterRequests(trunk, contact, user_agent)
+        self.servers = ServerChoice()
+        """The owner sets how many the trunk's name resolves to."""
         self.public_address: tuple[str, int] | None = None
         """Source address of our last request as the registrar saw it (RFC 3581)."""
-        self._contact = contact
-        self._requested_contact = contact  # in the last REGISTER
         self._moved_at = -CONTACT_CHANGE_INTERVAL_S
-        self._old_contact: Uri | None = None  # to be removed by the next REGISTER
-        self._user_agent = user_agent
         self._uniform = uniform
-        self._digest = DigestClient(trunk.username, trunk.password, trunk.realm)
-        self._call_id = secrets.token_hex(16)
-        self._tag = secrets.token_hex(8)
-        self._cseq = 0
         self._state = RegistrationState.UNREGISTERED
         self._detail = ""
         self._expires_at: float | None = None
         self._due: float | None = None
-        self._expires = trunk.expires_seconds  # the expiry we request
-        self._expiry_raises = 0  # how often it was raised in this round
         self._failed = False  # since the last success
         self._failures = 0  # rounds since the last success
         self._breaks = 0  # connections in a row that broke before they were stable
         self._broken = False  # the connection, since we registered
         self._bound_at = 0.0
-        self._target = 0
-        self._tried: set[int] = set()
-        self._busy_until: dict[int, float] = {}  # servers that sent Retry-After
         self._request: Request | None = None  # awaiting its final response
         self._unsent: Request | None = None
         self._granted = 0  # expiry of the last 2xx, in seconds
@@ -176,20 +152,6 @@ class Registration:
         return RegistrationStatus(
             self.trunk.name, self._state, self._expires_at, self._detail, self._failed
         )
-
-    @property
-    def call_id(self) -> str:
-        """Call-ID of every REGISTER (RFC 3261 §10.2.4)."""
-        return self._call_id
-
-    @property
-    def contact(self) -> Uri:
-        return self._contact
-
-    @property
-    def target(self) -> int:
-        """The server in use now, or used last."""
-        return self._target
 
     @property
     def bound(self) -> bool:
@@ -205,14 +167,11 @@ class Registration:
 
     def move(self, contact: Uri, now: float) -> None:
         """Replace the contact: the next REGISTER, sent at once if there is a binding, replaces the
-        old one. At least MOVE_S between two changes."""
-        if contact == self._contact:
+        old one. At least CONTACT_CHANGE_INTERVAL_S between two
+        changes."""
+        if contact == self.requests.contact:
             return
-        if self._expires_at is not None:
-            self._old_contact = self._old_contact or self._contact
-        self._contact = contact
-        if self._old_contact == contact:  # changed back
-            self._old_contact = None
+        self.requests.move(contact, self.bound)
         if self._state in (RegistrationState.REGISTERED, RegistrationState.LAPSING):
             self._refresh_now(now)
             self.handle_timer(now)
@@ -240,14 +199,14 @@ class Registration:
     def request_to_send(self) -> tuple[Request, int] | None:
         """Return a REGISTER without Via and the number of its server; usually None."""
         request, self._unsent = self._unsent, None
-        if self._target >= self.targets:  # there are fewer servers now
-            self._target = 0
-        return None if request is None else (request, self._target)
+        if self.servers.current >= self.servers.number:  # there are fewer servers now
+            self.servers.current = 0
+        return None if request is None else (request, self.servers.current)
 
     def receive(self, response: Response, now: float) -> None:
         """Handle a response to our REGISTER; others, and provisional ones, are ignored."""
         request = self._request
-        if request is None or response.status < 200 or response.call_id != self._call_id:
+        if request is None or response.status < 200 or response.call_id != self.requests.call_id:
             return
         if response.cseq != request.cseq:
             return
@@ -281,59 +240,34 @@ class Registration:
     def _event_for(self, response: Response, request: Request, now: float) -> Event:
         status = response.status
         if status < 300:
-            self._granted = min(self._granted_expiry(response), MAX_EXPIRES_S)
+            self._granted = self.requests.granted(response)
             if self._granted or self._state is RegistrationState.UNREGISTERING:
                 return Event.ACCEPTED
             self._detail = "the registrar accepted the request but stored no contact of ours"
             return self._after_failure(now)
         self._detail = f"{status} {response.reason}".strip()
-        if status in (401, 407):
-            return self._authorize(response, request)
-        if status == 423 and self._state is not RegistrationState.UNREGISTERING:
-            return self._raise_expiry(response)
+        try:
+            if status in (401, 407):
+                self._again = self.requests.authorize(response, request)
+                return Event.AGAIN
+            if status == 423 and self._state is not RegistrationState.UNREGISTERING:
+                self._again = self.requests.raise_expiry(response)
+                return Event.AGAIN
+        except Denied as error:
+            self._detail += f": {error}"
+            return Event.DENIED
         if status in TEMPORARY or 500 <= status < 600:
-            wait = _number(response.headers.get("Retry-After"), MAX_RETRY_AFTER_S)
+            wait = number(response.headers.get("Retry-After"), MAX_RETRY_AFTER_S)
             if wait:
                 self._detail += f", retry after {wait} s"
-                self._busy_until[self._target] = now + wait
+                self.servers.busy_until(now + wait)
             return self._after_failure(now)
         if status < 400:
             self._detail += ": redirects are not followed"
         return Event.DENIED
 
-    def _authorize(self, response: Response, request: Request) -> Event:
-        """Answer a challenge (RFC 3261 §22.2)."""
-        if not self.trunk.password:
-            self._detail += ": the registrar requires a password, and the trunk has none"
-            return Event.DENIED
-        self._again = self._digest.authorize(response, request)
-        if self._again is None and (unknown := unknown_algorithms(response)):
-            self._detail += f": it wants a digest not known here ({unknown[:80]})"
-            return Event.DENIED
-        if self._again is None:
-            self._detail += ": wrong username or password, or the realm is not the trunk's"
-            return Event.DENIED
-        return Event.AGAIN
-
-    def _raise_expiry(self, response: Response) -> Event:
-        """Handle 423 (RFC 3261 §10.2.8)."""
-        least = _number(response.headers.get("Min-Expires"), _MAX_S) or 0
-        self._expiry_raises += 1
-        if not self._expires < least <= MAX_EXPIRES_S or self._expiry_raises > MAX_EXPIRY_RAISES:
-            self._detail += f": {self._expires} s is too short, it requires {least} s"
-            return Event.DENIED
-        self._expires = least
-        self._again = self._make_request(self._expires)
-        return Event.AGAIN
-
     def _after_failure(self, now: float) -> Event:
-        """Choose another server that was not tried and is not busy, if there is one."""
-        self._tried.add(self._target)
-        for target in range(min(self.targets, MAX_TARGETS)):
-            if target not in self._tried and self._busy_until.get(target, now) <= now:
-                self._target = target
-                return Event.NEXT
-        return Event.EXHAUSTED
+        return Event.NEXT if self.servers.next(now) else Event.EXHAUSTED
 
     def learn_address(self, response: Response) -> None:
         """Read from our own Via in a response of the registrar's which address it saw (RFC 3581
@@ -351,31 +285,48 @@ class Registration:
         row = TRANSITIONS.get((self._state, event))
         if row is not None:
             self._state, action = row
-            _ACTIONS[action](self, now)
+            self._perform(action, now)
 
-    def _start_round(self, now: float) -> None:
-        """Start a round, with the server used last unless it is busy."""
-        self._tried.clear()
-        self._expiry_raises = 0
-        self._busy_until = {t: until for t, until in self._busy_until.items() if until > now}
-        if self._target in self._busy_until or self._target >= self.targets:
-            free = (t for t in range(self.targets) if t not in self._busy_until)
-            self._target = next(free, 0)
-        self._due = None
-        self._send(self._make_request(self._expires))
+    def _perform(self, action: Action, now: float) -> None:
+        match action:
+            case Action.START_ROUND:
+                self.servers.start_round(now)
+                self.requests.start_round()
+                self._due = None
+                self._send(self.requests.make())
+            case Action.TRY_NEXT:
+                self._send(self.requests.make())
+            case Action.REPEAT:
+                again, self._again = self._again, None
+                if again is not None:
+                    self.requests.repeated(again)
+                    self._send(again)
+            case Action.REMOVE:
+                self._due = None
+                self._send(self.requests.make(0))
+            case Action.BIND:
+                self._bind(now)
+            case Action.BACK_OFF:
+                self._back_off(now)
+            case Action.RECONNECT:  # over another connection (RFC 5626 §4.5)
+                self._lapse()
+                self._defer(now)
+            case Action.DEFER:
+                self._defer(now)
+            case Action.REST:
+                self._failed = True
+                self._expires_at = None
+                self._due = now + self._uniform(REFUSED_S, REFUSED_S * (1 + REFRESH_SPREAD))
+            case Action.LAPSE:
+                self._lapse()
+            case Action.FORGET:
+                self._expires_at = self._due = None
+                self._unsent = None
+            case Action.NOTHING:
+                pass
 
-    def _try_next(self, now: float) -> None:
-        self._send(self._make_request(self._expires))
-
-    def _repeat(self, now: float) -> None:
-        again, self._again = self._again, None
-        if again is not None:
-            self._cseq = again.cseq.number
-            self._send(again)
-
-    def _remove(self, now: float) -> None:
-        self._due = None
-        self._send(self._make_request(0))
+    def _send(self, request: Request) -> None:
+        self._request = self._unsent = request
 
     def _bind(self, now: float) -> None:
         """Record the binding and schedule its refresh (RFC 3261 §10.2.4)."""
@@ -391,10 +342,7 @@ class Registration:
         ahead = max(life / 2, life - REFRESH_MARGIN_S)
         ahead *= self._uniform(1 - REFRESH_SPREAD, 1)
         self._due = now + max(ahead, MIN_REFRESH_S)
-        if self._requested_contact == self._contact:
-            self._old_contact = None
-        else:  # the contact changed while the request was pending
-            self._old_contact = self._requested_contact
+        if not self.requests.bind():
             self._refresh_now(now)
 
     def _refresh_now(self, now: float) -> None:
@@ -407,18 +355,13 @@ class Registration:
         self._failed = True
         self._due = now + self._wait(self._failures)
         self._failures += 1
-        if self._busy_until.keys() >= set(range(min(self.targets, MAX_TARGETS))):
-            self._due = max(self._due, min(self._busy_until.values()))
+        if (free_at := self.servers.all_busy_until) is not None:
+            self._due = max(self._due, free_at)
 
     def _wait(self, failures: int) -> float:
         """Seconds to wait after `failures` earlier failures (RFC 5626 §4.5)."""
         longest = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(failures, 16))
         return self._uniform(longest / 2, longest)
-
-    def _reconnect(self, now: float) -> None:
-        """Register over another connection (RFC 5626 §4.5)."""
-        self._lapse(now)
-        self._defer(now)
 
     def _defer(self, now: float) -> None:
         first = self._uniform(0, RECONNECT_SPREAD_S)
@@ -426,93 +369,7 @@ class Registration:
         self._due = due if self._expires_at is None or self._due is None else min(due, self._due)
         self._breaks += 1
 
-    def _rest(self, now: float) -> None:
-        self._failed = True
-        self._expires_at = None
-        self._due = now + self._uniform(REFUSED_S, REFUSED_S * (1 + REFRESH_SPREAD))
-
-    def _lapse(self, now: float) -> None:
+    def _lapse(self) -> None:
         self._failed = True
         self._detail = self._detail or "the registration has expired"
         self._expires_at = None
-
-    def _nothing(self, now: float) -> None:
-        pass
-
-    def _forget(self, now: float) -> None:
-        self._expires_at = self._due = None
-        self._unsent = None
-
-    # --- requests and their results ---
-
-    def _send(self, request: Request) -> None:
-        self._request = self._unsent = request
-
-    def _make_request(self, expires: int) -> Request:
-        self._cseq += 1
-        self._requested_contact = self._contact
-        aor = self.trunk.address_of_record
-        headers = Headers(
-            [
-                ("From", str(NameAddr(aor, parameters=(("tag", self._tag),)))),
-                ("To", str(NameAddr(aor))),
-                ("Call-ID", self._call_id),
-                ("CSeq", str(CSeq(self._cseq, "REGISTER"))),
-                ("Contact", str(NameAddr(self._contact))),
-                ("Expires", str(expires)),
-                ("Max-Forwards", "70"),
-            ]
-        )
-        if self._old_contact is not None:
-            headers.add("Contact", str(NameAddr(self._old_contact, parameters=(("expires", "0"),))))
-        if self._user_agent:
-            headers.add("User-Agent", self._user_agent)
-        request = Request("REGISTER", self.trunk.registrar, headers)
-        self._digest.preempt(request)
-        return request
-
-    def _granted_expiry(self, response: Response) -> int:
-        """Seconds granted to our binding by a 2xx, which lists all bindings of the address of
-        record.
-
-        Ours is found by its URI. If none matches, a middlebox has rewritten it: then the shortest
-        expiry listed counts.
-        """
-        default = self._expires if response.expires is None else response.expires
-        contacts = response.contacts
-        ours = [c for c in contacts if _same_place(c.uri, self._requested_contact)] or contacts
-        lives = [_number(c.parameter("expires"), _MAX_S) for c in ours]
-        return min((default if life is None else life for life in lives), default=default)
-
-
-_ACTIONS: dict[Action, Callable[[Registration, float], None]] = {
-    Action.START_ROUND: Registration._start_round,
-    Action.TRY_NEXT: Registration._try_next,
-    Action.REPEAT: Registration._repeat,
-    Action.REMOVE: Registration._remove,
-    Action.BIND: Registration._bind,
-    Action.BACK_OFF: Registration._back_off,
-    Action.RECONNECT: Registration._reconnect,
-    Action.DEFER: Registration._defer,
-    Action.REST: Registration._rest,
-    Action.LAPSE: Registration._lapse,
-    Action.FORGET: Registration._forget,
-    Action.NOTHING: Registration._nothing,
-}
-
-
-def _same_place(uri: Uri, ours: Uri) -> bool:
-    """Compare user, host and port: registrars add parameters, and omit transport."""
-    return (uri.user, uri.host, uri.port or 5060) == (ours.user, ours.host, ours.port or 5060)
-
-
-def _number(text: str | None, limit: int) -> int | None:
-    """The number at the start of a header or parameter ("120 (maintenance)", "60;duration=5"), at
-    most `limit`; None if there is none."""
-    digits = (text or "").strip().partition(";")[0].partition("(")[0].strip()
-    if not (digits.isascii() and digits.isdigit()):
-        return None
-    try:
-        return parse_number(digits, limit)
-    except SipError:
-        return limit

@@ -127,8 +127,8 @@ class CallerLeg(ScriptedCallerLeg, PeerLeg):
         super().__init__(call_id)
 
     def ping(self, now_ms: int) -> None:
-        if self._channel is not None and self._channel.readyState == "open":
-            self._channel.send(f"ping: {now_ms}")
+        if self.messages.channel is not None and self.messages.channel.readyState == "open":
+            self.messages.channel.send(f"ping: {now_ms}")
 
 
 def _sip_line(url: str, clock: PacketClock, codecs: tuple[str, ...]) -> SipCaller:

@@ -13,12 +13,13 @@ from offhook.media.leg import Claim, Leg, LegError
 from offhook.media.pcm import Pcm, dbfs
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.call_record import CallRecord
-from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
+from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import MediaSettings
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import CODECS, SipSettings, Trunk
 from offhook.web.app.cli.caller_leg import AUDIBLE_DBFS, ScriptedCallerLeg
 from offhook.web.http.access import LOOPBACK_NAMES
@@ -63,18 +64,6 @@ class SipCallerLeg(ScriptedCallerLeg, SipLeg):
         self._transport.address = address
 
 
-class _Phone(SipEndpoint):
-    """A SIP endpoint that uses the single leg for its call."""
-
-    def __init__(self, settings: SipSettings, host: "SipCaller") -> None:
-        super().__init__(settings, host)
-        self._leg = host.leg
-
-    def new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg:
-        self._leg.use_address(self.stack.address_of(flow)[0])
-        return self._leg
-
-
 class SipCaller:
     """A phone for one call to a SIP URI; implements the endpoint's Host."""
 
@@ -95,7 +84,12 @@ class SipCaller:
         self.setup_ms: float | None = None
         """Time in ms from the INVITE to the answer."""
         self._url = url
-        self._phone = _Phone(settings, self)
+        self._phone = SipEndpoint(settings, self)
+        self._phone.hooks.new_leg = self._use_leg
+
+    def _use_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg:
+        self.leg.use_address(self._phone.stack.address_of(flow)[0])
+        return self.leg
 
     async def call(self) -> None:
         """Returns once the call is answered. Raises DialError, OSError."""

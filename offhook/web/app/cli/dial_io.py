@@ -25,7 +25,7 @@ class PhoneError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class CallProgress:
+class DialProgress:
     """A state of the call, with the time in s since the request."""
 
     call_id: str
@@ -38,10 +38,10 @@ class CallProgress:
         return {**self.__dict__, "at": round(self.at, 3)}
 
 
-Show = Callable[[CallProgress], None]
+Show = Callable[[DialProgress], None]
 
 
-def in_words(happened: CallProgress, answered_at: float | None) -> str:
+def in_words(happened: DialProgress, answered_at: float | None) -> str:
     """Returns a line for people; `answered_at` is when the call was answered, if it was."""
     match happened.state:
         case "dialing":
@@ -90,7 +90,7 @@ class Phones:
                 async for event in self._events(http, call_id):
                     at = monotonic() - began
                     show(
-                        CallProgress(call_id, event["state"], event["status"], event["reason"], at)
+                        DialProgress(call_id, event["state"], event["status"], event["reason"], at)
                     )
                     answered |= event["state"] == "answered"
             finally:

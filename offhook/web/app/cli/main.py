@@ -218,7 +218,7 @@ def _eval(arguments: Namespace) -> int:
 
 
 def _dial(arguments: Namespace) -> int:
-    from offhook.web.app.cli.dial_io import CallProgress, Phones, in_words
+    from offhook.web.app.cli.dial_io import DialProgress, Phones, in_words
 
     a = arguments
     asked = {
@@ -234,7 +234,7 @@ def _dial(arguments: Namespace) -> int:
     }
     answered_at: float | None = None
 
-    def show(happened: CallProgress) -> None:
+    def show(happened: DialProgress) -> None:
         nonlocal answered_at
         if happened.state == "answered":
             answered_at = happened.at

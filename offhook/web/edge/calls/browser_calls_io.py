@@ -184,7 +184,7 @@ class BrowserCalls:
         """Adds trickled ICE candidates. Raises OfferError, UnknownPeer."""
         leg = self._current(request.pc_id)
         for c in request.candidates:
-            await leg.add_candidate(c.candidate, c.sdp_mid, c.sdp_mline_index)
+            await leg.ice.add_candidate(c.candidate, c.sdp_mid, c.sdp_mline_index)
 
     def _current(self, pc_id: str) -> PeerLeg:
         """Raises UnknownPeer."""

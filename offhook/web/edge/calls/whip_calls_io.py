@@ -145,7 +145,7 @@ class WhipCalls:
         for c in fragment.candidates:
             if c.transport == "udp":
                 index = c.index if c.mid is None else None
-                await session.leg.add_candidate(c.candidate, c.mid, index)
+                await session.leg.ice.add_candidate(c.candidate, c.mid, index)
 
     async def restart(self, session: Session[PeerLeg], fragment: Fragment) -> str:
         """Restarts ICE and returns our fragment; if that fails, the session continues as it is.
@@ -154,7 +154,7 @@ class WhipCalls:
             raise WhipRefusal(400, "an ICE restart needs a=ice-pwd")
         candidates = [c.candidate for c in fragment.candidates if c.transport == "udp"]
         try:
-            ours = await session.leg.restart(fragment.ufrag, fragment.pwd, candidates)
+            ours = await session.leg.ice.restart(fragment.ufrag, fragment.pwd, candidates)
         except OfferError as error:
             raise WhipRefusal(422, str(error)) from error
         session.restarted(fragment.ufrag)

@@ -28,7 +28,7 @@ MAX_CLAIMS = 3
 must not end all."""
 
 
-class CallState(Enum):
+class SavedCallState(Enum):
     """Of a call, as this edge sees it."""
 
     HELD = auto()
@@ -77,13 +77,13 @@ class CallAction(Enum):
 
 
 class CallTransition(NamedTuple):
-    state: CallState
+    state: SavedCallState
     action: CallAction
 
 
-_S, _E, _A = CallState, CallEvent, CallAction
+_S, _E, _A = SavedCallState, CallEvent, CallAction
 
-TABLE: Mapping[tuple[CallState | None, CallEvent], CallTransition] = {
+TABLE: Mapping[tuple[SavedCallState | None, CallEvent], CallTransition] = {
     (None, _E.BEGUN): CallTransition(_S.HELD, _A.SAVE),
     (None, _E.CLAIMED): CallTransition(_S.RECOVERING, _A.REINVITE),
     (_S.RECOVERING, _E.ANSWERED): CallTransition(_S.HELD, _A.SAVE),
@@ -103,14 +103,14 @@ TABLE: Mapping[tuple[CallState | None, CallEvent], CallTransition] = {
 }
 """Events without a row come too late and are ignored."""
 
-_FINAL = (CallState.ELSEWHERE, CallState.OVER)
+_FINAL = (SavedCallState.ELSEWHERE, SavedCallState.OVER)
 
 
 class CallTable:
     """The calls of one edge by their ids; those that are over here are forgotten."""
 
     def __init__(self) -> None:
-        self._states: dict[str, CallState] = {}
+        self._states: dict[str, SavedCallState] = {}
 
     def apply(self, call: str, event: CallEvent) -> CallAction:
         """Return what is to be done."""
@@ -123,17 +123,17 @@ class CallTable:
             self._states[call] = row.state
         return row.action
 
-    def state(self, call: str) -> CallState | None:
+    def state(self, call: str) -> SavedCallState | None:
         return self._states.get(call)
 
-    def calls(self, *states: CallState) -> list[str]:
+    def calls(self, *states: SavedCallState) -> list[str]:
         """Return the calls in these states; all without any."""
         return [call for call, state in self._states.items() if not states or state in states]
 
     @property
     def free(self) -> int:
         """Number of calls that may be claimed now."""
-        return max(0, MAX_RECOVERING - len(self.calls(CallState.RECOVERING)))
+        return max(0, MAX_RECOVERING - len(self.calls(SavedCallState.RECOVERING)))
 
 
 class Lease:

@@ -23,12 +23,13 @@ from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.recovered_calls_io import saved_dialog, saved_version
 from offhook.web.edge.resume.recovery import (
     CallAction,
     CallEvent,
-    CallState,
     CallTable,
     Lease,
+    SavedCallState,
 )
 from offhook.web.edge.resume.recovery_store_io import RecoveryStore
 from offhook.web.edge.resume.resumption_io import Resumption
@@ -59,7 +60,7 @@ class _PhoneCall:
     token: str
     sip: SipCall
     version: tuple[object, ...] = ()
-    """`SipCall.saved_version` when it was last saved."""
+    """`saved_version` when it was last saved."""
     unusable: bool = False
     """What is known of it cannot be saved; the log has said so."""
 
@@ -93,8 +94,8 @@ class Recovery:
         self._up: bool | None = None
         self._count = metrics.add_recovery(lambda: self._lease.valid(monotonic()))
         self._running: asyncio.Task[None]
-        sip.media_changed = self._media_changed
-        sip.may_be_elsewhere = lambda: self._lease.lapsed(monotonic())
+        sip.hooks.media_changed = self._media_changed
+        sip.hooks.may_be_elsewhere = lambda: self._lease.lapsed(monotonic())
 
     def start(self) -> None:
         self._running = asyncio.create_task(self._run(), name="saved phone calls")
@@ -163,12 +164,13 @@ class Recovery:
 
     def _save(self, call: _PhoneCall) -> None:
         sip = call.sip
-        call.version = sip.saved_version
-        dialog = sip.saved()
-        if dialog is None or sip.answered_time is None:
+        call.version = saved_version(sip)
+        dialog, history = saved_dialog(sip), sip.history
+        if dialog is None or history.answered is None:
             return
         try:
-            began, answered = map(datetime.fromisoformat, (sip.began_time, sip.answered_time))
+            times = history.began.time, history.answered.time
+            began, answered = map(datetime.fromisoformat, times)
             saved = SavedPhoneCall(call.token, sip.agent, began, answered, sip.info, dialog)
             self._put(call.id, saved.pack())
             call.unusable = False
@@ -210,7 +212,7 @@ class Recovery:
 
     def _save_changed(self) -> None:
         for call in self._calls.values():
-            if call.version != call.sip.saved_version:
+            if call.version != saved_version(call.sip):
                 self._apply(call.id, CallEvent.CHANGED)
 
     async def _exchange(self, lease_s: float) -> None:
@@ -228,7 +230,7 @@ class Recovery:
             self._apply(call_id, CallEvent.CLAIMED_ELSEWHERE)
         if renewal.claimed:
             await self._store.settled(renewal.claimed)
-        ours = self._table.calls(CallState.HELD, CallState.OFFERED)
+        ours = self._table.calls(SavedCallState.HELD, SavedCallState.OFFERED)
         saved = [call_id for call_id in ours if not self._calls[call_id].unusable]
         if not claimed and renewal.held < len(saved) and not self._waiting:
             for call_id in saved:  # Redis has forgotten some, or could not be given them before
@@ -255,7 +257,7 @@ class Recovery:
     # --- calls of other edges ---
 
     async def _claim(self) -> None:
-        recovering = len(self._table.calls(CallState.RECOVERING))
+        recovering = len(self._table.calls(SavedCallState.RECOVERING))
         free = min(self._table.free, self._sip.free_lines, self._free_lines(recovering))
         if free <= 0 or not self._lease.may_claim(monotonic()):
             return
@@ -273,7 +275,9 @@ class Recovery:
             saved = unpack(data)
             seconds = (datetime.now(UTC) - saved.answered).total_seconds()
             report = partial(self._recovered, call_id)
-            sip = self._sip.recover(saved.dialog, saved.info, saved.agent, report)
+            sip = self._sip.recovered.recover(
+                saved.dialog, saved.info, saved.agent, (saved.began, saved.answered), report
+            )
         except Exception as error:  # ValueError, SipError, and whatever else was made of it
             reason = str(error).split("\n")[0][:MAX_WORDS_CHARS]
             line = logger.bind(a_minute="a saved phone call")
@@ -282,7 +286,6 @@ class Recovery:
             self._put(call_id, None)
             self._count("refused")
             return
-        sip.continue_times(saved.began, saved.answered)
         logger.bind(call=sip.call_id).info(
             "{}: continues a call of another server with {}, {:.0f} s old",
             *(sip.call_id, saved.info.caller or "somebody", max(0.0, seconds)),
@@ -303,7 +306,7 @@ class Recovery:
     async def hand_over(self, limit_s: float) -> list[str]:
         """Offers the calls to other edges and leaves those that they claim; after `limit_s` the
         others stay. Returns the call ids of those left."""
-        offered = self._table.calls(CallState.HELD)
+        offered = self._table.calls(SavedCallState.HELD)
         if not offered or not self._up:
             return []
         self._running.cancel()
@@ -316,7 +319,7 @@ class Recovery:
             async with asyncio.timeout(limit_s):
                 await self._exchange(0)
                 await self._store.offer()
-                while self._table.calls(CallState.OFFERED):
+                while self._table.calls(SavedCallState.OFFERED):
                     await asyncio.sleep(OFFER_ROUND_S)
                     await self._exchange(0)
         except Exception as error:
@@ -329,7 +332,7 @@ class Recovery:
             self._failed(error)
         for call_id in left:
             self._apply(call_id, CallEvent.CLAIMED_ELSEWHERE)
-        kept = set(self._table.calls(CallState.OFFERED))
+        kept = set(self._table.calls(SavedCallState.OFFERED))
         for call_id in kept:
             self._apply(call_id, CallEvent.KEPT)
         gone = [call.sip.call_id for call in self._calls.values() if call.id not in kept]

@@ -92,18 +92,18 @@ class Line:
             "sent": self.wire.sent,
             "statistics": leg.statistics(),
         }
-        if not leg._started:
+        if leg._in is None or leg._out is None:
             return known
-        r, b, parts = leg._receiver, leg._receiver._buffer, ("stats", "reception", "_buffer")
+        r, b, parts = leg._in.receiver, leg._in.receiver._buffer, ("stats", "reception", "_buffer")
         parts += ("_ready", "_steady", "_steady_type")
         return {
             **known,
-            "packetizer": values(leg._packetizer, members(native.Packetizer)),
+            "packetizer": values(leg._in.packetizer, members(native.Packetizer)),
             "receiver": values(r, members(native.Receiver, *parts)),
             "buffer": values(b, members(native.JitterBuffer)),
             "stats": values(r.stats, members(native.ReceiverStats)),
-            "reception": values(leg._reception, members(native.Reception)),
-            "position": leg._sent_position,
+            "reception": values(leg._in.reception, members(native.Reception)),
+            "position": leg._out.position,
             "played": leg.playout.sent,
         }
 
@@ -175,10 +175,10 @@ def test_the_usual_messages_are_read_and_written_compiled(
         pair.same()
         if i == 10:
             line = pair.twins.compiled
-            assert isinstance(line.leg._packetizer, packets.CompiledPacketizer)
-            assert isinstance(line.leg._receiver, receiver.CompiledReceiver)
+            assert isinstance(line.leg._in.packetizer, packets.CompiledPacketizer)
+            assert isinstance(line.leg._in.receiver, receiver.CompiledReceiver)
             monkeypatch.setattr(line.leg, "receive", None)
-            monkeypatch.setattr(line.leg._encoder, "encode", None)
+            monkeypatch.setattr(line.leg._out._encoder, "encode", None)
     assert pair.twins.python.leg.media_reader is None
     assert len(pair.twins.python.wire.sent) > 80
 

@@ -295,7 +295,7 @@ def test_any_schedule_is_counted_as_it_is_played(steps, out, back, jitter, start
     playout, written, off = call.leg.playout, 0, 0.0
 
     def bounded():
-        ahead = call.leg._sent_position - playout.sent
+        ahead = call.leg._out.position - playout.sent
         habit = start_ms + jitter  # sent all the same
         assert 0 <= ahead <= (call.stream.lead_ms + call.stream.packet_ms + habit) * 24
         if not start_ms and not jitter:

@@ -223,11 +223,11 @@ async def test_a_reload_changes_the_collector():
             far.ask("OPTIONS")
             await far.response(200)
             await until(lambda: len(came) == 2, 300)
-            sip.reload(replace(sip._settings, hep=HepSettings(second)))
+            sip.reload(replace(sip.stack.settings, hep=HepSettings(second)))
             far.ask("OPTIONS")
             await far.response(200)
             await until(lambda: len(came_there) == 2, 300)
-            sip.reload(replace(sip._settings, hep=None))
+            sip.reload(replace(sip.stack.settings, hep=None))
             far.ask("OPTIONS")
             await far.response(200)
             assert sip.trace.export is None

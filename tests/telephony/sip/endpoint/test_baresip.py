@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (

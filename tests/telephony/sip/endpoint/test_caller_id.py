@@ -8,9 +8,9 @@ from time import monotonic
 import pytest
 
 from offhook.telephony.sip.auth.digest import DigestServer
-from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.sessions.refer import Replaces
 from offhook.telephony.sip.trunks.trunks import Trunk, caller_identity
 from tests.telephony.sip.ends import until

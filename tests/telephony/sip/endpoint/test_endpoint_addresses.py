@@ -6,7 +6,6 @@ from contextlib import closing
 
 import pytest
 
-from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.resolver_io import Resolver, Target
@@ -16,6 +15,7 @@ from offhook.telephony.sip.network.udp_io import (
     LocalAddresses,
     local_address_for,
 )
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
 from tests.telephony.sip import scripted_peer

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.network.resolver_io import Resolver, Target
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
 from tests.telephony.sip.ends import until

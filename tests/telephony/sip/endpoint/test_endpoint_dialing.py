@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.messages.sdp import parse
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.transactions.large_requests import LARGE_BYTES
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.telephony.sip.ends import Ear, decibels, until

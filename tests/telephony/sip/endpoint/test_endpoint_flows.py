@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
+from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.messages.framing import StreamFramer
 from offhook.telephony.sip.messages.message import Request, parse_message, respond
 from offhook.telephony.sip.network.resolver_io import Resolver, Target
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks import registration, trunk_watch
 from offhook.telephony.sip.trunks.registration import Standing
 from offhook.telephony.sip.trunks.trunks import Trunk

@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from offhook.media.leg import LegError
-from offhook.telephony.sip import endpoint_io, transfer_io
+from offhook.telephony.sip import media_watch_io, transfer_io
 from offhook.telephony.sip.media import leg_io
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.network.resolver_io import Resolver
@@ -178,7 +178,7 @@ async def test_the_old_far_end_is_heard_until_the_target_answers():
 
 
 async def test_after_a_transfer_that_failed_silence_is_still_noticed(monkeypatch):
-    monkeypatch.setattr(endpoint_io, "MEDIA_CHECK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(media_watch_io, "MEDIA_CHECK_INTERVAL_S", 0.05)
     monkeypatch.setattr(leg_io, "MAX_SPEECH_S", 0.1)  # the agent says a tone without end
     async with in_a_call(media_timeout_seconds=0.3) as call:
         await call.refer()

@@ -126,7 +126,7 @@ async def test_other_trunks_are_used_without_a_restart():
         first = await registrar.asked("REGISTER")
         take(registrar, first, 300)
         await registered(sip)
-        before = sip._settings
+        before = sip.stack.settings
         (trunk,) = before.trunks
         assert trunk.username == "us"
         sip.reload(replace(before, trunks=(replace(trunk, username="new"),), max_calls=7))
@@ -143,8 +143,8 @@ async def test_other_trunks_are_used_without_a_restart():
         await until(
             lambda: [r.state for r in sip.registrations()] == [RegistrationState.REGISTERED]
         )
-        assert sip._settings.max_calls == 7
-        sip.reload(replace(sip._settings, max_calls=8))  # the trunk is as it was: nothing is sent
+        assert sip.stack.settings.max_calls == 7
+        sip.reload(replace(sip.stack.settings, max_calls=8))  # the trunk stays: nothing is sent
         await asyncio.sleep(0.2)
         assert registrar.came.count("REGISTER") == 3
 
@@ -155,8 +155,8 @@ async def test_a_trunk_with_another_limit_keeps_its_binding():
         first = await registrar.asked("REGISTER")
         take(registrar, first, 300)
         await registered(sip)
-        (trunk,) = sip._settings.trunks
-        sip.reload(replace(sip._settings, trunks=(replace(trunk, max_calls=3),)))
+        (trunk,) = sip.stack.settings.trunks
+        sip.reload(replace(sip.stack.settings, trunks=(replace(trunk, max_calls=3),)))
         new = await registrar.asked("REGISTER")
         assert new.call_id != first.call_id
         take(registrar, new, 300)
@@ -170,7 +170,7 @@ async def test_a_trunk_that_goes_is_unregistered_at_once():
         first = await registrar.asked("REGISTER")
         take(registrar, first, 300)
         await registered(sip)
-        sip.reload(replace(sip._settings, trunks=()))
+        sip.reload(replace(sip.stack.settings, trunks=()))
         leaving = await registrar.asked("REGISTER")
         assert (leaving.call_id, expires(leaving)) == (first.call_id, 0)
         registrar.reply(leaving, 200)

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from offhook.telephony.call_progress_io import DialError
-from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.messages.grammar import SipError, with_raw_parameter
 from offhook.telephony.sip.messages.message import Request, parse_message, respond, sdp_of
 from offhook.telephony.sip.network import resolver_io
 from offhook.telephony.sip.network.resolver_io import Resolver, Target
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks import keep_alive, trunk_watch
 from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
 from offhook.telephony.sip.trunks.trunks import Trunk
@@ -315,14 +315,14 @@ async def test_a_call_that_is_hung_up_the_moment_it_is_taken_is_over():
                 call = sip.dial(Dial("100"))
                 invite = await far.asked("INVITE")
                 far.learn(invite)
-                move = call._set_state
+                move = call.set_state
 
                 def hang_up_at_once(state, *rest):
                     move(state, *rest)
                     if state == "answered":
                         call.end("changed my mind")
 
-                call._set_state = hang_up_at_once
+                call.set_state = hang_up_at_once
                 far.reply(invite, 200, sdp=line.sdp())
                 assert [p.state async for p in call.events()] == ["dialing", "answered", "ended"]
                 await far.is_hung_up()
@@ -350,9 +350,9 @@ async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path):
         assert await shown(sip) == old
         certificate.write_text("no certificate")
         with pytest.raises(SipError):
-            sip.reload(sip._settings)
+            sip.reload(sip.stack.settings)
         assert await shown(sip) == old
         write_certificate(tmp_path)
         assert certificate.read_text().strip() != old
-        sip.reload(sip._settings)
+        sip.reload(sip.stack.settings)
         assert await shown(sip) == certificate.read_text().strip()

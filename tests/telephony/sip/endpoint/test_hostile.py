@@ -9,7 +9,7 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request, parse_message
 from offhook.telephony.sip.sessions.session_events import Confirmed, Ended
 from offhook.telephony.sip.trunks.trunks import Trunk
-from offhook.telephony.sip.user_agent import IncomingCall, Locate, SessionHappened, UserAgent
+from offhook.telephony.sip.user_agent import CallReceived, Locate, SessionHappened, UserAgent
 from tests.telephony.sip.test_user_agent import (
     PBX,
     SDP,
@@ -28,10 +28,10 @@ OTHER = Trunk("other", addresses=("203.0.113.9",))
 """STRANGER's, where that is a trunk too."""
 
 
-def call_up(ua: UserAgent, flow: Flow = PBX, *headers: str, **kinds: object) -> IncomingCall:
+def call_up(ua: UserAgent, flow: Flow = PBX, *headers: str, **kinds: object) -> CallReceived:
     """A call that is answered and acknowledged."""
     ua.receive(message("INVITE", "sip:100@192.0.2.1", *headers, source=flow, **kinds), flow, 0)
-    call = next(e for e in events(ua) if isinstance(e, IncomingCall))
+    call = next(e for e in events(ua) if isinstance(e, CallReceived))
     call.session.accept(SDP, 0)
     ua.session_changed(call.session, 0)
     ack = message("ACK", body="", source=flow, to_tag=call.session.local_tag, **kinds)
@@ -80,7 +80,7 @@ def test_who_has_seen_the_tags_of_a_call_cannot_touch_it_from_elsewhere(method, 
 def test_the_acknowledgement_of_a_stranger_brings_no_media():
     ua = agent()
     ua.receive(message(body=""), PBX, 0)
-    call = next(e for e in events(ua) if isinstance(e, IncomingCall))
+    call = next(e for e in events(ua) if isinstance(e, CallReceived))
     call.session.accept(SDP, 0)
     ua.session_changed(call.session, 0)
     tag = call.session.local_tag
@@ -118,7 +118,7 @@ def test_the_far_ends_contact_may_speak_for_the_call():
     ua = agent()
     data = message().replace(b"Contact: <sip:caller@198.51.100.7", b"Contact: <sip:c@203.0.113.80")
     ua.receive(data, PBX, 0)
-    call = next(e for e in events(ua) if isinstance(e, IncomingCall))
+    call = next(e for e in events(ua) if isinstance(e, CallReceived))
     call.session.accept(SDP, 0)
     ua.session_changed(call.session, 0)
     ua.messages_to_send()
@@ -139,9 +139,9 @@ def proved(ua: UserAgent, trunk: Trunk, data: bytes, flow: Flow, now: float) -> 
     return again.serialize()
 
 
-def call_by_password(ua: UserAgent, flow: Flow = PHONE) -> IncomingCall:
+def call_by_password(ua: UserAgent, flow: Flow = PHONE) -> CallReceived:
     ua.receive(proved(ua, ALICE, message(source=flow), flow, 0.1), flow, 0.1)
-    call = next(e for e in events(ua) if isinstance(e, IncomingCall))
+    call = next(e for e in events(ua) if isinstance(e, CallReceived))
     call.session.accept(SDP, 0)
     ua.session_changed(call.session, 0)
     ack = message("ACK", body="", branch="z9hG4bKack", to_tag=call.session.local_tag, cseq=2)
@@ -181,7 +181,7 @@ def test_a_goodbye_whose_answer_was_lost_is_answered_again():
 # --- calls that take another's place ---
 
 
-def replacing(call: IncomingCall, flow: Flow, call_id: str = "call-2") -> bytes:
+def replacing(call: CallReceived, flow: Flow, call_id: str = "call-2") -> bytes:
     tag = call.session.local_tag
     value = f"Replaces: call-1;to-tag={tag};from-tag=theirs"
     return message(
@@ -205,7 +205,7 @@ def test_only_who_has_a_call_may_have_it_replaced():
 def test_a_call_that_is_over_or_not_yet_taken_is_not_replaced():
     ua = agent()
     ua.receive(message(), PBX, 0)
-    ringing = next(e for e in events(ua) if isinstance(e, IncomingCall))
+    ringing = next(e for e in events(ua) if isinstance(e, CallReceived))
     [answer] = ask(ua, replacing(ringing, PBX), PBX, 1)
     assert answer.status == 481
     ua = agent()
@@ -227,7 +227,7 @@ def test_a_name_without_its_password_is_nobodys_where_everybody_may_call():
         'uri="sip:100@192.0.2.1", response="0"'
     )
     ua.receive(message("INVITE", "sip:100@192.0.2.1", header, source=STRANGER), STRANGER, 0)
-    [call] = [e for e in events(ua) if isinstance(e, IncomingCall)]
+    [call] = [e for e in events(ua) if isinstance(e, CallReceived)]
     assert call.trunk is None
 
 
@@ -302,7 +302,7 @@ def contact(data: bytes, uri: str) -> bytes:
 def test_no_caller_has_us_talk_to_ourselves_or_to_everybody(uri):
     ua = agent()
     ua.receive(contact(message(), uri), PBX, 0)
-    call = next(e for e in events(ua) if isinstance(e, IncomingCall))
+    call = next(e for e in events(ua) if isinstance(e, CallReceived))
     call.session.accept(SDP, 0)
     ua.session_changed(call.session, 0)
     ua.receive(
@@ -317,7 +317,7 @@ def test_no_caller_has_us_talk_to_ourselves_or_to_everybody(uri):
     assert way == PBX
 
 
-def hang_up_at(ua: UserAgent, call: IncomingCall, now: float = 1) -> Flow:
+def hang_up_at(ua: UserAgent, call: CallReceived, now: float = 1) -> Flow:
     call.session.hang_up(now)
     ua.session_changed(call.session, now)
     [(bye, way)] = ua.messages_to_send()
@@ -325,10 +325,10 @@ def hang_up_at(ua: UserAgent, call: IncomingCall, now: float = 1) -> Flow:
     return way
 
 
-def named_call(ua: UserAgent, name: str, number: int, now: float = 0) -> IncomingCall:
+def named_call(ua: UserAgent, name: str, number: int, now: float = 0) -> CallReceived:
     data = contact(message(branch=f"z9hG4bKn{number}", call_id=f"named-{number}"), f"sip:x@{name}")
     ua.receive(data, PBX, now)
-    call = next(e for e in events(ua) if isinstance(e, IncomingCall))
+    call = next(e for e in events(ua) if isinstance(e, CallReceived))
     call.session.accept(SDP, now)
     ua.session_changed(call.session, now)
     ua.receive(
@@ -351,7 +351,7 @@ def test_a_name_that_leads_to_ourselves_is_not_followed():
     first, second = named_call(ua, "rebound.example", 1), named_call(ua, "rebound.example", 2)
     assert hang_up_at(ua, first) == PBX
     [hop] = [e.hop for e in events(ua) if isinstance(e, Locate)]
-    ua.located(hop, Flow("TCP", ("127.0.0.1", 6379), US))
+    ua.next_hops.located(hop, Flow("TCP", ("127.0.0.1", 6379), US))
     assert hang_up_at(ua, second) == PBX
 
 
@@ -368,7 +368,7 @@ def test_a_name_that_was_not_found_is_looked_up_again():
     ua = agent()
     hang_up_at(ua, named_call(ua, "late.example", 1))
     [hop] = [e.hop for e in events(ua) if isinstance(e, Locate)]
-    ua.located(hop, None)
+    ua.next_hops.located(hop, None)
     hang_up_at(ua, named_call(ua, "late.example", 2))
     assert [e.hop for e in events(ua) if isinstance(e, Locate)] == [hop]
 
@@ -387,7 +387,7 @@ def test_a_call_that_is_over_leaves_nothing_behind_however_long_it_meant_to_last
             call_id=f"c{number}",
         )
         ua.receive(data, PBX, now)
-        call = next(e for e in events(ua) if isinstance(e, IncomingCall))
+        call = next(e for e in events(ua) if isinstance(e, CallReceived))
         tag = call.session.local_tag
         call.session.accept(SDP, now)
         ua.session_changed(call.session, now)
@@ -399,4 +399,4 @@ def test_a_call_that_is_over_leaves_nothing_behind_however_long_it_meant_to_last
         while (timer := ua.get_timer()) is not None and timer < now + 90:
             ua.handle_timer(timer)
     assert ua.sessions == 0
-    assert ua.alarms < 100
+    assert ua.routes.alarms < 100

@@ -8,7 +8,8 @@ import pytest
 
 from offhook.media.leg import LegError
 from offhook.signaling.peer_io import PeerLeg
-from offhook.telephony.sip import call_io
+from offhook.telephony import call_progress_io
+from offhook.telephony.sip import incoming_calls_io
 from offhook.telephony.sip.network import transport_io
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.attack.phones import calling, slow_tls_clients, voice_before_the_caller_speaks
@@ -34,7 +35,7 @@ BROWSER = (
 
 def bridging(call) -> None:
     """What the trunk does when it is asked to transfer."""
-    object.__setattr__(call.sip._settings.trunks[0], "transfer", "bridge")
+    object.__setattr__(call.sip.stack.settings.trunks[0], "transfer", "bridge")
 
 
 async def all_is_over(call) -> None:
@@ -113,7 +114,7 @@ async def test_nobody_is_called_for_a_caller_who_has_gone():
 
 async def test_an_agent_that_gives_up_an_attended_transfer_leaves_no_call_behind():
     async with in_a_call() as call:
-        object.__setattr__(call.sip._settings.trunks[0], "transfer", "attended")
+        object.__setattr__(call.sip.stack.settings.trunks[0], "transfer", "attended")
         asked = asyncio.create_task(call.host.talks[0].leg.transfer(call.target.uri))
         await takes(call)
         await call.far.asked("REFER")
@@ -136,7 +137,7 @@ class DeafHost(ToneHost):
 
 
 async def test_a_browsers_line_that_never_comes_up_does_not_keep_its_call(monkeypatch):
-    monkeypatch.setattr(call_io, "ANSWER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(incoming_calls_io, "ANSWER_TIMEOUT_S", 0.1)
     async with endpoint(DeafHost()) as (sip, host), udp_peer(sip) as far:
         with sound() as line:
             far.invite(line.sdp("111", BROWSER, protocol="UDP/TLS/RTP/SAVPF"))
@@ -180,7 +181,7 @@ async def test_a_call_is_as_long_as_it_was_and_not_as_its_clearing_up(monkeypatc
 
         async def run_call(self, leg, agent):
             await super().run_call(leg, agent)
-            monkeypatch.setattr(call_io, "monotonic", lambda: monotonic() + 3600)
+            monkeypatch.setattr(call_progress_io, "monotonic", lambda: monotonic() + 3600)
 
     async with endpoint(SlowHost()) as (sip, host), udp_peer(sip) as far:
         with sound() as line:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks import registration, trunk_watch
 from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import Trunk

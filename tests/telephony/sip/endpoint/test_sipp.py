@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offhook.media.pcm import RATE_IN
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
 from tests.telephony.sip.phones import endpoint, level, needs_sipp, port_of

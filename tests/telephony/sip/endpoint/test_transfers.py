@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from offhook.media.leg import LegError
-from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (

@@ -143,7 +143,7 @@ async def test_an_offer_refused_changes_nothing(ports, clock):
         b.answer(offer.replace("RTP/AVP", "RTP/XYZ"))
     with pytest.raises(SdpError):
         b.answer("nonsense")
-    a.rollback()
+    a.negotiation.rollback()
     assert not b.held
     await talk(a, b)
 

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
-from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.messages.message import sdp_of
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.telephony.sip.ends import crypto, key_in, until
 from tests.telephony.sip.phones import THEIR_TONE, endpoint, port_of
@@ -203,9 +203,9 @@ async def test_after_teams_has_dropped_its_connection_we_still_hang_up(authority
         await both_hear(line, talk, monotonic())
         service.hang_up_connections()
         [call] = sip.calls.values()
-        [route] = sip.user_agent._routes.values()
+        [route] = sip.user_agent.routes
         await until(lambda: route.lost, 300)
-        await until(lambda: sip.user_agent.cached_flow(call.session.dialog.next_hop), 300)
+        await until(lambda: sip.user_agent.next_hops.cached_flow(call.session.dialog.next_hop), 300)
         leaving = asyncio.create_task(talk.leg.hang_up("done"))
         bye = await far.is_hung_up()
         await leaving

@@ -12,9 +12,9 @@ from offhook.media.leg import LegError
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.sip.auth.digest import DigestClient
-from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.messages.sdp import parse
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
 from tests.telephony.sip.ends import until
@@ -390,5 +390,5 @@ async def test_a_wrong_password_is_said_to(authority, names):
 
 def replace_trunk(sip, **settings):
     """Settings with another trunk."""
-    [known] = sip._settings.trunks
-    return replace(sip._settings, trunks=(replace(known, **settings),))
+    [known] = sip.stack.settings.trunks
+    return replace(sip.stack.settings, trunks=(replace(known, **settings),))

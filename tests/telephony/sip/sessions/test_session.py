@@ -143,7 +143,7 @@ def test_a_refusal_says_the_same_only_once() -> None:
 )
 def test_no_response_at_all_is_told_in_words(failure: str, end: Ended) -> None:
     session, far = calls()
-    session.failed(far.transactions[0], failure, 32.0)
+    session.responses.failed(far.transactions[0], failure, 32.0)
     assert ended(session) == end
     assert session.over
 
@@ -212,7 +212,7 @@ def test_forks_are_bounded() -> None:
     session, far = calls()
     for number in range(3 * MAX_FORKS):
         far.answer(session, 0.1, 183, sdp=ANSWER, tag=f"early{number}", to=0)
-    assert len(session._outgoing.early) == MAX_FORKS
+    assert len(session.life.outgoing.early) == MAX_FORKS
     for number in range(3 * MAX_FORKS):
         far.answer(session, 0.2, 200, sdp=ANSWER, tag=f"late{number}", to=0)
     assert len(far.acks) <= MAX_FORKS
@@ -473,9 +473,9 @@ def test_hanging_up_never_takes_the_call() -> None:
 def test_a_caller_who_gives_up_is_answered_487() -> None:
     session, far = called()
     session.ring(0.1)
-    assert session._incoming is not None
+    assert session.life.incoming is not None
     cancel = made("CANCEL", [("Reason", 'SIP;cause=200;text="Call completed elsewhere"')])
-    session.cancelled(session._incoming.transaction, 0.2, cancel)
+    session.requests.cancelled(session.life.incoming.transaction, 0.2, cancel)
     assert far.statuses == [180, 487]
     assert ended(session) == Ended(487, "Call completed elsewhere", "remote")
     assert session.over
@@ -483,8 +483,8 @@ def test_a_caller_who_gives_up_is_answered_487() -> None:
 
 def test_answering_after_the_caller_gave_up_does_nothing() -> None:
     session, far = called()
-    assert session._incoming is not None
-    session.cancelled(session._incoming.transaction, 0.2)
+    assert session.life.incoming is not None
+    session.requests.cancelled(session.life.incoming.transaction, 0.2)
     session.accept(ANSWER, 0.3)
     session.ring(0.3)
     session.refuse(486, "", 0.3)
@@ -495,8 +495,8 @@ def test_answering_after_the_caller_gave_up_does_nothing() -> None:
 def test_a_cancel_after_the_200_changes_nothing() -> None:
     session, far = called()
     session.accept(ANSWER, 0.1)
-    assert session._incoming is not None
-    session.cancelled(session._incoming.transaction, 0.2)
+    assert session.life.incoming is not None
+    session.requests.cancelled(session.life.incoming.transaction, 0.2)
     far.acknowledge(session, 0.3)
     assert events(session) == [Confirmed(None)]
 
@@ -577,8 +577,8 @@ def test_an_ack_without_the_answer_that_was_due_ends_the_call() -> None:
 
 def test_the_connection_of_a_ringing_call_is_lost() -> None:
     session, _ = called()
-    assert session._incoming is not None
-    session.failed(session._incoming.transaction, "transport", 1.0)
+    assert session.life.incoming is not None
+    session.responses.failed(session.life.incoming.transaction, "transport", 1.0)
     assert ended(session) == Ended(503, "the connection is lost", "transport")
     assert session.over
 
@@ -590,7 +590,7 @@ def test_a_caller_of_before_rfc_3261_is_served() -> None:
     assert request.from_.tag == ""
     other = type(session).incoming(far, arrived(request), request, US, NO_TIMER, 0.0)
     other.accept(ANSWER, 0.1)
-    other.receive_ack(made("ACK", [], from_tag="", to_tag=other.local_tag), 0.2)
+    other.requests.receive_ack(made("ACK", [], from_tag="", to_tag=other.local_tag), 0.2)
     other.hang_up(0.3)
     assert str(far.requests[-1].uri) == "sip:them@192.0.2.2"
 
@@ -764,7 +764,7 @@ def test_whatever_is_said_to_a_bye_the_call_is_over(status: int) -> None:
 def test_a_bye_that_nobody_answers_ends_the_call_too() -> None:
     session, far = talking()
     session.hang_up(5.0)
-    session.failed(far.transactions[-1], "timeout", 37.0)
+    session.responses.failed(far.transactions[-1], "timeout", 37.0)
     assert session.over
 
 

@@ -124,15 +124,15 @@ def test_whatever_the_far_end_says_a_session_does_not_raise_and_comes_to_its_end
             far.answer(session, now, what, *headers, sdp=body, tag=tag, to=to)  # type: ignore[arg-type]
         elif what in ("ACK", "CANCEL"):
             far.acknowledge(session, now, body, cseq=number)
-            if session._incoming is not None:
-                session.cancelled(session._incoming.transaction, now)
+            if session.life.incoming is not None:
+                session.requests.cancelled(session.life.incoming.transaction, now)
         else:
             content_type = ("application/sdp", "application/dtmf")[number % 2]
             data = body.encode() if body else b""
             far.ask(session, now, what, *headers, body=data, content_type=content_type, tag=tag)
     session.hang_up(now)
     for transaction in list(far.transactions):
-        session.failed(transaction, "timeout", now + 32.0)
+        session.responses.failed(transaction, "timeout", now + 32.0)
     run(session, now + 10_000.0)
     assert session.over
     assert session.get_timer() is None

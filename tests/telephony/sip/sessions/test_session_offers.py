@@ -117,7 +117,7 @@ def test_a_change_that_finds_nobody_ends_the_call(status: int) -> None:
 def test_a_change_that_nobody_answers_ends_the_call() -> None:
     session, far = talking()
     session.reoffer(THIRD, 5.0)
-    session.failed(far.transactions[-1], "timeout", 37.0)
+    session.responses.failed(far.transactions[-1], "timeout", 37.0)
     assert ended(session) == Ended(408, "the far end does not answer any more", "timeout")
     assert far.methods[-1] == "BYE"
 
@@ -300,7 +300,7 @@ def test_a_change_before_the_call_is_taken_is_put_off() -> None:
 def test_a_change_that_is_cancelled_is_off() -> None:
     session, far = talking()
     transaction = far.ask(session, 5.0, "INVITE", sdp=OTHER)
-    session.cancelled(transaction, 5.1)
+    session.requests.cancelled(transaction, 5.1)
     session.answer_offer(THIRD, 5.2)
     assert far.statuses == [487]
     assert session.state is SessionState.ESTABLISHED
@@ -527,7 +527,7 @@ def test_a_refresh_that_finds_nobody_ends_the_call(status: int) -> None:
 def test_a_refresh_that_nobody_answers_ends_the_call() -> None:
     session, far = talking(*agreed("uac"), ALLOW_UPDATE, settings=TIMED)
     run(session, 300.1)
-    session.failed(far.transactions[-1], "timeout", 332.1)
+    session.responses.failed(far.transactions[-1], "timeout", 332.1)
     assert far.methods[-1] == "BYE"
     assert ended(session).by == "timeout"
 

@@ -433,7 +433,7 @@ def test_a_transfer_without_any_word_of_it_is_done() -> None:
 def test_a_transfer_that_nobody_answers_is_given_up() -> None:
     session, far = talking()
     session.refer(DESK, 1.0)
-    session.failed(far.transactions[-1], "timeout", 33.0)
+    session.responses.failed(far.transactions[-1], "timeout", 33.0)
     (progress,) = events(session)
     assert isinstance(progress, ReferProgress)
     assert progress.final

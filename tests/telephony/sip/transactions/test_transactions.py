@@ -15,7 +15,8 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.headers import Headers
 from offhook.telephony.sip.messages.message import Request, Response, parse_message, respond
 from offhook.telephony.sip.messages.uri import Uri
-from offhook.telephony.sip.transactions import transactions as module
+from offhook.telephony.sip.transactions import transaction_table
+from offhook.telephony.sip.transactions.alarms import STOPPED_ALARMS
 from offhook.telephony.sip.transactions.transaction import (
     T1,
     T2,
@@ -151,7 +152,7 @@ class World:
         return all(
             len(s) == 0
             and s.get_timer() is None
-            and not (s._deadlines or s._by_flow or s._seen or s._bytes or s._inner)
+            and not (s._alarms._deadlines or any(vars(s.table).values()))
             for s in self.sides.values()
         )
 
@@ -386,21 +387,21 @@ def flood(side: Transactions, number: int, now: float, body: bytes = b"") -> Cou
 def test_a_flood_of_distinct_requests_is_held_to_a_bound_and_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "MAX_TRANSACTIONS", 1000)
+    monkeypatch.setattr(transaction_table, "MAX_TRANSACTIONS", 1000)
     side = Transactions(sent_by)
     assert flood(side, 30_000, 0.0) == {0: 1000, 503: 29_000}
     assert len(side) == 1000
-    assert len(side._deadlines) == 2000
-    assert len(side._seen) <= 1000
+    assert len(side._alarms._deadlines) == 2000
+    assert len(side.table._seen) <= 1000
     side.handle_timer(TRANSACTION_S)
     side.messages_to_send()
     assert flood(side, 1, TRANSACTION_S) == {0: 1}
     assert len(side) == 1
-    assert side._bytes < 10_000
+    assert side.table._bytes < 10_000
 
 
 def test_large_bodies_reach_the_bound_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(transaction_table, "MAX_BYTES", 1_000_000)
     side = Transactions(sent_by)
     statuses = flood(side, 100, 0.0, bytes(60_000))
     assert statuses[0] == 16
@@ -408,7 +409,7 @@ def test_large_bodies_reach_the_bound_sooner(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_calls_in_progress_go_on_while_all_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_TRANSACTIONS", 10)
+    monkeypatch.setattr(transaction_table, "MAX_TRANSACTIONS", 10)
     side = Transactions(sent_by)
     via = "SIP/2.0/UDP 192.0.2.1;branch=z9hG4bKcall"
     invite = request(via=via)
@@ -438,7 +439,7 @@ def test_many_transactions_that_come_and_go_leave_no_heap_of_stopped_timers() ->
         side.respond(event.transaction, respond(event.request, 200, to_tag="b"), 0)
         side.messages_to_send()
     assert len(side) == 0
-    assert len(side._deadlines) <= module.STOPPED_ALARMS
+    assert len(side._alarms._deadlines) <= STOPPED_ALARMS
     assert side.get_timer() is None
 
 

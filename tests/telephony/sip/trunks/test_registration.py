@@ -12,6 +12,7 @@ from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.message import parse_message, respond
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.trunks import registration as module
+from offhook.telephony.sip.trunks.register_requests import MAX_EXPIRY_RAISES
 from offhook.telephony.sip.trunks.registration import Registration
 from offhook.telephony.sip.trunks.registration_table import (
     TRANSITIONS,
@@ -36,7 +37,7 @@ class Registrar:
         self.registration = Registration(
             trunk, CONTACT, "offhook/test", uniform=lambda low, high: high
         )
-        self.registration.targets = targets
+        self.registration.servers.number = targets
         self.registration.start(self.now)
         self.target = None
 
@@ -184,7 +185,7 @@ def test_a_423_that_leads_nowhere_is_a_refusal(least):
 
 def test_a_registrar_cannot_raise_the_life_for_ever():
     peer = Registrar()
-    for least in range(301, 301 + module.MAX_EXPIRY_RAISES):
+    for least in range(301, 301 + MAX_EXPIRY_RAISES):
         peer.answer(peer.take(), 423, ("Min-Expires", str(least)))
     peer.answer(peer.take(), 423, ("Min-Expires", "400"))
     assert peer.state is RegistrationState.REFUSED
@@ -326,7 +327,7 @@ def test_servers_that_do_not_answer_are_tried_in_turn_and_then_less_and_less_oft
     assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
     assert "no response" in peer.detail
     peer.accept(peer.take())
-    peer.registration.targets = 1
+    peer.registration.servers.number = 1
     peer.wait()
     peer.take()
     assert peer.target == 0, "the server that served us is not there any more"
@@ -514,7 +515,7 @@ def test_a_server_that_is_gone_from_the_list_is_not_asked_to_the_end():
     peer.registration.failed("timeout", peer.now)
     peer.accept(peer.take())
     assert peer.target == 1
-    peer.registration.targets = 1
+    peer.registration.servers.number = 1
     peer.registration.unregister(peer.now)
     peer.take()
     assert peer.target == 0

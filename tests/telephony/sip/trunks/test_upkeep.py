@@ -217,7 +217,7 @@ class Office:
         self.seen_as: tuple[str, int] | None = None
         self.agent.use_targets(trunk.name, flows, 0.0)
         if trunk.register:
-            contact = self.agent.contact(flows[0], trunk)
+            contact = self.agent.addresses.contact(flows[0], trunk)
             self.agent.register(Registration(trunk, contact), 0.0)
         self.work()
 
@@ -340,7 +340,7 @@ def test_a_server_that_comes_back_is_registered_with_at_once():
     office.passes(DOWN_INTERVAL_S + 1)
     assert "REGISTER" in [request.method for request, _ in office.sent[before:]]
     assert office.state.state == "up"
-    assert office.agent.registrations()[0].standing is Standing.REGISTERED
+    assert office.agent.upkeep.registrations.statuses[0].standing is Standing.REGISTERED
 
 
 def test_a_registrar_that_ignores_options_is_not_down():
@@ -426,7 +426,7 @@ def reloaded(office, trunk):
     """The settings have this trunk now; None: none. Its server is known at once."""
     office.agent.use(SipSettings(trunks=(trunk,) if trunk else ()), office.now)
     if trunk is not None and trunk.register:
-        contact = office.agent.contact(FIRST, trunk)
+        contact = office.agent.addresses.contact(FIRST, trunk)
         office.agent.register(Registration(trunk, contact), office.now)
     office.work()
 
@@ -436,11 +436,11 @@ def test_a_changed_trunk_that_is_refused_and_then_removed_leaves_nothing():
     office.refuses = True
     reloaded(office, replace(CARRIER, username="other"))
     office.passes(10)
-    assert len(office.agent.upkeep._registrations) == 2
+    assert len(office.agent.upkeep.registrations._by_call_id) == 2
     office.refuses = False
     reloaded(office, None)
     office.passes(10)
-    assert not office.agent.upkeep._registrations
+    assert not len(office.agent.upkeep.registrations._by_call_id)
 
 
 def test_two_changes_in_a_row_end_with_one_binding():
@@ -450,7 +450,7 @@ def test_two_changes_in_a_row_end_with_one_binding():
     office.silent.clear()
     reloaded(office, replace(CARRIER, max_calls=4))
     office.passes(100)
-    assert len(office.agent.upkeep._registrations) == 1
+    assert len(office.agent.upkeep.registrations._by_call_id) == 1
     last = [r for r, _ in office.sent if r.method == "REGISTER"][-1]
     assert last.expires != 0
     assert office.state.state == "up"
@@ -463,7 +463,7 @@ def test_a_binding_that_lapses_before_the_changed_trunk_has_another_goes_too():
     office.passes(1000)
     office.silent.clear()
     office.passes(1000)
-    assert len(office.agent.upkeep._registrations) == 1
+    assert len(office.agent.upkeep.registrations._by_call_id) == 1
 
 
 @pytest.mark.parametrize("expires", [60, 90, 300])
@@ -508,11 +508,11 @@ def test_a_connection_that_breaks_is_made_and_registered_again_at_once():
     office.work()
     assert office.state.state == "down"
     assert "broke (closed by the registrar)" in office.state.detail
-    [status] = office.agent.registrations()
+    [status] = office.agent.upkeep.registrations.statuses
     assert status.standing is Standing.FAILED
     office.passes(RECONNECT_SPREAD_S)
     assert registers(office) == 2
-    [status] = office.agent.registrations()
+    [status] = office.agent.upkeep.registrations.statuses
     assert (status.standing, status.detail) == (Standing.REGISTERED, "")
 
 
@@ -532,7 +532,7 @@ def test_a_registrar_whose_connections_keep_breaking_is_not_hammered_and_still_c
         office.work()
     assert registers(office) < 12
     assert office.state.state == "up"
-    assert "keeps no connections" in office.agent.registrations()[0].detail
+    assert "keeps no connections" in office.agent.upkeep.registrations.statuses[0].detail
 
 
 def test_a_connection_that_breaks_while_it_is_refreshed_is_no_binding():
@@ -542,10 +542,10 @@ def test_a_connection_that_breaks_while_it_is_refreshed_is_no_binding():
         office.passes(1)
     office.agent.flow_failed(flow, office.now)
     office.work()
-    assert office.agent.registrations()[0].standing is Standing.FAILED
+    assert office.agent.upkeep.registrations.statuses[0].standing is Standing.FAILED
     office.silent.clear()
     office.passes(10)
-    assert office.agent.registrations()[0].standing is Standing.REGISTERED
+    assert office.agent.upkeep.registrations.statuses[0].standing is Standing.REGISTERED
 
 
 def test_the_standing_is_told_once_and_at_each_change():
@@ -584,8 +584,9 @@ def test_behind_a_nat_calls_have_the_address_that_the_registrar_sees():
     office.passes(300)
     [*_, (register, _)] = office.sent
     assert str(register.contacts[0].uri) == "sip:me@203.0.113.5:40000"
-    assert str(office.agent.contact(FIRST, CARRIER)) == "sip:me@203.0.113.5:40000"
-    assert office.agent.contact(FIRST, None).host == US[0]  # nobody has told of other ways
+    assert str(office.agent.addresses.contact(FIRST, CARRIER)) == "sip:me@203.0.113.5:40000"
+    # Nobody has told of other ways.
+    assert office.agent.addresses.contact(FIRST, None).host == US[0]
 
 
 def test_a_nat_that_forgets_us_is_noticed_at_the_next_probe():
@@ -603,8 +604,9 @@ def test_over_a_connection_too():
     office = Office(replace(CARRIER, transport="TCP"), [flow])
     office.seen_as = ("203.0.113.5", 40_000)
     office.passes(300)
-    assert str(office.agent.contact(flow, CARRIER)) == "sip:me@203.0.113.5:40000;transport=tcp"
-    assert office.sent[-1][0].contacts[0].uri == office.agent.contact(flow, CARRIER)
+    contact = office.agent.addresses.contact(flow, CARRIER)
+    assert str(contact) == "sip:me@203.0.113.5:40000;transport=tcp"
+    assert office.sent[-1][0].contacts[0].uri == contact
 
 
 def test_a_connection_without_a_nat_leaves_the_contact_alone():
@@ -625,4 +627,4 @@ def test_who_has_a_public_address_or_was_told_one_believes_no_registrar(local, s
     office = Office(local=local, **settings)
     office.seen_as = ("203.0.113.5", 40_000)
     office.passes(300)
-    assert office.agent.contact(FIRST, CARRIER).host == local[0]
+    assert office.agent.addresses.contact(FIRST, CARRIER).host == local[0]

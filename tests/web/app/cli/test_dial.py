@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from offhook.web.app.cli import dial_io
-from offhook.web.app.cli.dial_io import CallProgress, in_words
+from offhook.web.app.cli.dial_io import DialProgress, in_words
 from offhook.web.edge import calls_io, server_io
 from offhook.web.http.listening_io import Runner
 from tests.telephony.sip.capture.readers import packets_of
@@ -314,4 +314,4 @@ def test_silence_is_no_end_of_the_server():
     ],
 )
 def test_each_state_reads_as_a_line(state, answered_at, line):
-    assert in_words(CallProgress("c", state, 0, "gone", 4.25), answered_at) == line
+    assert in_words(DialProgress("c", state, 0, "gone", 4.25), answered_at) == line

@@ -18,14 +18,14 @@ from offhook.web.edge.resume.recovery import (
     TABLE,
     CallAction,
     CallEvent,
-    CallState,
     CallTable,
     Lease,
+    SavedCallState,
 )
 from offhook.web.edge.resume.saved_call import TooLargeError
 from offhook.web.edge.resume.saved_phone_call import SavedPhoneCall, unpack
 
-S, E, A = CallState, CallEvent, CallAction
+S, E, A = SavedCallState, CallEvent, CallAction
 DIALOG = SavedDialog(
     call_id="4711@pbx",
     local="<sip:agent@10.0.0.5>;tag=ours",

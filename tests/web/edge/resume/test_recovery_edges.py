@@ -19,6 +19,7 @@ from offhook.media.end_reason import End
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.telephony.sip.messages import sdp
 from offhook.telephony.sip.messages.message import Request, sdp_of
+from offhook.telephony.sip.recovered_calls_io import saved_dialog
 from offhook.telephony.sip.sessions.saved_dialog import CSEQ_GAP
 from offhook.web.config.config import Config
 from offhook.web.edge.resume import recovery_store_io, saved_phone_call
@@ -150,7 +151,7 @@ async def saved(edge: ResumableEdge) -> None:
     await until(edge.turns)
     recovery = edge.recovery
     await until(lambda: recovery._calls and not recovery._waiting)
-    assert all(call.sip.saved() is not None for call in recovery._calls.values())
+    assert all(saved_dialog(call.sip) is not None for call in recovery._calls.values())
     assert await edge.resumption._store.flush(SOON)
 
 

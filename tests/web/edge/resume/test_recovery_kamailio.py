@@ -27,10 +27,11 @@ from benchmarks.speech.lines import encode
 from benchmarks.speech.number_words import LEAD_MS, level_of, line, sound
 from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT
-from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
+from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
-from offhook.web.edge.resume.recovery import MAX_RECOVERING, CallState
+from offhook.web.edge.resume.recovery import MAX_RECOVERING, SavedCallState
 from tests.deploy.site import QUICK
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
 from tests.telephony.sip.phones import (
@@ -181,7 +182,7 @@ async def test_all_calls_of_a_dead_edge_go_on(tmp_path: Path, speak: Speak) -> N
                 pace.add(call)  # it waits for the greeting to end, and says nothing
                 calls.append((one, call))
             assert first.recovery is not None
-            await until(lambda: len(first.recovery._table.calls(CallState.HELD)) == MANY)
+            await until(lambda: len(first.recovery._table.calls(SavedCallState.HELD)) == MANY)
             await until(lambda: not first.recovery._waiting)
             await dies(first)
             await until(lambda: all(one.record.moved_ms is not None for one, _ in calls))
@@ -221,14 +222,14 @@ async def test_a_phone_with_srtp_hears_the_agent_again(
             "proxy", (HOST,), server=server, srtp="required", transport=transport, options_seconds=0
         )
         async with endpoint(ToneHost(THEIR_TONE), trunks=(trunk,)) as (sip, host):
-            make_leg = sip.new_leg
+            make_leg = sip.hooks.new_leg
 
             def without_dtls(*arguments: Any) -> SipLeg:
                 leg = make_leg(*arguments)
                 leg._settings = replace(leg._settings, dtls=False)
                 return leg
 
-            sip.new_leg = without_dtls  # type: ignore[method-assign]
+            sip.hooks.new_leg = without_dtls
             call = sip.dial(Dial("agent"))
             talk = await host.talk()
             other = await dead(edges, speak)

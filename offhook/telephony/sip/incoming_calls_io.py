@@ -1,0 +1,212 @@
+"""Incoming SIP calls: whether there is a line and an agent for them, ringing, and the answer."""
+
+import asyncio
+from time import monotonic
+
+from loguru import logger
+
+from offhook.media.end_reason import End
+from offhook.media.leg import CallInfo, NoPorts
+from offhook.media.tasks_io import TaskSet
+from offhook.telephony.call_progress_io import Decision
+from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.calls_io import Host, SipCalls
+from offhook.telephony.sip.dial_plan import incoming_info
+from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.media.media_plan import NotAcceptable, warning
+from offhook.telephony.sip.media.offer_answer import wants_ice
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.grammar import SipError
+from offhook.telephony.sip.messages.message import Request, sdp_of
+from offhook.telephony.sip.offers_io import ANSWER_TIMEOUT_S, webrtc
+from offhook.telephony.sip.sessions.ending import reason_header, shown
+from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.stack_io import SipStack
+from offhook.telephony.sip.trunks.trunks import route
+from offhook.telephony.sip.user_agent import CallReceived
+
+RETRY_AFTER_S = 10
+"""Retry-After for callers when all lines are busy."""
+FULL = (34, "all lines are busy")
+OVERLOADED = (42, "overloaded")
+REFUSALS = {
+    "full": FULL,
+    "connecting": FULL,
+    "share": FULL,
+    "late": OVERLOADED,
+    "busy": OVERLOADED,
+    "loading": (41, "starting"),
+    "draining": (41, "shutting down"),
+}
+"""Q.850 cause and text of a 503 (RFC 6432), by what `Host.admit` says: no circuit available,
+congestion, or temporary failure."""
+
+
+class IncomingCalls:
+    """Takes the incoming calls of an endpoint."""
+
+    def __init__(self, calls: SipCalls, stack: SipStack, host: Host, tasks: TaskSet) -> None:
+        self._calls = calls
+        self._stack = stack
+        self._host = host
+        self._tasks = tasks
+
+    def receive(self, event: CallReceived) -> None:
+        """Register a new call at once: the very next event may be its end."""
+        if event.replaces is not None:
+            self._replace(self._calls.of(event.replaces), event, event.replaces)
+            return
+        call = self._calls.new(event.trunk, incoming_info(event.request, event.trunk))
+        self._calls.adopt(call, event.session)
+        agent = self._agent_for(call.info)
+        call.agent = agent or ""
+        admitted = self._admit(call, event, agent)
+        self._tasks.spawn(self._run(call, event, admitted), f"sip call {call.call_id}")
+
+    async def _run(self, call: SipCall, event: CallReceived, admitted: bool) -> None:
+        try:
+            if not admitted or call.ended is not None:
+                return
+            decision = self._calls.hooks.decision(call, event.request.headers.items())
+            if decision is not None:
+                if not await self._ring_until(call, event.session, decision):
+                    return
+                if not self._admit(call, event, call.agent):  # others came meanwhile
+                    return
+            if await self._accept(call, event.session, event.request, event.flow):
+                self._calls.hooks.on_setup(monotonic() - call.history.began.at)
+                logger.info("{}: {} calls {}", call.call_id, call.info.caller, call.info.called)
+                assert call.leg is not None
+                call.leg.claim = call.claim
+                await self._calls.run(call)
+        except Exception:
+            logger.exception("{}: the call failed", call.call_id)
+        finally:
+            await self._calls.finish(call)
+
+    # --- admission ---
+
+    def _admit(self, call: SipCall, event: CallReceived, agent: str | None) -> bool:
+        """Refuse the call if there is no agent or no capacity for it."""
+        session = event.session
+        if agent is None:
+            session.refuse(404, "", monotonic())
+        elif self._calls.closing:
+            self._refuse_busy(call, session, "draining")
+        elif busy := self._calls.busy_reason(call.trunk, 1):
+            self._refuse_busy(call, session, busy)
+        else:
+            try:
+                if call.trunk is None:
+                    call.claim = self._host.admit_stranger(event.flow.remote[0])
+                else:
+                    self._host.admit()
+            except Exception as busy:
+                self._refuse_busy(call, session, str(busy))
+            else:
+                return True
+        self._stack.session_changed(session)
+        return False
+
+    def _refuse_busy(self, call: SipCall, session: Session, why: str) -> None:
+        """Refuse with 503. The caller learns whether all lines are busy or the server is overloaded
+        or restarts; the log and the record say precisely why."""
+        logger.bind(a_minute=why).warning("{}: refused: {}", call.call_id, why)
+        call.reason = End.REFUSED + f": 503 ({why})"
+        cause, text = REFUSALS.get(why, FULL)
+        headers = [("Retry-After", str(RETRY_AFTER_S)), reason_header(cause, text)]
+        session.refuse(503, "", monotonic(), headers=headers)
+
+    def _agent_for(self, info: CallInfo) -> str | None:
+        """Return the agent for the call; "" for the default, None if no route matches."""
+        routes = self._stack.settings.routes
+        if not routes:
+            return ""
+        found = route(routes, info)
+        return None if found is None else found.agent
+
+    # --- the answer ---
+
+    async def _ring_until(self, call: SipCall, session: Session, decision: Decision) -> bool:
+        """Ring at the caller's side until the decision: 0 to answer the call, else the status with
+        which it is refused. Returns False if it was refused, or cancelled by the caller, which
+        cancels the decision."""
+        session.ring(monotonic())
+        call.set_state("ringing", 180, "Ringing")
+        self._stack.session_changed(session)
+        status = await call.history.decided(decision)
+        if status and call.ended is None:
+            session.refuse(status, "", monotonic())
+            self._stack.session_changed(session)
+        return status == 0 and call.ended is None
+
+    async def _accept(self, call: SipCall, session: Session, request: Request, flow: Flow) -> bool:
+        """Answer a call. Returns False if it was refused or cancelled meanwhile."""
+        if call.ended is not None:
+            return False
+        call.transport = flow.transport
+        try:
+            answer = await self._answer(call, sdp_of(request), flow)
+        except NotAcceptable as error:
+            self._refuse(call, session, error.status, str(error), error.warning)
+            return False
+        except NoPorts as error:
+            self._refuse(call, session, 503, str(error))
+            return False
+        except TimeoutError:
+            self._refuse(call, session, 500, "the leg did not connect")
+            return False
+        except ValueError as error:  # invalid SDP, or an offer WebRTC cannot answer
+            status = 400 if isinstance(error, SipError) else 488
+            self._refuse(call, session, status, str(error))
+            return False
+        if call.ended is not None:
+            return False
+        session.accept(answer, monotonic())
+        call.set_state("answered", 200, "OK")
+        self._stack.session_changed(session)
+        return True
+
+    async def _answer(self, call: SipCall, sdp: str | None, flow: Flow) -> str:
+        """Make the call's leg, and return its answer, or our offer if there is none of theirs."""
+        if sdp is not None and wants_ice(sdp):
+            leg = self._host.webrtc_leg(call.call_id)
+            call.use_leg(leg)
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await webrtc(leg).answer(sdp)
+        sip_leg = self._calls.hooks.new_leg(call.call_id, call.trunk, flow)
+        call.use_leg(sip_leg)
+        await sip_leg.bind()
+        return sip_leg.offer() if sdp is None else sip_leg.answer(sdp)
+
+    def _refuse(
+        self, call: SipCall, session: Session, status: int, reason: str, words: str = ""
+    ) -> None:
+        if call.ended is None:
+            call.reason = End.REFUSED + f": {status} ({shown(reason)})"
+            logger.info("{}: {}", call.call_id, call.reason)
+            headers = [("Warning", words or warning(399, reason))]
+            session.refuse(status, "", monotonic(), headers=headers)
+            self._stack.session_changed(session)
+
+    def _replace(self, call: SipCall | None, event: CallReceived, replaced: Session) -> None:
+        """Continue with the same leg in a session that replaces the call's (RFC 3891 §3)."""
+        session, leg = event.session, call.leg if call is not None else None
+        unchanged = call is not None and call.session is replaced and call.followed is None
+        if call is None or not unchanged or not isinstance(leg, SipLeg):
+            session.refuse(481, "", monotonic())
+            self._stack.session_changed(session)
+            return
+        sdp = sdp_of(event.request)
+        try:
+            answer = leg.offer() if sdp is None else leg.answer(sdp)
+        except NotAcceptable as error:
+            session.refuse(error.status, "", monotonic())
+        except SipError:
+            session.refuse(400, "", monotonic())
+        else:
+            self._calls.adopt(call, session)
+            session.accept(answer, monotonic())
+            replaced.hang_up(monotonic(), End.REPLACED)
+            self._stack.session_changed(replaced)
+        self._stack.session_changed(session)

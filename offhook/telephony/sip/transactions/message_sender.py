@@ -1,0 +1,101 @@
+"""Sends the messages of a user agent, and counts them: requests over the flow that fits their size,
+responses with and without a transaction."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from offhook.telephony.sip.messages.flow import Flow, TransportName
+from offhook.telephony.sip.messages.message import Request, Response, respond
+from offhook.telephony.sip.transactions.large_requests import LargeRequests
+from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
+from offhook.telephony.sip.transactions.transactions import Lines, Transactions
+
+
+@dataclass
+class MessageCounters:
+    """Message counters since the start, for metrics."""
+
+    requests: dict[str, int] = field(default_factory=dict)
+    """Received, by method."""
+    responses: dict[str, int] = field(default_factory=dict)
+    """Sent and received, by class such as "4xx"."""
+    malformed: int = 0
+    """Messages that could not be parsed."""
+
+    def add_request(self, method: str) -> None:
+        self.requests[method] = self.requests.get(method, 0) + 1
+
+    def add_response(self, status: int) -> None:
+        kind = f"{status // 100}xx"
+        self.responses[kind] = self.responses.get(kind, 0) + 1
+
+
+class MessageSender:
+    """Sends over one user agent's transactions."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        counts: MessageCounters,
+        is_target: Callable[[Flow], bool],
+        flow_to: Callable[[TransportName, str, int], Flow],
+    ) -> None:
+        """`is_target` returns whether a trunk's server is at the flow's far end. `flow_to` returns
+        the flow to a numeric address."""
+        self._transactions = transactions
+        self._counts = counts
+        self._large = LargeRequests(is_target, flow_to)
+
+    def request(self, request: Request, flow: Flow, now: float) -> ClientTransaction:
+        """Send a request: over TCP if it is too large for `flow`."""
+        way = self._large.flow_for(request, flow, now)
+        transaction = self._transactions.send_request(request, way, now)
+        if way != flow:
+            self._large.sent_over_tcp(transaction, flow, now)
+        return transaction
+
+    def ack(self, request: Request, flow: Flow) -> None:
+        self._transactions.send_ack(request, flow)
+
+    def cancel(self, transaction: ClientTransaction, now: float) -> None:
+        self._transactions.cancel(transaction, now)
+
+    def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
+        self._counts.add_response(response.status)
+        self._transactions.respond(transaction, response, now)
+
+    def reply(
+        self, transaction: ServerTransaction, status: int, now: float, headers: Lines = ()
+    ) -> None:
+        """Respond to a request for which there is no session."""
+        tag = secrets.token_hex(8)
+        response = respond(transaction.request, status, to_tag=tag, headers=headers)
+        self.respond(transaction, response, now)
+
+    def respond_stateless(
+        self, request: Request, flow: Flow, status: int, reason: str = "", headers: Lines = ()
+    ) -> None:
+        """Send a response without a transaction (RFC 3261 §8.2.7)."""
+        self._counts.add_response(status)
+        self._transactions.refuse(request, flow, status, reason, headers)
+
+    # --- fallback ---
+
+    def answered(self, transaction: ClientTransaction) -> None:
+        """The request was answered."""
+        self._large.answered(transaction)
+
+    def fall_back(self, transaction: ClientTransaction, now: float) -> bool:
+        """Resend an unanswered request over another flow. Returns whether there is one."""
+        way = self._large.failed(transaction, now)
+        if way is not None:
+            self._transactions.resend(transaction, way, now)
+        return way is not None
+
+    def get_timer(self) -> float | None:
+        return self._large.get_timer()
+
+    def handle_timer(self, now: float) -> None:
+        for transaction in self._large.overdue(now):
+            self.fall_back(transaction, now)
