@@ -155,6 +155,8 @@ def section(cls: type, title: str) -> str:
         text += providers()
     known: set[type] = set()
     for one, path, about in inner:
+        if [p for _, p, _ in inner].count(path) > 1:  # one of several kinds
+            about = inspect.getdoc(one) or about
         text += f"## `{path}`\n\n" + (f"{cell(about)}\n\n" if about else "")
         same = next((p for o, p, _ in inner if o is one and p != path), "")
         if one in known:
@@ -340,7 +342,7 @@ def limits() -> str:
         "rest are constants of the code, far from what callers, programs and carriers need, named "
         "here with their files.\n\n## Settings\n\n"
     )
-    text += table(("key", "default", ""), list(limit_settings(Config)))
+    text += table(("key", "default", ""), list(dict.fromkeys(limit_settings(Config))))
     for heading, listed in by_heading().items():
         text += f"## {heading}\n\n"
         rows = [(f"`{one.name}`", one.value, cell(one.text), f"`{one.file}`") for one in listed]

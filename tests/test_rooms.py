@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "telephony": {"processes", "media"},
     "pipeline": {"processes", "media"},
     "web": {"processes", "media", "signaling", "telephony", "pipeline"},
+    "testing": {"processes", "media", "pipeline", "web"},
 }
 SPEECH = ("speech", "engines")
 """The folders of `pipeline` that know no call; the first does not know the second either."""

@@ -89,7 +89,7 @@ const atRest = await made();
 let words;
 await page.route("**/status", (route) => route.fulfill({
   json: {
-    answers: { agent: words, hears: words, speaks: words },
+    answers: { agent: words, title: words, hears: words, speaks: words },
     engines: { asr: engine("offered")(words), tts: engine("failed")(words), [words.slice(0, 99)]: engine("loading")(words) },
   },
 }));

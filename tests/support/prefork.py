@@ -50,7 +50,7 @@ class Template:
 
     def __init__(self) -> None:
         variables = environment()
-        self._variables = _read_early(variables)
+        self._variables, self._path = _read_early(variables), variables["PYTHONPATH"]
         self._lock = threading.Lock()
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # children of its children that have ended are ours
@@ -63,6 +63,8 @@ class Template:
 
     def fits(self, variables: Mapping[str, str]) -> bool:
         """Returns whether a server with this environment imports what the template has."""
+        if variables.get("PYTHONPATH", self._path) != self._path:
+            return False  # it may find other packages
         return _read_early(variables) == self._variables
 
     def fork(self, request: dict[str, Any], files: Sequence[int]) -> int:

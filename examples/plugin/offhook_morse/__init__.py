@@ -1,1 +1,1 @@
-"""Ears and a voice for Morse code."""
+"""Ears, a voice, an agent and a tool for Morse code."""

@@ -31,6 +31,8 @@ from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 Bot = Callable[[Any], Awaitable[None]]
 
+BOT_TITLE = "A bot answers"
+"""What callers are told before the call."""
 FAREWELL_S = 10
 """Time in s that a bot may run after its caller has left."""
 _INTERRUPT_MS = TurnSettings().interrupt_speech

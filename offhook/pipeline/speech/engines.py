@@ -5,10 +5,8 @@ import path of its class; `engine` in the configuration is its name, or an impor
 it is imported but in the process that opens it.
 """
 
-import re
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import entry_points
 
 from offhook.pipeline.speech.engine_spec import (
     KINDS,
@@ -18,6 +16,7 @@ from offhook.pipeline.speech.engine_spec import (
     Trait,
     imported,
 )
+from offhook.pipeline.speech.entry_points import path_of
 from offhook.pipeline.speech.errors import EngineError
 
 OURS: dict[Kind, tuple[str, ...]] = {
@@ -42,8 +41,6 @@ OURS: dict[Kind, tuple[str, ...]] = {
     ),
 }
 """Import paths of their specs; `auto` chooses the first that fits."""
-IMPORT_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-"""Matches an import path, module:name."""
 
 
 @cache
@@ -69,8 +66,7 @@ def spec_of(kind: Kind, name: str) -> EngineSpec:
     for spec in specs(kind):
         if spec.name == name:
             return spec
-    path = name if IMPORT_PATH.fullmatch(name) else _entry_points(kind).get(name)
-    if path is None:
+    if (path := path_of(f"offhook.{kind}", name)) is None:
         raise EngineError(f"there is no engine {name!r} for [{kind}]")
     package = path.partition(":")[0].partition(".")[0]
     return EngineSpec(name, kind, name, path, packages=(package,), make="")
@@ -79,13 +75,7 @@ def spec_of(kind: Kind, name: str) -> EngineSpec:
 def is_known(kind: Kind, name: str) -> bool:
     """Returns whether there is an engine of this name, as far as that is known without importing
     it."""
-    return name in names(kind) or bool(IMPORT_PATH.fullmatch(name)) or name in _entry_points(kind)
-
-
-@cache
-def _entry_points(kind: Kind) -> dict[str, str]:
-    """Returns the import paths of other packages' engines by name."""
-    return {entry.name: entry.value for entry in entry_points(group=f"offhook.{kind}")}
+    return name in names(kind) or path_of(f"offhook.{kind}", name) is not None
 
 
 def stand_in(kind: Kind) -> EngineSpec:

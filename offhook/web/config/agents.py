@@ -4,46 +4,55 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from offhook.pipeline.conversation.agents.agent_faults import Limits
+from offhook.pipeline.conversation.agents.kinds import kinds
+from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentKind
 from offhook.pipeline.conversation.agents.model_options import ModelOptions
 from offhook.pipeline.conversation.call_variables import is_free, known_names, unknown_names
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
 from offhook.web.config.mcp import McpTools
-from offhook.web.config.section import Secret, Section
-from offhook.web.config.tools import OWN, Tool
+from offhook.web.config.section import Secret, Section, or_plugin
+from offhook.web.config.tools import OWN, HttpTool, PythonFunction
 from offhook.web.http.webhook_signature import signing_key
 
 MAX_SPOKEN_CHARS = 2000
 """Maximum characters of a text that an agent speaks as it stands."""
 MAX_INSTRUCTIONS_BYTES = 1_000_000
-_SPEAKING = ("frontdesk", "openai", "realtime")
-_SPEAKS = ("greeting", "greeting_interruptible", "silence", "goodbye", "voice", "speed")
-"""Keys of agents that speak by themselves."""
-_OUR_VOICE = ("greeting_interruptible", "silence", "goodbye", "speed")
-"""Those of agents that speak with our voice."""
-
-_CHAT_ONLY = ("temperature", "top_p", "max_tokens", "reasoning_effort", "extra_body")
-_MODEL_ONLY = ("headers", "query")
+"""Maximum size of the file with the instructions."""
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _OWN_HEADERS = frozenset(("content-type", "content-length", "host", "connection"))
 _OWN_KEYS = frozenset(("model", "messages", "stream", "tools"))
 
+if TYPE_CHECKING:
+    KindName: TypeAlias = str
+else:
+    KindName = Annotated[Literal[*kinds.OURS], or_plugin(kinds.is_known)]
+
 
 class AgentModel(Section):
     """An agent's model, and how it is queried."""
 
-    kind: Literal["frontdesk", "openai", "realtime", "silent", "webhook"] = "frontdesk"
+    kind: KindName = next(iter(kinds.OURS))
     """The built-in front desk, a language model, a speech-to-speech model, an agent that only
-    listens, or a program that is asked by webhook whether it accepts the call."""
+    listens, or a program that is asked by webhook whether it accepts the call; or an agent of
+    another package, by the name by which that offers it, or as "module:name"."""
     model: str = "gpt-4o-mini"
     """Name of the language model at its server."""
     base_url: str = "https://api.openai.com/v1"
@@ -96,16 +105,7 @@ class AgentModel(Section):
         return extra
 
     @model_validator(mode="after")
-    def _fits_its_kind(self) -> Self:
-        given = self.model_fields_set
-        for names, kinds in ((_CHAT_ONLY, ("openai",)), (_MODEL_ONLY, ("openai", "realtime"))):
-            if self.kind not in kinds and (others := [n for n in names if n in given]):
-                kind = " or ".join(f'"{kind}"' for kind in kinds)
-                raise ValueError(f"{', '.join(others)}: only for kind = {kind}")
-        if self.kind == "openai" and "base_url" in given and "model" not in given:
-            raise ValueError('kind = "openai" with a base_url needs model, as its server names it')
-        if self.kind == "openai" and urlsplit(self.base_url).scheme not in ("http", "https"):
-            raise ValueError(f"base_url {self.base_url!r} does not begin with http:// or https://")
+    def _has_one_authorization(self) -> Self:
         if self.api_key and any(name.lower() == "authorization" for name in self.headers):
             raise ValueError("api_key and an Authorization header exclude each other")
         return self
@@ -147,19 +147,39 @@ def handoff_tool(agent: str) -> str:
     return f"hand_over_to_{re.sub('[^A-Za-z0-9_-]', '_', agent)}"
 
 
+TOOL_KINDS = {"url": HttpTool, "function": PythonFunction, "mcp": McpTools}
+"""The kinds of tools, each by the key that only its table has."""
+
+
+def _of_one_kind(table: Any) -> Any:
+    if isinstance(table, dict):
+        given = [key for key in TOOL_KINDS if key in table]
+        if not given:
+            raise ValueError('needs url = "https://…", function = "module:name" or mcp = "server"')
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other")
+    return table
+
+
 def _kind_of_tool(tool: Any) -> str:
-    named = "mcp" in tool if isinstance(tool, dict) else isinstance(tool, McpTools)
-    return "McpTools" if named else "Tool"
+    if isinstance(tool, dict):
+        return next(kind.__name__ for key, kind in TOOL_KINDS.items() if key in tool)
+    return type(tool).__name__
 
 
 AgentTool = Annotated[
-    Annotated[Tool, Tag("Tool")] | Annotated[McpTools, Tag("McpTools")],
+    Annotated[HttpTool, Tag("HttpTool")]
+    | Annotated[PythonFunction, Tag("PythonFunction")]
+    | Annotated[McpTools, Tag("McpTools")],
     Discriminator(_kind_of_tool),
+    BeforeValidator(_of_one_kind),
 ]
-"""An HTTP request or Python function, or tools of an MCP server where the table has `mcp`."""
+"""One of TOOL_KINDS."""
 
 
 class Agent(AgentModel):
+    settings: dict[str, Any] = Field({}, repr=False)
+    """Settings of an agent of another package, as that describes them."""
     description: str = Field("", max_length=1000)
     """What other agents are told that it does, and when to hand a call over to it; empty: its name
     alone."""
@@ -266,29 +286,34 @@ class Agent(AgentModel):
     minute; a speech-to-speech model's server, for its list of models."""
 
     @model_validator(mode="after")
-    def _names_its_model(self) -> Self:
-        if self.kind == "realtime" and "model" not in self.model_fields_set:
-            raise ValueError('kind = "realtime" needs model, such as "gpt-realtime"')
+    def _fits_its_kind(self) -> Self:
+        """An agent of another package is looked at where it is imported."""
+        kind = kinds.OURS.get(self.kind)
+        if kind is not None and (faults := list(kinds.faults_of(kind, self))):
+            raise ValueError("\n".join(faults))
         return self
 
     @model_validator(mode="after")
-    def _speaks(self) -> Self:
-        given = [name for name in _SPEAKS if name in self.model_fields_set]
-        if self.kind not in _SPEAKING and given:
-            raise ValueError(f'{", ".join(given)}: kind = "{self.kind}" says nothing by itself')
-        if self.tools and self.kind not in ("openai", "realtime"):
-            raise ValueError(f'tools: kind = "{self.kind}" has no model that calls them')
-        if self.handoffs and self.kind not in ("openai", "realtime"):
-            raise ValueError(f'handoffs: kind = "{self.kind}" has no model that hands calls over')
-        names = [*self._names_of_tools(), *map(handoff_tool, self.handoffs)]
+    def _names_its_tools_once(self) -> Self:
+        names = [name for tool in self.tools for name in tool.function_names]
+        names += map(handoff_tool, self.handoffs)
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"tools, handoffs: two are called {name}")
             if name in OWN:
                 raise ValueError(f"tools: {name} is a tool that agents have anyway")
-        if self.kind == "realtime" and (given := [n for n in _OUR_VOICE if n in given]):
-            raise ValueError(f"{', '.join(given)}: a speech-to-speech model has a voice of its own")
         return self
+
+    @property
+    def of_kind(self) -> AgentKind:
+        """Returns its kind, which is imported if it is of another package. Raises EngineError."""
+        return kinds.kind_of(self.kind)
+
+    @property
+    def own_settings(self) -> BaseModel | None:
+        """Returns `settings` as its kind has them. Raises pydantic's ValidationError."""
+        model = self.of_kind.settings
+        return None if model is None else model.model_validate(self.settings)
 
     @model_validator(mode="before")
     @classmethod
@@ -358,36 +383,14 @@ class Agent(AgentModel):
         for number, step in enumerate(self.silence, 1):
             yield f"silence, step {number},", step.say
         for tool in self.tools:
-            if isinstance(tool, Tool):
-                yield f"the url of the tool {tool.name}", tool.url
-                what = f"tool {tool.name} says"
-            else:
-                what = f"tools of {tool.mcp} say"
-            yield f"what the {what}", tool.say
-            yield f"what the {what} when it fails", tool.on_failure
+            yield from tool.texts()
 
-    def _names_of_tools(self) -> Iterator[str]:
-        """Yields the names of functions that are known before MCP servers have been asked."""
-        for tool in self.tools:
-            if isinstance(tool, Tool):
-                yield tool.name
-            else:
-                yield from tool.function_names
-
-    @model_validator(mode="after")
-    def _has_a_receiver(self) -> Self:
-        if self.kind != "webhook":
-            if self.url or self.secrets:
-                raise ValueError('url and secrets are for kind = "webhook"')
-            return self
-        if not self.url or not self.secrets:
-            raise ValueError('kind = "webhook" needs url and secrets')
-        for secret in self.secrets:
-            try:
-                signing_key(secret)
-            except ValueError as error:
-                raise ValueError(f"secrets: {error}") from error
-        return self
+    @field_validator("secrets")
+    @classmethod
+    def _sign(cls, secrets: tuple[str, ...]) -> tuple[str, ...]:
+        for secret in secrets:
+            signing_key(secret)
+        return secrets
 
     @property
     def limits(self) -> Limits:

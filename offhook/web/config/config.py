@@ -8,8 +8,9 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_args
 from urllib.parse import urlsplit
@@ -18,15 +19,16 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     Field,
+    PrivateAttr,
     ValidationError,
     ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
     field_validator,
     model_validator,
 )
 
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO, Business
+from offhook.pipeline.conversation.agents.kinds import kinds
+from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentKind
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.engines.shared.asr_models import AsrModels, Device, Precision
 from offhook.pipeline.engines.shared.tts_models import NO_CACHE, TtsModels
@@ -56,7 +58,7 @@ from offhook.web.config.agents import Agent as Agent
 from offhook.web.config.environment import overrides
 from offhook.web.config.faults import booleans_for_numbers, faults_of
 from offhook.web.config.mcp import McpServer, McpTools
-from offhook.web.config.section import Secret, Section
+from offhook.web.config.section import Secret, Section, or_plugin
 from offhook.web.config.toml_text import KeyPath, TomlText, read_toml
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
 from offhook.web.http.logs import Log as Log
@@ -76,23 +78,12 @@ SMALL = "small"
 AUTOMATIC = (AUTO, SMALL)
 """Engines that bring in another one in place of the embedded one."""
 
-
-def _or_plugin(kind: Kind) -> WrapValidator:
-    """Validates the name of an engine: of ours, or of another package's."""
-
-    def validate(name: Any, ours: ValidatorFunctionWrapHandler) -> str:
-        known = isinstance(name, str) and is_known(kind, name)
-        return str(name) if known else str(ours(name))
-
-    return WrapValidator(validate)
-
-
 if TYPE_CHECKING:
     AsrEngine: TypeAlias = str
     TtsEngine: TypeAlias = str
 else:
-    AsrEngine = Annotated[Literal[*names("asr"), SMALL, AUTO], _or_plugin("asr")]
-    TtsEngine = Annotated[Literal[*names("tts"), AUTO], _or_plugin("tts")]
+    AsrEngine = Annotated[Literal[*names("asr"), SMALL, AUTO], or_plugin(partial(is_known, "asr"))]
+    TtsEngine = Annotated[Literal[*names("tts"), AUTO], or_plugin(partial(is_known, "tts"))]
     """embedded: Flite if its library is installed; without it, and for languages that it does not
     speak, eSpeak NG if its wheel is. openai: an external server with OpenAI's audio API. auto: the
     best that this machine can run, see `engines.choice`."""
@@ -668,6 +659,13 @@ class Config(Section):
     """The end-of-turn model, and times of turn-taking in milliseconds."""
     frontdesk: Business = DEMO
     """The business that the front desk represents."""
+    _places: Mapping[KeyPath, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def places(self) -> Mapping[KeyPath, str]:
+        """Returns where keys come from, such as "offhook.toml:3" or "OFFHOOK_SERVER_PORT", of a
+        configuration that was loaded."""
+        return self._places
 
     @field_validator("sip", mode="before")
     @classmethod
@@ -695,7 +693,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _sections_fit(self) -> "Config":
         rules = (
-            *(self._faults_of_phones, self._faults_of_fallbacks, self._faults_of_handoffs),
+            *(self._faults_of_phones, partial(self.faults_between_agents, kinds.OURS.get)),
             *(self._faults_of_programs, self._faults_of_carriers, self._faults_of_tools),
         )
         if faults := [fault for rule in rules for fault in rule()]:
@@ -717,28 +715,27 @@ class Config(Section):
         if self.sip is not None and self.sip.recovery_seconds and not self.server.redis:
             yield "sip.recovery_seconds needs redis of [server]"
 
-    def _faults_of_fallbacks(self) -> Iterator[str]:
+    def faults_between_agents(
+        self, kind_of: Callable[[str], AgentKind | None] = kinds.kind_of
+    ) -> Iterator[str]:
+        """Yields what is wrong with fallbacks and hand-overs; a kind that is None may be any."""
         for where, agent in self.named_agents().items():
-            if not agent.fallback:
-                continue
-            other = self.agents.get(agent.fallback)
-            unfit = ("silent", "webhook") + (("realtime",) if agent.kind != "webhook" else ())
-            if other is None:
-                yield f"{where}.fallback: no agent is called {agent.fallback!r}"
-            elif agent.kind not in ("openai", "realtime", "webhook"):
-                yield f"{where}.fallback: only an agent with a model or webhook needs a fallback"
-            elif other is agent or other.kind in unfit:
-                yield f"{where}.fallback: {agent.fallback!r} cannot answer in its place"
-
-    def _faults_of_handoffs(self) -> Iterator[str]:
-        for where, agent in self.named_agents().items():
+            kind = kind_of(agent.kind)
+            if agent.fallback:
+                other = self.agents.get(agent.fallback)
+                of_other = None if other is None else kind_of(other.kind)
+                if other is None:
+                    yield f"{where}.fallback: no agent is called {agent.fallback!r}"
+                elif other is agent or (kind and of_other and not of_other.stands_in_for(kind)):
+                    yield f"{where}.fallback: {agent.fallback!r} cannot answer in its place"
             for name in agent.handoffs:
                 other = self.agent_called(name)
+                of_other = None if other is None else kind_of(other.kind)
                 if other is None:
                     yield f"{where}.handoffs: no agent is called {name!r}"
                 elif other is agent:
                     yield f"{where}.handoffs: {name!r} is the agent itself"
-                elif other.kind in ("silent", "webhook"):
+                elif of_other is not None and not of_other.converses:
                     yield f"{where}.handoffs: {name!r} cannot take a call over"
 
     def _faults_of_tools(self) -> Iterator[str]:
@@ -752,7 +749,8 @@ class Config(Section):
     def _faults_of_programs(self) -> Iterator[str]:
         rings = self.sip.ring_seconds if self.sip is not None else 60
         for where, agent in self.named_agents().items():
-            if agent.kind == "webhook" and agent.accept_seconds > rings:
+            kind = kinds.OURS.get(agent.kind)
+            if kind is not None and not kind.answers and agent.accept_seconds > rings:
                 words = f"{where}.accept_seconds is longer than phones ring"
                 yield f"{words} ([sip] ring_seconds, {rings:g})"
 
@@ -837,6 +835,7 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     faults += booleans_for_numbers(read.table, Config, places)
     try:
         config = Config.model_validate(read.table)
+        config._places = places
     except ValidationError as error:
         faults += faults_of(error, Config, places)
     if faults:

@@ -58,22 +58,25 @@ class _Known:
 
 
 def faults_of(
-    error: ValidationError, model: type, places: Mapping[KeyPath, str] | None = None
+    error: ValidationError,
+    model: type,
+    places: Mapping[KeyPath, str] | None = None,
+    above: KeyPath = (),
 ) -> list[str]:
     """Describes each error in a line.
 
     `model` is the class that was validated; `places` says where keys come from, such as
-    "offhook.toml:3" or "OFFHOOK_SERVER_PORT"."""
+    "offhook.toml:3" or "OFFHOOK_SERVER_PORT"; `above` is the path to the table that it was."""
     faults: dict[str, None] = {}
     unknown_at: set[KeyPath] = set()
     errors = error.errors()
     for one in sorted(errors, key=lambda one: one["loc"][-1:] != (_KEY,)):
-        path, known, unknown = _walk(model, one["loc"])
+        path, known, unknown = _walk(model, one["loc"], above)
         last = one["loc"][-1] if one["loc"] else ""
         if one["type"] == "value_error":
             if path not in unknown_at:
                 for words in str(one["ctx"]["error"]).splitlines():
-                    faults[_placed(path, _named(path, known, words), places or {})] = None
+                    faults[placed(path, _named(path, known, words), places or {})] = None
             continue
         if one["type"] in _UNKNOWN or unknown is not None:
             name = str(last if unknown is None else unknown)
@@ -83,11 +86,11 @@ def faults_of(
         elif one["type"] == "missing" and isinstance(last, str):
             words = "is missing"
         elif one["type"] == "missing":  # an entry of a list with a fixed length
-            path, known, _ = _walk(model, one["loc"][:-1])
+            path, known, _ = _walk(model, one["loc"][:-1], above)
             words = _type_words(path, known, one["input"])
         else:
             words = _type_words(path, known, one["input"])
-        faults[_placed(path, f"{_dotted(path)}: {words}", places or {})] = None
+        faults[placed(path, f"{_dotted(path)}: {words}", places or {})] = None
     return list(faults)
 
 
@@ -103,7 +106,7 @@ def booleans_for_numbers(
                 if (inner := _inner(known, step)) is not None:
                     yield from within((*path, step), inner, one)
         elif isinstance(value, bool) and known.kind in (int, float):
-            yield _placed(path, f"{_dotted(path)}: {_type_words(path, known, value)}", places)
+            yield placed(path, f"{_dotted(path)}: {_type_words(path, known, value)}", places)
 
     return list(within((), _Known(model), dict(table)))
 
@@ -120,7 +123,7 @@ def _named(path: KeyPath, known: _Known, words: str) -> str:
     return f"{_dotted(path)}{joint}{words}" if path else words
 
 
-def _placed(path: KeyPath, words: str, places: Mapping[KeyPath, str]) -> str:
+def placed(path: KeyPath, words: str, places: Mapping[KeyPath, str]) -> str:
     """Prefixes the place of the key: of the one that the words begin with, if they name one within
     `path`."""
     start = re.match(r"[\w.]+", words.removeprefix(_dotted(path)).lstrip(".: "))
@@ -189,11 +192,12 @@ def _inner(known: _Known, step: str | int) -> _Known | None:
     return None
 
 
-def _walk(model: type, loc: tuple[str | int, ...]) -> tuple[KeyPath, _Known, str | None]:
+def _walk(
+    model: type, loc: tuple[str | int, ...], above: KeyPath
+) -> tuple[KeyPath, _Known, str | None]:
     """Follows an error's location, and returns the path to the last key that exists, what is known
     of it, and, if a key of a table is wrong, that key."""
-    known = _Known(model)
-    path: KeyPath = ()
+    known, path = _Known(model), above
     for index, step in enumerate(loc):
         if loc[index + 1 : index + 2] == (_KEY,):
             return path, known, str(step)
@@ -318,7 +322,7 @@ def _type_words(path: KeyPath, known: _Known, given: Any) -> str:
         return f"is a list of tables: write [[{header}]] above each"
     if tables and isinstance(path[-1], int):
         return f"must be a table: write [[{header}]], and its keys below it"
-    if tables and path[0] == "agents":
+    if tables and path[0] == "agents" and len(path) <= 2:
         return "must be a table: write [agents.NAME]; keys of the default agent are below [agent]"
     if tables and isinstance(given, list):
         return f"is one table: write [{header}], once"

@@ -1,11 +1,13 @@
 """An agent's tool, an HTTP request or a Python function, as the configuration describes it."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from offhook.pipeline.speech.entry_points import path_of
 from offhook.web.config.section import Secret, Section
 from offhook.web.http.webhook_signature import signing_key
 
@@ -16,7 +18,8 @@ OWN = (
     "transfer_call",
 )
 """Names of the tools that agents have anyway."""
-_OF_REQUESTS = ("parameters", "method", "headers", "secret")
+GROUP = "offhook.tools"
+"""Entry points of the functions that other packages offer as tools."""
 _OWN_HEADERS = ("host", "content-length", "content-type", "connection", "transfer-encoding")
 _TYPES = ("string", "number", "integer", "boolean", "array", "object", "null")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
@@ -41,33 +44,30 @@ class ToolOptions(Section):
     end_turn: bool = False
     """Whether the model is not asked again after it: the turn ends with what was said."""
 
+    @property
+    def called(self) -> str:
+        """Returns what it is called in messages, with a verb: "tool NAME says"."""
+        raise NotImplementedError
 
-class Tool(ToolOptions):
-    """A function that a language model may call, and the HTTP request or the Python function that
-    runs it."""
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        """Returns the names of its functions, as far as they are known at the start."""
+        raise NotImplementedError
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yields the texts in which variables are filled in, with what they are."""
+        yield f"what the {self.called}", self.say
+        yield f"what the {self.called} when it fails", self.on_failure
+
+
+class NamedTool(ToolOptions):
+    """A function that a language model may call."""
 
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$", examples=["order_status"])
+    """What the model calls it; of a Python function by default the function's own name."""
     description: str = Field("", max_length=4000)
     """What the model is told that it does, and when to use it; of a Python function by default its
     docstring."""
-    parameters: dict[str, Any] = Field({})
-    """Its arguments: `{number = "the order's number"}`, where each is a required string, or a table
-    such as `{type = "integer", description = "…", optional = true}`; or a whole JSON Schema with
-    `type = "object"` and `properties`. A Python function has them by its signature."""
-    function: str = Field("", pattern=r"^([\w.]+:\w+)?$", examples=["shop:order_status"])
-    """Python function that runs it, as "module:name", instead of `url`. The module is imported at
-    the start, also from the folder in which the server is started."""
-    url: str = Field("", examples=["https://shop.example/orders/{number}"])
-    """Address of the request that runs it. `{number}` in its path is an argument, `{{caller}}` in
-    its path or query a variable of the call."""
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
-    """With GET, arguments that are not in the path go into the query; with others into a JSON
-    object, the body."""
-    headers: dict[str, str] = Field({}, repr=False, max_length=32)
-    """Headers of the request, such as Authorization; never logged."""
-    secret: Secret = ""
-    """Signs the request by Standard Webhooks: `whsec_` and base64, or any text of 16 characters or
-    more."""
     seconds: float = Field(10, gt=0, le=60)
     """Time limit in s; then the model is told that nothing came."""
     fields: tuple[str, ...] = ()
@@ -79,6 +79,60 @@ class Tool(ToolOptions):
         if name in OWN:
             raise ValueError(f"{name} is a tool that agents have anyway")
         return name
+
+    @property
+    def called(self) -> str:
+        return f"tool {self.name} says"
+
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+
+class PythonFunction(NamedTool):
+    """A tool that is a Python function, of the operator's or of another package."""
+
+    function: str = Field(pattern=r"^[\w.-]+(:\w+)?$", examples=["shop:order_status"])
+    """Python function that runs it, as "module:name", or the name by which a package offers it. Its
+    signature has the parameters. The module is imported at the start, also from the folder in which
+    the server is started."""
+    settings: dict[str, Any] = Field({}, repr=False)
+    """Settings of the function, if it has a parameter of that name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_a_name(cls, table: Any) -> Any:
+        """By default that of the function."""
+        if isinstance(table, dict) and isinstance(function := table.get("function"), str):
+            return {"name": function.rpartition(":")[2], **table}
+        return table
+
+    @field_validator("function")
+    @classmethod
+    def _is_offered(cls, function: str) -> str:
+        if path_of(GROUP, function) is None:
+            raise ValueError(f'no package offers {function!r}, and "module:name" has a colon')
+        return function
+
+
+class HttpTool(NamedTool):
+    """A tool that is an HTTP request."""
+
+    url: str = Field(examples=["https://shop.example/orders/{number}"])
+    """Address of the request that runs it. `{number}` in its path is an argument, `{{caller}}` in
+    its path or query a variable of the call."""
+    parameters: dict[str, Any] = Field({})
+    """Its arguments: `{number = "the order's number"}`, where each is a required string, or a table
+    such as `{type = "integer", description = "…", optional = true}`; or a whole JSON Schema with
+    `type = "object"` and `properties`."""
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
+    """With GET, arguments that are not in the path go into the query; with others into a JSON
+    object, the body."""
+    headers: dict[str, str] = Field({}, repr=False, max_length=32)
+    """Headers of the request, such as Authorization; never logged."""
+    secret: Secret = ""
+    """Signs the request by Standard Webhooks: `whsec_` and base64, or any text of 16 characters or
+    more."""
 
     @field_validator("headers")
     @classmethod
@@ -100,22 +154,9 @@ class Tool(ToolOptions):
         return secret
 
     @model_validator(mode="after")
-    def _runs_something(self) -> Self:
-        if self.url and self.function:
-            raise ValueError("url and function exclude each other")
-        if not self.url and not self.function:
-            raise ValueError('needs url = "https://…" or function = "module:name"')
-        given = [name for name in _OF_REQUESTS if name in self.model_fields_set]
-        if self.function and given:
-            raise ValueError(f"{', '.join(given)}: only with url")
-        if self.url and not self.description:
-            raise ValueError("description says to the model what it does, and is missing")
-        return self
-
-    @model_validator(mode="after")
     def _has_a_url(self) -> Self:
-        if not self.url:
-            return self
+        if not self.description:
+            raise ValueError("description says to the model what it does, and is missing")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
             raise ValueError(f"url {self.url!r} is not one that begins with http:// or https://")
@@ -132,6 +173,10 @@ class Tool(ToolOptions):
         if IN_PATH.search(parts.query):
             raise ValueError("url: arguments stand in the path; GET puts the others into the query")
         return self
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        yield f"the url of the tool {self.name}", self.url
+        yield from super().texts()
 
     @property
     def schema_of_arguments(self) -> dict[str, Any]:

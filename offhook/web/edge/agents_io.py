@@ -3,34 +3,33 @@
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from loguru import logger
 
-from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent, SilentAgent
-from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, Transfer
+from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext, Fallback, Shared
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.call_variables import filled
 from offhook.pipeline.conversation.silences import SilenceStep
 from offhook.telephony.call_progress_io import DialError
 from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.config.config import Config
-from offhook.web.http.logs import brief, for_log, kind
+from offhook.web.config.plugins import check_agents
+from offhook.web.http.logs import brief, for_log
+from offhook.web.http.logs import kind as kind_of_event
 from offhook.web.tools.agent_tools_io import AgentTools
-
-if TYPE_CHECKING:  # with an agent that asks a language model: it is large
-    from openai import DefaultAsyncHttpxClient
+from offhook.web.tools.function_io import Fill
 
 
 class CallAgents:
-    """Makes the agents of calls. They share the connections to language models."""
+    """Makes the agents of calls. They share the connections to models and tools."""
 
     def __init__(self, config: Callable[[], Config]) -> None:
         """`config` returns the current configuration, which may be reloaded."""
         self._config = config
-        self._models: DefaultAsyncHttpxClient | None = None
-        """Connections to language models; created with the first call that needs one."""
+        self._shared = Shared()
         self._tools = AgentTools()
 
     async def start(self) -> None:
@@ -42,10 +41,12 @@ class CallAgents:
         """Applies a new configuration of MCP servers."""
         self._tools.use(config)
 
-    def load_tools(self, config: Config) -> None:
-        """Imports the Python functions that are tools. Raises ConfigError."""
-        for agent in (config.agent, *config.agents.values()):
-            self._tools.load(agent.tools)
+    def load(self, config: Config) -> None:
+        """Imports what is of other packages, and the Python functions that are tools. Raises
+        ConfigError."""
+        check_agents(config)
+        for load in self._tools.imports(config).values():
+            load()
 
     def check(self, name: str) -> None:
         """Raises DialError for an unknown agent."""
@@ -72,7 +73,7 @@ class CallAgents:
             speaking = replace(speaking, language=a.language.partition("-")[0].lower())
         if a.context:
             hearing = replace(hearing, context=a.context)
-        if a.kind != "realtime":
+        if not a.of_kind.own_voice:
             speed = speaking.speed if a.speed is None else a.speed
             speaking = replace(speaking, voice=a.voice or speaking.voice, speed=speed)
         return replace(engines, hearing=hearing, speaking=speaking)
@@ -88,102 +89,48 @@ class CallAgents:
         def fill(text: str) -> str:
             return filled(text, call.leg.info, a.variables, now)
 
-        instructions = "\n\n".join(text for text in (fill(a.instructions), briefing) if text)
-        a = a.model_copy(update={"instructions": instructions})
-        greeting = fill(a.greeting)
-        made = self._realtime(a, call, greeting) if a.kind == "realtime" else self._make(a, call)
+        kind, context = a.of_kind, self._context(a, call, fill, briefing)
+        made = kind.make(context)
         if a.tools:
             tools = self._tools.functions(a, call, fill)
             made = replace(made, tools=[*made.tools, *tools])
-        if a.kind == "realtime":
+        if kind.own_voice:
             return made
         return replace(
             made,
-            greeting=greeting,
+            greeting=context.greeting,
             greeting_interruptible=a.greeting_interruptible,
             silences=[SilenceStep(step.after, fill(step.say), step.hang_up) for step in a.silence],
             goodbye=fill(a.goodbye),
         )
 
-    def _make(self, a: AgentSettings, call: Call) -> Agent:
-        if a.kind == "openai":
-            return replace(self._openai(a, call), takes_images=a.images)
-
-        async def act(action: Action) -> None:
-            done = for_log(asdict(action), has_words=True)  # a message is left to be read
-            logger.bind(call=call.leg.call_id, action=done).info(
-                "{}: front desk: {} {}", call.leg.call_id, kind(action), brief(done)
-            )
-            if isinstance(action, Hangup):
-                await call.hang_up()
-            elif isinstance(action, Transfer):
-                await call.transfer(action.to)
-
-        if a.kind == "silent":
-            return Agent("silent", SilentAgent())
-        desk = FrontDeskAgent(self._config().frontdesk, act, call.leg.info.caller)
-        return Agent(
-            *("frontdesk", desk),
-            on_cut=desk.cut,
-            on_idle=desk.prompt,
-            on_returned=desk.returned,
-            dialog=desk.dialog,
-            restore=desk.restore,
-        )
-
-    def _openai(self, a: AgentSettings, call: Call) -> Agent:
-        from offhook.pipeline.conversation.agents.openai_agent_io import (
-            OpenAIAgentSettings,
-            model_connections,
-            openai_agent,
-        )
-        from offhook.pipeline.conversation.agents.openai_model_io import OpenAIModel
-
-        if self._models is None:
-            self._models = model_connections()
-
-        fallback, standby = None, None
+    def _context(self, a: AgentSettings, call: Call, fill: Fill, briefing: str) -> AgentContext:
+        """Returns what an agent is made of."""
+        kind, fallback = a.of_kind, None
         if a.fallback:
             other = self._config().agents[a.fallback]
-            if other.kind == "openai":
-                fallback = OpenAIModel(
-                    other.model, other.base_url, other.api_key, options=other.options
-                )
-            else:
-                standby = self.make(other, call)
-        settings = OpenAIAgentSettings(
-            *(a.model, a.base_url, a.api_key, a.instructions, a.transfers),
-            options=a.options,
-            limits=a.limits,
+            alone = other.model_copy(update={"fallback": ""})
+            fallback = Fallback(other.of_kind, other, lambda: self.make(alone, call))
+        return AgentContext(
+            call,
+            getattr(self._config(), kind.section) if kind.section else a.own_settings,
+            table=a,
+            instructions="\n\n".join(text for text in (fill(a.instructions), briefing) if text),
+            greeting=fill(a.greeting),
+            shared=self._shared,
+            log=partial(_log, call.leg.call_id),
             fallback=fallback,
-            gives_up_to=a.gives_up_to,
-            think_ahead=a.think_ahead,
-            speak_ahead=a.speak_ahead,
-            judges_turns=a.judges_turns,
         )
-        return openai_agent(settings, call, self._models, standby)
-
-    def _realtime(self, a: AgentSettings, call: Call, greeting: str) -> Agent:
-        from offhook.pipeline.conversation.agents.realtime_agent_io import (
-            RealtimeAgentSettings,
-            realtime_agent,
-        )
-
-        standby = None
-        if a.fallback:
-            other = self._config().agents[a.fallback]
-            standby = self.make(other.model_copy(update={"fallback": ""}), call)
-        begins = f"\n\nBegin the call with exactly these words: {greeting}" if greeting else ""
-        settings = RealtimeAgentSettings(
-            *(a.model, a.base_url, a.api_key, a.instructions + begins, a.voice, a.transfers),
-            options=a.options,
-            limits=a.limits,
-            gives_up_to=a.gives_up_to,
-        )
-        return realtime_agent(settings, call, standby)
 
     async def close(self) -> None:
-        """Closes the connections to language models and tools."""
+        """Closes the connections to models and tools."""
         await self._tools.close()
-        if self._models is not None:
-            await self._models.aclose()
+        await self._shared.close()
+
+
+def _log(call_id: str, action: Any) -> None:
+    """Logs what an agent does, a dataclass."""
+    done = for_log(asdict(action), has_words=True)  # a message is left to be read
+    logger.bind(call=call_id, action=done).info(
+        "{}: agent: {} {}", call_id, kind_of_event(action), brief(done)
+    )

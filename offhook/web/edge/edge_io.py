@@ -16,7 +16,7 @@ from offhook.media.end_reason import End
 from offhook.media.leg import Claim, Leg
 from offhook.media.memory_io import give_back_memory
 from offhook.media.tasks_io import TaskSet
-from offhook.pipeline.conversation.bot_io import Bot, BotCall
+from offhook.pipeline.conversation.bot_io import BOT_TITLE, Bot, BotCall
 from offhook.pipeline.conversation.call_io import Call
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.call_record import CallRecord
@@ -146,7 +146,7 @@ class Edge:
         config = self.config
         tracing_io.set_up(config.tracing)
         check_realtime(config)
-        self.agents.load_tools(config)
+        self.agents.load(config)
         check_mcp(config)
         await self.browsers.start()
         started = time.perf_counter()
@@ -254,13 +254,15 @@ class Edge:
     # --- admission ---
 
     def default_agent_name(self) -> dict[str, str] | None:
-        """Returns the agent and engines as shown to callers before the call; None while loading."""
+        """Returns the agent and the engines of calls as shown to callers before one; None while
+        loading."""
         if not self.ready:
             return None
         if self.bot is not None:
-            return {"agent": "bot", "hears": "its own", "speaks": "its own"}
-        names = self.engines.names()
-        return {"agent": self.config.agent.kind, "hears": names["asr"], "speaks": names["tts"]}
+            return {"title": BOT_TITLE}
+        kind, names = self.config.agent.of_kind, self.engines.names()
+        who = {"agent": kind.name, "title": kind.title}
+        return who if kind.own_voice else {**who, "hears": names["asr"], "speaks": names["tts"]}
 
     @property
     def overloaded(self) -> bool:

@@ -103,7 +103,7 @@ def use(edge: Edge, read: Config) -> None:
     unaffected. Raises ConfigError, changing nothing."""
     new = reloaded(edge.config, read)
     check_realtime(new)
-    edge.agents.load_tools(new)
+    edge.agents.load(read)
     check_mcp(new)
     try:
         if edge.carriers is not None:

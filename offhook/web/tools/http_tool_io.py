@@ -7,17 +7,20 @@ bounded, and whatever fails is told to the model, which tells the caller.
 import asyncio
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import time
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 from yarl import URL
 
+from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.call_variables import PLACEHOLDER
-from offhook.web.config.tools import IN_PATH, Tool
+from offhook.pipeline.conversation.directed_io import FunctionTool
+from offhook.web.config.tools import IN_PATH, HttpTool
 from offhook.web.http.webhook_signature import signed_headers
+from offhook.web.tools.function_io import Fill, FunctionDefinition, function_of
 from offhook.web.tools.tool_result import ToolFailed, shown
 
 MAX_RESPONSE_BYTES = 256 * 1024
@@ -45,13 +48,26 @@ class HttpTools:
         self._http: aiohttp.ClientSession | None = None
         """Created with the first request."""
 
+    def imports(self, tool: HttpTool, read: object) -> None:
+        """Nothing is imported for a request."""
+
+    def functions(
+        self, tool: HttpTool, agent: object, call: Call, fill: Fill
+    ) -> tuple[FunctionTool, ...]:
+        """Returns a tool's function for the model of a call."""
+
+        async def run(arguments: Mapping[str, Any]) -> Any:
+            return await self.run(tool, arguments, fill)
+
+        where = f"{tool.name} at {urlsplit(tool.url).netloc}"
+        defined = FunctionDefinition(tool.name, tool.description, tool.schema_of_arguments, where)
+        return (function_of(defined, tool, call, fill, run),)
+
     async def close(self) -> None:
         if self._http is not None:
             await self._http.close()
 
-    async def run(
-        self, tool: Tool, arguments: Mapping[str, Any], fill: Callable[[str], str]
-    ) -> Any:
+    async def run(self, tool: HttpTool, arguments: Mapping[str, Any], fill: Fill) -> Any:
         """Returns what the model sees of the response. `fill` puts the call's variables into a
         text. Raises ToolFailed."""
         url, rest = _address(tool, arguments, fill)
@@ -65,7 +81,7 @@ class HttpTools:
         except aiohttp.ClientError as error:
             raise ToolFailed("its server broke the connection off") from error
 
-    async def _ask(self, tool: Tool, url: URL, rest: dict[str, Any]) -> Any:
+    async def _ask(self, tool: HttpTool, url: URL, rest: dict[str, Any]) -> Any:
         """Raises ToolFailed, aiohttp's exceptions, OSError."""
         if self._http is None:
             connector = aiohttp.TCPConnector(limit=CONNECTIONS)
@@ -90,7 +106,7 @@ class HttpTools:
 
 
 def _address(
-    tool: Tool, arguments: Mapping[str, Any], fill: Callable[[str], str]
+    tool: HttpTool, arguments: Mapping[str, Any], fill: Fill
 ) -> tuple[URL, dict[str, Any]]:
     """Returns the URL with the call's variables and the arguments of its path, and the other
     arguments. Raises ToolFailed for arguments that no URL can be made of."""
@@ -147,7 +163,7 @@ def _reason(response: aiohttp.ClientResponse, text: str) -> str:
     return f": {' '.join(text.split())[:ERROR_CHARS]}" if readable and text.strip() else ""
 
 
-def _read(tool: Tool, content_type: str, text: str) -> Any:
+def _read(tool: HttpTool, content_type: str, text: str) -> Any:
     """Returns what the model sees of a response. Raises ToolFailed."""
     if not text.strip():
         return {"status": "done"}

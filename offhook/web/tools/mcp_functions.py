@@ -7,7 +7,7 @@ from typing import Any
 from offhook.web.config.agents import Agent, handoff_tool
 from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpTools, function_name
-from offhook.web.config.tools import OWN, Tool
+from offhook.web.config.tools import OWN, NamedTool
 
 MAX_DESCRIPTION_CHARS = 4000
 """Maximum characters of a description of an MCP server's tool; the rest is cut off."""
@@ -50,7 +50,7 @@ def chosen(agent: Agent, listed: Listed) -> tuple[list[tuple[McpTools, McpFuncti
     """Returns the tools of MCP servers that an agent has, with the entries that name them, and what
     it does not have, in words."""
     taken = {*OWN, *map(handoff_tool, agent.handoffs)}
-    taken |= {tool.name for tool in agent.tools if isinstance(tool, Tool)}
+    taken |= {t.name for t in agent.tools if isinstance(t, NamedTool)}
     found: list[tuple[McpTools, McpFunction]] = []
     faults: list[str] = []
     for entry in agent.tools:

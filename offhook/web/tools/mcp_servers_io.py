@@ -68,9 +68,13 @@ class McpServers:
     async def close(self) -> None:
         await self._tasks.close()
 
-    def functions(self, agent: Agent, call: Call, fill: Fill) -> list[FunctionTool]:
-        """Returns the tools of an agent for the model of a call."""
-        return [self._function(e, f, call, fill) for e, f in chosen(agent, self._listed)[0]]
+    def imports(self, tool: McpTools, read: object) -> None:
+        """Nothing is imported for a server's tools."""
+
+    def functions(self, tool: McpTools, agent: Agent, call: Call, fill: Fill) -> list[FunctionTool]:
+        """Returns a server's tools that an agent has for the model of a call."""
+        found = chosen(agent, self._listed)[0]
+        return [self._function(e, f, call, fill) for e, f in found if e is tool]
 
     @property
     def _listed(self) -> dict[str, tuple[McpFunction, ...]]:

@@ -1,4 +1,4 @@
-"""Runs a tool that is a Python function of the operator's.
+"""Runs a tool that is a Python function, of the operator's or of another package.
 
     async def order_status(number: str, call: CallInfo) -> dict[str, str]:
         '''Looks up where an order is. Ask for its number first.
@@ -7,7 +7,8 @@
             number: the order's number
         '''
 
-Its signature and its docstring are the schema. `call` is left out of it: who calls. A function that
+Its signature and its docstring are the schema. Two parameters are left out of it: `call`, who
+calls, and `settings` if it is a `Section`, what the configuration has for the tool. A function that
 is not async runs in a thread, which goes on when its time is over.
 """
 
@@ -17,7 +18,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, get_type_hints
 
 import docstring_parser
@@ -25,24 +26,37 @@ from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from offhook.media.leg import CallInfo
+from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.directed_io import FunctionTool
+from offhook.pipeline.speech.entry_points import path_of
 from offhook.web.config.config import ConfigError
-from offhook.web.config.tools import Tool
+from offhook.web.config.section import Section
+from offhook.web.config.tools import GROUP, PythonFunction
+from offhook.web.tools.function_io import Fill, FunctionDefinition, function_of
 from offhook.web.tools.tool_result import ToolFailed, shown
 
 CALL = "call"
 """Name of the parameter that gets the details of the call."""
+SETTINGS = "settings"
+"""Name of the parameter that gets the settings."""
 ERROR_CHARS = 500
 """Characters of an exception's message that the model sees."""
 
 
+Read = Callable[[type[BaseModel], Mapping[str, Any]], BaseModel]
+"""Returns the settings of a function as its class has them. Raises ConfigError."""
+
+
 @dataclass(frozen=True)
-class PythonTool:
+class LoadedFunction:
     """A function, and what a model is told of it."""
 
     description: str
     arguments: type[BaseModel]
     wants_call: bool
     function: Callable[..., Any]
+    settings: Mapping[str, BaseModel] = field(default_factory=dict)
+    """The argument `settings`, if the function has it."""
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -50,7 +64,7 @@ class PythonTool:
         schema = self.arguments.model_json_schema()
         return {"properties": {}, **{key: of for key, of in schema.items() if key != "title"}}
 
-    async def run(self, tool: Tool, arguments: Mapping[str, Any], info: CallInfo) -> Any:
+    async def run(self, tool: PythonFunction, arguments: Mapping[str, Any], info: CallInfo) -> Any:
         """Returns what the model sees of its result. Raises ToolFailed."""
         try:
             given = self.arguments.model_validate(dict(arguments))
@@ -58,6 +72,7 @@ class PythonTool:
             faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             raise ToolFailed(f"arguments: {'; '.join(faults)}"[:ERROR_CHARS]) from error
         values = {name: getattr(given, name) for name in type(given).model_fields}
+        values |= self.settings
         if self.wants_call:
             values[CALL] = info
         try:
@@ -77,9 +92,44 @@ class PythonTool:
         return {"status": "done"} if result is None else shown(result, tool.fields)
 
 
-def load(tool: Tool) -> PythonTool:
-    """Imports a function. Raises ConfigError."""
-    module, _, name = tool.function.partition(":")
+class PythonFunctions:
+    """The functions that are tools, of all calls of a process."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, LoadedFunction] = {}
+        """By what the configuration has of them."""
+
+    def imports(self, tool: PythonFunction, read: Read) -> Callable[[], str]:
+        """Returns what imports a function and returns its signature. Raises ConfigError."""
+
+        def signature() -> str:
+            loaded = self._loaded[tool.model_dump_json()] = load(tool, read)
+            return f"{tool.function}({', '.join(loaded.schema['properties'])})"
+
+        return signature
+
+    def functions(
+        self, tool: PythonFunction, agent: object, call: Call, fill: Fill
+    ) -> tuple[FunctionTool, ...]:
+        """Returns a function for the model of a call."""
+        loaded = self._loaded.get(tool.model_dump_json()) or load(tool)
+
+        async def run(arguments: Mapping[str, Any]) -> Any:
+            return await loaded.run(tool, arguments, call.leg.info)
+
+        defined = FunctionDefinition(tool.name, loaded.description, loaded.schema, tool.function)
+        return (function_of(defined, tool, call, fill, run),)
+
+    async def close(self) -> None: ...
+
+
+def _validated(model: type[BaseModel], given: Mapping[str, Any]) -> BaseModel:
+    return model.model_validate(given)
+
+
+def load(tool: PythonFunction, read: Read = _validated) -> LoadedFunction:
+    """Imports a function; `read` validates its settings. Raises ConfigError."""
+    module, _, name = (path_of(GROUP, tool.function) or "").partition(":")
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -91,6 +141,9 @@ def load(tool: Tool) -> PythonTool:
         raise ConfigError(f"the tool {tool.name}: {tool.function} cannot be used: {why}") from error
     documented = docstring_parser.parse(inspect.getdoc(function) or "")
     about = {p.arg_name: p.description for p in documented.params if p.description}
+    has_settings = _is_section(hints.get(SETTINGS))
+    if tool.settings and not has_settings:
+        raise ConfigError(f"the tool {tool.name}: {tool.function} has no settings")
     fields: dict[str, Any] = {}
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -98,7 +151,7 @@ def load(tool: Tool) -> PythonTool:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             words = f"{parameter.name} of {tool.function} cannot be given by name"
             raise ConfigError(f"the tool {tool.name}: {words}")
-        if parameter.name == CALL:
+        if parameter.name == CALL or (parameter.name == SETTINGS and has_settings):
             continue
         required = parameter.default is parameter.empty
         default = ... if required else parameter.default
@@ -110,9 +163,15 @@ def load(tool: Tool) -> PythonTool:
     try:
         config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
         arguments = create_model(name, __config__=config, **fields)
-        made = PythonTool(description, arguments, CALL in parameters, function)
+        made = LoadedFunction(description, arguments, CALL in parameters, function)
         _ = made.schema
     except Exception as error:  # pydantic's, of types that are no JSON
         words = f"the parameters of {tool.function} are no JSON: {str(error).splitlines()[0]}"
         raise ConfigError(f"the tool {tool.name}: {words}") from error
+    if has_settings:
+        made = replace(made, settings={SETTINGS: read(hints[SETTINGS], tool.settings)})
     return made
+
+
+def _is_section(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Section)

@@ -463,7 +463,7 @@ def test_a_model_that_cannot_be_queried_so_is_a_fault(tmp_path, text, says):
         ('[agents.r]\nkind = "realtime"', "needs model"),
         (
             '[agents.r]\nkind = "realtime"\nmodel = "m"\ngoodbye = "Bye."',
-            "goodbye: a speech-to-speech model has a voice of its own",
+            'goodbye: only for kind = "frontdesk" or "openai"',
         ),
         (
             '[agents.r]\nkind = "realtime"\nmodel = "m"\n'
@@ -510,7 +510,7 @@ def test_instructions_of_a_file_are_those_of_the_agent(tmp_path):
         ('time_zone = "../etc/passwd"', "is no time zone"),
         ('language = "german!"', "agent.language"),
         ("speed = 9", "agent.speed"),
-        ('kind = "silent"\ngreeting = "Hello."', 'greeting: kind = "silent" says nothing'),
+        ('kind = "silent"\ngreeting = "Hello."', 'greeting: only for kind = "frontdesk", "op'),
     ],
 )
 def test_what_an_agent_cannot_say_is_a_fault_at_the_start(tmp_path, text, says):

@@ -171,10 +171,10 @@ def errors_of(text: str | bytes, environment: dict[str, str] | None = None) -> l
         ),
         # Values that do not go together
         (
-            "[agent]\nfallback = 'bob'\n[[sip.routes]]\nagent = 'nobody'",
+            "[agent]\nkind = 'openai'\nfallback = 'bob'\n[[sip.routes]]\nagent = 'nobody'",
             [
-                "2: agent.fallback: no agent is called 'bob'",
-                "4: sip.routes.0.agent: no agent is called 'nobody'",
+                "3: agent.fallback: no agent is called 'bob'",
+                "5: sip.routes.0.agent: no agent is called 'nobody'",
             ],
         ),
         (

@@ -46,7 +46,11 @@ env = {KEY = "secret"}
         ("", 'mcp = "shop"\nsay = "{{x}}"', "what the tools of shop say has {{x}}"),
         ("", 'mcp = "shop"\nnames = ["a.b", "a_b"]', "two are called a_b"),
         ("", 'mcp = "shop"\nnames = ["end_call"]', "end_call is a tool that agents have anyway"),
-        ("", 'name = "a"\nsay_after = -1', ":7: agents.desk.tools.0.say_after: "),
+        (
+            "",
+            'name = "a"\nsay_after = -1\nurl = "http://a/"',
+            ":7: agents.desk.tools.0.say_after: ",
+        ),
         ("[mcp.shop]", 'mcp = "shop"', "needs url"),
         ('[mcp.shop]\nurl = "ftp://a"', 'mcp = "shop"', ":2: mcp.shop.url"),
         ('[mcp.shop]\nurl = "http://a:b@c/"', 'mcp = "shop"', "a password stands in headers"),

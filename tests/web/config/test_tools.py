@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from yarl import URL
 
-from offhook.web.config.agents import Agent
-from offhook.web.config.tools import Tool
+from offhook.web.config.agents import Agent, AgentTool
+from offhook.web.config.tools import HttpTool
 from offhook.web.tools.http_tool_io import _address
 from offhook.web.tools.tool_result import ToolFailed
 
@@ -18,7 +18,7 @@ TOOL = {"name": "t", "description": "d", "url": "http://a.example/{n}?{{caller}}
 
 @given(st.text(min_size=1))
 def test_no_argument_makes_another_address(text: str) -> None:
-    tool = Tool.model_validate({**TOOL, "parameters": {"n": "x"}})
+    tool = HttpTool.model_validate({**TOOL, "parameters": {"n": "x"}})
     if text in (".", ".."):
         with pytest.raises(ToolFailed, match="cannot be"):
             _address(tool, {"n": text}, lambda name: "1")
@@ -46,21 +46,20 @@ def test_no_argument_makes_another_address(text: str) -> None:
         ({"headers": {"A": "x\r\nB: y"}}, "the value of A"),
         ({"secret": "short"}, "too short"),
         ({"method": "TRACE"}, "method"),
-        ({"url": ""}, "needs url"),
+        ({"url": ""}, "not one that begins with http"),
         ({"function": "a:b"}, "url and function exclude each other"),
-        ({"url": "", "function": "a:b"}, "parameters: only with url"),
         ({"description": ""}, "description says to the model"),
     ],
 )
 def test_a_tool_that_cannot_be_run_is_a_fault_at_the_start(more: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        Tool.model_validate({**TOOL, "parameters": {"n": "x"}, **more})
+        TypeAdapter(AgentTool).validate_python({**TOOL, "parameters": {"n": "x"}, **more})
 
 
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"kind": "frontdesk"}, "has no model that calls them"),
+        ({"kind": "frontdesk"}, 'tools: only for kind = "openai" or "realtime"'),
         ({"tools": [TOOL | {"url": "http://a.example/"}] * 2}, "two are called t"),
         (
             {"tools": [TOOL | {"url": "http://a/?x={{nobody}}"}]},
@@ -89,7 +88,7 @@ def test_arguments_have_the_types_that_the_model_was_told(
     kind: str, taken: list[Any], refused: list[Any]
 ) -> None:
     about = {"parameters": {"n": {"type": kind}}, "url": "http://a.example/"}
-    tool = Tool.model_validate({**TOOL, **about})
+    tool = HttpTool.model_validate({**TOOL, **about})
     for value in taken:
         assert _address(tool, {"n": value}, str)[1] == {"n": value}
     for value in refused:

@@ -13,12 +13,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from loguru import logger
 
+from offhook.pipeline.conversation.agents.kinds import model_probe_io
+from offhook.pipeline.conversation.agents.kinds.model_probe_io import examine_chat
 from offhook.pipeline.engines.embedded import here_io
 from offhook.pipeline.speech.errors import EngineError
 from offhook.web.app.doctor import report_io
 from offhook.web.config.config import Agent, Config
 from offhook.web.edge import agent_probe_io
-from offhook.web.edge.agent_probe_io import AgentProbes, describe_model
+from offhook.web.edge.agent_probe_io import AgentProbes
 from tests.support.ports import free_port
 
 SOON = 60
@@ -114,14 +116,14 @@ FAULTS: dict[str, tuple[Answer, str]] = {
 async def test_a_model_that_does_not_answer_is_named_with_its_servers_words(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_probe_io, "ANSWER_S", 0.5 if fault in ("hangs", "drips") else SOON)
+    monkeypatch.setattr(model_probe_io, "ANSWER_S", 0.5 if fault in ("hangs", "drips") else SOON)
     async with model_server() as server:
         server.answer, words = FAULTS[fault]
         host = server.url.partition("//")[2]
         url = f"http://me:{KEY}@{host}"  # beside a key nobody is sent it
         agent = Agent(kind="openai", base_url=url, api_key=KEY, model="gpt-9")
         with pytest.raises(EngineError, match=words) as failed:
-            await describe_model("sales", agent)
+            await examine_chat("agents.sales", agent, None)
     told = str(failed.value)
     assert told.startswith(f"the model server at http://{host}: ")
     assert KEY not in told
@@ -143,9 +145,9 @@ async def test_a_model_that_answers_is_well(answer: Answer) -> None:
         server.answer = answer
         agent = Agent(kind="openai", base_url=server.url, model="tiny")
         host = server.url.partition("//")[2].partition("/")[0]
-        assert await describe_model("agent", agent) == f"tiny at {host}, answers"
+        assert await examine_chat("agent", agent, None) == f"tiny at {host}, answers"
     [asked] = server.asked
-    assert asked["max_tokens"] == agent_probe_io.ANSWER_TOKENS
+    assert asked["max_tokens"] == model_probe_io.ANSWER_TOKENS
 
 
 async def test_a_model_is_asked_as_calls_ask_it_and_its_headers_are_in_no_message() -> None:
@@ -163,7 +165,7 @@ async def test_a_model_is_asked_as_calls_ask_it_and_its_headers_are_in_no_messag
         }
         agent = Agent(kind="openai", base_url=server.url, model="gpt-9", **address)
         with pytest.raises(EngineError, match="no such key") as failed:
-            await describe_model("agent", agent)
+            await examine_chat("agent", agent, None)
     assert "azure-0123456789" not in str(failed.value)
 
 
@@ -176,7 +178,8 @@ async def test_a_model_that_wants_another_name_of_the_limit_is_asked_again() -> 
 
     async with model_server() as server:
         server.answer = answer
-        await describe_model("agent", Agent(kind="openai", base_url=server.url, model="o9"))
+        agent = Agent(kind="openai", base_url=server.url, model="o9")
+        await examine_chat("agent", agent, None)
     assert ["max_completion_tokens" in asked for asked in server.asked] == [False, True]
 
 

@@ -14,7 +14,7 @@ from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.agents.agent_faults import Fault
 from offhook.pipeline.conversation.events import AgentFailed
 from offhook.web.config.agents import Agent
-from offhook.web.config.tools import Tool
+from offhook.web.config.tools import HttpTool
 from offhook.web.edge.edge_io import Edge
 from offhook.web.tools.http_tool_io import MAX_RESPONSE_BYTES
 from offhook.web.tools.tool_result import MAX_RESULT_CHARS
@@ -65,7 +65,7 @@ async def conversation(
             base_url=endpoint.url,
             model="scripted",
             greeting="Hello.",
-            tools=(Tool.model_validate(about),),
+            tools=(HttpTool.model_validate(about),),
         )
         page.info = CallInfo(edge="webrtc", caller="+49 301&x")
         async with called(edge, {"desk": agent}, page):
@@ -278,7 +278,7 @@ async def asked_twice(
             base_url=endpoint.url,
             model="scripted",
             greeting="Hello.",
-            tools=(Tool.model_validate(about),),
+            tools=(HttpTool.model_validate(about),),
         )
         async with called(edge, {"desk": agent}, page):
             await until(lambda: page.words() == "Hello.")
@@ -314,7 +314,7 @@ async def test_what_is_said_when_a_tool_fails_is_heard_without_the_model(edge: E
     async with shop(responds(status=500)) as url, model() as endpoint:
         endpoint.answers = [[calls("book")], [says("Anything else?")]]
         about = {"name": "book", "description": "Books.", "url": url}
-        tool = Tool.model_validate({**about, "on_failure": "Our calendar is down, {{caller}}."})
+        tool = HttpTool.model_validate({**about, "on_failure": "Our calendar is down, {{caller}}."})
         agent = Agent(
             kind="openai",
             base_url=endpoint.url,
@@ -347,7 +347,7 @@ async def test_a_tool_can_end_the_turn(edge: Edge) -> None:
             base_url=endpoint.url,
             model="scripted",
             greeting="Hello.",
-            tools=(Tool.model_validate(about),),
+            tools=(HttpTool.model_validate(about),),
         )
         async with called(edge, {"desk": agent}, page):
             await until(lambda: page.words() == "Hello.")
@@ -371,7 +371,7 @@ async def test_what_is_said_meanwhile_is_no_answer_for_the_model(edge: Edge) -> 
     async with shop(answer) as url, model() as endpoint:
         endpoint.answers = [[calls("look")], [says("It was sent.")]]
         about = {"name": "look", "description": "Looks it up.", "url": url, "say_after": 0}
-        tool = Tool.model_validate({**about, "say": "One moment, I am looking that up."})
+        tool = HttpTool.model_validate({**about, "say": "One moment, I am looking that up."})
         agent = Agent(
             kind="openai", base_url=endpoint.url, model="m", greeting="Hello.", tools=(tool,)
         )

@@ -10,7 +10,7 @@ import pytest
 from offhook.media.leg import CallInfo
 from offhook.web.config.agents import Agent
 from offhook.web.config.config import ConfigError
-from offhook.web.config.tools import Tool
+from offhook.web.config.tools import PythonFunction
 from offhook.web.edge.edge_io import Edge
 from offhook.web.tools.python_tool_io import load
 from offhook.web.tools.tool_result import MAX_RESULT_CHARS
@@ -95,12 +95,14 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("my_shop", None)
 
 
-def tool(function: str, **more: Any) -> Tool:
+def tool(function: str, **more: Any) -> PythonFunction:
     about = {"name": function, "function": f"my_shop:{function}", **more}
-    return Tool.model_validate(about)
+    return PythonFunction.model_validate(about)
 
 
-async def result_of(edge: Edge, tool: Tool, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+async def result_of(
+    edge: Edge, tool: PythonFunction, **arguments: Any
+) -> tuple[Any, dict[str, Any]]:
     """Returns what the model got of a call of the tool, and what it was told of the tool."""
     page = Page()
     page.info = CallInfo(edge="webrtc", caller="+4930")
@@ -186,4 +188,4 @@ async def test_an_interruption_cancels_a_function(edge: Edge) -> None:
 )
 async def test_a_function_that_cannot_be_a_tool_stops_the_start(function: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        load(Tool.model_validate({"name": "t", "function": function}))
+        load(PythonFunction.model_validate({"name": "t", "function": function}))

@@ -11,7 +11,6 @@ from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 from aioice.ice import get_host_addresses
@@ -19,7 +18,6 @@ from aioice.ice import get_host_addresses
 from offhook.media import native
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, libopus
 from offhook.media.recording_io import check_writable
-from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeModel, check_model
 from offhook.pipeline.speech.engine_spec import KINDS, EngineSpec, Kind
 from offhook.pipeline.speech.engines import spec_of, stand_in
 from offhook.pipeline.speech.errors import EngineError
@@ -46,11 +44,10 @@ from offhook.web.config.config import (
     Tts,
     load,
 )
-from offhook.web.config.tools import Tool
-from offhook.web.edge.agent_probe_io import describe_model
+from offhook.web.config.plugins import check_agents
 from offhook.web.edge.phones import fault_of_doors, operator_access
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
-from offhook.web.tools.python_tool_io import load as load_function
+from offhook.web.tools.agent_tools_io import AgentTools
 from offhook.web.workers.engines.abilities_io import fault_on_phones, faults_of
 from offhook.web.workers.engines.engines_io import check_engine, own_python
 from offhook.web.workers.engines.machine_io import keep_offline
@@ -149,40 +146,30 @@ async def _ask(remote: Client, settings: Asr | Tts) -> str:
 
 
 def _functions(config: Config) -> Iterator[Finding]:
-    """Yields what can be said of the Python functions that are tools."""
-    for where, agent in config.named_agents().items():
-        for tool in agent.tools:
-            if isinstance(tool, Tool) and tool.function:
-                yield _attempt(f"{where} {tool.name}", partial(_describe_function, tool))
-
-
-def _describe_function(tool: Tool) -> str:
-    """Raises ConfigError."""
-    properties = load_function(tool).schema["properties"]
-    return f"{tool.function}({', '.join(properties)})"
+    """Yields what can be said of the functions that are tools."""
+    for subject, signature in AgentTools().imports(config).items():
+        yield _attempt(subject, signature)
 
 
 def _agents(config: Config) -> Iterator[Finding]:
-    """Asks each language model for a token; opens a session with each speech-to-speech model."""
-    for name, agent in (("agent", config.agent), *config.agents.items()):
-        subject = "agent" if name == "agent" else f"agent {name}"
-        without = f"{agent.fallback} answers instead" if agent.fallback else None
-        if agent.kind == "openai":
-            yield _attempt(subject, partial(_check_model, name, agent), without)
-        elif agent.kind == "realtime":
-            model = RealtimeModel(agent.model, agent.base_url, agent.api_key, options=agent.options)
-            place = urlsplit(agent.base_url).netloc.rpartition("@")[2]
-            check = partial(_check_realtime, model, f"{agent.model}, at {place}")
-            yield _attempt(subject, check, without)
+    """Asks each agent whether it can answer, as its kind does: a language model for a token, a
+    speech-to-speech model for a session."""
+    try:
+        check_agents(config)
+    except ConfigError as error:
+        yield Finding("agents", "fails", str(error))
+        return
+    for where, agent in config.named_agents().items():
+        if agent.of_kind.examines:
+            without = f"{agent.fallback} answers instead" if agent.fallback else None
+            yield _attempt(
+                where.replace("agents.", "agent ", 1), partial(_examine, where, agent), without
+            )
 
 
-def _check_model(name: str, agent: Agent) -> str:
-    return asyncio.run(describe_model(name, agent))
-
-
-def _check_realtime(model: RealtimeModel, description: str) -> str:
-    asyncio.run(check_model(model))
-    return description
+def _examine(where: str, agent: Agent) -> str:
+    """Raises EngineError, OSError."""
+    return asyncio.run(agent.of_kind.examine(where, agent, agent.own_settings))
 
 
 def _vad() -> str:

@@ -184,7 +184,7 @@ class LiveCall:
             await self._restore()
         past = self._past
         settings = host.agents.called(self._agent if past is None else past.saved.answering)
-        if settings.kind != "webhook":
+        if settings.of_kind.answers:
             return settings
         decided = self.direct is not None or host.programs.incoming.state(self.id) is not None
         if not decided and not await host.programs.decide_connected(leg, settings):

@@ -75,7 +75,7 @@ class ProgramCalls:
 
     def agent_names(self) -> Collection[str]:
         """Returns the names of the agents that a session can be with."""
-        return [name for name, agent in self._edge.config.agents.items() if agent.kind != "webhook"]
+        return [name for name, agent in self._edge.config.agents.items() if agent.of_kind.answers]
 
     def decision(
         self, call: SipCall | CarrierCall, headers: Sequence[tuple[str, str]] = ()
@@ -83,7 +83,7 @@ class ProgramCalls:
         """Returns the decision on a call that rings here, or is about to be placed; None if it is
         answered or placed at once."""
         agent = self._edge.agents.called(call.agent)
-        if agent.kind != "webhook":
+        if agent.of_kind.answers:
             return None
         return self._decide(call.call_id, agent, headers or headers_of(call.info))
 
@@ -123,7 +123,7 @@ class ProgramCalls:
     def answering(self, call_id: str, agent: AgentSettings) -> AgentSettings:
         """Returns the agent that answers after a decision."""
         config = self._edge.config
-        usual = config.agent if config.agent.kind != "webhook" else AgentSettings()
+        usual = config.agent if config.agent.of_kind.answers else AgentSettings()
         session = self.incoming.session(call_id) or {}
         answering = config.agents.get(agent.fallback, usual)
         return config.agents.get(str(session.get("model")), answering)

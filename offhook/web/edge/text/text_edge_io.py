@@ -91,7 +91,7 @@ class TextConversation:
         """Called with each turn of the agent, and after how many ms it began to speak."""
         self.on_tool: Callable[[ToolCall], object] = lambda tool: None
         """Called with each call of a function, once it has ended."""
-        self._call = call
+        self.call = call
         self._exchange = Exchange()
         self._began = monotonic()
         self._known: set[str] = set()
@@ -148,7 +148,7 @@ class TextConversation:
 
     def _note_tools(self, *, running: bool = False) -> None:
         """Adds the calls of functions that have ended since, or are still `running`."""
-        messages: list[Any] = [m for m in self._call.context.messages if isinstance(m, dict)]
+        messages: list[Any] = [m for m in self.call.context.messages if isinstance(m, dict)]
         results = {m.get("tool_call_id"): m.get("content") for m in messages}
         for call in (call for m in messages for call in m.get("tool_calls") or ()):
             result = results.get(call["id"])
@@ -161,8 +161,8 @@ class TextConversation:
             self.on_tool(tool)
 
     def _is_busy(self) -> bool:
-        reply, playout = self._call.hearing.reply, self.leg.playout
-        messages = [m for m in self._call.context.messages if isinstance(m, dict)]
+        reply, playout = self.call.hearing.reply, self.leg.playout
+        messages = [m for m in self.call.context.messages if isinstance(m, dict)]
         running = any(m.get("content") == RUNNING for m in messages)
         return reply.busy or running or playout.queued > 0
 
@@ -196,7 +196,7 @@ async def conversation(
     if settings is None:
         there = ", ".join(edge.config.agents) or "none"
         raise ConfigError(f"no agent is called {agent!r} (there: {there})")
-    if settings.kind in ("webhook", "silent"):
+    if not settings.of_kind.converses:
         raise ConfigError(f'kind = "{settings.kind}" converses with nobody')
     leg = TextLeg(edge.new_id(), info, show)
     call = edge.hold(leg, agent)

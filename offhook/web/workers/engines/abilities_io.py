@@ -35,7 +35,7 @@ def _faults_of_agents(config: Config) -> Iterator[str]:
     engines = {kind: _shared_engine(config, kind) for kind in KINDS}
     for where, agent in config.named_agents().items():
         code = agent.language.partition("-")[0].lower()
-        voice = agent.voice if agent.kind != "realtime" else ""
+        voice = agent.voice if agent.voice and not agent.of_kind.own_voice else ""
         asr = {"language": agent.language or config.asr.language}
         tts = {"language": code or config.tts.language, "voice": voice or config.tts.voice}
         own = config.model_copy(

@@ -19,7 +19,7 @@ from offhook.web.app.evals.evaluation_io import Outcome, evaluate, scenarios_in
 from offhook.web.app.evals.junit import junit
 from offhook.web.config.agents import Agent
 from offhook.web.config.config import Config, ConfigError
-from offhook.web.config.tools import Tool
+from offhook.web.config.tools import HttpTool
 from offhook.web.edge.text.text_edge_io import TextEdge
 from tests.pipeline.conversation.phone import calls, chunk, says
 from tests.web.app.cli.test_init import run
@@ -132,7 +132,7 @@ async def shop_with(fault: str) -> AsyncIterator[Config]:
         model="m",
         greeting="Hello.",
         think_ahead=False,
-        tools=(Tool.model_validate(tool),),
+        tools=(HttpTool.model_validate(tool),),
     )
     try:
         yield Config(agents={"shop": agent})

@@ -261,7 +261,12 @@ class Stub:
         return web.FileResponse(PAGE / "index.html")
 
     async def status(self, request: web.Request) -> web.Response:
-        answers = {"agent": "frontdesk", "hears": "pocketsphinx", "speaks": "flite"}
+        answers = {
+            "agent": "frontdesk",
+            "title": "The front desk answers",
+            "hears": "pocketsphinx",
+            "speaks": "flite",
+        }
         return web.json_response({"status": "ready", "answers": answers})
 
     async def start(self, request: web.Request) -> web.Response:

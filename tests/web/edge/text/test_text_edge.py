@@ -9,7 +9,7 @@ from aiohttp import web
 from offhook.media.leg import CallInfo
 from offhook.web.config.agents import Agent, Silence
 from offhook.web.config.config import Config, ConfigError
-from offhook.web.config.tools import Tool
+from offhook.web.config.tools import HttpTool
 from offhook.web.edge.text.text_edge_io import TextEdge, ToolCall, conversation, text_edge
 from tests.pipeline.conversation.agents.test_agent_faults import FAULTS
 from tests.pipeline.conversation.phone import calls, model, says
@@ -42,7 +42,7 @@ async def test_an_agent_greets_calls_its_tool_and_answers(edge: TextEdge) -> Non
             model="m",
             greeting="Hello, {{customer}}.",
             variables={"customer": "nobody"},
-            tools=(Tool.model_validate(tool),),
+            tools=(HttpTool.model_validate(tool),),
         )
         edge.config = edge.config.model_copy(update={"agents": {"shop": agent}})
         info = CallInfo(edge="text", variables={"customer": "Ada"})

@@ -29,7 +29,7 @@ export function hasKey() {
 }
 
 /**
- * Who answers here: `{answers: {agent, hears, speaks}, engines}`. `answers` is null while the server
+ * Who answers here: `{answers: {agent, title, hears, speaks}, engines}`. `answers` is null while the server
  * loads, undefined if unknown; `engines` is for the operator only, see engines.js.
  */
 export async function status() {

@@ -46,21 +46,14 @@ function showCallButton(state) {
   put("call-label", state === "connecting" ? "Cancel the call" : again ? "Call again" : "Call");
 }
 
-const AGENTS = {
-  frontdesk: "The front desk answers",
-  openai: "A language model answers",
-  silent: "Nobody answers here: this server only listens",
-  bot: "A bot answers",
-};
-
 /** Who will answer (see signalling.js). */
 export function showAnswers(answers) {
   if (answers === undefined) return;
   if (answers === null) return put("answers", "This server is still loading its speech engines.");
-  const { agent, hears, speaks } = answers;
+  const { agent, title, hears, speaks } = answers;
   for (const own of document.querySelectorAll("[data-agent]")) own.hidden = own.dataset.agent !== agent;
-  const engines = agent === "bot" ? "" : ` It hears with ${hears} and speaks with ${speaks}.`;
-  put("answers", `${AGENTS[agent] ?? agent}.${engines}`);
+  const engines = hears ? ` It hears with ${hears} and speaks with ${speaks}.` : "";
+  put("answers", `${title}.${engines}`);
 }
 
 /** The links that only the operator may follow. */

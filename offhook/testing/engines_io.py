@@ -1,7 +1,5 @@
-"""Tests that an engine of another package must pass.
-
-A class inherits from `RecognizerTests` or `SynthesizerTests`, is named `Test…`, and says what is
-tested; pytest finds the rest. The engine is loaded once for a class.
+"""Tests that an engine must pass: a recognizer as a call feeds it, a voice as an agent writes to
+it. The engine is loaded once for a class.
 
     class TestEars(RecognizerTests):
         def engine(self) -> Recognizer:
