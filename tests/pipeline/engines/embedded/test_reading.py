@@ -155,7 +155,7 @@ def test_english_in_ascii(written: str, spoken: str) -> None:
     assert said(written) == spoken
 
 
-TABLE = Path(__file__).parent.parent / "text" / "sentences.txt"
+TABLE = Path(__file__).parents[2] / "speech" / "text" / "sentences.txt"
 ENGLISH = TABLE.read_text().split("[en]\n")[1].split("\n\n")[0].splitlines()
 
 
