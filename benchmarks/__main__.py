@@ -28,6 +28,7 @@ COMPARING = {
     "cpu_calls": "calls.cpu_calls",
     "handovers": "calls.handovers",
     "keys": "media.keys",
+    "knowledge": "calls.knowledge",
     "loss": "media.loss",
     "marks": "calls.marks",
     "media": "media.media",

@@ -14,7 +14,7 @@ from deploy.locked import locked
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/licences.md"
-PARTS = ("base", "espeak", "mcp", "qwen", "redis", "tracing", "wyoming")
+PARTS = ("base", "espeak", "knowledge", "mcp", "qwen", "redis", "tracing", "wyoming")
 """What is shipped or installed for users; a package is listed with the first that has it."""
 
 SPDX = {

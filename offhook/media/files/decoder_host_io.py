@@ -18,11 +18,11 @@ import signal
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import av
 
+from offhook.media.child_limits_io import allow_processor_time, limit_ourselves
 from offhook.media.files.decoder_io import Decoder
 from offhook.media.files.decoder_protocol import (
     BLOCK,
@@ -55,10 +55,6 @@ FILE_FD, SOUND_FD, ABOVE_FD = 3, 4, 16
 """Descriptors of a child's file and of the socket for its sound, and one above them."""
 BUDGET_S = 10.0
 """Interval in s of sound at which a child's processor time is extended."""
-NICENESS = 5
-"""Of decoders: packets of calls go first."""
-MOST_KILLABLE = b"1000"
-"""A decoder's oom_score_adj: when memory ends, it goes before the server."""
 
 
 def main() -> None:
@@ -141,7 +137,8 @@ def _decode(request: bytes, files: Sequence[int]) -> None:
     sound = _keep_open(files)
     wanted: dict[str, Any] = json.loads(request)
     raw = None if wanted["raw"] is None else RawPcm(*wanted["raw"])
-    _limit_ourselves()
+    limit_ourselves(MAX_DECODER_BYTES)
+    _allow_processor_time(0)
     file = io.FileIO(FILE_FD)
     file.name = wanted["name"]
     decoder = Decoder(file, wanted["rate"], raw, wanted["most_s"])
@@ -169,20 +166,8 @@ def _keep_open(files: Sequence[int]) -> socket.socket:
     return socket.socket(fileno=SOUND_FD)
 
 
-def _limit_ourselves() -> None:
-    with suppress(OSError):  # not Linux
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + MAX_DECODER_BYTES,) * 2)
-        Path("/proc/self/oom_score_adj").write_bytes(MOST_KILLABLE)
-    for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
-        resource.setrlimit(limit, (0, 0))
-    _allow_processor_time(0)
-    os.nice(NICENESS)
-
-
 def _allow_processor_time(sound_s: float) -> None:
-    seconds = int(DECODER_START_S + sound_s / DECODER_SPEED)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+    allow_processor_time(DECODER_START_S + sound_s / DECODER_SPEED)
 
 
 def _send_blocks(decoder: Decoder, sound: socket.socket) -> None:

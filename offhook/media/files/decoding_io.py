@@ -9,7 +9,6 @@ Blocking: for threads. See `decoder_host_io` for the other side.
 import io
 import json
 import math
-import os
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from typing import IO
 import numpy as np
 from loguru import logger
 
+from offhook.media.child_limits_io import child_environment
 from offhook.media.files.decoder_protocol import (
     BLOCK,
     END,
@@ -47,8 +47,6 @@ from offhook.media.pcm import Pcm
 from offhook.processes.child_io import Child, signal_name
 
 COMMAND = (sys.executable, "-m", "offhook.media.files.decoder_host_io")
-KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "OPENBLAS_NUM_THREADS")
-"""Variables of the environment that the host keeps, beside Python's: none of the secrets."""
 START_S = 60.0
 """Time limit in s for a decoder to start, the first with its host; then files count as not
 decodable at the moment, and requests get 503."""
@@ -96,11 +94,12 @@ class _Host:
             raise DecoderUnavailable(f"no decoder can be started: {why}")
 
     def _spawn(self) -> socket.socket:
-        kept = {n: v for n, v in os.environ.items() if n in KEPT or n.startswith(("PYTHON", "LC_"))}
         control, theirs = socket.socketpair()
         control.settimeout(START_S)
         with theirs:
-            self._child = Child(COMMAND, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=kept)
+            self._child = Child(
+                COMMAND, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=child_environment()
+            )
         self._control = control
         return control
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from loguru import logger
 from pipecat.frames.frames import EndFrame, Frame, LLMRunFrame
@@ -40,7 +40,9 @@ from offhook.pipeline.conversation.events import (
     CallTransferred,
     Event,
     Interrupted,
+    PassagesFound,
 )
+from offhook.pipeline.conversation.passages import Passage
 from offhook.pipeline.conversation.pipeline_io import RunningPipeline
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.conversation.services_io import OffhookTTS
@@ -148,6 +150,13 @@ class Call(TransportListener, CallPipelineListener):
         """An answer that was begun in a pause of the caller is none; the voice had prepared so many
         characters of it."""
         self.emit(AnswerDropped(self.leg.heard_ms, characters))
+
+    def passages_found(
+        self, text: str, passages: Sequence[Passage], by: Literal["tool", "prompt"]
+    ) -> None:
+        """The model answers by these passages of its documents."""
+        sources = tuple(one.title for one in passages)
+        self.emit(PassagesFound(self.leg.heard_ms, text, sources, by))
 
     @property
     def duration_s(self) -> float:

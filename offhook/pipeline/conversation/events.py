@@ -129,6 +129,19 @@ class AnswerDropped:
 
 
 @dataclass(frozen=True)
+class PassagesFound:
+    """The documents of the agent were searched, and the model answers by what was found."""
+
+    at_ms: int
+    text: str
+    """What was looked for: the caller's words, or those of the model."""
+    sources: tuple[str, ...]
+    """File and line or page of each passage, the best first; none: nothing fits."""
+    by: Literal["tool", "prompt"]
+    """Whether the model has searched, or got the passages with the caller's words."""
+
+
+@dataclass(frozen=True)
 class TurnLatency:
     """The latency between the caller's last word and the agent's first packet.
 
@@ -220,6 +233,7 @@ Event = (
     | AgentChanged
     | AgentFailed
     | AnswerDropped
+    | PassagesFound
     | TurnLatency
     | Dtmf
     | NoiseSuppressed

@@ -138,6 +138,8 @@ class Silence(Section):
         return self
 
 
+SEARCH = "search_knowledge"
+"""Name of the tool with which a model searches its documents."""
 DEFAULT = "agent"
 """Name of the agent `[agent]` where others hand calls over to it."""
 
@@ -235,6 +237,13 @@ class Agent(AgentModel):
     tools: Annotated[tuple[AgentTool, ...], Field(max_length=64)] = ()
     """Functions that the model may call, `[[agents.NAME.tools]]`: an HTTP request, a Python
     function, or tools of an MCP server."""
+    knowledge: Annotated[tuple[str, ...], Field(max_length=32, examples=["papers"])] = ()
+    """Folder with documents by which the model answers, or a list of folders and files: Markdown,
+    text, HTML and PDF. It searches them by a tool. A relative path begins at the folder in which
+    the server is started."""
+    knowledge_in_prompt: bool = False
+    """Whether the passages that fit the caller's words best are in every request to the language
+    model as well, which then answers without having searched."""
     fallback: str = ""
     """Name of another agent in [agents] that answers when the model fails, or when no program
     accepts the call."""
@@ -297,6 +306,8 @@ class Agent(AgentModel):
     def _names_its_tools_once(self) -> Self:
         names = [name for tool in self.tools for name in tool.function_names]
         names += map(handoff_tool, self.handoffs)
+        if self.knowledge:
+            names.append(SEARCH)
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"tools, handoffs: two are called {name}")
@@ -334,6 +345,17 @@ class Agent(AgentModel):
         if len(data) > MAX_INSTRUCTIONS_BYTES:
             raise ValueError(f"instructions_file {file}: is over {MAX_INSTRUCTIONS_BYTES} bytes")
         return {**table, "instructions": text.strip()}
+
+    @field_validator("knowledge", mode="before")
+    @classmethod
+    def _may_be_one(cls, paths: Any) -> Any:
+        return ((paths,) if paths else ()) if isinstance(paths, str) else paths
+
+    @model_validator(mode="after")
+    def _has_documents(self) -> Self:
+        if self.knowledge_in_prompt and not self.knowledge:
+            raise ValueError("knowledge_in_prompt needs knowledge, a folder with documents")
+        return self
 
     @field_validator("language")
     @classmethod

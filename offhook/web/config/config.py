@@ -57,6 +57,7 @@ from offhook.web.config.agents import DEFAULT
 from offhook.web.config.agents import Agent as Agent
 from offhook.web.config.environment import overrides
 from offhook.web.config.faults import booleans_for_numbers, faults_of
+from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.section import Secret, Section, or_plugin
 from offhook.web.config.toml_text import KeyPath, TomlText, read_toml
@@ -646,6 +647,8 @@ class Config(Section):
     mcp: dict[str, McpServer] = Field({})
     """Servers of tools by the Model Context Protocol, named by the tools of agents. They need the
     extra `mcp`."""
+    knowledge: Knowledge = Knowledge()
+    """How the documents of agents (`knowledge`) are searched."""
     sip: SipSettings | None = None
     """Phones over SIP; without this table there are none."""
     carriers: tuple[Annotated[CarrierSettings, AfterValidator(checked)], ...] = ()

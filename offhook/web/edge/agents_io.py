@@ -33,12 +33,12 @@ class CallAgents:
         self._tools = AgentTools()
 
     async def start(self) -> None:
-        """Connects to the MCP servers, and waits for them for a while."""
+        """Reads documents and connects to MCP servers, and waits for them for a while."""
         self._tools.use(self._config())
         await self._tools.started()
 
     def use(self, config: Config) -> None:
-        """Applies a new configuration of MCP servers."""
+        """Applies a new configuration of documents and MCP servers."""
         self._tools.use(config)
 
     def load(self, config: Config) -> None:
@@ -91,7 +91,7 @@ class CallAgents:
 
         kind, context = a.of_kind, self._context(a, call, fill, briefing)
         made = kind.make(context)
-        if a.tools:
+        if a.tools or a.knowledge:
             tools = self._tools.functions(a, call, fill)
             made = replace(made, tools=[*made.tools, *tools])
         if kind.own_voice:
@@ -120,6 +120,7 @@ class CallAgents:
             shared=self._shared,
             log=partial(_log, call.leg.call_id),
             fallback=fallback,
+            passages=self._tools.finder(a),
         )
 
     async def close(self) -> None:

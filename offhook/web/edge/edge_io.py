@@ -49,6 +49,7 @@ from offhook.web.http.shares import Holders, by_address
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.speech_api.server_io import SpeechServer
+from offhook.web.tools.knowledge.reading_io import fault_of
 from offhook.web.workers.engines.call_engines_io import CallEngines
 from offhook.web.workers.engines.choice import AutoWorker
 
@@ -148,6 +149,7 @@ class Edge:
         check_realtime(config)
         self.agents.load(config)
         check_mcp(config)
+        check_knowledge(config)
         await self.browsers.start()
         started = time.perf_counter()
         if self.resumption is not None:
@@ -434,3 +436,10 @@ def check_mcp(config: Config) -> None:
         what = "realtime.mcp_servers" if of_sessions else "[mcp]"
         words = f"{what} needs the mcp package: run .venv/bin/pip install mcp"
         raise ConfigError(words) from error
+
+
+def check_knowledge(config: Config) -> None:
+    """Looks whether the agents have documents. Raises ConfigError."""
+    for where, agent in config.named_agents().items():
+        if fault := fault_of(agent.knowledge):
+            raise ConfigError(f"{where}.knowledge: {fault}")

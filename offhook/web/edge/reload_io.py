@@ -11,11 +11,11 @@ from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.web.config.config import Config, ConfigError, Server, Speech
 from offhook.web.config.faults import faults_of
-from offhook.web.edge.edge_io import Edge, check_mcp, check_realtime
+from offhook.web.edge.edge_io import Edge, check_knowledge, check_mcp, check_realtime
 from offhook.web.edge.phones import fault_of_doors
 from offhook.web.workers.engines.abilities_io import check_engines
 
-RELOADED = ("agent", "agents", "frontdesk", "mcp", "realtime")
+RELOADED = ("agent", "agents", "frontdesk", "knowledge", "mcp", "realtime")
 """Sections that can change at run time; calls in progress keep the old settings."""
 RELOADED_OF_SERVER = (
     *("api_key", "admin_key", "names", "origins", "metrics"),
@@ -105,6 +105,7 @@ def use(edge: Edge, read: Config) -> None:
     check_realtime(new)
     edge.agents.load(read)
     check_mcp(new)
+    check_knowledge(new)
     try:
         if edge.carriers is not None:
             use_carriers = edge.carriers.prepare(new.carriers)

@@ -1,4 +1,5 @@
-"""The tools of agents: requests, Python functions and those of MCP servers."""
+"""The tools of agents: requests, Python functions, those of MCP servers, and the search of their
+documents."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.directed_io import FunctionTool
+from offhook.pipeline.conversation.passages import FindPassages
 from offhook.web.config.agents import Agent
 from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpTools
@@ -13,6 +15,7 @@ from offhook.web.config.plugins import key_path, settings_of
 from offhook.web.config.tools import HttpTool, PythonFunction
 from offhook.web.tools.function_io import Fill
 from offhook.web.tools.http_tool_io import HttpTools
+from offhook.web.tools.knowledge.knowledge_io import KnowledgeBases
 from offhook.web.tools.python_tool_io import PythonFunctions, Read
 
 if TYPE_CHECKING:  # with an MCP server: its package is an extra
@@ -41,6 +44,7 @@ class AgentTools:
             PythonFunction: PythonFunctions(),
         }
         """By the classes of their tables; MCP servers come with the first one that there is."""
+        self._knowledge = KnowledgeBases()
         self._mcp: McpServers | None = None
 
     def imports(self, config: Config) -> dict[str, Callable[[], str]]:
@@ -58,10 +62,12 @@ class AgentTools:
     async def close(self) -> None:
         for kind in self._kinds.values():
             await kind.close()
+        await self._knowledge.close()
 
     def use(self, config: Config) -> None:
-        """Connects to the MCP servers of a configuration that are new or others, and ends what it
-        has no more. Their package is there: see `check_mcp`."""
+        """Reads the documents of a configuration and connects to its MCP servers, those that are
+        new or others, and ends what it has no more. Their package is there: see `check_mcp`."""
+        self._knowledge.use(config)
         if config.mcp and self._mcp is None:
             from offhook.web.tools.mcp_servers_io import McpServers
 
@@ -70,7 +76,8 @@ class AgentTools:
             self._mcp.use(config)
 
     async def started(self) -> None:
-        """Waits for the MCP servers, for a while."""
+        """Waits for documents and MCP servers, for a while."""
+        await self._knowledge.started()
         if self._mcp is not None:
             await self._mcp.started()
 
@@ -80,4 +87,10 @@ class AgentTools:
         for tool in agent.tools:
             if kind := self._kinds.get(type(tool)):
                 functions += kind.functions(tool, agent, call, fill)
+        if agent.knowledge:
+            functions.append(self._knowledge.function(agent, call, fill))
         return functions
+
+    def finder(self, agent: Agent) -> FindPassages | None:
+        """Returns what finds the passages that are in an agent's requests; None if none are."""
+        return self._knowledge.finder(agent)

@@ -21,6 +21,7 @@ from collections.abc import (
 )
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
@@ -64,6 +65,7 @@ from offhook.pipeline.conversation.call_info import model_instructions
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.call_tools_io import ANYWHERE, call_tools
 from offhook.pipeline.conversation.directed_io import IncompleteFrame, Inference
+from offhook.pipeline.conversation.passages import FindPassages, PassagesForTurns
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.openai.answers import plain
 
@@ -103,6 +105,8 @@ class OpenAIAgentSettings(OpenAIModel):
     """Whether the answer is begun in pauses of the caller that may be the end of the turn."""
     speak_ahead: bool = False
     """Whether the voice prepares the first sentence of an answer that is begun so."""
+    passages: FindPassages | None = None
+    """Finds what is in a request with the caller's last words."""
     judges_turns: bool = False
     """Whether the model marks its answers with whether the caller has finished."""
 
@@ -146,6 +150,10 @@ class _OpenAI(OpenAILLMService):
         self._reasoning: list[str] = []
         """Reasoning of which the caller may have heard a part."""
         self._call_details = CallDetails()
+        self._passages: PassagesForTurns | None = None
+        if settings.passages is not None:
+            report = partial(call.passages_found, by="prompt")
+            self._passages = PassagesForTurns(settings.passages, report)
         self._early: EarlyAnswer | None = None
         self._thinking_ahead: asyncio.Task[None] | None = None
         self._making_up: asyncio.Task[None] | None = None
@@ -214,7 +222,7 @@ class _OpenAI(OpenAILLMService):
         params = await self._params(context, assert_given(given.system_instruction))
         create = self._own_client.chat.completions.create
         self._early = EarlyAnswer(
-            params, lambda params: self._create(create, self._about, params), self._speak_ahead()
+            params, lambda params: self._begin(create, self._about, params), self._speak_ahead()
         )
 
     def _speak_ahead(self) -> Callable[[bytes | None], None]:
@@ -260,6 +268,15 @@ class _OpenAI(OpenAILLMService):
         left_out = (*self._call.excuses(), *self._reasoning)
         params["messages"] = in_turn(params["messages"], left_out, taken_over=self._call.taken_over)
         return {n: v for n, v in params.items() if not isinstance(v, NotGiven | Omit)}
+
+    async def _begin(
+        self, create: Callable[..., Awaitable[Any]], model: OpenAIModel, params: dict[str, Any]
+    ) -> Any:
+        """Makes a request of the conversation, with the passages that fit. Raises the client's
+        exceptions."""
+        if self._passages is not None:
+            params = {**params, "messages": await self._passages.added(params["messages"])}
+        return await self._create(create, model, params)
 
     async def _create(
         self, create: Callable[..., Awaitable[Any]], model: OpenAIModel, params: dict[str, Any]
@@ -417,6 +434,8 @@ class _OpenAI(OpenAILLMService):
         try:
             async with aclosing(chunks) as body, aclosing(self._events(body)) as events:
                 async for event in events:
+                    if self._passages is not None:
+                        self._passages.used()
                     await self._add(event)
                     # A server may send thousands at once: let the packets of all calls out.
                     await asyncio.sleep(0)
@@ -439,7 +458,7 @@ class _OpenAI(OpenAILLMService):
         try:
             async with asyncio.timeout_at(self._answer.first_token_by):
                 create = self._client.chat.completions.create
-                return await self._create(create, self._queried, params)
+                return await self._begin(create, self._queried, params)
         except TimeoutError as error:
             raise AgentFailure(Fault.FIRST_TOKEN_LATE, "no answer") from error
 

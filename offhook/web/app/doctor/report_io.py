@@ -33,6 +33,7 @@ from offhook.web.app.doctor.carriers import examine_carriers
 from offhook.web.app.doctor.finding import Finding, Outcome
 from offhook.web.app.doctor.gpu_io import SUBJECTS as GPU_SUBJECTS
 from offhook.web.app.doctor.gpu_io import described, look
+from offhook.web.app.doctor.knowledge_io import examine_knowledge
 from offhook.web.app.doctor.mcp_io import examine_mcp
 from offhook.web.app.doctor.server_io import examine_calls
 from offhook.web.app.doctor.sip_io import examine_phones
@@ -357,6 +358,7 @@ def examine(path: Path | None) -> list[Finding]:
         *_agents(config),
         *_functions(config),
         *examine_mcp(config),
+        *examine_knowledge(config),
         _attempt("gpu", _gpu, "the embedded engines need none"),
         *_speech_gpu(config),
     ]

@@ -15,7 +15,13 @@ from typing import Any
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.call_io import Call
-from offhook.pipeline.conversation.events import AgentChanged, AgentFailed, AgentTurn, Event
+from offhook.pipeline.conversation.events import (
+    AgentChanged,
+    AgentFailed,
+    AgentTurn,
+    Event,
+    PassagesFound,
+)
 from offhook.web.config.config import Config, ConfigError, Recording, Speech, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.text.text_engines_io import TextEngines
@@ -48,6 +54,8 @@ class Exchange:
     words: list[str] = field(default_factory=list)
     """The agent's turns, as they were heard."""
     tools: list[ToolCall] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    """Passages of documents that the model got."""
     agents: list[str] = field(default_factory=list)
     """Agents to which the call was handed over, one after the other."""
     faults: list[str] = field(default_factory=list)
@@ -112,6 +120,10 @@ class TextConversation:
                 self.leg.show(f"hands the call over to {agent}")
                 self._note_tools(running=True)  # the next agent knows nothing of them
                 self._awaited = True
+            case PassagesFound(sources=sources, by=by):
+                self._exchange.sources += sources
+                where = "the documents" if by == "tool" else "the documents, unasked"
+                self.leg.show(f"finds in {where}: {'; '.join(sources) or 'nothing'}")
             case AgentFailed(fault=fault, cause=cause):
                 self._exchange.faults.append(f"{fault}: {cause}" if cause else str(fault))
 

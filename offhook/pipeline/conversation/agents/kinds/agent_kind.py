@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from offhook.pipeline.conversation.passages import FindPassages
 from offhook.pipeline.speech.engine_spec import imported
 
 if TYPE_CHECKING:  # what configures an agent runs none
@@ -19,7 +20,7 @@ OF_THE_VOICE = frozenset(
     {"greeting", "greeting_interruptible", "silence", "goodbye", "voice", "speed"}
 )
 """Keys of agents that speak with the voice of [tts]."""
-OF_A_MODEL = frozenset({"tools", "handoffs"})
+OF_A_MODEL = frozenset({"tools", "handoffs", "knowledge"})
 """Keys of agents whose model calls functions."""
 
 
@@ -77,6 +78,8 @@ class AgentContext:
     log: Callable[[Any], None]
     """Logs what the agent does, a dataclass."""
     fallback: Fallback | None = None
+    passages: FindPassages | None = None
+    """Finds the passages of its documents that belong into a request; None: none do."""
 
 
 def no_faults(table: Any) -> Iterable[str]:

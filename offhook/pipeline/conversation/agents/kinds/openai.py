@@ -25,7 +25,7 @@ OPENAI = AgentKind(
     "openai",
     "A language model answers",
     "offhook.pipeline.conversation.agents.kinds.openai_io:make",
-    keys=OF_THE_VOICE | OF_A_MODEL | _MODEL | {"extra_body", "fallback"},
+    keys=OF_THE_VOICE | OF_A_MODEL | _MODEL | {"extra_body", "fallback", "knowledge_in_prompt"},
     faults=_faults,
     examines="offhook.pipeline.conversation.agents.kinds.model_probe_io:examine_chat",
     asks="offhook.pipeline.conversation.agents.kinds.model_probe_io:ask_chat",

@@ -31,6 +31,7 @@ def make(context: AgentContext) -> Agent:
         think_ahead=table.think_ahead,
         speak_ahead=table.speak_ahead,
         judges_turns=table.judges_turns,
+        passages=context.passages,
     )
     made = openai_agent(settings, context.call, context.shared.one(model_connections), standby)
     return replace(made, takes_images=table.images)

@@ -1,0 +1,1 @@
+"""Tools of agents that the configuration describes."""
