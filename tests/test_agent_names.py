@@ -14,8 +14,6 @@ ENGINE = "an engine of that name"
 SILENCE = "a state or a sound without speech"
 SESSION = "the type of a session of OpenAI's Realtime API"
 EXCEPTIONS = {
-    "bench/turns.py": "writes a configuration",
-    "bench/words.py": SILENCE,
     "pipeline/engines/pocket/engine.py": SILENCE,
     "pipeline/engines/qwen3_tts/streams.py": SILENCE,
     "pipeline/speech/openai/client_io.py": ENGINE,

@@ -336,7 +336,7 @@ async def test_only_the_operators_page_is_told_why_the_model_fails(
     ("text", "names"),
     [
         ("[agent]\nkind = 'openai'\nfallback = 'nobody'", "no agent is called 'nobody'"),
-        ("[agent]\nfallback = 'b'\n[agents.b]", "only an agent with a model"),
+        ("[agent]\nfallback = 'b'\n[agents.b]", 'fallback: only for kind = "openai", "realtime"'),
         ("[agents.a]\nkind = 'openai'\nfallback = 'a'", "agents.a.fallback: 'a' cannot answer"),
         ("[agent.sentences]\nhowdy = 'x'", "agent.sentences.howdy"),
         ("[agent]\nfirst_token_seconds = 0", "agent.first_token_seconds"),

@@ -309,7 +309,7 @@ async def test_passages_are_in_the_request_and_not_in_the_conversation(papers: P
         await talk.listen()
         first = await talk.say("What does a new chain cost?")
         second = await talk.say("When do you open?")
-        said = str(talk._call.context.messages)
+        said = str(talk.call.context.messages)
     assert first.sources == ["prices.md, line 3 (Repairs)"]
     assert second.sources == ["hours.txt, line 1"]
     asked = [request["messages"][-1]["content"] for request in endpoint.requests]

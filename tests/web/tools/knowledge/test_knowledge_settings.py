@@ -19,12 +19,12 @@ CHAIN = "A new chain costs 35 euros."
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ({"knowledge": "x"}, 'knowledge: kind = "frontdesk" answers by the facts in [frontdesk]'),
-        ({"kind": "silent", "knowledge": "x"}, "has no model that searches"),
+        ({"knowledge": "x"}, 'knowledge: only for kind = "openai" or "realtime"'),
+        ({"kind": "silent", "knowledge": "x"}, 'knowledge: only for kind = "openai" or "realtime"'),
         ({"kind": "openai", "knowledge_in_prompt": True}, "knowledge_in_prompt needs knowledge"),
         (
             {"kind": "realtime", "model": "m", "knowledge": "x", "knowledge_in_prompt": True},
-            "it searches by the tool",
+            'knowledge_in_prompt: only for kind = "openai"',
         ),
         (
             {
