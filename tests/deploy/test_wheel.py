@@ -42,6 +42,8 @@ UNDER_ANOTHER = {
     "wait_for2": "pipecat-ai",
 }
 """Modules of packages that always come with the listed one, in the version that it wants."""
+TESTING = {"pytest"}
+"""What runs the tests of `offhook.testing`, which authors of packages have."""
 PEERS = {"pesq", "piper", "speech_to_speech"}
 """What single benchmarks compare with or ask, and say how to install."""
 
@@ -49,7 +51,7 @@ PEERS = {"pesq", "piper", "speech_to_speech"}
 @pytest.mark.parametrize(
     ("room", "more", "ours"),
     [
-        ("offhook", [], {"offhook"}),
+        ("offhook", [], {"offhook", *TESTING}),
         (
             "benchmarks",
             BENCHMARKS["project"]["optional-dependencies"]["peers"],

@@ -11,12 +11,11 @@ from offhook.telephony.carriers.providers import OURS, provider_called, provider
 PACKAGE = Path(offhook.__file__).parent
 CARRIERS = PACKAGE / "telephony/carriers"
 TABLE = CARRIERS / "providers.py"
-EXCEPTIONS = {PACKAGE / "bench": "callers of the load test are the far end of one provider"}
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_nobody_else_names_a_provider(name: str) -> None:
-    apart = (CARRIERS / name, TABLE, *EXCEPTIONS)
+    apart = (CARRIERS / name, TABLE)
     for kind in ("py", "js", "html", "css", "c", "h"):
         for path in PACKAGE.rglob(f"*.{kind}"):
             if not any(path.is_relative_to(place) for place in apart):
@@ -24,12 +23,9 @@ def test_nobody_else_names_a_provider(name: str) -> None:
                 assert found is None, f"{path.relative_to(PACKAGE)} names {found}"
 
 
-def test_every_folder_is_in_the_table_and_every_exception_is_needed() -> None:
+def test_every_folder_is_in_the_table() -> None:
     folders = {path.parent.name for path in CARRIERS.glob("*/provider.py")}
     assert folders == set(OURS)
-    for place in EXCEPTIONS:
-        text = "".join(path.read_text().lower() for path in place.rglob("*.py"))
-        assert any(name in text for name in provider_names()), place
 
 
 @pytest.mark.parametrize("name", provider_names())

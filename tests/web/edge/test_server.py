@@ -157,7 +157,12 @@ async def test_the_page_is_sent_compressed_and_once(client, path):
 
 async def test_status_and_health(client, edge):
     status = await (await client.get("/status")).json()
-    answers = {"agent": "frontdesk", "hears": "pocketsphinx", "speaks": "flite"}
+    answers = {
+        "agent": "frontdesk",
+        "title": "The front desk answers",
+        "hears": "pocketsphinx",
+        "speaks": "flite",
+    }
     about = {"status": "ready", "transports": ["webrtc"], "answers": answers}
     assert status == {**about, "operator": True}  # of this machine, as there is no key
     health = await client.get("/healthz")

@@ -14,8 +14,7 @@ import pytest
 from benchmarks.servers.scripted import ScriptedRecognizer
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.conversation.events import CallerTurn
-from offhook.pipeline.conversation.turns import end_questions_io
-from offhook.pipeline.conversation.turns import turn as turn_taking
+from offhook.pipeline.conversation.turns import end_of_turn, end_questions_io
 from offhook.pipeline.conversation.turns.end_of_turn import end_silence
 from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.patience import Doubt
@@ -157,7 +156,7 @@ async def test_a_turn_ends_by_what_the_worker_says(
     """The worker has the real models: recognition, and the end of turns on a CPU. Its random words
     come sooner or later, so they do not say when it is asked."""
     monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 1000 * SOON)
-    monkeypatch.setattr(turn_taking, "doubt", lambda *about: Doubt.NONE)
+    monkeypatch.setattr(end_of_turn, "doubt", lambda *about: Doubt.NONE)
     model = str(tiny_nemotron.write(tmp_path))
     engine = NemotronRecognizer(AsrModels(model, "cpu"))
     engine.turns = TurnJudge(torch.device("cpu"))
@@ -191,7 +190,7 @@ async def test_the_worker_decides_how_long_silence_lasts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 1000 * SOON)
-    monkeypatch.setattr(turn_taking, "doubt", lambda *about: Doubt.NONE)
+    monkeypatch.setattr(end_of_turn, "doubt", lambda *about: Doubt.NONE)
     async with answers(probability) as judge, reached(server, Hears(judge)) as recognizer:
         assert await spoken(recognizer, phrase) == Spoken({"engine": 1}, silence_ms, loaded=False)
 
@@ -201,7 +200,7 @@ async def test_a_worker_that_stalls_leaves_the_answer_to_the_edge(
 ) -> None:
     monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 20)
     monkeypatch.setattr(SmartTurn, "judge", lambda self, pcm: 1.0)
-    monkeypatch.setattr(turn_taking, "doubt", lambda *about: Doubt.NONE)
+    monkeypatch.setattr(end_of_turn, "doubt", lambda *about: Doubt.NONE)
     async with answers(0.1) as judge, reached(server, Hears(judge)) as recognizer:
         judge.let.clear()
         assert (await spoken(recognizer, phrase))[:2] == ({"late": 1}, 340)

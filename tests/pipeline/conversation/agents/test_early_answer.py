@@ -32,7 +32,7 @@ from offhook.pipeline.conversation.events import (
     CallEnded,
     CallerTurn,
 )
-from offhook.pipeline.conversation.turns import turn as turn_taking
+from offhook.pipeline.conversation.turns import end_of_turn
 from offhook.pipeline.conversation.turns.patience import Doubt
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Partial, StreamOptions
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, VoiceOptions
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 @pytest.fixture(autouse=True)
 def the_caller_hesitates(monkeypatch: pytest.MonkeyPatch) -> None:
     """So there is time to go on before the turn is over."""
-    monkeypatch.setattr(turn_taking, "doubt", lambda *about: Doubt.HESITANT)
+    monkeypatch.setattr(end_of_turn, "doubt", lambda *about: Doubt.HESITANT)
 
 
 LONG = Limits(first_token_seconds=30, between_tokens_seconds=30)

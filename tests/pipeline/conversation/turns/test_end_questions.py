@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.servers.scripted import ScriptedRecognizerStream
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.conversation.events import CallerTurn
-from offhook.pipeline.conversation.turns import turn as turn_taking
+from offhook.pipeline.conversation.turns import end_of_turn
 from offhook.pipeline.conversation.turns.end_questions_io import EndQuestions
 from offhook.pipeline.conversation.turns.patience import Doubt
 from offhook.pipeline.conversation.turns.turn import TurnSettings
@@ -32,7 +32,7 @@ SENTENCE = Said(((20, 0),), 0.99, 0)
 def words_decide_nothing() -> Iterator[None]:
     """The words of these callers are letters."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turn_taking, "doubt", lambda *about: Doubt.NONE)
+        patch.setattr(end_of_turn, "doubt", lambda *about: Doubt.NONE)
         yield
 
 
