@@ -278,7 +278,7 @@ class Call(TransportListener, CallPipelineListener):
         agent = self._agent
         self._history.hand_over(before, agent.tools, keeps=successor.keeps_history)
         self._announcements.change(agent, self.engines, successor.sentences)
-        await self._pipeline.change_voice(self.engines.speaking)
+        await self._pipeline.change_voice(self.engines)
         stream = await self.engines.reopen(hearing, self.leg.call_id)
         await self.hearing.change(agent.user_audio or UserAudioListener(), stream)
         await self._pipeline.replace_agent(agent, self._announcements.idle_s)

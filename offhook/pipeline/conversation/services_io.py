@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -47,6 +48,8 @@ from offhook.pipeline.conversation.directed_io import Direction
 from offhook.pipeline.conversation.transport_io import UtteranceStartedFrame
 from offhook.pipeline.conversation.turns.user_turn_io import UserTurnController, UserTurnListener
 from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.script.lexicon import NO_LEXICON, Lexicon
+from offhook.pipeline.speech.script.script_io import Speaker
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
     Synthesizer,
@@ -275,6 +278,7 @@ class OffhookTTS(TTSService):
         hearing: UserTurnController | None = None,
         options: VoiceOptions = DEFAULT_VOICE,
         on_unspoken: Callable[[str, bool], None] = lambda text, begun: None,
+        lexicon: Lexicon = NO_LEXICON,
     ) -> None:
         """`on_unspoken` is called with a text of which the voice has made no sound, though it has
         letters or digits, such as one in a language that it does not speak; and with whether it
@@ -291,7 +295,7 @@ class OffhookTTS(TTSService):
             ),
         )
         self._words = self._aggregated_frame_sequencer = WordsInOrder(str(self))
-        self._synthesizer = synthesizer
+        self.speaker = Speaker(synthesizer, lexicon)
         self._hearing = hearing
         self.options = options
         """How the next reply is spoken."""
@@ -312,8 +316,7 @@ class OffhookTTS(TTSService):
             await self.create_audio_context(context_id)
             started = UtteranceStartedFrame(context_id=context_id)
             await self.append_to_audio_context(context_id, started)
-            reply = self._reply_for(context_id, started)
-            self._replies[context_id] = reply
+            reply = self._replies[context_id] = self._reply_for(context_id, started)
             reply.speaking = self.create_task(self._speak(reply, context_id), f"speak {context_id}")
         await self._write(self._replies[context_id], text)
         yield None
@@ -359,7 +362,7 @@ class OffhookTTS(TTSService):
         if ahead is not None and ahead.options == self.options:
             self._ahead = None
             return _Reply(ahead.speech, asyncio.Event(), ahead=ahead)
-        return _Reply(self._synthesizer.open(self.options), asyncio.Event())
+        return _Reply(self.speaker.open(self.options), asyncio.Event())
 
     # --- before it is certain what is said ---
 
@@ -367,9 +370,9 @@ class OffhookTTS(TTSService):
         """Has the voice prepare more of what is likely to be the next reply, unheard; with `end`,
         the last of it."""
         if self._ahead is None:
-            options = self.options
-            speech = SpeechAhead(lambda: self._synthesizer.open(options))
-            self._ahead = _Ahead(speech, options, self.create_task(speech.run(), "speak ahead"))
+            speech = SpeechAhead(partial(self.speaker.open, self.options))
+            running = self.create_task(speech.run(), "speak ahead")
+            self._ahead = _Ahead(speech, self.options, running)
         self._ahead.characters += len(text)
         self._ahead.speech.expect(text, end=end)
 
@@ -470,7 +473,7 @@ class OffhookTTS(TTSService):
             return
         if self._warns:
             self._warns = False
-            name, shown = self._synthesizer.name, text[:SHOWN_CHARACTERS]
+            name, shown = self.speaker.synthesizer.name, text[:SHOWN_CHARACTERS]
             logger.warning("the voice {} makes no sound of what it is to say: {}", name, shown)
         self._on_unspoken(text, reply.has_sound)
 

@@ -173,11 +173,11 @@ class Attribution:
     url: str
 
 
-Trait = Literal["appends", "wants noise suppressed", "ends with a wrong model"]
+Trait = Literal["appends", "wants noise suppressed", "ends with a wrong model", "takes IPA"]
 """appends: final texts begin with the stable text of their partials, which others may revise.
 wants noise suppressed: it makes fewer errors on suppressed audio, while neural ones are trained on
 noisy speech and get the line's own. ends with a wrong model: its library ends the process then, and
-to start it again is no use."""
+to start it again is no use. takes IPA: its voices speak phonemes in IPA."""
 
 
 @dataclass(frozen=True)

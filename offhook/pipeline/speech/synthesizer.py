@@ -137,6 +137,8 @@ class Synthesizer(Protocol):
     body."""
 
     name: str
+    takes_ipa = False
+    """Whether it speaks phonemes in IPA, written as `<phoneme alphabet="ipa" ph="…">`."""
 
     @property
     def languages(self) -> tuple[str, ...]:

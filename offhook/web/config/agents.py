@@ -27,6 +27,7 @@ from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
 from offhook.web.config.mcp import McpTools
+from offhook.web.config.pronunciation import Pronouncing
 from offhook.web.config.section import Secret, Section, or_plugin
 from offhook.web.config.tools import OWN, HttpTool, PythonFunction
 from offhook.web.http.webhook_signature import signing_key
@@ -179,7 +180,7 @@ AgentTool = Annotated[
 """One of TOOL_KINDS."""
 
 
-class Agent(AgentModel):
+class Agent(AgentModel, Pronouncing):
     settings: dict[str, Any] = Field({}, repr=False)
     """Settings of an agent of another package, as that describes them."""
     description: str = Field("", max_length=1000)

@@ -59,6 +59,7 @@ from offhook.web.config.environment import overrides
 from offhook.web.config.faults import booleans_for_numbers, faults_of
 from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.mcp import McpServer, McpTools
+from offhook.web.config.pronunciation import Pronouncing
 from offhook.web.config.section import Secret, Section, or_plugin
 from offhook.web.config.toml_text import KeyPath, TomlText, read_toml
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
@@ -438,7 +439,7 @@ class Asr(SpeechEngine):
         return EnhancementSettings(self.noise_suppression, self.automatic_gain)
 
 
-class Tts(SpeechEngine):
+class Tts(SpeechEngine, Pronouncing):
     KIND = "tts"
     engine: TtsEngine = "embedded"
     """Or one of another package: its name, or module:Class (docs/your-engine.md)."""

@@ -76,7 +76,8 @@ class CallAgents:
         if not a.of_kind.own_voice:
             speed = speaking.speed if a.speed is None else a.speed
             speaking = replace(speaking, voice=a.voice or speaking.voice, speed=speed)
-        return replace(engines, hearing=hearing, speaking=speaking)
+        lexicon = a.pronunciations | self._config().tts.pronunciations
+        return replace(engines, hearing=hearing, speaking=speaking, lexicon=lexicon)
 
     def find(self, name: str) -> AgentSettings | None:
         """Returns the named agent; None if it was removed since the call began."""

@@ -72,6 +72,7 @@ def open_speech_api(config: Config, engines: CallEngines, metrics: Metrics) -> S
         *(config.speech, *engines.for_programs(), metrics.registry, tts.audio_cache),
         audio_cache_mb=tts.audio_cache_mb,
     )
+    speech.lexicon = tts.pronunciations
     speech.calls_come_first = True
     speech.admission.shares = config.server.shares
     return speech

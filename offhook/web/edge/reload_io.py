@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from offhook.media.leg import LegError
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.messages.grammar import SipError
-from offhook.web.config.config import Config, ConfigError, Server, Speech
+from offhook.web.config.config import Config, ConfigError, Server, Speech, Tts
 from offhook.web.config.faults import faults_of
 from offhook.web.edge.edge_io import Edge, check_knowledge, check_mcp, check_realtime
 from offhook.web.edge.phones import fault_of_doors
@@ -44,6 +44,8 @@ def left_for_restart(old: Config, new: Config) -> list[str]:
                 continue
             case "server":
                 fields = [f for f in Server.model_fields if f not in RELOADED_OF_SERVER]
+            case "tts":
+                fields = [f for f in Tts.model_fields if f != "lexicon"]
             case "speech":
                 fields = [f for f in Speech.model_fields if f != "keys"]
             case "sip" if a is not None and b is not None:
@@ -76,6 +78,7 @@ def reloaded(running: Config, read: Config) -> Config:
     changed = {
         **{name: getattr(read, name) for name in RELOADED},
         "server": running.server.model_copy(update=server),
+        "tts": running.tts.with_lexicon_of(read.tts),
         "speech": running.speech.model_copy(update={"keys": read.speech.keys}),
         "carriers": tuple(_reloaded_carrier(carrier, read) for carrier in running.carriers),
     }
@@ -122,6 +125,7 @@ def use(edge: Edge, read: Config) -> None:
     if edge.bot is None:
         edge.agents.use(new)
     if edge.speech is not None:
+        edge.speech.lexicon = new.tts.pronunciations
         edge.speech.use_keys(new.speech, new.server.shares)
 
 

@@ -10,6 +10,7 @@ from loguru import logger
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.conversation.directed_io import Inference
+from offhook.pipeline.speech.script.script_io import open_speech
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.web.realtime.chat import context_of, usage_of
 from offhook.web.realtime.conversation.actions import Action, Generate, ListMcpTools, McpCall
@@ -115,7 +116,8 @@ class SideRequests:
     async def _speak(self, response_id: str, text: str, call: Call, voice: VoiceOptions) -> None:
         """Synthesizes a response that no line plays. Raises EngineError."""
         options = replace(voice, live=False, whole_text=True)
-        stream = call.engines.synthesizer.open(options)
+        engines = call.engines
+        stream = open_speech(engines.synthesizer, options, engines.lexicon)
         try:
             async for speech in spoken(stream, text):
                 self._perform(self._conversation.response_audio(response_id, speech.pcm))

@@ -29,6 +29,7 @@ from offhook.pipeline.speech.errors import (
     UnsupportedRequest,
 )
 from offhook.pipeline.speech.recognizer import Recognizer, TurnAnswers
+from offhook.pipeline.speech.script.lexicon import NO_LEXICON
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.config.config import Speech
 from offhook.web.http.access import Refusal
@@ -175,8 +176,7 @@ class SpeechServer:
         self.engines = {kind: handle for kind, handle in handles.items() if handle is not None}
         self.ports: Sequence[int] = ()
         """Ports of the workers of this machine, where /workers lists them."""
-        self._limits = limits or limits_of(settings)
-        self.admission = Admission(self._limits, _limits_of(settings))
+        self.admission = Admission(limits or limits_of(settings), _limits_of(settings))
         self.uploads = ByteBudget(settings.transcriptions * settings.max_upload_mb << 20)
         """Budget of all uploads on disk."""
         registry = registry or CollectorRegistry()
@@ -184,6 +184,8 @@ class SpeechServer:
         keeps = synthesizer is not None and audio_cache != NO_CACHE
         self.replies = SpeechCache(audio_cache, audio_cache_mb, registry) if keeps else None
         self.resolved = ResolvedVoices()
+        self.lexicon = NO_LEXICON
+        """How words are said."""
 
     def use_keys(self, settings: Speech, shares: Shares) -> None:
         """Replaces the rate limits of the API keys and the callers' shares; the access policy
@@ -292,9 +294,8 @@ class SpeechServer:
             fault: EngineFault = "unloaded" if error.fault == "failed" else error.fault
             raise EngineError(f"the engine could not be loaded: {error}", fault) from error
         except TimeoutError as error:
-            raise EngineError(
-                f"the engine did not load in {self.loading_s} s", "loading"
-            ) from error
+            words = f"the engine did not load in {self.loading_s} s"
+            raise EngineError(words, "loading") from error
 
     def name(self, kind: Kind) -> str:
         """Returns the engine's name, e.g. "qwen3-asr"; empty without an engine."""

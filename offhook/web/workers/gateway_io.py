@@ -24,7 +24,7 @@ from offhook.web.http.listening_io import Address, listener
 from offhook.web.http.loop_io import freeze_loaded_objects
 from offhook.web.http.stop_io import Stop
 from offhook.web.speech_api.server_io import SpeechServer
-from offhook.web.workers.engines.abilities_io import check_engines
+from offhook.web.workers.engines.abilities_io import check_engines, fault_of_lexicon
 from offhook.web.workers.engines.engines_io import usual_model
 from offhook.web.workers.engines.remote_engine_io import RemoteEngine, until_loaded
 from offhook.web.workers.engines.remote_engines_io import (
@@ -73,6 +73,7 @@ class Gateway(SpeechServer):
             audio_cache_mb=tts.audio_cache_mb,
         )
         self.admission.shares = config.server.shares
+        self.lexicon = tts.pronunciations
 
     def know(self, config: Config) -> None:
         """Sets the names of the engines that local workers will run."""
@@ -106,21 +107,20 @@ class Gateway(SpeechServer):
     async def _wait_for_workers(self) -> None:
         await asyncio.gather(*(until_loaded(engine.get) for engine in self._awaited))
         self.ready = True
-        names = [f"{engine.name} {engine.model}".strip() for engine in self._awaited]
-        logger.info("ready: {}", ", ".join(names))
+        logger.info("ready: {}", ", ".join(f"{e.name} {e.model}".strip() for e in self._awaited))
 
     def reload(self, read: Callable[[], Config]) -> None:
-        """Applies keys and names of the current configuration; other changes need a restart."""
+        """Applies keys, names and lexicon of the current configuration; others need a restart."""
         try:
             config = read()
             check_engines(config)
         except ConfigError as error:
-            faults = str(error).replace("\n", "; ")
-            logger.error("the configuration is unchanged: {}", faults)
+            logger.error("the configuration is unchanged: {}", str(error).replace("\n", "; "))
             return
         self.access = config.access(local=self.access.local, gateway=True)
         self.use_keys(config.speech, config.server.shares)
-        logger.info("the keys were read again")
+        self.lexicon = config.tts.pronunciations
+        logger.info("the keys and the lexicon were read again")
 
     async def close(self) -> None:
         await end_all(lambda: filter(None, (self._loading, self._resting)))
@@ -134,6 +134,8 @@ class Gateway(SpeechServer):
 async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[Gateway]:
     """A gateway that listens at the addresses. Raises ConfigError, EngineError, OSError."""
     check_engines(config)
+    if fault := fault_of_lexicon(config):
+        logger.warning("{}", fault)
     local = all(address.local for address in addresses)
     config = await asyncio.to_thread(with_choices, config)
     async with local_workers(config, gateway=True) as with_workers:

@@ -37,6 +37,7 @@ from offhook.pipeline.conversation.services_io import (
 )
 from offhook.pipeline.engines.embedded.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.script.lexicon import Lexicon
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from tests.pipeline.conversation.speller import EnglishOnly, Speller
 
@@ -106,6 +107,15 @@ async def test_a_reply_is_spoken_with_its_words_behind_their_sound() -> None:
         kinds = [type(f) for f in ear.frames if isinstance(f, (TTSAudioRawFrame, TTSTextFrame))]
         assert kinds == [*[TTSAudioRawFrame] * 3, TTSTextFrame] * 2
         assert voice.replies[0].options == SMALL
+
+
+async def test_words_of_a_lexicon_are_spoken_otherwise_and_shown_as_written() -> None:
+    lexicon = Lexicon.of_table({"Kia": "kee ah"})
+    async with speaking(Speller(), lexicon=lexicon) as (worker, ear):
+        await say(worker, "a K", "ia ", "is")
+        await until(lambda: ear.count(TTSStoppedFrame))
+        assert ear.words == ["a", "Kia", "is"]
+        assert ear.count(TTSAudioRawFrame) == len("akeeahis")
 
 
 async def test_a_reply_without_sound_is_not_spoken_and_reported_if_it_has_letters() -> None:

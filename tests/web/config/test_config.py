@@ -19,6 +19,7 @@ from offhook.web.app.cli import main as cli
 from offhook.web.config.config import MAX_CALLS, Config, ConfigError, Log, load
 from offhook.web.http.logs_io import set_up
 from offhook.web.workers import local_worker_io
+from offhook.web.workers.engines.abilities_io import fault_of_lexicon
 
 
 @pytest.fixture(autouse=True)
@@ -518,6 +519,51 @@ def test_what_an_agent_cannot_say_is_a_fault_at_the_start(tmp_path, text, says):
     (tmp_path / "odd.md").write_text("Hello {{nobody}}")
     with pytest.raises(ConfigError, match=re.escape(says)):
         load(written(tmp_path, f"[agent]\n{text}"), {})
+
+
+def test_a_lexicon_is_read_from_its_file(tmp_path):
+    (tmp_path / "l.toml").write_text('Kia = "kee-ah"\nQatar = {ipa = "ˈkʌtə"}\n', "utf-8")
+    config = load(
+        written(tmp_path, '[tts]\nlexicon = "l.toml"\n[agents.a]\nlexicon = "l.toml"'), {}
+    )
+    assert [entry.say for entry in config.tts.pronunciations.entries] == ["kee-ah", ""]
+    assert config.agents["a"].pronunciations == config.tts.pronunciations
+    assert not config.agent.pronunciations.entries
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[tts]\nlexicon = "none.toml"', "lexicon none.toml: No such file or directory"),
+        ('[tts]\nlexicon = "bad.toml"', "lexicon bad.toml: "),
+        ('[agents.a]\nlexicon = "odd.toml"', "lexicon odd.toml: 'Kia' needs say"),
+        ('[agent]\nkind = "silent"\nlexicon = "l.toml"', "lexicon: only for kind = "),
+    ],
+)
+def test_a_lexicon_that_cannot_be_used_is_a_fault_at_the_start(tmp_path, text, says):
+    (tmp_path / "bad.toml").write_text("Kia")
+    (tmp_path / "odd.toml").write_text("Kia = {}")
+    (tmp_path / "l.toml").write_text('Kia = "kee-ah"')
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load(written(tmp_path, text), {})
+
+
+@pytest.mark.parametrize(
+    ("engine", "fault"),
+    [
+        ("flite", "the lexicon has Qatar in IPA only, which flite does not take: add say"),
+        ("espeak", ""),
+        ("kokoro", ""),
+        ("qwen3-tts", "Qatar in IPA only, which qwen3-tts does not take"),
+        ("auto", ""),
+    ],
+)
+def test_phonemes_that_an_engine_does_not_take_are_named(tmp_path, engine, fault):
+    (tmp_path / "l.toml").write_text('Kia = "kee-ah"\nQatar = {ipa = "ˈkʌtə"}\n', "utf-8")
+    text = f'[tts]\nengine = "{engine}"\n[agent]\nlexicon = "l.toml"'
+    found = fault_of_lexicon(load(written(tmp_path, text), {}))
+    assert fault in found
+    assert bool(found) == bool(fault)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ what takes a restart, and what is refused."""
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,6 +125,26 @@ async def test_new_calls_have_the_new_agent_and_others_theirs(edge: Edge) -> Non
         await asyncio.gather(*calls)
         assert len(new.requests) == 1
     use(edge, CONFIG)
+
+
+async def test_new_calls_and_requests_say_words_as_the_new_lexicon_has_them(
+    edge: Edge, tmp_path: Path
+) -> None:
+    of_all, of_agent = tmp_path / "all.toml", tmp_path / "agent.toml"
+    of_all.write_text('Kia = "kee-ah"\nNice = "neess"\n')
+    of_agent.write_text('Nice = "nice"\n')
+    running = edge.config
+    new = {**dict(running), "tts": {**running.tts.model_dump(), "lexicon": str(of_all)}}
+    agent = {"kind": "frontdesk", "lexicon": str(of_agent)}
+    read = Config.model_validate({**new, "agents": {"a": agent}})
+    use(edge, read)
+    assert left_for_restart(running, read) == []
+    engines = edge.agents.engines(edge.agents.called("a"), edge.engines.of_new_calls())
+    assert [entry.say for entry in engines.lexicon.entries] == ["nice", "kee-ah", "neess"]
+    assert edge.speech is not None
+    assert [entry.say for entry in edge.speech.lexicon.entries] == ["kee-ah", "neess"]
+    use(edge, CONFIG)
+    assert not edge.speech.lexicon.entries
 
 
 async def test_an_agent_that_has_gone_is_stood_in_for(edge: Edge, written: list[str]) -> None:

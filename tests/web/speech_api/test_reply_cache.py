@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from offhook.pipeline.speech.errors import EngineError
+from offhook.pipeline.speech.script.lexicon import Lexicon
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, KnownVoice, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import Sample
 from offhook.web.config.config import Speech as Settings
@@ -98,6 +99,17 @@ async def test_what_is_long_or_private_or_broken_is_not_kept(
         quick.voice.fails_after = None
         assert await say(quick, input="one two") == "miss"
         assert await say(quick, input="one two") == "hit"
+
+
+async def test_a_word_that_is_said_otherwise_is_another_reply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with remembering(monkeypatch) as quick:
+        assert await say(quick, input="a Kia") == "miss"
+        quick.server.lexicon = Lexicon.of_table({"Kia": "car"})
+        assert await say(quick, input="a Kia") == "miss"
+        assert await say(quick, input="a Kia") == "hit"
+        assert len(quick.voice.opened) == 2
 
 
 async def test_a_server_that_is_to_keep_nothing_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

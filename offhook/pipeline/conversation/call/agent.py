@@ -18,6 +18,7 @@ from offhook.pipeline.speech.recognizer import (
     RecognizerStream,
     StreamOptions,
 )
+from offhook.pipeline.speech.script.lexicon import NO_LEXICON, Lexicon
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 
 IDLE_S = 12
@@ -79,6 +80,7 @@ class Engines:
     synthesizer: Synthesizer
     hearing: StreamOptions = DEFAULT_OPTIONS
     speaking: VoiceOptions = DEFAULT_VOICE
+    lexicon: Lexicon = NO_LEXICON
 
     async def reopen(self, before: StreamOptions, call_id: str) -> RecognizerStream | None:
         """Open a recognizer stream for a call that has one with the options `before`; None if that

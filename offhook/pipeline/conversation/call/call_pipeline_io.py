@@ -33,7 +33,6 @@ from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.transport_io import LegTransport
 from offhook.pipeline.conversation.turns.user_turn_io import UserTurnController
-from offhook.pipeline.speech.synthesizer import VoiceOptions
 
 CALL_REQUEST = "call"
 """Type of the RTVI client-message that is answered with the call's details."""
@@ -143,7 +142,8 @@ class CallPipeline:
         transport.output().reply = hearing.reply
         self.stt = OffhookSTT(hearing, direction, listener.on_pause)
         self.voice = OffhookTTS(
-            engines.synthesizer, hearing, engines.speaking, listener.on_unspoken
+            *(engines.synthesizer, hearing, engines.speaking, listener.on_unspoken),
+            lexicon=engines.lexicon,
         )
         processors = _processors(agent)
         self._slot: AgentSlot | None = None
@@ -236,10 +236,11 @@ class CallPipeline:
         """Keep turns from the agent, until another one begins."""
         self._place.hold()
 
-    async def change_voice(self, options: VoiceOptions) -> None:
-        """Have what follows spoken so."""
+    async def change_voice(self, engines: Engines) -> None:
+        """Have what follows spoken as these say."""
         await self.voice.drop_ahead()
-        self.voice.options = options
+        self.voice.options = engines.speaking
+        self.voice.speaker.lexicon = engines.lexicon
 
     async def replace_agent(self, agent: Agent, idle_s: float) -> None:
         """Put another agent into the place of the one before; `idle_s` as above."""

@@ -28,6 +28,7 @@ from offhook.pipeline.speech.synthesizer import (
     UnknownVoice,
     VoiceOptions,
 )
+from offhook.pipeline.speech.text.markup import IPA_BEGINS
 from offhook.pipeline.speech.text.spoken_text import SpokenWord, TextReader
 from offhook.pipeline.speech.text.transliteration import in_ascii, unspeakable
 from offhook.pipeline.speech.voice.clauses import pause_after_ms
@@ -74,13 +75,15 @@ def written_words(clause: str) -> list[str]:
 def speakable_words(
     words: Sequence[SpokenWord], language: str = "en"
 ) -> list[tuple[str, list[str]]]:
-    """Returns pairs of a slice of the text and its spoken words, for English in ASCII. Slices with
-    nothing to speak are merged with a neighbour; empty if there is nothing to speak at all."""
+    """Returns pairs of a slice of the text and its spoken words, for English in ASCII or
+    in IPA. Slices with nothing to speak are merged with a neighbour; empty if there is nothing to
+    speak at all."""
     pairs: list[tuple[str, list[str]]] = []
     silent = ""
     for word in words:
         spoken: list[str] = []
-        for part in (in_ascii(word.spoken) if language == "en" else word.spoken).split():
+        spelt = language == "en" and IPA_BEGINS not in word.spoken
+        for part in (in_ascii(word.spoken) if spelt else word.spoken).split():
             before = spoken or (pairs[-1][1] if pairs else [])
             if any(map(str.isalnum, part)):
                 spoken.append(part)
@@ -157,8 +160,8 @@ class EmbeddedSynthesizer(Synthesizer, ABC):
 
     @abstractmethod
     def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
-        """Synthesizes words without white space, at least one; for an English voice in ASCII.
-        Raises EngineError."""
+        """Synthesizes words without white space, at least one; for an English voice in ASCII. Of a
+        voice that takes IPA, they may be between IPA_BEGINS and IPA_ENDS. Raises EngineError."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -227,7 +230,7 @@ class EmbeddedSynthesizer(Synthesizer, ABC):
         return cut_at_words(Sound(sound.pcm, sound.rate, ends), slices, self._gain(voice))
 
     def _reader(self, language: str, normalise: bool = True) -> TextReader:
-        return TextReader(language, normalise)
+        return TextReader(language, normalise, ipa=self.takes_ipa)
 
     def _gain(self, voice: str) -> float:
         # One gain per voice rather than per clause: a short "Yes." must not be as loud as a
@@ -316,7 +319,8 @@ class EmbeddedSpeech:
 
     def _warn(self, words: list[SpokenWord]) -> None:
         """Logs the first letters that are not spoken within a clause; a whole one is reported."""
-        letters = unspeakable("".join(word.spoken for word in words)) if self._warns else ""
+        read = (word.spoken for word in words if IPA_BEGINS not in word.spoken)
+        letters = unspeakable("".join(read)) if self._warns else ""
         if letters and speakable_words(words):
             self._warns = False
             logger.warning("the voice speaks English only, and leaves out {}", letters[:20])

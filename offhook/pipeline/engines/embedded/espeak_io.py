@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from offhook.pipeline.engines.embedded.embedded_speech_io import EmbeddedSynthesizer, Sound
+from offhook.pipeline.engines.embedded.espeak_ipa import with_mnemonics
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.text.spoken_text import TextReader, with_rules
 from offhook.processes.child_io import Child
@@ -71,11 +72,13 @@ class EspeakChild:
         return child
 
     def say(self, words: list[str], voice: str, speed: float) -> Sound:
-        text = " ".join(words)
-        asked = {"text": text, "voice": voice, "wpm": round(USUAL_RATE_WPM * speed)}
+        given = list(map(with_mnemonics, words))
+        ipa = given != words
+        wpm = round(USUAL_RATE_WPM * speed)
+        asked = {"text": " ".join(given), "voice": voice, "wpm": wpm, "mnemonics": ipa}
         table, data = self._ask(asked)
         pcm = np.frombuffer(data, np.int16)
-        return Sound(pcm, table["rate"], list(_word_ends(words, table["words"], len(pcm))))
+        return Sound(pcm, table["rate"], list(_word_ends(given, table["words"], len(pcm))))
 
     def phonemes(self, texts: list[str], voice: str) -> list[str]:
         """Returns the phonemes of texts, in IPA and without punctuation."""
@@ -171,6 +174,7 @@ class EspeakSynthesizer(EmbeddedSynthesizer):
     """eSpeak's voices, American English by default."""
 
     name = "espeak"
+    takes_ipa = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +189,7 @@ class EspeakSynthesizer(EmbeddedSynthesizer):
 
     def _reader(self, language: str, normalise: bool = True) -> TextReader:
         """Without the packages of our rules eSpeak reads numbers by its own."""
-        return TextReader(with_rules(language), normalise)
+        return TextReader(with_rules(language), normalise, ipa=True)
 
     async def close(self) -> None:
         await super().close()

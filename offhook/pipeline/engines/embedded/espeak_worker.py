@@ -3,7 +3,8 @@
 eSpeak NG is free software under the GNU GPL, version 3. The server neither contains nor loads it:
 it runs this program where the wheel espeakng-loader is installed, and talks to it over pipes.
 
-On standard input come lines of JSON, ``{"text": ..., "voice": ..., "wpm": ...}``. Each is answered
+On standard input come lines of JSON, ``{"text": ..., "voice": ..., "wpm": ..., "mnemonics": ...}``,
+the last of which says whether phonemes stand in double brackets in the text. Each is answered
 on standard output, as is the beginning (without sound), by a line of JSON, ``{"rate": Hz, "words":
 [[place in the text, sample]], "bytes": count}`` and so many bytes of 16-bit mono sound, in the
 machine's order; or by ``{"error": ...}``, which at the beginning is the end. A line
@@ -27,6 +28,7 @@ EVENT_LIST_TERMINATED = 0
 EVENT_WORD = 1
 POS_CHARACTER = 1
 CHARS_UTF8 = 1
+PHONEMES = 0x100
 PHONEMES_IPA = 2
 RATE = 1
 OK = 0
@@ -102,7 +104,9 @@ class Espeak:
             number += 1
         return 0
 
-    def say(self, text: str, voice: str, wpm: int) -> tuple[bytes, list[tuple[int, int]]]:
+    def say(
+        self, text: str, voice: str, wpm: int, mnemonics: bool
+    ) -> tuple[bytes, list[tuple[int, int]]]:
         """Returns the audio, and the positions of word starts in the text and in samples. Raises
         EspeakError."""
         self._set_voice(voice)
@@ -110,7 +114,8 @@ class Espeak:
         self._sound, self._words = bytearray(), []
         data = text.encode()
         place = (0, POS_CHARACTER, 0)
-        status = self._lib.espeak_Synth(data, len(data) + 1, *place, CHARS_UTF8, None, None)
+        flags = CHARS_UTF8 | PHONEMES * mnemonics
+        status = self._lib.espeak_Synth(data, len(data) + 1, *place, flags, None, None)
         if status != OK:
             raise EspeakError(f"eSpeak NG cannot speak {text!r}: status {status}")
         return bytes(self._sound), self._words

@@ -65,4 +65,5 @@ ESPEAK = EngineSpec(
     costs=(VOICE,),
     attribution=Attribution("eSpeak NG", "https://github.com/espeak-ng/espeak-ng"),
     checks=f"{HERE}:check_espeak",
+    traits=frozenset({"takes IPA"}),
 )

@@ -30,6 +30,7 @@ KOKORO = EngineSpec(
     ),
     languages=KOKORO_LANGUAGES,
     costs=(Cost("core", 1 / 1.0, ALONE_ON_CPU, memory_mb=500),),
+    traits=frozenset({"takes IPA"}),
     attribution=Attribution("hexgrad", f"{SITE}/hexgrad/Kokoro-82M"),
 )
 PIPER = EngineSpec(
@@ -42,5 +43,6 @@ PIPER = EngineSpec(
     model="en_US-joe-medium",
     abilities_of="offhook.pipeline.engines.onnx_voice.voices:piper_abilities",
     costs=(Cost("core", 1 / 0.15, ALONE_ON_CPU, memory_mb=300),),
+    traits=frozenset({"takes IPA"}),
     attribution=Attribution("Piper voices", f"{SITE}/rhasspy/piper-voices"),
 )

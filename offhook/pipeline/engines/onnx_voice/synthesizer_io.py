@@ -30,6 +30,7 @@ from offhook.pipeline.engines.shared.recognition.cpu_streams import CPU_LOAD
 from offhook.pipeline.engines.shared.tts_models import TtsModels
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.recognizer import Progress
+from offhook.pipeline.speech.text.markup import IPA_BEGINS, IPA_ENDS
 from offhook.pipeline.speech.text.spoken_text import TextReader, with_rules
 
 PIPER_VOICES = "rhasspy/piper-voices"
@@ -40,13 +41,17 @@ MAX_SPEAKING = 16
 OPEN_PER_SPEAKING = 4
 """Replies that may be open for each that the CPU follows: most are being heard, or wait for
 text."""
-PUNCTUATION = re.compile(r"[^.,;:!?…—]*[.,;:!?…—]*")
-"""Matches words, and the marks behind them, which phonemes are spoken with."""
+_MARKS = ".,;:!?…—"
+PUNCTUATION = re.compile(
+    rf"{IPA_BEGINS}[^{IPA_ENDS}]*{IPA_ENDS}[{_MARKS}]*|[^{_MARKS}{IPA_BEGINS}]*[{_MARKS}]*"
+)
+"""Matches words, or one in IPA, and the marks behind them, which phonemes are spoken with."""
 
 
 class OnnxSynthesizer(EmbeddedSynthesizer):
     """A voice of Kokoro or Piper. Replies take turns clause by clause."""
 
+    takes_ipa = True
     max_streams: int | None = None
     """Replies that may be open, once that is known."""
 
@@ -129,7 +134,12 @@ class OnnxSynthesizer(EmbeddedSynthesizer):
 
     def _tokens(self, text: str, voice: str) -> list[int]:
         parts = [part for part in PUNCTUATION.findall(text) if part.strip()]
-        spoken = self._espeak.phonemes(parts, self._voice.speakers[voice].espeak)
+        read = [part for part in parts if IPA_BEGINS not in part]
+        phonemes = iter(self._espeak.phonemes(read, self._voice.speakers[voice].espeak))
+        spoken = (
+            part[1 : part.index(IPA_ENDS)] if IPA_BEGINS in part else next(phonemes)
+            for part in parts
+        )
         marks = (part[len(part.rstrip(".,;:!?…—")) :][:1] for part in parts)
         joined = " ".join(f"{p}{mark}" for p, mark in zip(spoken, marks, strict=True))
         return self._voice.tokens(joined, voice)
@@ -150,7 +160,7 @@ class OnnxSynthesizer(EmbeddedSynthesizer):
         return super()._gain(self.voice_of(""))
 
     def _reader(self, language: str, normalise: bool = True) -> TextReader:
-        return TextReader(with_rules(language), normalise)
+        return TextReader(with_rules(language), normalise, ipa=True)
 
     async def close(self) -> None:
         await super().close()

@@ -59,6 +59,9 @@ class RemoteSynthesizer(Synthesizer):
     `start` waits until it has loaded. Without it, replies open at once and wait for the worker.
     """
 
+    takes_ipa = True
+    """The worker's engine may not: it reads the text in between then."""
+
     def __init__(self, url: str | Sequence[str], api_key: str = "", name: str = "") -> None:
         self.workers = Workers("tts", url, api_key)
         self.url = self.workers.url

@@ -13,6 +13,8 @@ from offhook.pipeline.speech.text.word_lists import table, words
 
 MAX_MARKUP = 200
 """Maximum characters of a tag, an address or a line of code that is waited for."""
+MAX_IPA = 1200
+"""The same for phonemes, with the entities in them."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,17 @@ def _tag(match: re.Match[str]) -> str:
 def _entity(match: re.Match[str]) -> str | None:
     said = html.unescape(match[0])
     return None if said == match[0] else said.replace("\u00a0", " ")
+
+
+# --- phonemes
+
+IPA_BEGINS, IPA_ENDS = "\ue000", "\ue001"
+"""Private characters around a word in IPA, for engines that take it."""
+
+
+def _ipa(match: re.Match[str]) -> str:
+    said = html.unescape(match["ipa"]).split()
+    return " ".join(f"{IPA_BEGINS}{word}{IPA_ENDS}" for word in said)
 
 
 # --- stage directions
@@ -165,6 +178,11 @@ KINDS: dict[str, tuple[_Kind, ...]] = {
             rf"<(?:[A-Za-z0-9][^<>\s]{{0,{MAX_MARKUP}}})?",
             lambda match: match["text"],
         ),
+        _kind(
+            rf"""<phoneme\s+alphabet="ipa"\s+ph="(?P<ipa>[^"<>]{{1,{MAX_IPA}}})"\s*>[^<>]{{0,{MAX_MARKUP}}}</phoneme>""",
+            rf"""<phoneme(?:\s[^<>]{{0,{MAX_IPA}}}(?:>[^<>]{{0,{MAX_MARKUP}}}(?:</?p?h?o?n?e?m?e?)?)?)?""",
+            _ipa,
+        ),
         _kind(r"<!--[^>]{0,200}>", r"<!?-?-?[^>]{0,200}", _nothing),
         _kind(
             rf"</?(?P<name>[A-Za-z][\w:-]*){_TAG_ATTRIBUTES}{{0,8}}\s*/?>",
@@ -249,7 +267,9 @@ _PARTIAL_FENCE = re.compile(r"(?:`{0,2}|~{0,2}|(?:`{3,}|~{3,})[^`\n]{0,60})\Z")
 class Markup:
     """Streaming text in, pairs of the text written and what it says out."""
 
-    def __init__(self) -> None:
+    def __init__(self, ipa: bool = False) -> None:
+        """With `ipa`, `<phoneme>` says its words in IPA, between IPA_BEGINS and IPA_ENDS."""
+        self._ipa = ipa
         self._rest = ""
         self._before = ""
         self._new_line = True
@@ -308,6 +328,8 @@ class Markup:
     def _applies(self, kind: _Kind, char: str) -> bool:
         """Returns whether markup of a kind can be here: a star within a word starts nothing, and
         neither does a number in brackets that starts a line."""
+        if kind.says is _ipa:
+            return self._ipa
         if kind.says is _act:
             return not (self._before.isalnum() or self._before in tuple("*_/="))
         if kind.says is _box:

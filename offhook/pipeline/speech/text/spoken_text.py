@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.text.language_tables import LANGUAGES
+from offhook.pipeline.speech.text.markup import IPA_BEGINS
 from offhook.pipeline.speech.text.reading import NeedsMoreText, Reading
 from offhook.pipeline.speech.text.spoken_english import read_english
 from offhook.pipeline.speech.text.written_words import WordCutter, Written, first_letter
@@ -50,11 +51,12 @@ class TextReader:
     """Streaming text in, spoken words out.
 
     `language` is an ISO 639-1 code; without rules for it, only markup and emoji are dropped.
-    Without `normalise` words are spoken as written.
+    Without `normalise` words are spoken as written. With `ipa`, what `<phoneme>` says otherwise is
+    spoken in IPA, between IPA_BEGINS and IPA_ENDS.
     """
 
-    def __init__(self, language: str, normalise: bool = True) -> None:
-        self._cutter = WordCutter(language, markup=normalise)
+    def __init__(self, language: str, normalise: bool = True, *, ipa: bool = False) -> None:
+        self._cutter = WordCutter(language, normalise, ipa)
         self._read = _reader(language) if normalise else None
         self._waiting: deque[Written] = deque()
         self._before: deque[str] = deque(("", "", ""), maxlen=MAX_BEFORE)
@@ -141,7 +143,7 @@ class TextReader:
         """Reads the next word. Raises NeedsMoreText, changing nothing."""
         first = self._waiting[0]
         taken, spoken = 1, first.plain
-        if self._read and spoken:
+        if self._read and spoken and IPA_BEGINS not in spoken:
             if first.starts_line:
                 self._before.extend(("", "", ""))
             reading = Reading(self, self._before)

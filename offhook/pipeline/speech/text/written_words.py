@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from offhook.pipeline.speech.text.markup import Markup
+from offhook.pipeline.speech.text.markup import IPA_BEGINS, Markup
 
 MAX_WORD = 200
 """Maximum characters of a word or of white space; a longer run is split."""
@@ -79,9 +79,10 @@ class WordCutter:
     """Streaming text in, words out. `rest` is what the text says that is not yet emitted as
     words."""
 
-    def __init__(self, language: str, markup: bool) -> None:
+    def __init__(self, language: str, markup: bool, ipa: bool = False) -> None:
+        """With `markup` it is left out; with `ipa`, `<phoneme>` becomes its words in IPA."""
         self.language = language
-        self._markup = Markup() if markup else None
+        self._markup = Markup(ipa) if markup else None
         self._context = ""
         self._new_line = True
         self.rest = ""
@@ -241,7 +242,7 @@ _WIDE = {
 def without_markup(word: str, starts_line: bool) -> str:
     """Returns the word without emphasis, bullets and emoji; full-width digits and letters become
     ASCII."""
-    if word.isascii() and word.isalpha():
+    if (word.isascii() and word.isalpha()) or IPA_BEGINS in word:
         return word
     if _RULE.fullmatch(word) or (starts_line and _BULLET.fullmatch(word)):
         return ""

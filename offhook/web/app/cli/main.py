@@ -362,6 +362,7 @@ def _align(arguments: Namespace) -> int:
 
 
 def _speak(arguments: Namespace) -> int:
+    from offhook.pipeline.speech.script.lexicon import NO_LEXICON
     from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
     from offhook.web.app.cli.speak_io import (
         STANDARD,
@@ -374,6 +375,7 @@ def _speak(arguments: Namespace) -> int:
     )
     from offhook.web.app.cli.transcribe_io import Bar
     from offhook.web.config.config import Tts
+    from offhook.web.config.pronunciation import read_lexicon
     from offhook.web.http.logs import Log
     from offhook.web.http.logs_io import set_up
     from offhook.web.workers.engines.engines_io import open_synthesizer
@@ -387,6 +389,10 @@ def _speak(arguments: Namespace) -> int:
     text = read_text(a.file) if a.file else a.text
     typed = text == STANDARD and not a.file
     voice = (a.voice, a.language, a.instructions, a.speed)
+    try:
+        lexicon = read_lexicon(a.lexicon) if a.lexicon else NO_LEXICON
+    except ValueError as error:
+        raise FileError(f"{a.lexicon}: {error}") from error
     options = VoiceOptions(*voice, live=live, seed=a.seed, whole_text=not typed)
 
     async def say() -> Spoken:
@@ -398,7 +404,8 @@ def _speak(arguments: Namespace) -> int:
             else open_synthesizer(a.engine, _tts_models(a), Bar("loading:").loading, a.language)
         )
         texts = of_pipe(sys.stdin.buffer) if typed else of_text(text)
-        return await speak(synthesizer, options, texts, a.output, None if typed else len(text))
+        length = None if typed else len(text)
+        return await speak(synthesizer, options, texts, a.output, length, lexicon)
 
     spoken = run(say())
     if a.json:

@@ -538,6 +538,9 @@ def _speak_parser(speak: argparse.ArgumentParser) -> None:
     speak.add_argument("--language", default="", help='e.g. "en"; default: detected')
     speak.add_argument("--instructions", default="", help='how to speak, e.g. "in a whisper"')
     speak.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 (default 1)")
+    speak.add_argument(
+        "--lexicon", type=Path, metavar="F", help='says how words are said, as Kia = "kee-ah"'
+    )
     speak.add_argument("--seed", type=int, help="makes the result reproducible")
     speak.add_argument(
         "-o",

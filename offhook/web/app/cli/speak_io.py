@@ -14,6 +14,8 @@ from typing import IO, Any, BinaryIO
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
+from offhook.pipeline.speech.script.lexicon import NO_LEXICON, Lexicon
+from offhook.pipeline.speech.script.script_io import open_speech
 from offhook.pipeline.speech.synthesizer import Synthesizer, SynthesizerStream, VoiceOptions
 from offhook.web.app.cli.transcribe_io import Bar
 from offhook.web.speech_api.errors import ApiError
@@ -242,6 +244,7 @@ async def speak(
     texts: AsyncIterator[str],
     output: str,
     length: int | None = None,
+    lexicon: Lexicon = NO_LEXICON,
 ) -> Spoken:
     """Synthesizes `texts` into the file `output`. Raises EngineError, FileError, OSError, and
     ValueError for unsupported options."""
@@ -254,7 +257,7 @@ async def speak(
         options = replace(options, voice=_voice(options.voice, synthesizer.voices()))
         voice = options.voice or next(iter(synthesizer.voices()), "")
         result = Spoken(output, synthesizer.name, voice)
-        await SpeakCommand(result, synthesizer.open(options), length).run(texts)
+        await SpeakCommand(result, open_speech(synthesizer, options, lexicon), length).run(texts)
     finally:
         await synthesizer.close()
     return result

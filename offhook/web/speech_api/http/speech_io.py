@@ -21,6 +21,7 @@ from loguru import logger
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.conversation.agents.spoken_content import spoken_text
 from offhook.pipeline.speech.errors import EngineError, UnsupportedRequest
+from offhook.pipeline.speech.script.script_io import open_speech
 from offhook.pipeline.speech.streams.languages import NAMES
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, SynthesizerStream, UnknownVoice
 from offhook.web.http.connection_io import allow_body
@@ -95,7 +96,11 @@ async def _speak(
         # A remote engine must not use its cache either.
         options = replace(wanted.voice_options(voice.name), cache=cache is not None and not anew)
         keep = context.keep
-        if cache is not None and (key := cache.key(_engine(server), wanted.input, voice, options)):
+        if cache is not None and (
+            key := cache.key(
+                f"{_engine(server)}{server.lexicon.digest}", wanted.input, voice, options
+            )
+        ):
             if not anew and (known := await cache.find(key)) is not None:
                 return await respond(request, wanted, Reply(played(known)), voice.name)
             keep = partial(cache.put, key)
@@ -103,7 +108,7 @@ async def _speak(
             return response
         synthesizer = await _loaded(server, context)
         try:
-            stream = synthesizer.open(server.prioritized(options))
+            stream = open_speech(synthesizer, server.prioritized(options), server.lexicon)
         except ValueError as error:
             raise not_possible(error) from error
         reply = Reply(spoken(stream, wanted.input), stream, keep)

@@ -8,6 +8,7 @@ from aiohttp import WSMessage, WSMsgType, web
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.remote.tts_protocol import MAX_AUDIO_BYTES, MAX_WAITING_CHARS, Reason
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode, bytes_of
+from offhook.pipeline.speech.script.script_io import open_speech
 from offhook.pipeline.speech.synthesizer import Synthesizer, TextTooLong
 from offhook.web.speech_api.sockets import live_speech
 from offhook.web.speech_api.sockets.live_speech import (
@@ -105,7 +106,8 @@ class LiveSpeechStream(WorkerStream):
     async def _speak(self, synthesizer: Synthesizer, reply: Reply) -> None:
         """Sends audio until all is spoken or the reply is cancelled. Raises ValueError for options
         that the engine does not support, at once or with the first audio."""
-        stream = synthesizer.open(self._host.server.prioritized(reply.options))
+        server = self._host.server
+        stream = open_speech(synthesizer, server.prioritized(reply.options), server.lexicon)
         try:
             await self.send(live_speech.configured())
             reply.begin(stream)

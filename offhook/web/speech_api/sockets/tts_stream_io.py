@@ -31,6 +31,7 @@ from offhook.pipeline.speech.remote.worker_protocol import (
     ProtocolError,
     bytes_of,
 )
+from offhook.pipeline.speech.script.script_io import open_speech
 from offhook.pipeline.speech.synthesizer import (
     Speech,
     Synthesizer,
@@ -218,7 +219,7 @@ class TtsStream(WorkerStream):
     def _open(self, options: VoiceOptions) -> SynthesizerStream:
         """Opens the engine's stream. Raises Refused, EngineError."""
         try:
-            return self._synthesizer.open(options)
+            return open_speech(self._synthesizer, options, self._host.server.lexicon)
         except ValueError as error:
             raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
 

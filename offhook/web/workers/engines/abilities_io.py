@@ -97,6 +97,20 @@ def fault_on_phones(config: Config, engine: str) -> str:
     return known.weak_on_phones if takes_phones and known is not None else ""
 
 
+def fault_of_lexicon(config: Config) -> str:
+    """Returns what the engine of all calls cannot say of a lexicon; "" if nothing is known."""
+    engine = config.tts.engine if config.tts.url else _shared_engine(config, "tts")
+    spec = next((spec for spec in specs("tts") if spec.name == engine), None)
+    if spec is None or "takes IPA" in spec.traits:
+        return ""
+    sections = config.tts, *config.named_agents().values()
+    entries = (entry for section in sections for entry in section.pronunciations.entries)
+    words = dict.fromkeys(entry.written for entry in entries if not entry.say)
+    if not words:
+        return ""
+    return f"the lexicon has {listed(words)} in IPA only, which {spec.name} does not take: add say"
+
+
 def meanwhile(config: Config, kind: Kind) -> str:
     """Returns what callers have to put up with until a chosen engine is ready; "" if nothing is
     known."""

@@ -23,7 +23,12 @@ from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.http.metrics import EngineInUse, Metrics
 from offhook.web.speech_api.server_io import EngineHandle
-from offhook.web.workers.engines.abilities_io import check_engines, fault_on_phones, faults_of
+from offhook.web.workers.engines.abilities_io import (
+    check_engines,
+    fault_of_lexicon,
+    fault_on_phones,
+    faults_of,
+)
 from offhook.web.workers.engines.auto_io import AutoEngine, auto_recognizer, auto_synthesizer
 from offhook.web.workers.engines.auto_state import LoadState
 from offhook.web.workers.engines.choice import AutoWorker
@@ -70,6 +75,8 @@ class CallEngines:
         EngineError, ConfigError."""
         config = self._config
         check_engines(config)
+        if fault := fault_of_lexicon(config):
+            logger.warning("{}", fault)
         turn_detection = TurnDetection(
             VadBatch(),
             await asyncio.to_thread(_open_turn_model, config.turn.model),

@@ -20,6 +20,7 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.remote.tts_protocol import MAX_AUDIO_BYTES
 from offhook.pipeline.speech.remote.worker_protocol import bytes_of
+from offhook.pipeline.speech.script.script_io import open_speech
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, VoiceOptions
 from offhook.web.speech_api.admission import Kind
@@ -164,7 +165,8 @@ class Synthesis(WyomingRequest):
             options = self._reply.options
             voice = await choose(synthesizer, options.voice)
             began = time.monotonic()
-            stream = synthesizer.open(self.server.prioritized(replace(options, voice=voice.name)))
+            options = self.server.prioritized(replace(options, voice=voice.name))
+            stream = open_speech(synthesizer, options, self.server.lexicon)
             try:
                 self._reply.begin(stream)
                 async for speech in stream:
