@@ -30,7 +30,8 @@ SIGNS = (" ", "  ", "\n", ".", "'s", "-", "é", "Zoe\u0308", "Zoë", "<b>", "1",
 def spoken(*parts: str, language: str = "", voice: str = "", ipa: bool = False) -> list[Spoken]:
     script = Script(LEXICON.finder(language, voice), ipa)
     pieces = [piece for part in parts for piece in script.feed(part)]
-    return pieces + script.feed("", final=True)
+    pieces += script.feed("", final=True)
+    return [piece for piece in pieces if isinstance(piece, Spoken)]
 
 
 def given_for(*parts: str, language: str = "", voice: str = "", ipa: bool = False) -> str:
@@ -120,7 +121,7 @@ def test_what_was_heard_is_told_as_written(parts: list[str], heard: list[int]) -
     ends, said = [0], 0
     for characters in heard:
         said += characters
-        ends.append(ends[-1] + len(spans.take(characters)))
+        ends.append(ends[-1] + len(spans.pop(characters)))
         whole = at = 0
         for piece in pieces:
             left = max(0, said - at)

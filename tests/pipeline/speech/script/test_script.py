@@ -1,7 +1,8 @@
-"""What is heard of a text with a lexicon, and which written words its sound is told to be."""
+"""What is heard of a text with a lexicon or SSML, and which written words its sound is."""
 
 import ctypes
 
+import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_OUT
@@ -10,8 +11,15 @@ from offhook.pipeline.engines.embedded.espeak_io import EspeakChild, EspeakSynth
 from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.script.lexicon import NO_LEXICON, Lexicon
 from offhook.pipeline.speech.script.script_io import open_speech
-from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, Synthesizer, VoiceOptions
+from offhook.pipeline.speech.synthesizer import (
+    DEFAULT_VOICE,
+    Speech,
+    Synthesizer,
+    TextTooLong,
+    VoiceOptions,
+)
 from offhook.pipeline.speech.text.markup import IPA_BEGINS, IPA_ENDS
+from tests.pipeline.conversation.speller import LETTER, Speller, SpellerStream
 
 try:
     ctypes.CDLL("libflite.so.1")
@@ -105,3 +113,120 @@ async def test_an_interrupted_reply_tells_the_words_heard() -> None:
     await synthesizer.close()
     assert heard
     assert "My Kia is old. It is in NY for good. ".startswith(heard[:37])
+
+
+# --- SSML ---
+
+
+def silence_ms(pieces: list[Speech]) -> list[int]:
+    """The stretches of silence from 400 ms on, in ms."""
+    pcm = np.concatenate([piece.pcm for piece in pieces])
+    frame = RATE_OUT // 100
+    rows = pcm[: len(pcm) // frame * frame].reshape(-1, frame).astype(np.float32)
+    runs, run = [], 0
+    for loud in [*(np.sqrt((rows**2).mean(axis=1)) > 60), True]:
+        if loud and run >= 40:
+            runs.append(10 * run)
+        run = 0 if loud else run + 1
+    return runs
+
+
+@pytest.mark.parametrize("make", [FliteSynthesizer, EspeakSynthesizer])
+@pytest.mark.parametrize(
+    ("tag", "ms"),
+    [
+        *(('<break time="2s"/>', 2000), ("<break time='1500ms' />", 1500), ("<break/>", 750)),
+        *(('<break strength="x-strong"/>', 1250), ('<break time="99s"></break>', 10_000)),
+        ('<break time="1s"/> <break time="1.5s"/>', 2500),
+    ],
+)
+async def test_a_break_is_silence_of_its_length(
+    make: type[EmbeddedSynthesizer], tag: str, ms: int
+) -> None:
+    text = f"<speak>Good morning {tag} everybody</speak>"
+    pieces = await say(make(), *text)
+    assert silence_ms(pieces) == [pytest.approx(ms, abs=90)]
+    assert "".join(piece.text for piece in pieces) == text
+
+
+async def test_a_break_may_come_first_and_last() -> None:
+    pieces = await say(FliteSynthesizer(), '<break time="1s"/>Hello.<break time="2s"/>')
+    assert not np.concatenate([piece.pcm for piece in pieces])[:RATE_OUT].any()
+    assert not np.concatenate([piece.pcm for piece in pieces])[-2 * RATE_OUT :].any()
+    assert seconds(pieces) == pytest.approx(
+        3 + seconds(await say(FliteSynthesizer(), "Hello.")), 0.05
+    )
+
+
+async def test_pauses_together_have_a_limit() -> None:
+    pieces = await say(FliteSynthesizer(), 'a <break time="10s"/>' * 80)
+    assert seconds(pieces) < 600 + 80
+
+
+async def test_a_rate_is_heard_and_ends_with_its_element() -> None:
+    slow = '<prosody rate="slow">This is a sentence.</prosody>'
+    slowly = await say(EspeakSynthesizer(), slow)
+    fast = await say(EspeakSynthesizer(), slow.replace("slow", "200%"))
+    usual = await say(EspeakSynthesizer(), slow.replace("slow", "+0%"))
+    plain = await say(EspeakSynthesizer(), "This is a sentence.")
+    assert seconds(usual) == pytest.approx(seconds(plain), rel=0.02)
+    assert seconds(slowly) > 1.2 * seconds(plain) > 1.6 * seconds(fast)
+    both = await say(EspeakSynthesizer(), f"{slow} This is a sentence.")
+    assert seconds(both) == pytest.approx(seconds(slowly) + seconds(plain), rel=0.1)
+
+
+async def test_a_language_is_that_of_another_voice_if_the_engine_has_one() -> None:
+    german = '<lang xml:lang="de-DE">Ich habe 21 Fragen.</lang>'
+    pieces = await say(EspeakSynthesizer(), f"He said: {german} Right?")
+    spoken = await say(
+        EspeakSynthesizer(), "Ich habe einundzwanzig Fragen.", options=VoiceOptions(language="de")
+    )
+    around = await say(EspeakSynthesizer(), "He said: "), await say(EspeakSynthesizer(), "Right?")
+    assert seconds(pieces) == pytest.approx(seconds(spoken) + sum(map(seconds, around)), rel=0.05)
+    flite = await say(FliteSynthesizer(), german)
+    assert seconds(flite) == pytest.approx(
+        seconds(await say(FliteSynthesizer(), "Ich habe 21 Fragen.")), rel=0.05
+    )
+
+
+async def test_a_voice_elsewhere_that_refuses_a_language_speaks_in_its_own() -> None:
+    class Late(Speller):
+        """Refuses with its first speech."""
+
+        def open(self, options: VoiceOptions = DEFAULT_VOICE) -> SpellerStream:
+            stream = super().open(options)
+            self.fault = ValueError("no German here") if options.language else None
+            return stream
+
+    voice = Late()
+    pieces = await say(voice, "one ", '<lang xml:lang="de">', "zwei ", "drei", "</lang> four")
+    assert "".join(written(pieces)) == 'one <lang xml:lang="de">zwei drei</lang> four'
+    assert seconds(pieces) == len("onezweidreifour") * LETTER / RATE_OUT
+
+
+async def test_a_reply_that_is_cancelled_in_a_pause_says_no_more() -> None:
+    synthesizer = FliteSynthesizer()
+    await synthesizer.start()
+    reply = open_speech(synthesizer)
+    reply.write('One. <break time="9s"/> Two.')
+    reply.end()
+    heard = ""
+    async for piece in reply:
+        heard += piece.text
+        if heard and not piece.pcm.any():
+            reply.cancel()
+    assert heard == "One. "
+    await synthesizer.close()
+
+
+async def test_text_behind_a_pause_has_a_limit() -> None:
+    synthesizer = FliteSynthesizer()
+    await synthesizer.start()
+    reply = open_speech(synthesizer)
+    reply.write("One. <break/>")
+    for _ in range(100):
+        reply.write("word " * 199)
+    with pytest.raises(TextTooLong):
+        reply.write("word " * 199)
+    reply.cancel()
+    await synthesizer.close()
