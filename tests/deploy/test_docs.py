@@ -14,6 +14,7 @@ import pytest
 from deploy import llms
 from deploy.reference_limits import ELSEWHERE, by_heading
 from deploy.reference_limits import ROOMS as ROOMS_OF_LIMITS
+from offhook.pipeline.speech.script.lexicon import Lexicon
 from offhook.web.config.config import Config
 from tests.deploy.servers import ROOT
 
@@ -61,7 +62,10 @@ def test_configuration_that_is_shown_is_valid(path: Path) -> None:
     secrets = count()  # each another
     for _, example in TOML.findall(path.read_text()):
         text = re.sub('"…"', lambda _: f'"{next(secrets)}"', example)
-        Config.model_validate(tomllib.loads(text))
+        if text.startswith("# lexicon.toml\n"):
+            Lexicon.of_table(tomllib.loads(text))
+        else:
+            Config.model_validate(tomllib.loads(text))
 
 
 def test_all_pages_are_in_the_navigation() -> None:

@@ -25,6 +25,7 @@ from offhook.pipeline.conversation.call.call_pipeline_io import (
     CallPipeline,
     CallPipelineListener,
 )
+from offhook.pipeline.conversation.call.followed_language import FollowedLanguage
 from offhook.pipeline.conversation.call.history import History, Message
 from offhook.pipeline.conversation.call.responses import Responses
 from offhook.pipeline.conversation.call.time_limit_io import TimeLimit
@@ -99,7 +100,6 @@ class Call(TransportListener, CallPipelineListener):
         self.end_reason: EndReason = End.AGENT_HUNG_UP
         self.engines = engines
         self._limit = TimeLimit(limit_s, before_s)
-        self._before_s = before_s
         self._opening = opening
         self._tracing = tracing
         self._agent = make_agent(self)
@@ -109,12 +109,13 @@ class Call(TransportListener, CallPipelineListener):
         self.taken_over = False
         """Whether the agent is not the one that the call began with."""
         self._transferred = False
-        self._tasks = TaskSet()
+        tasks = self._tasks = TaskSet()
         """Tasks that nothing awaits, such as those speaking a sentence."""
         self._absence = Absence(
-            leg, self._tasks, self.emit, lambda away: self.hearing.agent.set_away(away)
+            leg, tasks, self.emit, lambda away: self.hearing.agent.set_away(away)
         )
-        self._announcements = Announcements(self._tasks, self._agent, engines, sentences)
+        self.language = FollowedLanguage(leg, self.emit, self.on_pause)
+        self._announcements = Announcements(tasks, self.language, self._agent, engines, sentences)
         self._history = History(history, self._agent.tools)
         self.context = self._history.context
         self.hearing: UserTurnController
@@ -138,6 +139,8 @@ class Call(TransportListener, CallPipelineListener):
             self._agent.on_cut(event.heard)
         for listener in self.listeners:
             listener(event)
+        if isinstance(event, CallerTurn):
+            self.language.turn(event.text, self.hearing.language)
 
     def agent_failed(self, fault: Fault, place: Place, action: Action, cause: str = "") -> None:
         self.emit(AgentFailed(self.leg.heard_ms, fault, place, action, cause))
@@ -161,7 +164,7 @@ class Call(TransportListener, CallPipelineListener):
     @property
     def duration_s(self) -> float:
         """Duration in s of the call so far, with what it continues."""
-        return self._before_s + self.leg.heard_ms / 1000
+        return self._limit.before_s + self.leg.heard_ms / 1000
 
     @property
     def away(self) -> bool:
@@ -199,20 +202,17 @@ class Call(TransportListener, CallPipelineListener):
         """What was said while tools ran: no answers of the agent's model."""
         return self._announcements.fillers
 
-    @property
-    def has_unspoken(self) -> bool:
-        """Whether the voice has made no sound of something, see `Announcements`."""
-        return self._announcements.has_unspoken
+    def note_unspoken(self) -> None:
+        """The voice has made no sound of something, see `Announcements`."""
+        self._announcements.has_unspoken = True
 
-    @has_unspoken.setter
-    def has_unspoken(self, unspoken: bool) -> None:
-        self._announcements.has_unspoken = unspoken
-
-    async def say(self, text: str, *, instead: bool = False) -> None:
+    async def say(
+        self, text: str, occasion: Occasion | None = None, *, instead: bool = False
+    ) -> None:
         """Speak a text without asking the agent: after what it has said so far, or with `instead`
-        in place of it. Returns when the text was played or interrupted, after SENTENCE_S at the
-        latest."""
-        await self._announcements.say(text, instead=instead)
+        in place of it; in another language than the agent's first, the sentence for `occasion`.
+        Returns when the text was played or interrupted, after SENTENCE_S at the latest."""
+        await self._announcements.say(text, occasion, instead=instead)
 
     async def end_with_a_word(self) -> None:
         """Announce that the server ends the call, in place of current speech. Does nothing while
@@ -354,6 +354,7 @@ class Call(TransportListener, CallPipelineListener):
             self,
             agent=self._agent,
             engines=engines,
+            language=self.language,
             idle_s=self._announcements.idle_s,
             tracing=self._tracing,
         )

@@ -104,6 +104,16 @@ class AgentChanged:
 
 
 @dataclass(frozen=True)
+class LanguageChanged:
+    """The caller goes on in another language, and the agent follows."""
+
+    at_ms: int
+    language: str
+    """ISO 639 code."""
+    before: str
+
+
+@dataclass(frozen=True)
 class AgentFailed:
     """The agent's model or one of its tools failed; `action` says what was done about it."""
 
@@ -231,6 +241,7 @@ Event = (
     | Interrupted
     | AgentTurn
     | AgentChanged
+    | LanguageChanged
     | AgentFailed
     | AnswerDropped
     | PassagesFound

@@ -111,11 +111,22 @@ class PushesSeenOnce(WorkerObserver):
 
 class Rtvi(RTVIProcessor):
     """Tells a client program of a call by `send`. `cut_reply` is called when the caller interrupts
-    the agent by typing."""
+    the agent by typing, `on_typed` with what the caller has typed."""
 
-    def __init__(self, send: Callable[[str], object], cut_reply: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        send: Callable[[str], object],
+        cut_reply: Callable[[], object],
+        on_typed: Callable[[str], object],
+    ) -> None:
         super().__init__()
-        self._send, self._cut_reply = send, cut_reply
+        self._send, self._cut_reply, self._on_typed = send, cut_reply, on_typed
+
+    async def _handle_send_text(
+        self, data: rtvi.SendTextData, message_id: str, user_id: str | None = None
+    ) -> None:
+        self._on_typed(data.content)
+        await super()._handle_send_text(data, message_id, user_id)
 
     async def interrupt_bot(self) -> None:
         self._cut_reply()

@@ -25,6 +25,8 @@ class Occasion(StrEnum):
     """The agent gives up and nobody else is available."""
     CLOSING = "closing"
     """The server ends the call."""
+    STILL_THERE = "still_there"
+    """The caller is silent, in another language than that of the agent's own words."""
     RESUMED = "resumed"
     """The call continues at another server, and it is the caller's turn."""
     NOT_TRANSFERRED = "not_transferred"
@@ -45,6 +47,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "Sorry, I cannot help you right now. I will connect you with somebody.",
         O.GOODBYE: "Sorry, I cannot help you right now. Please call again later. Goodbye.",
         O.CLOSING: "Sorry, we have to end this call now. Please call again later. Goodbye.",
+        O.STILL_THERE: "Are you still there?",
         O.RESUMED: "Sorry for the interruption, I am back. Please go on.",
         O.NOT_TRANSFERRED: "Sorry, nobody answered there. How else can I help you?",
     },
@@ -64,6 +67,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         "Bitte rufen Sie später noch einmal an. Auf Wiederhören.",
         O.CLOSING: "Leider müssen wir das Gespräch jetzt beenden. "
         "Bitte rufen Sie später noch einmal an. Auf Wiederhören.",
+        O.STILL_THERE: "Sind Sie noch da?",
         O.RESUMED: "Entschuldigen Sie die Unterbrechung, ich bin wieder da. Bitte fahren Sie fort.",
         O.NOT_TRANSFERRED: "Dort hat leider niemand abgenommen. Wie kann ich Ihnen sonst helfen?",
     },
@@ -80,6 +84,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         "Veuillez rappeler plus tard. Au revoir.",
         O.CLOSING: "Désolé, nous devons terminer cet appel. "
         "Veuillez rappeler plus tard. Au revoir.",
+        O.STILL_THERE: "Êtes-vous toujours là ?",
         O.RESUMED: "Excusez-moi pour l'interruption. Continuez, je vous en prie.",
         O.NOT_TRANSFERRED: "Désolé, personne n'a répondu. Puis-je vous aider autrement ?",
     },
@@ -94,6 +99,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "Lo siento, ahora no puedo ayudarle. Le paso con otra persona.",
         O.GOODBYE: "Lo siento, ahora no puedo ayudarle. Llame más tarde, por favor. Adiós.",
         O.CLOSING: "Lo siento, tenemos que terminar la llamada. Llame más tarde, por favor. Adiós.",
+        O.STILL_THERE: "¿Sigue ahí?",
         O.RESUMED: "Disculpe la interrupción, ya estoy de vuelta. Continúe, por favor.",
         O.NOT_TRANSFERRED: "Lo siento, no ha contestado nadie. ¿En qué más puedo ayudarle?",
     },
@@ -108,6 +114,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "Mi dispiace, ora non posso aiutarla. La metto in contatto con qualcuno.",
         O.GOODBYE: "Mi dispiace, ora non posso aiutarla. Richiami più tardi. Arrivederci.",
         O.CLOSING: "Mi dispiace, dobbiamo chiudere la chiamata. Richiami più tardi. Arrivederci.",
+        O.STILL_THERE: "È ancora in linea?",
         O.RESUMED: "Mi scuso per l'interruzione, sono di nuovo qui. Continui pure.",
         O.NOT_TRANSFERRED: "Mi dispiace, non ha risposto nessuno. Posso aiutarla in altro modo?",
     },
@@ -122,6 +129,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "Desculpe, agora não posso ajudar. Vou passar a ligação a outra pessoa.",
         O.GOODBYE: "Desculpe, agora não posso ajudar. Ligue mais tarde, por favor. Adeus.",
         O.CLOSING: "Desculpe, temos de terminar a chamada. Ligue mais tarde, por favor. Adeus.",
+        O.STILL_THERE: "Ainda está aí?",
         O.RESUMED: "Desculpe a interrupção, já estou de volta. Continue, por favor.",
         O.NOT_TRANSFERRED: "Desculpe, ninguém atendeu. Posso ajudar de outra forma?",
     },
@@ -136,6 +144,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "Sorry, ik kan u nu niet helpen. Ik verbind u door.",
         O.GOODBYE: "Sorry, ik kan u nu niet helpen. Belt u later nog eens. Tot ziens.",
         O.CLOSING: "Sorry, we moeten dit gesprek nu beëindigen. Belt u later nog eens. Tot ziens.",
+        O.STILL_THERE: "Bent u er nog?",
         O.RESUMED: "Excuses voor de onderbreking, ik ben er weer. Gaat u verder.",
         O.NOT_TRANSFERRED: "Sorry, er werd niet opgenomen. Kan ik u op een andere manier helpen?",
     },
@@ -151,6 +160,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "申し訳ございません。ただいま対応できません。担当の者におつなぎします。",
         O.GOODBYE: "申し訳ございません。ただいま対応できません。後ほどおかけ直しください。",
         O.CLOSING: "申し訳ございません。お電話を終了いたします。後ほどおかけ直しください。",
+        O.STILL_THERE: "もしもし、聞こえていますか。",
         O.RESUMED: "通話が途切れて申し訳ございません。どうぞお続けください。",
         O.NOT_TRANSFERRED: "申し訳ございません。どなたも応答しませんでした。"
         "ほかにご用件はございますか。",
@@ -166,6 +176,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.TRANSFER: "抱歉,我现在无法帮助您。我为您转接其他人。",
         O.GOODBYE: "抱歉,我现在无法帮助您。请稍后再来电。再见。",
         O.CLOSING: "抱歉,我们必须结束通话。请稍后再来电。再见。",
+        O.STILL_THERE: "您还在吗？",
         O.RESUMED: "抱歉刚才中断了,我回来了。请您继续。",
         O.NOT_TRANSFERRED: "抱歉,电话没有人接听。我还能怎么帮您?",
     },

@@ -137,7 +137,7 @@ class Synthesizer(Protocol):
     body."""
 
     name: str
-    takes_ipa = False
+    takes_ipa: bool = False
     """Whether it speaks phonemes in IPA, written as `<phoneme alphabet="ipa" ph="…">`."""
 
     @property

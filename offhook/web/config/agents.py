@@ -209,6 +209,11 @@ class Agent(AgentModel, Pronouncing):
     language: str = ""
     """BCP 47 tag, e.g. "en" or "pt-BR", of what callers of this agent speak and are told; empty:
     as in [asr] and [tts]."""
+    languages: tuple[str, ...] = Field((), max_length=16, examples=[["en", "de"]])
+    """ISO 639 codes of the languages in which the agent follows its callers, in place of
+    `language`; the call begins in the first."""
+    voices: dict[str, Annotated[str, Field(max_length=MAX_VOICE_CHARS)]] = Field({})
+    """Voices of these languages, where they are others than `voice`: `{de = "anna"}`."""
     voice: str = Field("", max_length=MAX_VOICE_CHARS)
     """Name of the voice; empty: that of [tts], or a speech-to-speech model's default."""
     speed: float | None = Field(None, ge=MIN_SPEED, le=MAX_SPEED)

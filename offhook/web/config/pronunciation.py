@@ -10,6 +10,7 @@ from offhook.pipeline.speech.script.lexicon import NO_LEXICON, Lexicon
 from offhook.web.config.section import Section
 
 MAX_LEXICON_BYTES = 1_000_000
+"""Maximum size of a lexicon; with a larger one the server does not start."""
 
 
 class Pronouncing(Section):

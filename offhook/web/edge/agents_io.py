@@ -76,8 +76,17 @@ class CallAgents:
         if not a.of_kind.own_voice:
             speed = speaking.speed if a.speed is None else a.speed
             speaking = replace(speaking, voice=a.voice or speaking.voice, speed=speed)
+        languages = {
+            code: replace(speaking, language=code, voice=a.voices.get(code, speaking.voice))
+            for code in a.languages
+        }
+        if languages:
+            hearing = replace(hearing, language=None)
+            speaking = languages[a.languages[0]]
         lexicon = a.pronunciations | self._config().tts.pronunciations
-        return replace(engines, hearing=hearing, speaking=speaking, lexicon=lexicon)
+        return replace(
+            engines, hearing=hearing, speaking=speaking, lexicon=lexicon, languages=languages
+        )
 
     def find(self, name: str) -> AgentSettings | None:
         """Returns the named agent; None if it was removed since the call began."""

@@ -22,6 +22,7 @@ from offhook.pipeline.conversation.events import (
     CallStarted,
     Event,
     Interrupted,
+    LanguageChanged,
     NoiseSuppressed,
     PlayoutResumed,
     TurnLatency,
@@ -249,29 +250,7 @@ class Metrics:
             "Times that a quiet caller was amplified",
             registry=registry,
         )
-        self.handoffs = Counter(
-            "offhook_agent_handoffs_total",
-            "Times that an agent has handed a call over to another one",
-            registry=registry,
-        )
-        self.answers_dropped = Counter(
-            "offhook_agent_answers_dropped_total",
-            "Answers that a language model began in a pause of the caller for nothing",
-            registry=registry,
-        )
-        self.characters_dropped = Counter(
-            "offhook_agent_characters_dropped_total",
-            "Characters of these answers that the voice had prepared",
-            registry=registry,
-        )
-        self.agent_errors = Counter(
-            "offhook_agent_errors_total",
-            "Failures of agents' language models and tools, by what was done about them",
-            ["kind", "action"],
-            registry=registry,
-        )
-        for fault, action in FAULT_ACTIONS:
-            self.agent_errors.labels(fault, action)
+        self._count_agents()
         self.response = Histogram(
             "offhook_response_seconds",
             "From the caller's last sound to the agent's first packet",
@@ -313,6 +292,38 @@ class Metrics:
         left.set_function(unended)
         registry.register(LegCollector(legs))
         self._losses: LossCollector | None = None
+
+    def _count_agents(self) -> None:
+        """Adds the counters of what agents do."""
+        self.handoffs = Counter(
+            "offhook_agent_handoffs_total",
+            "Times that an agent has handed a call over to another one",
+            registry=self.registry,
+        )
+        self.language_changes = Counter(
+            "offhook_language_changes_total",
+            "Calls that went on in another language of their agent",
+            ["language"],
+            registry=self.registry,
+        )
+        self.answers_dropped = Counter(
+            "offhook_agent_answers_dropped_total",
+            "Answers that a language model began in a pause of the caller for nothing",
+            registry=self.registry,
+        )
+        self.characters_dropped = Counter(
+            "offhook_agent_characters_dropped_total",
+            "Characters of these answers that the voice had prepared",
+            registry=self.registry,
+        )
+        self.agent_errors = Counter(
+            "offhook_agent_errors_total",
+            "Failures of agents' language models and tools, by what was done about them",
+            ["kind", "action"],
+            registry=self.registry,
+        )
+        for fault, action in FAULT_ACTIONS:
+            self.agent_errors.labels(fault, action)
 
     def add_resumption(self, saves: Callable[[], bool]) -> Callable[[str], None]:
         """Registers the metrics of calls that continue at another server; call it once. `saves`
@@ -421,6 +432,8 @@ class Metrics:
                 self.quiet_callers.inc()
             case AgentChanged():
                 self.handoffs.inc()
+            case LanguageChanged(language=language):
+                self.language_changes.labels(language).inc()
             case AgentFailed(fault=fault, action=action):
                 self.agent_errors.labels(fault, action).inc()
             case AnswerDropped(characters=characters):

@@ -13,6 +13,7 @@ from pipecat.services.llm_service import FunctionCallParams
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.directed_io import FunctionTool
+from offhook.pipeline.conversation.sentences import Occasion
 from offhook.web.config.tools import ToolOptions
 from offhook.web.tools.tool_result import ToolFailed
 from offhook.web.tools.tool_use import ToolUse
@@ -71,7 +72,7 @@ def function_of(
         properties = FunctionCallResultProperties(run_llm=again)
         await params.result_callback(result, properties=properties)
         if excuse:
-            await call.say(excuse)
+            await call.say(excuse, Occasion.TROUBLE)
 
     return FunctionTool(tool.name, tool.description, tool.parameters, handle)
 
@@ -80,4 +81,4 @@ async def _say_meanwhile(after_s: float, text: str, call: Call) -> None:
     if text:
         await asyncio.sleep(after_s)
         call.fillers.add(text)
-        await call.say(text)
+        await call.say(text, Occasion.WAIT)

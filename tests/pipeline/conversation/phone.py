@@ -4,7 +4,7 @@ clock is the test's, and both ends of the line are at hand."""
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from time import monotonic
@@ -34,7 +34,7 @@ from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.events import Event
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Recognizer, StreamOptions
-from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
@@ -215,13 +215,17 @@ async def phone_call(
     leg: PhoneLeg | None = None,
     recognizer: Recognizer | None = None,
     synthesizer: Synthesizer | None = None,
+    languages: Mapping[str, VoiceOptions] | None = None,
     **options: Any,
 ) -> AsyncIterator[Phone]:
     """A call that is up; whatever the test leaves of it is ended."""
     leg = leg or PhoneLeg()
     turn_detection = TurnDetection(VadBatch(), SmartTurn())
     engines = Engines(
-        turn_detection, recognizer or ScriptedRecognizer(), synthesizer or ScriptedSynthesizer()
+        *(turn_detection, recognizer or ScriptedRecognizer()),
+        synthesizer or ScriptedSynthesizer(),
+        speaking=next(iter((languages or {}).values()), DEFAULT_VOICE),
+        languages=languages or {},
     )
     phone = Phone(leg, turn_detection, Call(leg, engines, make_agent, **options))
     nobody = leg.listener

@@ -19,7 +19,7 @@ from offhook.web.app.cli import main as cli
 from offhook.web.config.config import MAX_CALLS, Config, ConfigError, Log, load
 from offhook.web.http.logs_io import set_up
 from offhook.web.workers import local_worker_io
-from offhook.web.workers.engines.abilities_io import fault_of_lexicon
+from offhook.web.workers.engines.abilities_io import check_engines, fault_of_lexicon
 
 
 @pytest.fixture(autouse=True)
@@ -519,6 +519,59 @@ def test_what_an_agent_cannot_say_is_a_fault_at_the_start(tmp_path, text, says):
     (tmp_path / "odd.md").write_text("Hello {{nobody}}")
     with pytest.raises(ConfigError, match=re.escape(says)):
         load(written(tmp_path, f"[agent]\n{text}"), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('kind = "frontdesk"\nlanguages = ["en", "de"]', 'languages: only for kind = "openai"'),
+        ('kind = "openai"\nlanguages = ["en", "de"]\nlanguage = "en"', "exclude each other"),
+        ('kind = "openai"\nlanguages = ["en", "en"]', "languages: at least two"),
+        ('kind = "openai"\nlanguages = ["en", "german"]', "languages: 'german' is none of ar, cs"),
+        ('kind = "openai"\nvoices = {de = "anna"}', "voices: 'de' is none of the languages"),
+    ],
+)
+def test_languages_that_an_agent_cannot_follow_are_faults(tmp_path, text, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load(written(tmp_path, f"[agents.a]\n{text}"), {})
+
+
+@pytest.mark.parametrize(
+    ("engines", "more", "faults"),
+    [
+        (
+            '[asr]\nengine = "pocketsphinx"\n[tts]\nengine = "qwen3-tts"',
+            "",
+            ["agents.a.languages: pocketsphinx hears en, not 'de'"],
+        ),
+        (
+            '[asr]\nengine = "qwen3-asr"\n[tts]\nengine = "flite"',
+            "",
+            ["agents.a.languages: flite speaks en, not 'de'"],
+        ),
+        (
+            '[asr]\nengine = "qwen3-asr"\n[tts]\nengine = "espeak"',
+            'voices = {de = "en-us"}',
+            ["agents.a.languages: the voice en-us of espeak speaks en, not 'de'"],
+        ),
+        ('[asr]\nengine = "qwen3-asr"\n[tts]\nengine = "qwen3-tts"', "", []),
+        (
+            '[asr]\nengine = "qwen3-asr"\n[tts]\nengine = "espeak"',
+            'voice = "en-us"\nvoices = {de = "de"}',
+            [],
+        ),
+    ],
+)
+def test_each_engine_must_have_each_language_of_an_agent(tmp_path, engines, more, faults):
+    text = f'{engines}\n[agents.a]\nkind = "openai"\nlanguages = ["en", "de"]\n{more}'
+    config = load(written(tmp_path, text), {})
+    if not faults:
+        check_engines(config)
+        return
+    with pytest.raises(ConfigError) as fault:
+        check_engines(config)
+    for line, words in zip(str(fault.value).splitlines(), faults, strict=True):
+        assert line.startswith(words)
 
 
 def test_a_lexicon_is_read_from_its_file(tmp_path):

@@ -134,7 +134,10 @@ async def test_new_calls_and_requests_say_words_as_the_new_lexicon_has_them(
     of_all.write_text('Kia = "kee-ah"\nNice = "neess"\n')
     of_agent.write_text('Nice = "nice"\n')
     running = edge.config
-    new = {**dict(running), "tts": {**running.tts.model_dump(), "lexicon": str(of_all)}}
+    new: dict[str, Any] = {
+        **dict(running),
+        "tts": {**running.tts.model_dump(), "lexicon": str(of_all)},
+    }
     agent = {"kind": "frontdesk", "lexicon": str(of_agent)}
     read = Config.model_validate({**new, "agents": {"a": agent}})
     use(edge, read)

@@ -218,8 +218,7 @@ class _OpenAI(OpenAILLMService):
         known = self._call.context
         said: Any = {"role": "user", "content": text}
         context = LLMContext([*known.messages, said], known.tools, known.tool_choice)
-        given: Any = self._settings
-        params = await self._params(context, assert_given(given.system_instruction))
+        params = await self._params(context)
         create = self._own_client.chat.completions.create
         self._early = EarlyAnswer(
             params, lambda params: self._begin(create, self._about, params), self._speak_ahead()
@@ -252,8 +251,11 @@ class _OpenAI(OpenAILLMService):
         await self._drop_early()
         return None
 
-    async def _params(self, context: LLMContext, instructions: str | None) -> dict[str, Any]:
-        """Returns the parameters of a request."""
+    async def _params(self, context: LLMContext, instructions: str | None = None) -> dict[str, Any]:
+        """Returns the parameters of a request; `instructions` replace those of the agent."""
+        if instructions is None:
+            given: Any = self._settings
+            instructions = self._call.language.added_to(assert_given(given.system_instruction))
         if self._is_marked:
             instructions = f"{instructions}\n\n{INSTRUCTIONS}"
         given = await self.get_llm_adapter().get_llm_invocation_params(
@@ -367,9 +369,7 @@ class _OpenAI(OpenAILLMService):
         exist is answered to the model at once, one time. Raises the client's exceptions, and
         AgentFailure."""
         self._log_llm_response(context)
-        given: Any = self._settings
-        instructions = assert_given(given.system_instruction)
-        params = await self._params(context, instructions)
+        params = await self._params(context)
         functions = _functions_of(params)
         corrected = waited = False
         by = self._faults.first_token_by(self._now())
@@ -443,7 +443,7 @@ class _OpenAI(OpenAILLMService):
                         answer.too_long = True
                         break
                     if self._call.voice.silent_letters > MAX_SILENT_LETTERS:
-                        self._call.has_unspoken = True
+                        self._call.note_unspoken()
                         raise AgentFailure(Fault.UNSPEAKABLE, "no sound of the answer")
         finally:
             await close()

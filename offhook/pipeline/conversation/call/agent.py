@@ -1,6 +1,6 @@
 """What a call is made of: what answers the caller, and the engines that hear and speak for it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,9 @@ class Engines:
     hearing: StreamOptions = DEFAULT_OPTIONS
     speaking: VoiceOptions = DEFAULT_VOICE
     lexicon: Lexicon = NO_LEXICON
+    languages: Mapping[str, VoiceOptions] = field(default_factory=dict)
+    """How the agent speaks each language in which it follows the caller, by its ISO 639 code, that
+    in which the call begins first; empty: it speaks as `speaking` says."""
 
     async def reopen(self, before: StreamOptions, call_id: str) -> RecognizerStream | None:
         """Open a recognizer stream for a call that has one with the options `before`; None if that

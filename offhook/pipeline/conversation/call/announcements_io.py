@@ -12,6 +12,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call.agent import IDLE_S, Agent, Engines
 from offhook.pipeline.conversation.call.call_pipeline_io import CallPipeline
+from offhook.pipeline.conversation.call.followed_language import FollowedLanguage
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, excuses, sentence
 from offhook.pipeline.conversation.silences import Silences
 from offhook.pipeline.conversation.transport_io import HeardFrame
@@ -28,12 +29,13 @@ class Announcements:
     def __init__(
         self,
         tasks: TaskSet,
+        language: FollowedLanguage,
         agent: Agent,
         engines: Engines,
         sentences: Mapping[Occasion, str] | None,
     ) -> None:
         """`tasks` are those of the call. `sentences` replaces those of `sentences.SENTENCES`."""
-        self._tasks = tasks
+        self._tasks, self._language = tasks, language
         self.fillers: set[str] = set()
         """What was said while tools ran: no answers of the agent's model."""
         self.hearing: UserTurnController
@@ -46,6 +48,7 @@ class Announcements:
     ) -> None:
         """Speak for another agent from now on."""
         self._agent, self._engines, self._sentences = agent, engines, sentences
+        self._language.change(agent, engines)
         self.silences = Silences(agent.silences)
         self.greeted = asyncio.Event()
         """Set when the fixed greeting has been played."""
@@ -61,19 +64,24 @@ class Announcements:
     def sentence(self, occasion: Occasion) -> str:
         """Return the sentence for the occasion, in the voice's language or else the one last
         recognized."""
-        speaking, hearing = self._engines.speaking, self._engines.hearing
+        speaking, hearing = self._language.speaking, self._engines.hearing
         languages = [speaking.language, self.hearing.language, hearing.language, USUAL_LANGUAGE]
         if self.has_unspoken:
             languages = [speaking.language, USUAL_LANGUAGE]
-        return sentence(occasion, next(filter(None, languages)) or "", self._sentences)
+        own = self._sentences if self._language.is_first else None
+        return sentence(occasion, next(filter(None, languages)) or "", own)
 
     def excuses(self) -> Iterator[str]:
         """Yield all sentences that the call may have spoken in the agent's place."""
         yield from excuses(self._sentences)
         yield from self.fillers
 
-    async def say(self, text: str, *, instead: bool = False) -> None:
+    async def say(
+        self, text: str, occasion: Occasion | None = None, *, instead: bool = False
+    ) -> None:
         """Speak a text, see `Call.say`."""
+        if occasion is not None and not self._language.is_first:
+            text = self.sentence(occasion)
         spoken = HeardFrame()
         spoken.interruptible = False  # it tells of the end whatever that is
         if instead:
@@ -122,7 +130,8 @@ class Announcements:
 
     async def say_goodbye(self) -> None:
         """Speak the last words of a call that has become too long, in place of current speech."""
-        await self.say(self._agent.goodbye or self.sentence(Occasion.CLOSING), instead=True)
+        words = self._agent.goodbye or self.sentence(Occasion.CLOSING)
+        await self.say(words, Occasion.CLOSING, instead=True)
 
     def end_silence(self) -> None:
         """The caller has spoken."""
@@ -140,7 +149,7 @@ class Announcements:
             return False
         await self._await_silence()
         if step.say:
-            await self.say(step.say)
+            await self.say(step.say, Occasion.STILL_THERE)
         if step.hang_up and self._agent.goodbye:
-            await self.say(self._agent.goodbye)
+            await self.say(self._agent.goodbye, Occasion.CLOSING)
         return step.hang_up and self.silences.lasts and not self.hearing.reply.cut

@@ -29,6 +29,7 @@ from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.pipeline.conversation.agent_slot_io import AgentBeginsFrame, AgentSlot
 from offhook.pipeline.conversation.call.agent import Agent, Engines
+from offhook.pipeline.conversation.call.followed_language import FollowedLanguage
 from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.transport_io import LegTransport
@@ -133,6 +134,7 @@ class CallPipeline:
         *,
         agent: Agent,
         engines: Engines,
+        language: FollowedLanguage,
         idle_s: float,
         tracing: bool,
     ) -> None:
@@ -145,6 +147,7 @@ class CallPipeline:
             *(engines.synthesizer, hearing, engines.speaking, listener.on_unspoken),
             lexicon=engines.lexicon,
         )
+        language.voice = self.voice
         processors = _processors(agent)
         self._slot: AgentSlot | None = None
         """The agent's place; a call that a program directs has none."""
@@ -155,7 +158,9 @@ class CallPipeline:
         else:
             middle = [direction.gate, *processors, direction.text, self.voice, direction.audio]
         user, assistant = _aggregators(context, idle_s)
-        rtvi = Rtvi(leg.send_message, hearing.agent.cut) if leg.carries_messages else None
+        rtvi = None
+        if leg.carries_messages:
+            rtvi = Rtvi(leg.send_message, hearing.agent.cut, language.turn)
         processors = [transport.input(), self.stt, user, *middle, transport.output(), assistant]
         self.worker = PipelineWorker(
             Pipeline(processors),

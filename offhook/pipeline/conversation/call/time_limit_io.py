@@ -10,6 +10,7 @@ class TimeLimit:
     def __init__(self, limit_s: float | None, before_s: float) -> None:
         """The call may last `limit_s`, of which `before_s` are over when it starts; None: any
         time."""
+        self.before_s = before_s
         self._left_s = None if limit_s is None else max(0.0, limit_s - before_s)
         self._deadline: float | None = None
 

@@ -16,6 +16,7 @@ from typing import Any
 from offhook.pipeline.speech.text.written_words import IDEOGRAPHS
 
 MAX_ENTRIES = 5000
+"""Maximum entries of a lexicon; with more the server does not start."""
 MAX_CHARS = 200
 """Maximum length of an entry, and of what it says."""
 MAX_HELD = 2 * MAX_CHARS

@@ -13,6 +13,7 @@ MAX_TAG = 1500
 MAX_CONTENT = 500
 """Maximum characters in an element that is said otherwise; of a longer one the text is read."""
 MAX_BREAK_MS = 10_000
+"""Maximum length of a pause in ms; a longer one is as long as that."""
 STRENGTHS_MS = {"none": 0, "x-weak": 250, "weak": 500, "medium": 750, "strong": 1000}
 STRENGTHS_MS["x-strong"] = 1250
 RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.5, "x-fast": 2.0}

@@ -34,22 +34,26 @@ def _faults_of_agents(config: Config) -> Iterator[str]:
     """Yields what agents ask beyond the abilities of the engines that all calls share."""
     engines = {kind: _shared_engine(config, kind) for kind in KINDS}
     for where, agent in config.named_agents().items():
-        code = agent.language.partition("-")[0].lower()
-        voice = agent.voice if agent.voice and not agent.of_kind.own_voice else ""
-        asr = {"language": agent.language or config.asr.language}
-        tts = {"language": code or config.tts.language, "voice": voice or config.tts.voice}
-        own = config.model_copy(
-            update={
-                "asr": config.asr.model_copy(update=asr),
-                "tts": config.tts.model_copy(update=tts),
-            }
-        )
-        for kind, engine in engines.items():
-            if engine and (code or (voice and kind == "tts")):
-                model = config.asr.model if kind == "asr" else config.tts.model
-                named = model if spec_of(kind, engine).model else ""
-                for fault in faults_of(own, kind, engine, named):
-                    yield f"{where}.{fault.partition('.')[2]}"
+        for tag in agent.languages or [agent.language]:
+            code = tag.partition("-")[0].lower()
+            voice = agent.voices.get(tag, agent.voice)
+            if voice and agent.of_kind.own_voice:
+                voice = ""
+            asr = {"language": tag or config.asr.language}
+            tts = {"language": code or config.tts.language, "voice": voice or config.tts.voice}
+            own = config.model_copy(
+                update={
+                    "asr": config.asr.model_copy(update=asr),
+                    "tts": config.tts.model_copy(update=tts),
+                }
+            )
+            for kind, engine in engines.items():
+                if engine and (code or (voice and kind == "tts")):
+                    model = config.asr.model if kind == "asr" else config.tts.model
+                    named = model if spec_of(kind, engine).model else ""
+                    for fault in faults_of(own, kind, engine, named):
+                        key, _, words = fault.partition(".")[2].partition(": ")
+                        yield f"{where}.{'languages' if agent.languages else key}: {words}"
 
 
 def _shared_engine(config: Config, kind: Kind) -> str | None:

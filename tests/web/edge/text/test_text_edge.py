@@ -7,6 +7,9 @@ import pytest
 from aiohttp import web
 
 from offhook.media.leg import CallInfo
+from offhook.pipeline.conversation.events import Event, LanguageChanged
+from offhook.pipeline.conversation.sentences import Occasion
+from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.web.config.agents import Agent, Silence
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.tools import HttpTool
@@ -134,3 +137,50 @@ async def test_what_cannot_converse_is_said(
         async with conversation(edge, name, CallInfo(edge="text"), lambda text: None):
             pass
     assert says in str(fault.value)
+
+
+async def test_an_agent_follows_its_caller_into_another_language_and_back(edge: TextEdge) -> None:
+    pytest.importorskip("py3langid")
+    answers = [[says(text)] for text in ("Sure.", "Gern.", "Noch etwas?", "Yes.", "Of course.")]
+    async with model(*answers) as endpoint:
+        agent = Agent(
+            kind="openai",
+            base_url=endpoint.url,
+            model="m",
+            greeting="Hello.",
+            instructions="You sell tea.",
+            languages=("en", "de"),
+            voices={"de": "anna"},
+            sentences={Occasion.TROUBLE: "Our own words."},
+        )
+        edge.config = edge.config.model_copy(update={"agents": {"tea": agent}})
+        voiced: list[VoiceOptions] = []
+        changes: list[tuple[str, str]] = []
+        info = CallInfo(edge="text")
+        async with conversation(edge, "tea", info, lambda text: None) as talk:
+
+            def listen(event: Event) -> None:
+                if isinstance(event, LanguageChanged):
+                    changes.append((event.before, event.language))
+                    voiced.append(call.voice.options)
+
+            call = talk.call
+            call.listeners.append(listen)
+            await talk.listen()
+            await talk.say("I would like to know the price of your tea.")
+            await talk.say("Ach, können wir bitte auf Deutsch weitersprechen, das wäre mir lieber.")
+            assert changes == [("en", "de")]
+            assert call.sentence(Occasion.TROUBLE).startswith("Entschuldigung")
+            await talk.say("Ja.")
+            await talk.say("Anyway, let us go on in English")
+            assert changes == [("en", "de")]
+            await talk.say("and tell me what it costs")
+            assert changes == [("en", "de"), ("de", "en")]
+            assert call.sentence(Occasion.TROUBLE) == "Our own words."
+            assert [(each.language, each.voice) for each in voiced] == [("de", "anna"), ("en", "")]
+        told = [request["messages"][0]["content"] for request in endpoint.requests]
+        assert "The caller now speaks" not in told[0]
+        assert told[1].endswith("The caller now speaks German; answer in German.")
+        assert told[-1].endswith("The caller now speaks English; answer in English.")
+    changed = edge.metrics.language_changes.labels("de")._value.get()
+    assert changed == 1
