@@ -15,12 +15,12 @@ from itertools import accumulate
 from pathlib import Path
 from time import perf_counter, process_time
 
+from benchmarks.calls.pdf_writer import pdf
 from offhook.media.memory_io import resident_bytes
 from offhook.web.config.knowledge import Knowledge
 from offhook.web.http.logs import Log
 from offhook.web.http.logs_io import set_up
 from offhook.web.tools.knowledge.knowledge_io import TOOL_PASSAGES, KnowledgeBase
-from tests.support.pdf_writer import pdf
 
 PAGE_CHARS = 2500
 LINE_CHARS = 90

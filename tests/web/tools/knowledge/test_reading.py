@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.calls.pdf_writer import bomb, pdf
 from offhook.web.tools.knowledge import reader_io, reading_io
 from offhook.web.tools.knowledge.reading_io import Reader, ReadFile, fault_of, listing
-from tests.support.pdf_writer import bomb, pdf
 
 needs_pypdf = pytest.mark.skipif(not reader_io.reads_pdf(), reason="needs pypdf")
 
