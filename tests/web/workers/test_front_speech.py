@@ -218,8 +218,8 @@ async def _closes(http: Http, one: Worker[Any]) -> None:
 async def _its_front_dies(http: Http, one: Worker[Any]) -> None:
     assert one.fronts is not None
     front = next(front for front in one.fronts.running if front.connections)
-    assert front._process is not None
-    os.kill(front._process.pid, signal.SIGKILL)
+    assert front._child is not None
+    os.kill(front._child.pid, signal.SIGKILL)
     async with asyncio.timeout(SOON):
         with pytest.raises(asyncio.IncompleteReadError):
             await http.reader.readexactly(1 << 30)
