@@ -86,7 +86,7 @@ async def test_a_long_text_without_a_mark_is_spoken_to_its_end(tmp_path: Path) -
 
 async def test_espeak_is_started_again(tmp_path: Path) -> None:
     async with speaking("piper", tiny_voices.piper(tmp_path / "v")) as synthesizer:
-        process = synthesizer._espeak._process
+        process = synthesizer._espeak._child
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
