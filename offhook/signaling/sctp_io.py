@@ -86,6 +86,7 @@ class Association(RTCSctpTransport):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._inbound = Inbound(0)
+        self._began_after: int | None = None
         super().__init__(*arguments, **options)
         self.call_id = ""
         """For the log."""
@@ -97,12 +98,14 @@ class Association(RTCSctpTransport):
 
     @property
     def _last_received_tsn(self) -> int:
-        """The cumulative TSN. To set it, as aiortc does at an INIT, is to begin anew."""
+        """The cumulative TSN. To set it, as aiortc does at an INIT, is to begin anew, unless that INIT
+        has come before: what was received stays received (RFC 9260 §5.2.2)."""
         return self._inbound.last_tsn
 
     @_last_received_tsn.setter
     def _last_received_tsn(self, tsn: int | None) -> None:
-        self._inbound = Inbound(tsn or 0)
+        if tsn is None or tsn != self._began_after:
+            self._began_after, self._inbound = tsn, Inbound(tsn or 0)
 
     # --- packets in ---
 

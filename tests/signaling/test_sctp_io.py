@@ -181,3 +181,28 @@ async def test_a_program_that_sends_faster_than_it_is_served_loses_its_channel()
     assert channel.closed
     await asyncio.wait_for(events.run(serve), 300)
     assert served == [len(text)] * 16
+
+
+async def test_packets_that_come_again_with_the_init_begin_nothing_anew(monkeypatch):
+    """A peer sends its INIT again when the answer is late, as from a busy machine."""
+    caller, callee, packets = PeerLeg("caller"), Hearing("callee"), []
+    handle = Association._handle_data
+
+    async def keep(association, data):
+        if association.call_id == "callee":
+            packets.append(data)
+        await handle(association, data)
+
+    monkeypatch.setattr(Association, "_handle_data", keep)
+    async with call(caller=caller, callee=callee):
+        await until(lambda: caller.messages.channel.readyState == "open")
+        caller.send_message("once")
+        await until(lambda: callee.got)
+        chunks = [chunk for data in packets for chunk in aiortc_sctp.parse_packet(data)[3]]
+        assert any(type(chunk) is aiortc_sctp.InitChunk for chunk in chunks)
+        for data in tuple(packets):
+            await handle(callee._pc.sctp, data)
+        caller.send_message("twice")
+        await until(lambda: len(callee.got) > 1)
+        assert callee.got == ["once", "twice"]
+        assert caller.messages.channel.readyState == "open"
