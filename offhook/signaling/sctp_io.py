@@ -98,8 +98,8 @@ class Association(RTCSctpTransport):
 
     @property
     def _last_received_tsn(self) -> int:
-        """The cumulative TSN. To set it, as aiortc does at an INIT, is to begin anew, unless that INIT
-        has come before: what was received stays received (RFC 9260 §5.2.2)."""
+        """The cumulative TSN. To set it, as aiortc does at an INIT, is to begin anew, unless that
+        INIT has come before: what was received stays received (RFC 9260 §5.2.2)."""
         return self._inbound.last_tsn
 
     @_last_received_tsn.setter
