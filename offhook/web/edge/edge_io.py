@@ -49,7 +49,6 @@ from offhook.web.http.shares import Holders, by_address
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.speech_api.server_io import SpeechServer
-from offhook.web.tools.knowledge.reading_io import fault_of
 from offhook.web.workers.engines.call_engines_io import CallEngines
 from offhook.web.workers.engines.choice import AutoWorker
 
@@ -440,6 +439,9 @@ def check_mcp(config: Config) -> None:
 
 def check_knowledge(config: Config) -> None:
     """Looks whether the agents have documents. Raises ConfigError."""
-    for where, agent in config.named_agents().items():
+    with_documents = {n: agent for n, agent in config.named_agents().items() if agent.knowledge}
+    if with_documents:  # what reads them takes memory
+        from offhook.web.tools.knowledge.reading_io import fault_of
+    for where, agent in with_documents.items():
         if fault := fault_of(agent.knowledge):
             raise ConfigError(f"{where}.knowledge: {fault}")

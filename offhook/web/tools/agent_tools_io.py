@@ -15,10 +15,10 @@ from offhook.web.config.plugins import key_path, settings_of
 from offhook.web.config.tools import HttpTool, PythonFunction
 from offhook.web.tools.function_io import Fill
 from offhook.web.tools.http_tool_io import HttpTools
-from offhook.web.tools.knowledge.knowledge_io import KnowledgeBases
 from offhook.web.tools.python_tool_io import PythonFunctions, Read
 
-if TYPE_CHECKING:  # with an MCP server: its package is an extra
+if TYPE_CHECKING:  # with documents, or an MCP server: what few agents have takes memory
+    from offhook.web.tools.knowledge.knowledge_io import KnowledgeBases
     from offhook.web.tools.mcp_servers_io import McpServers
 
 
@@ -44,7 +44,7 @@ class AgentTools:
             PythonFunction: PythonFunctions(),
         }
         """By the classes of their tables; MCP servers come with the first one that there is."""
-        self._knowledge = KnowledgeBases()
+        self._knowledge: KnowledgeBases | None = None
         self._mcp: McpServers | None = None
 
     def imports(self, config: Config) -> dict[str, Callable[[], str]]:
@@ -62,12 +62,19 @@ class AgentTools:
     async def close(self) -> None:
         for kind in self._kinds.values():
             await kind.close()
-        await self._knowledge.close()
+        if self._knowledge is not None:
+            await self._knowledge.close()
 
     def use(self, config: Config) -> None:
         """Reads the documents of a configuration and connects to its MCP servers, those that are
         new or others, and ends what it has no more. Their package is there: see `check_mcp`."""
-        self._knowledge.use(config)
+        agents = config.named_agents().values()
+        if self._knowledge is None and any(agent.knowledge for agent in agents):
+            from offhook.web.tools.knowledge.knowledge_io import KnowledgeBases
+
+            self._knowledge = KnowledgeBases()
+        if self._knowledge is not None:
+            self._knowledge.use(config)
         if config.mcp and self._mcp is None:
             from offhook.web.tools.mcp_servers_io import McpServers
 
@@ -77,7 +84,8 @@ class AgentTools:
 
     async def started(self) -> None:
         """Waits for documents and MCP servers, for a while."""
-        await self._knowledge.started()
+        if self._knowledge is not None:
+            await self._knowledge.started()
         if self._mcp is not None:
             await self._mcp.started()
 
@@ -87,10 +95,10 @@ class AgentTools:
         for tool in agent.tools:
             if kind := self._kinds.get(type(tool)):
                 functions += kind.functions(tool, agent, call, fill)
-        if agent.knowledge:
+        if agent.knowledge and self._knowledge is not None:
             functions.append(self._knowledge.function(agent, call, fill))
         return functions
 
     def finder(self, agent: Agent) -> FindPassages | None:
         """Returns what finds the passages that are in an agent's requests; None if none are."""
-        return self._knowledge.finder(agent)
+        return self._knowledge.finder(agent) if self._knowledge is not None else None

@@ -56,7 +56,7 @@ import sys; sys.modules["offhook.media.native._native"] = None
 from importlib import import_module
 from pkgutil import walk_packages
 
-for room in ("media", "signaling", "telephony", "web.edge", "bench"):
+for room in ("media", "signaling", "telephony", "web.edge"):
     package = import_module(f"offhook.{room}")
     for module in walk_packages(package.__path__, f"offhook.{room}."):
         if not module.name.endswith("._native"):

@@ -16,7 +16,7 @@ from offhook.media.memory_io import _as_in_files
 from offhook.web.workers.engines.engines_io import at_hand
 from tests.support.environment import environment
 
-MOST_MB = 120
+MOST_MB = 122
 IDLE_S = 4.0
 MOST_WAKES = 2
 """In IDLE_S: five in ten seconds."""
