@@ -120,7 +120,7 @@ async def measure(pages: int, searches: int, kind: str) -> None:
 
 
 def main(options: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks knowledge", description=__doc__)
+    parser = argparse.ArgumentParser(prog="offhook bench knowledge", description=__doc__)
     parser.add_argument("--pages", type=int, default=1000)
     parser.add_argument("--searches", type=int, default=500)
     parser.add_argument("--kind", choices=("md", "pdf"), default="md")

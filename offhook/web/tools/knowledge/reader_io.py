@@ -8,7 +8,6 @@ started it sees when it has ended, and starts another one for the files that are
 
 import importlib.util
 import json
-import logging
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -157,7 +156,6 @@ def _listed(pages: list[int]) -> str:
 
 
 def main() -> None:
-    logging.disable()  # of pypdf, a line for each fault of a file
     if reads_pdf():
         import pypdf  # noqa: F401  # not while a file's time is counted
     limit_ourselves(MEMORY_BYTES)
