@@ -148,7 +148,7 @@ async def test_a_worker_that_hangs_is_killed_and_the_utterance_heard_by_another(
 BREAKING = """
 import sys
 from pathlib import Path
-from offhook.pipeline.speech.recognizer import EngineFailed
+from offhook.pipeline.speech.errors import EngineFailed
 from offhook.web.workers import worker_child_io
 
 broke = Path(sys.argv[1])
