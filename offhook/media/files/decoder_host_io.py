@@ -22,7 +22,6 @@ from typing import Any
 
 import av
 
-from offhook.media.child_limits_io import allow_processor_time, limit_ourselves
 from offhook.media.files.decoder_io import Decoder
 from offhook.media.files.decoder_protocol import (
     BLOCK,
@@ -46,6 +45,7 @@ from offhook.media.files.formats import (
     TooLong,
 )
 from offhook.processes.child_io import ending_with_us
+from offhook.processes.child_limits_io import allow_processor_time, limit_ourselves
 
 IDLE_S = 300.0
 """Time in s without a file after which the host ends; the next file starts it again."""

@@ -21,7 +21,6 @@ from typing import IO
 import numpy as np
 from loguru import logger
 
-from offhook.media.child_limits_io import child_environment
 from offhook.media.files.decoder_protocol import (
     BLOCK,
     END,
@@ -45,6 +44,7 @@ from offhook.media.files.formats import (
 )
 from offhook.media.pcm import Pcm
 from offhook.processes.child_io import Child, signal_name
+from offhook.processes.child_limits_io import child_environment
 
 COMMAND = (sys.executable, "-m", "offhook.media.files.decoder_host_io")
 START_S = 60.0

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from offhook.media.child_limits_io import allow_processor_time, limit_ourselves
+from offhook.processes.child_limits_io import allow_processor_time, limit_ourselves
 from offhook.web.tools.knowledge.documents import (
     Paragraph,
     paragraphs_of_html,

@@ -14,8 +14,8 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-from offhook.media.child_limits_io import child_environment
 from offhook.processes.child_io import Child, signal_name
+from offhook.processes.child_limits_io import child_environment
 from offhook.web.tools.knowledge.reader_io import (
     COMPUTING_S,
     KINDS,
