@@ -18,11 +18,10 @@ import aiohttp
 
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.sdp import OfferError
+from tests.support.waiting import HANGS_S
 
 AT_ONCE = 4
 """Callers at the same time: fewer than a server refuses while they connect."""
-SOON_S = 300.0
-"""Seconds for an answer; far more than it takes."""
 LEAVES_S = (0.0, 0.0, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds of which each caller waits one before it goes on, or leaves."""
 SDP = {"Content-Type": "application/sdp"}
@@ -42,7 +41,7 @@ async def repeated(call: Caller, seconds: float, most: int, seed: int) -> str:
             if monotonic() > until:
                 return
             try:
-                async with asyncio.timeout(SOON_S):
+                async with asyncio.timeout(HANGS_S):
                     ends[await call(Random(f"{seed} {number}"))] += 1
             except TimeoutError:
                 ends["no answer"] += 1

@@ -14,8 +14,8 @@ from benchmarks.processes.own_server import is_ready, started
 from tests.attack.attacks import CALLS
 from tests.support.environment import environment
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 
-START_S = 300.0
 ATTACKER = "198.51.100.7"
 """The attacker's address, as a proxy on this machine says it."""
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -85,7 +85,7 @@ async def _running(
 ) -> AsyncIterator[Target]:
     base, log = f"http://127.0.0.1:{port}", folder / f"{name}.log".replace(" ", "-")
     there = started(
-        *(arguments, lambda: is_ready(base), START_S, f"no {name}"),
+        *(arguments, lambda: is_ready(base), HANGS_S, f"no {name}"),
         environment=environment(TMPDIR=str(folder)),
         module=module,
         log=log,

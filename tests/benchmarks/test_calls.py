@@ -47,6 +47,7 @@ from offhook.media.codecs.g711 import PcmuDecoder
 from offhook.media.leg import CallInfo
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.call_info import model_instructions
+from tests.support.waiting import HANGS_S
 from tests.web.workers.workers import needs_node
 
 
@@ -473,7 +474,7 @@ async def test_edges_lose_a_machine_of_workers_and_find_it_again(
 
         async def until_counted(state: str, count: int) -> None:
             """Until the edge counts so many workers of each kind in a state."""
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 while True:
                     async with http.get(f"{running.web[0]}/healthz") as answer:
                         kinds = (await answer.json())["workers"].values()

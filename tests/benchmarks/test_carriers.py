@@ -37,7 +37,7 @@ from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.web.config.config import load
-from tests.support.ice import SOON_S, until
+from tests.support.waiting import HANGS_S, until
 
 QUIET = PcmuEncoder().encode(np.zeros(480, np.int16))
 VOICE = bytes([0x10] * 160)
@@ -214,7 +214,7 @@ async def test_callers_count_calls_sound_echo_and_marks(nothing_left: None) -> N
         callers = Callers(there, 100.0, [[*[quiet] * 30, *[voice] * 30]], http)
         filled = await callers.fill(3)
         assert filled["up"] == filled["calls"] == 3
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(HANGS_S):
             while (report := callers.report())["messages"] <= 3 * 80 or not report["echo_ms"]:
                 await asyncio.sleep(0.1)
         assert (await callers.empty())["left"] == 0

@@ -24,7 +24,8 @@ from benchmarks.speech import number_words
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_SAMPLES
 from offhook.web.workers.worker_io import WorkerSettings
-from tests.web.workers.workers import SOON, served, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.workers.workers import served
 
 REPLY = "alpha bravo charlie delta echo foxtrot alpha bravo charlie delta"
 WORD = RATE_OUT * number_words.WORD_MS // 1000
@@ -62,7 +63,7 @@ async def edge() -> AsyncIterator[Edge]:
 
 
 async def one_turn() -> Measured:
-    async with edge() as one, asyncio.timeout(SOON):
+    async with edge() as one, asyncio.timeout(HANGS_S):
         one.plan = replace(one.plan, until=time.monotonic() + 0.1)  # the turn takes longer
         await Conversation(0, one).run(time.monotonic())
         return one.measured
@@ -85,7 +86,7 @@ async def test_an_interruption_cuts_the_reply_and_the_caller_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(conversation_callers, "INTERRUPTED", 1.0)
-    async with edge() as one, asyncio.timeout(SOON):
+    async with edge() as one, asyncio.timeout(HANGS_S):
         conversations = Conversations(one)
         conversations.grow(1, time.monotonic())
         await until(lambda: one.measured.interruptions == 2)
@@ -105,7 +106,7 @@ async def test_a_voice_that_fails_is_counted_and_the_conversation_goes_on(
 
     monkeypatch.setattr(conversation_callers.AgentReply, "listen", broken)
     monkeypatch.setattr(conversation_callers, "RETRY_S", 0.0)
-    async with edge() as one, asyncio.timeout(SOON):
+    async with edge() as one, asyncio.timeout(HANGS_S):
         conversations = Conversations(one)
         conversations.grow(1, time.monotonic())
         await until(lambda: one.measured.failures["no voice"] == 2)

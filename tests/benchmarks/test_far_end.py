@@ -21,7 +21,7 @@ from benchmarks.carriers.far_ends.far_end_io import FAR_ENDS, FarEndCall, Refuse
 from benchmarks.carriers.far_ends.far_end_json import Exotel, Plivo, Telnyx, Twilio
 from benchmarks.carriers.far_ends.player import Player
 from offhook.media.pcm import Pcm
-from tests.support.ice import until
+from tests.support.waiting import HANGS_S, until
 
 
 def tone(samples: int, start: int = 0) -> Pcm:
@@ -616,7 +616,7 @@ async def test_a_call_ends_when_the_application_closes_the_socket(nothing_left: 
     server = await application(close)
     call = FarEndCall(Twilio())
     await call.start(str(server.make_url("/stream").with_scheme("ws")))
-    await asyncio.wait_for(call.ended.wait(), 300)
+    await asyncio.wait_for(call.ended.wait(), HANGS_S)
     await call.close()
     await server.close()
 

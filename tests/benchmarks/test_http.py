@@ -15,7 +15,8 @@ from benchmarks.speech.http_load import LoadInputs, Requests, long_recording, sw
 from offhook.media.pcm import RATE_IN
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.http.audio_encoder import FORMATS
-from tests.web.speech_api.conftest import WORD_S, Quick, quickly_served, until
+from tests.support.waiting import until
+from tests.web.speech_api.conftest import WORD_S, Quick, quickly_served
 
 RECORDINGS = [np.full(RATE_IN // 2, level, np.int16) for level in (500, 900)]
 KNOWN = LoadInputs(["one two three", "four five"], RECORDINGS)

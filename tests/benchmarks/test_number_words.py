@@ -22,6 +22,7 @@ from offhook.pipeline.speech.vad.vad import SpeechDetector, SpeechStop
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.web.config.config import Asr, Tts
 from offhook.web.workers.engines.remote_engines_io import recognizer_of, synthesizer_of
+from tests.support.waiting import HANGS_S
 
 LINES = 30
 QUIET = np.random.default_rng(1).integers(-8, 9, RATE_OUT // 5).astype(np.int16)
@@ -172,7 +173,7 @@ async def test_real_workers_hear_and_speak_the_words() -> None:
         recognizer = recognizer_of(Asr(url=f"http://{urls['asr']}"))
         synthesizer = synthesizer_of(Tts(url=f"http://{urls['tts']}"))
         try:
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 await recognizer.start()
                 await synthesizer.start()
                 said = nw.line(25, Random(9))

@@ -28,7 +28,8 @@ from offhook.pipeline.speech.recognizer import Final  # noqa: E402
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer  # noqa: E402
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer  # noqa: E402
 from offhook.web.workers.worker_io import Worker, WorkerSettings  # noqa: E402
-from tests.web.workers.workers import SOON, Client, served  # noqa: E402
+from tests.support.waiting import HANGS_S  # noqa: E402
+from tests.web.workers.workers import Client, served  # noqa: E402
 
 FRAME_SAMPLES = RATE_OUT * 8 // 100
 
@@ -44,7 +45,7 @@ def url_of(client: Client) -> str:
 @pytest.mark.parametrize(("kind", "fewest"), [("asr", 7), ("nemotron", 4)])
 async def test_two_seconds_of_noise_have_words(kind: str, fewest: int) -> None:
     noise = np.random.default_rng(0).standard_normal(2 * RATE_IN) * 3000
-    async with served(tiny(kind)) as (client, _), asyncio.timeout(SOON):
+    async with served(tiny(kind)) as (client, _), asyncio.timeout(HANGS_S):
         recognizer = RemoteRecognizer(url_of(client))
         await recognizer.start()
         stream = await recognizer.open()
@@ -68,7 +69,7 @@ async def test_a_word_takes_as_long_as_it_is_planned_to() -> None:
     text = "The tree."
     frames = frames_of(3)  # two words and a mark
     request = {"input": text, "voice": "Ryan", "response_format": "pcm"}
-    async with served(tiny("tts")) as (client, _), asyncio.timeout(SOON):
+    async with served(tiny("tts")) as (client, _), asyncio.timeout(HANGS_S):
         async with client.post("/v1/audio/speech", json=request) as answer:
             assert answer.status == 200
             sound = np.frombuffer(await answer.read(), np.int16)
@@ -99,7 +100,7 @@ async def test_a_process_says_where_it_listens_and_when_it_is_ready() -> None:
     arguments = ("nemotron", "--model", "tiny", "--listen", "127.0.0.1:0", "--max-streams", "3")
     async with child("benchmarks.engines.random_workers", *arguments) as running:
         where = running.hello["listening"]
-        assert await running.line(SOON) == {"ready": True}
+        assert await running.line(HANGS_S) == {"ready": True}
         async with aiohttp.ClientSession() as http, http.get(f"{where}/readyz") as answer:
             assert answer.status == 200
             assert json.loads(await answer.text())["max_streams"] == 3

@@ -40,11 +40,10 @@ from offhook.web.app.cli import caller_io
 from offhook.web.app.cli.caller_io import CallError, ScriptedCall, ScriptLine
 from offhook.web.app.cli.caller_sip_io import QUIET_S, AgentByEar
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import ToneHost, endpoint, is_tone, port_of
 
 SILENCE = encode(np.zeros(RATE_OUT, np.int16), PcmuEncoder())
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 
 
 def tone(seconds: float, hz: float = 440) -> np.ndarray:
@@ -123,7 +122,7 @@ async def callers_of(port: int, rate: float = 100) -> Callers:
 
 async def reported(callers: Callers, enough: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """Its report, when there is enough in it: how soon that is, the machine says."""
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while not enough(report := callers.report()):
             await asyncio.sleep(0.2)
     return report
@@ -141,7 +140,7 @@ async def test_calls_are_set_up_and_their_sound_is_judged() -> None:
             assert report["missing"] == report["cut"] == report["calls"] == 0
             assert report["own"]["sends_late_ms"]["max"] >= 0
             assert await callers.empty() == {"left": 0}
-            await asyncio.wait_for(host.talks[2].over.wait(), SOON)
+            await asyncio.wait_for(host.talks[2].over.wait(), HANGS_S)
         finally:
             await callers.close()
         assert server.user_agent.sessions == 0

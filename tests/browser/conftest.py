@@ -23,15 +23,13 @@ from aiohttp import web
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.web.app.cli.caller_io import spoken, trimmed
 from offhook.web.workers.engines.engines_io import open_synthesizer
+from tests.support.waiting import HANGS_S
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MICROPHONE_RATE = 48_000
 """What Chromium's fake microphone plays without resampling."""
-READY_S = 120
-STOP_S = 300
 DRIVE_S = 900
-INSTALL_S = 120
 WAIT = "One moment, please."
 """What a caller hears when words are late, as they are on a busy machine."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -55,7 +53,7 @@ def packages() -> Path:
     stamp = installed / ".installed-from"
     if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
         command = ["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"]
-        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=INSTALL_S)
+        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=HANGS_S)
         if done.returncode:
             pytest.skip(f"npm ci failed: {done.stderr.strip()[-300:]}")
         shutil.copyfile(lock, stamp)
@@ -121,7 +119,7 @@ async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
 
     reader = asyncio.create_task(read())
     try:
-        async with asyncio.timeout(READY_S):
+        async with asyncio.timeout(HANGS_S):
             await ready.wait()
         assert server.url, "the server did not start"
         yield server
@@ -129,7 +127,7 @@ async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGINT)
         try:
-            await asyncio.wait_for(process.wait(), STOP_S)
+            await asyncio.wait_for(process.wait(), HANGS_S)
         except TimeoutError:
             process.kill()
             await process.wait()

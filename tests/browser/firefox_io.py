@@ -11,9 +11,8 @@ from typing import Any
 
 import aiohttp
 
-START_S = 300
-COMMAND_S = 300
-STOP_S = 300
+from tests.support.waiting import HANGS_S
+
 LOOK_S = 0.1
 """Between two looks at what is waited for."""
 PREFERENCES: Mapping[str, bool | int | str] = {
@@ -72,7 +71,7 @@ class Firefox:
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
-        told = await asyncio.wait_for(answer, COMMAND_S)
+        told = await asyncio.wait_for(answer, HANGS_S)
         if told["type"] == "error":
             raise FirefoxError(f"{method}: {told['message']}")
         return told["result"]
@@ -133,7 +132,7 @@ async def firefox(program: str, profile: Path) -> AsyncIterator[Firefox]:
 
     reader = asyncio.create_task(read(), name="firefox's log")
     try:
-        url = await asyncio.wait_for(listening, START_S)
+        url = await asyncio.wait_for(listening, HANGS_S)
         async with (
             aiohttp.ClientSession() as http,
             http.ws_connect(f"{url}/session", max_msg_size=0) as socket,
@@ -147,7 +146,7 @@ async def firefox(program: str, profile: Path) -> AsyncIterator[Firefox]:
     finally:
         process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), STOP_S)
+            await asyncio.wait_for(process.wait(), HANGS_S)
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -19,7 +19,7 @@ from offhook.web.edge.edge_io import Edge
 from tests.browser.conftest import DRIVE_S, bundled, microphone, node, page_of_another_site
 from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
 from tests.support.ports import free_port
-from tests.web.realtime.test_openai_python import SOON_S
+from tests.support.waiting import HANGS_S
 from tests.web.realtime.test_phone import until_listening
 from tests.web.realtime.test_webrtc import edge_for
 
@@ -71,7 +71,7 @@ async def session_by_websocket(folder: Path, seconds: float = 0) -> dict[str, An
 
 async def until_idle(edge: Edge) -> None:
     """Waits until the edge has no calls."""
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(HANGS_S):
         while edge.legs:
             await asyncio.sleep(0.05)
 

@@ -14,6 +14,7 @@ import pytest
 
 from offhook.web.http.logs import MASK
 from tests.browser.conftest import HERE, WAIT, microphone, serving
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.browser
 
@@ -53,7 +54,7 @@ def test_the_parts_of_the_page(packages: Path, tmp_path: Path) -> None:
     out = tmp_path / "parts.mjs"
     bundle = ["--bundle", "--format=esm", "--platform=node", f"--outfile={out}"]
     for command in ([packages / ".bin/esbuild", HERE / "page_parts.mjs", *bundle], ["node", out]):
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=HANGS_S)
         assert done.returncode == 0, done.stderr
 
 

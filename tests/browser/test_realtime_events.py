@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.conftest import HERE
+from tests.support.waiting import HANGS_S
 from tests.web.realtime.conversation import client, test_mcp, test_orders, test_truncation
 
 pytestmark = pytest.mark.browser
@@ -40,7 +41,7 @@ def test_every_event_has_the_form_that_the_sdk_expects(monkeypatch: pytest.Monke
         input="\n".join(frames),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANGS_S,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from tests.browser.conftest import HERE, ROOT, bundled, microphone, page_of_another_site, serving
+from tests.support.waiting import HANGS_S
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -77,7 +78,7 @@ async def test_the_pages_of_mediamtx(drive: Callable[..., Any], tmp_path: Path) 
     ):
         asked = {"server": server.url, "key": "sesame", "room": "r", "client": "mediamtx"}
         seen = await drive("whip_page.mjs", url=f"{url}/", **asked, line=str(line))
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while not server.events("call_ended"):
                 await asyncio.sleep(0.1)
     assert server.faults() == []
@@ -111,7 +112,7 @@ async def test_a_page_publishes_and_plays(
         asked = {"server": server.url, "key": "sesame", "room": "r", "client": client}
         options = {**asked, "line": str(line), "restart": client == "stock"}
         seen = await drive("whip_page.mjs", url=f"{url}/", **options)
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while not server.events("call_ended"):
                 await asyncio.sleep(0.1)
     assert server.faults() == []

@@ -20,12 +20,12 @@ from aiohttp import web
 from aioice.ice import get_host_addresses
 
 from tests.browser.conftest import HERE, Server, microphone, serving
+from tests.support.waiting import HANGS_S
 from tests.web.edge.ffmpeg_publisher import certificate
 
 pytestmark = pytest.mark.slow
 
 KEY = "sesame"
-SOON_S = 300
 FREED_S = 35
 """From the end of a killed client to the end of its call."""
 AUDIO = "wavparse ! audioconvert ! audioresample"
@@ -183,7 +183,7 @@ async def running(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Pr
             await process.wait()
 
 
-async def event(server: Server, name: str, number: int = 1, seconds: float = SOON_S) -> None:
+async def event(server: Server, name: str, number: int = 1, seconds: float = HANGS_S) -> None:
     async with asyncio.timeout(seconds):
         while len(server.events(name)) < number:
             await asyncio.sleep(0.1)
@@ -234,7 +234,7 @@ async def test_a_program_publishes(
         async with running(command(f"{proxy.url}/whip/room", tmp_path)) as process:
             await event(server, "caller_turn")
             process.send_signal(signal.SIGINT)
-            await asyncio.wait_for(process.wait(), SOON_S)
+            await asyncio.wait_for(process.wait(), HANGS_S)
             await event(server, "call_ended")
         async with running(command(f"{proxy.url}/whip/room", tmp_path)) as process:
             await event(server, "caller_turn", 2)
@@ -297,7 +297,7 @@ async def test_a_program_plays(
     async def loud() -> None:
         """Until the agent is heard."""
         file.unlink(missing_ok=True)
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(HANGS_S):
             while not file.exists() or np.abs(np.fromfile(file, np.int16)).max(initial=0) < 2000:
                 await asyncio.sleep(0.2)
 
@@ -315,8 +315,8 @@ async def test_a_program_plays(
         async with running(command(f"{proxy.url}/whep/room", tmp_path)) as process:
             await loud()
             process.send_signal(signal.SIGINT)
-            await asyncio.wait_for(process.wait(), SOON_S)
-            await left(server, 1, SOON_S)
+            await asyncio.wait_for(process.wait(), HANGS_S)
+            await left(server, 1, HANGS_S)
         async with running(command(f"{proxy.url}/whep/room", tmp_path)) as process:
             await loud()
             process.kill()

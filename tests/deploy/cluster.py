@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from tests.deploy.servers import DEPLOY
+from tests.support.waiting import HANGS_S
 
 FOLDER = DEPLOY / "kubernetes"
 OVERLAYS = ("cpu", "gpu", "site")
@@ -25,7 +26,7 @@ Resource = dict[str, Any]
 def rendered(overlay: str) -> tuple[Resource, ...]:
     """The resources of an overlay, as `kubectl apply -k` sends them."""
     command = [*KUSTOMIZE, str(FOLDER / "overlays" / overlay)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S)
     assert done.returncode == 0, done.stderr
     return tuple(yaml.safe_load_all(done.stdout))
 

@@ -19,6 +19,7 @@ from tests.deploy.cluster import Container, selected
 from tests.deploy.cluster import of_kind as resources
 from tests.deploy.servers import ROOT
 from tests.deploy.test_dockerfile import steps_of
+from tests.support.waiting import HANGS_S
 
 ADDRESS = "192.0.2.10"
 HERE = "192.0.2.9"
@@ -107,7 +108,7 @@ class Running:
         allowed = startup.get("failureThreshold", 3) * startup.get("periodSeconds", 10)
         self.until(lambda: self.asked(startup), max(allowed, 60))
         if ready := self.container.spec.get("readinessProbe"):
-            self.until(lambda: self.asked(ready), 300)
+            self.until(lambda: self.asked(ready), HANGS_S)
         if alive := self.container.spec.get("livenessProbe"):
             assert self.asked(alive)
 
@@ -121,7 +122,7 @@ class Running:
     def drains(self) -> None:
         """It is told to end, and takes nothing new from then on, but is not gone."""
         self.process.terminate()
-        self.until(lambda: self.status("/readyz") == 503, 300)
+        self.until(lambda: self.status("/readyz") == 503, HANGS_S)
         assert self.status("/healthz") == 200
 
     def ends(self) -> None:
@@ -144,7 +145,7 @@ class Node:
         return [*enter, "setpriv", *user, *nothing, "env", "-C", folder, *command]
 
     def run(self, command: list[str]) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(self.inside(command), capture_output=True, text=True, timeout=300)
+        return subprocess.run(self.inside(command), capture_output=True, text=True, timeout=HANGS_S)
 
     def start(self, container: Container) -> Running:
         """With exactly its command line, environment and files."""

@@ -11,10 +11,10 @@ from urllib.request import urlopen
 
 from tests.support.environment import environment
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-START_S = 300
 COMMANDS = {
     "edge": ("serve", "--port", "0"),
     "speech": ("speech", "--listen", "127.0.0.1:0"),
@@ -58,7 +58,7 @@ def start(
 
 def address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     """Host and port, once the server listens."""
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + HANGS_S
     while (found := re.search(r"at http://(\S+:\d+)", log.read_text())) is None:
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()
@@ -68,7 +68,7 @@ def address(process: "subprocess.Popen[bytes]", log: Path) -> str:
 
 def series(address: str) -> set[str]:
     """The names of all series that a server has, those without a sample yet included."""
-    with urlopen(f"http://{address}/metrics", timeout=300) as answer:
+    with urlopen(f"http://{address}/metrics", timeout=HANGS_S) as answer:
         text = answer.read().decode()
     parts = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
     types = re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE)

@@ -18,6 +18,7 @@ from offhook.media.pcm import RATE_OUT
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import (
     ToneHost,
     endpoint,
@@ -25,8 +26,6 @@ from tests.telephony.sip.phones import (
 from tests.telephony.sip.scripted_peer import Peer, tcp_peer, udp_peer
 
 SILENCE = encode(np.zeros(RATE_OUT, np.int16), PcmuEncoder())
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 QUICK = {"PING_SECONDS": 1, "EDGE_ANSWER_MS": 700, "PROCESSES": 2}
 PHONES = "127.0.0.2"
 OTHER = "127.0.0.3"
@@ -104,7 +103,7 @@ async def states_are(proxy: Kamailio, wanted: tuple[bool, ...]) -> bool:
 
 
 async def until(fits: Callable[[], object]) -> None:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while True:
             found = fits()
             if await found if asyncio.iscoroutine(found) else found:

@@ -14,6 +14,7 @@ import yaml
 from offhook.web.app.cli.parser import parser
 from offhook.web.config import config
 from tests.deploy.servers import DEPLOY, ROOT
+from tests.support.waiting import HANGS_S
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
@@ -37,7 +38,7 @@ def filled(text: str, values: dict[str, str]) -> str:
 def has_compose() -> bool:
     if shutil.which("docker") is None:
         return False
-    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=300)
+    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=HANGS_S)
     return asked.returncode == 0
 
 
@@ -145,6 +146,6 @@ def test_docker_takes_it() -> None:
     command = ["docker", "compose", "--profile", "cpu", "--profile", "gpu", "config", "--quiet"]
     environment = {**os.environ, **SECRETS}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANGS_S
     )
     assert done.returncode == 0, done.stderr

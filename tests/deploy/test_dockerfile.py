@@ -21,6 +21,7 @@ from deploy.locked import locked
 from offhook.pipeline.speech.engines import all_specs
 from offhook.web.app.cli import main as cli
 from tests.deploy.servers import DEPLOY, ROOT
+from tests.support.waiting import HANGS_S
 
 TEXT = (ROOT / "Dockerfile").read_text()
 IMAGES = ("cpu", "cpu-engines", "cuda")
@@ -220,7 +221,7 @@ def port() -> Iterator[int]:
 
 def healthy(url: str) -> tuple[int, str]:
     command = [sys.executable, "-S", str(HEALTHY), url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S)
     return done.returncode, done.stderr
 
 

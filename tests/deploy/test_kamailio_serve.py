@@ -9,8 +9,9 @@ import pytest
 
 from benchmarks.processes.own_server import HOST
 from benchmarks.servers.kamailio import kamailio
-from tests.deploy.site import QUICK, SOON, Site, until
+from tests.deploy.site import QUICK, Site, until
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import needs_kamailio
 from tests.web.edge.test_processes import TwoProcesses
 
@@ -58,7 +59,7 @@ async def test_while_one_drains_its_calls_go_on_and_new_ones_come_to_the_other(t
                 assert (filled["up"], filled["refused"], filled["cut"]) == (8, {}, 0)
                 assert [await calls_of(server) for server in servers] == [2, 6]
             await until(lambda: servers[0].process.poll() is not None)
-            assert servers[0].process.wait(SOON) == 0
+            assert servers[0].process.wait(HANGS_S) == 0
     finally:
         for server in servers:
             if server.process.poll() is None:

@@ -13,6 +13,7 @@ import pytest
 from tests.deploy.cluster import HAS_KUSTOMIZE, SECRETS, container
 from tests.deploy.node import ADDRESS, MISSING, Node, Running, node
 from tests.deploy.servers import ROOT
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import needs_kamailio
 
 pytestmark = [
@@ -20,8 +21,6 @@ pytestmark = [
     pytest.mark.skipif(not HAS_KUSTOMIZE, reason="no kubectl or kustomize"),
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 CONTAINERS = [
     *(container("cpu", name) for name in ("redis", "asr", "tts", "edge")),
     *(container("site", name) for name in ("edges", "kamailio", "edge")),
@@ -65,9 +64,9 @@ def test_an_edge_is_called_and_drains_with_the_call(here: Node, pods: dict[str, 
     edge.starts()
     assert edge.status("/calls") == 401
     calling = caller("What are your opening hours?", "And where are you?", "Thank you, goodbye.")
-    edge.until(lambda: in_progress(edge) == 1, SOON)
+    edge.until(lambda: in_progress(edge) == 1, HANGS_S)
     edge.drains()
-    said, _ = calling.communicate(timeout=SOON * 3)
+    said, _ = calling.communicate(timeout=HANGS_S * 3)
     report = json.loads(said)
     assert calling.returncode == 0
     assert len(report["turns"]) == 3
@@ -95,10 +94,10 @@ def test_kamailio_finds_the_edges(here: Node, pods: dict[str, Running]) -> None:
         return words[places[0] + 1] if places else ""
 
     assert f"sip:{ADDRESS}:5070" in here.run(asked).stdout
-    proxy.until(lambda: state()[:1] in ("I", "T"), SOON)  # nobody is there
+    proxy.until(lambda: state()[:1] in ("I", "T"), HANGS_S)  # nobody is there
     edge = here.start(CONTAINERS[6])
     edge.starts()
-    proxy.until(lambda: state() == "AP", SOON)
+    proxy.until(lambda: state() == "AP", HANGS_S)
     edge.process.terminate()
     edge.ends()
     finder.process.terminate()
@@ -110,7 +109,7 @@ async def stream(worker: Running, path: str) -> AsyncIterator[aiohttp.ClientWebS
     url = f"http://{ADDRESS}:{worker.container.ports['http']}{path}"
     headers = {"Authorization": f"Bearer {SECRETS['worker-key']}"}
     async with aiohttp.ClientSession(headers=headers) as http, http.ws_connect(url) as socket:
-        assert (await socket.receive_json(timeout=SOON))["type"] == "ready"
+        assert (await socket.receive_json(timeout=HANGS_S))["type"] == "ready"
         yield socket
 
 
@@ -120,7 +119,7 @@ async def test_a_worker_that_hears_drains(pods: dict[str, Running]) -> None:
         await socket.send_bytes(bytes(16_000))
         await asyncio.to_thread(asr.drains)
         await socket.send_json({"type": "flush"})
-        while (await socket.receive_json(timeout=SOON))["type"] != "final":
+        while (await socket.receive_json(timeout=HANGS_S))["type"] != "final":
             pass
         await socket.send_json({"type": "close"})
     await asyncio.to_thread(asr.ends)
@@ -134,7 +133,7 @@ async def test_a_worker_that_speaks_drains(pods: dict[str, Running]) -> None:
         await socket.send_json({"type": "end"})
         sound = 0
         while True:
-            message = await socket.receive(timeout=SOON)
+            message = await socket.receive(timeout=HANGS_S)
             if message.type is aiohttp.WSMsgType.BINARY:
                 sound += len(message.data)
             elif json.loads(message.data)["type"] == "done":

@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.deploy.servers import DEPLOY
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 
 NEEDED = ("nginx", "openssl", "curl")
 pytestmark = pytest.mark.skipif(
@@ -122,7 +123,7 @@ async def front(tmp_path: Path, certificate: Path) -> AsyncIterator[Front]:
 
 
 async def until_open(port: int, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while True:
             assert process.returncode is None
             try:
@@ -172,7 +173,7 @@ async def test_the_server_sees_the_host_and_port_that_a_pages_origin_has(front: 
 
 async def test_sound_goes_on_as_it_comes(front: Front) -> None:
     async with front.client.post(f"{front.url}/v1/audio/speech/stream", json={}) as answer:
-        first = await asyncio.wait_for(answer.content.readany(), 300)
+        first = await asyncio.wait_for(answer.content.readany(), HANGS_S)
         front.first_heard.set()
         rest = await answer.content.read()
     assert (first, rest) == (b"first", b"second")
@@ -183,7 +184,7 @@ async def test_an_upload_is_refused_before_it_is_there(front: Front) -> None:
         yield b"x" * 1000
         await asyncio.sleep(60)
 
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         url = f"{front.url}/v1/audio/transcriptions"
         async with front.client.post(url, data=forever()) as answer:
             assert answer.status == 503

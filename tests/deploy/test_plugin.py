@@ -16,6 +16,7 @@ import pytest
 from tests.deploy.servers import ROOT, address, start
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.environment import environment
+from tests.support.waiting import HANGS_S
 
 PLUGIN = ROOT / "examples/plugin"
 TEXT = "what hath god wrought"
@@ -82,7 +83,7 @@ def run(folder: Path, *arguments: str) -> str:
         env=environment(PYTHONPATH=os.environ["PYTHONPATH"]),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANGS_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -142,7 +143,7 @@ def test_what_does_not_fit_is_said_with_its_place(plugged: Path, text: str, faul
         env=environment(PYTHONPATH=os.environ["PYTHONPATH"]),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANGS_S,
     )
     assert done.returncode == 1
     assert f"offhook.toml:{fault}" in done.stderr
@@ -163,7 +164,7 @@ def test_a_server_hears_and_speaks_with_it_in_workers(plugged: Path) -> None:
         base = f"http://{address(server, log)}"
         body = json.dumps({"input": TEXT, "response_format": "wav", "voice": "high"}).encode()
         asked = Request(f"{base}/v1/audio/speech", body, {"Content-Type": "application/json"})
-        with urlopen(asked, timeout=300) as answer:
+        with urlopen(asked, timeout=HANGS_S) as answer:
             said = answer.read()
         form = (
             b'--b\r\nContent-Disposition: form-data; name="file"; filename="said.wav"\r\n'
@@ -171,7 +172,7 @@ def test_a_server_hears_and_speaks_with_it_in_workers(plugged: Path) -> None:
         )
         of_form = {"Content-Type": "multipart/form-data; boundary=b"}
         asked = Request(f"{base}/v1/audio/transcriptions", form, of_form)
-        with urlopen(asked, timeout=300) as answer:
+        with urlopen(asked, timeout=HANGS_S) as answer:
             assert json.load(answer)["text"].split() == TEXT.split()
         (hears,), (speaks,) = (imported(plugged)[name] for name in sorted(ENGINES))
         assert len({server.pid, hears, speaks}) == 3
@@ -190,7 +191,7 @@ def test_an_agent_of_it_answers_calls(plugged: Path) -> None:
     with ExitStack() as stack:
         server, log = start(stack, folder, "edge", path=Path(os.environ["PYTHONPATH"]))
         base = f"http://{address(server, log)}"
-        with urlopen(f"{base}/status", timeout=300) as answer:
+        with urlopen(f"{base}/status", timeout=HANGS_S) as answer:
             assert json.load(answer)["answers"]["title"] == "A telegraph clerk answers"
         report = run(
             folder, "-m", "offhook", "call", base, "--json", "--say", "What are your opening hours?"

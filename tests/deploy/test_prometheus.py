@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.deploy.servers import COMMANDS, DEPLOY, ROOT, named
+from tests.support.waiting import HANGS_S
 
 FOLDER = DEPLOY / "prometheus"
 promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool")
@@ -21,7 +22,7 @@ def rules() -> list[dict[str, Any]]:
 
 def check(*arguments: str) -> None:
     done = subprocess.run(
-        ["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=300
+        ["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=HANGS_S
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

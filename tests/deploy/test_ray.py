@@ -34,6 +34,7 @@ from offhook.web.app.cli.parser import parser
 from tests.deploy.servers import DEPLOY, ROOT
 from tests.support.environment import environment
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.web.workers.workers import gone, told
 
 FOLDER = DEPLOY / "ray"
@@ -44,7 +45,6 @@ needs_ray = pytest.mark.skipif(
 )
 needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server")
 KEY, PASSWORD = secrets.token_hex(16), secrets.token_hex(16)
-START_S = 300
 OUTAGE_S = float(os.environ.get("OFFHOOK_RAY_OUTAGE_S", "30"))
 """Time in s for which the head, or its Redis, is gone."""
 NODE = ("--num-cpus=8", "--num-gpus=2")  # Ray only counts
@@ -157,7 +157,7 @@ class Cluster:
         environment = self._environment | {"OFFHOOK_TEST": f"{self.folder} {role}"}
         with (self.folder / f"{role}.log").open("ab") as log:
             subprocess.run(
-                command, env=environment, stdout=log, stderr=log, timeout=START_S, check=True
+                command, env=environment, stdout=log, stderr=log, timeout=HANGS_S, check=True
             )
 
     def pids(self, role: str) -> set[int]:
@@ -219,7 +219,7 @@ class Cluster:
         """The list once it is right and all in it are ready and of the last deployment, and the
         time in s until then."""
         began = time.monotonic()
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(HANGS_S):
             while True:
                 urls = await self.listed()
                 if right(urls) and all([await limit(url) == self.max_streams for url in urls]):
@@ -269,7 +269,7 @@ async def limit(url: str) -> int:
 async def until(true: Callable[[], object]) -> float:
     """Returns how long it took, in s."""
     began = time.monotonic()
-    async with asyncio.timeout(START_S):
+    async with asyncio.timeout(HANGS_S):
         while not true():
             await asyncio.sleep(0.02)
     return round(time.monotonic() - began, 2)
@@ -569,7 +569,7 @@ async def test_streams_outlive_the_head_and_a_new_one_takes_over(
         gone_at = time.monotonic()
         os.kill(process, signal.SIGKILL)  # its minder needs no head
         await until(lambda: gone(process))
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(HANGS_S):
             while not await limit(killed):
                 await asyncio.sleep(0.1)
         edge.call(4)

@@ -12,6 +12,7 @@ from offhook.web.config.config import Server
 from offhook.web.edge import processes_io
 from offhook.web.edge.calls import draining_io
 from tests.deploy.servers import DEPLOY
+from tests.support.waiting import HANGS_S
 
 UNIT = DEPLOY / "systemd" / "offhook.service"
 
@@ -21,7 +22,7 @@ def test_systemd_understands_every_line(tmp_path: Path) -> None:
     unit = tmp_path / "offhook.service"
     unit.write_text(UNIT.read_text().replace("/opt/offhook/bin/offhook", sys.executable))
     command = ["systemd-analyze", "verify", "--man=no", str(unit)]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, check=False)
     of_ours = [line for line in checked.stderr.splitlines() if "offhook" in line]
     assert of_ours == []
 

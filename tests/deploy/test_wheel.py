@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from deploy.locked import locked
 from tests.deploy.servers import ROOT, address, start
 from tests.support.environment import environment
+from tests.support.waiting import HANGS_S
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 BENCHMARKS = tomllib.loads((ROOT / "benchmarks/pyproject.toml").read_text())
@@ -231,6 +232,6 @@ def test_the_wheel_takes_a_call(wheel: Path, tmp_path: Path, packages: str) -> N
 
 
 def _got(url: str) -> bytes:
-    with urlopen(url, timeout=300) as answer:
+    with urlopen(url, timeout=HANGS_S) as answer:
         body: bytes = answer.read()
         return body

@@ -30,6 +30,7 @@ from offhook.web.speech_api.http.upload_io import receive
 from tests.fuzz.complaints import complaints
 from tests.fuzz.damage import damage
 from tests.fuzz.result import Result, collecting, resident_kb
+from tests.support.waiting import HANGS_S
 
 PEER = ("192.0.2.9", 40_000)
 TURNS = 12
@@ -291,7 +292,7 @@ class _Run:
                 await asyncio.sleep(0.05)
 
         try:
-            await asyncio.wait_for(ended(), 300)
+            await asyncio.wait_for(ended(), HANGS_S)
         except TimeoutError:
             self.result.left["tasks"] = len(asyncio.all_tasks()) - tasks
         self.result.finish(self._resident)

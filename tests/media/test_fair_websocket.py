@@ -9,6 +9,7 @@ from aiohttp import WSMsgType, web
 
 from offhook.media import fair_websocket_io
 from offhook.media.fair_websocket_io import BYTES_AT_ONCE, FRAMES_AT_ONCE, FairWebSocket
+from tests.support.waiting import HANGS_S
 
 PING = b"\x89\x81\0\0\0\0x"
 TEXT = b"\x81\x81\0\0\0\0x"
@@ -65,7 +66,7 @@ async def flooded(frame: bytes, *, autoping: bool, count: int = COUNT) -> AsyncI
 @pytest.mark.parametrize("frame", [PING, TEXT])
 @pytest.mark.parametrize("autoping", [True, False])
 async def test_others_have_their_turn_between_frames(frame: bytes, autoping: bool) -> None:
-    async with flooded(frame, autoping=autoping) as turns, asyncio.timeout(300):
+    async with flooded(frame, autoping=autoping) as turns, asyncio.timeout(HANGS_S):
         while sum(turns) < COUNT:
             await asyncio.sleep(0.01)
     assert max(turns) <= 2 * FRAMES_AT_ONCE
@@ -79,7 +80,7 @@ async def test_a_peer_is_read_no_faster_than_its_rate(
     monkeypatch.setattr(fair_websocket_io, "FRAMES_BURST", 50.0)
     monkeypatch.setattr(fair_websocket_io, "PAUSE_S", 1000.0)
     async with flooded(frame, autoping=True) as turns:
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while sum(turns) < 51:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
@@ -88,7 +89,7 @@ async def test_a_peer_is_read_no_faster_than_its_rate(
 
 async def test_others_have_their_turn_after_each_long_message() -> None:
     text = bytes((0x81, 0xFF)) + BYTES_AT_ONCE.to_bytes(8, "big") + bytes(4) + b"x" * BYTES_AT_ONCE
-    async with flooded(text, autoping=True, count=40) as turns, asyncio.timeout(300):
+    async with flooded(text, autoping=True, count=40) as turns, asyncio.timeout(HANGS_S):
         while sum(turns) < 40:
             await asyncio.sleep(0.01)
     assert max(turns) <= 2

@@ -17,6 +17,7 @@ from offhook.media.leg import (
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, SAMPLES_OUT
 from offhook.media.tones import digit_frequencies, repeat
 from tests.support.listening import Listening
+from tests.support.waiting import HANGS_S
 
 
 class CountingLeg(Leg):
@@ -142,7 +143,7 @@ async def test_frames_are_gap_free_and_end_when_the_line_closes(leg, frame_ms):
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     leg.close("over")
-    frames = await asyncio.wait_for(reader, 300)
+    frames = await asyncio.wait_for(reader, HANGS_S)
     assert {len(frame) for frame in frames} == {frame_ms * 16}
     heard = np.concatenate(frames)[::SAMPLES_IN]
     assert heard.tolist() == list(range(30 * 20 // frame_ms * frame_ms // 20))
@@ -154,7 +155,7 @@ async def test_a_reader_that_waits_is_woken_by_the_close_alone(leg):
     reader = await begun(leg, 80)
     await asyncio.sleep(0)
     leg.close("over")
-    assert await asyncio.wait_for(reader, 300) == []
+    assert await asyncio.wait_for(reader, HANGS_S) == []
 
 
 async def test_a_slow_reader_loses_the_oldest_and_memory_is_bounded(leg):

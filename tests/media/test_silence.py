@@ -6,6 +6,7 @@ import pytest
 
 from offhook.media import silence_io
 from offhook.media.silence_io import LOOKS, SilenceWatch
+from tests.support.waiting import HANGS_S
 
 
 class Line:
@@ -28,7 +29,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_who_never_sends_anything_is_silent_after_the_short_time(hurried: None) -> None:
     line = Line()
     SilenceWatch(lambda: line.activity, line.end)
-    await asyncio.wait_for(line.ended.wait(), 300)
+    await asyncio.wait_for(line.ended.wait(), HANGS_S)
     assert line.silent == ["neither sound nor an event came within 0.05 s"]
 
 
@@ -41,7 +42,7 @@ async def test_who_has_sent_something_may_pause_for_the_long_time(hurried: None)
         return min(looks, 3 * LOOKS)
 
     SilenceWatch(activity, line.end)
-    await asyncio.wait_for(line.ended.wait(), 300)
+    await asyncio.wait_for(line.ended.wait(), HANGS_S)
     assert looks > 3 * LOOKS
     assert line.silent == ["neither sound nor an event came for 0.2 s"]
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from offhook.media.tasks_io import TaskSet, end_all, unended
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -75,4 +76,4 @@ async def test_a_task_that_does_not_end_is_named_counted_and_left(
 
 async def test_an_owner_may_be_closed_by_a_task_of_its_own() -> None:
     tasks = TaskSet()
-    await asyncio.wait_for(tasks.spawn(tasks.close(), "closer"), 300)
+    await asyncio.wait_for(tasks.spawn(tasks.close(), "closer"), HANGS_S)

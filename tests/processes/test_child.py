@@ -16,7 +16,8 @@ import pytest
 import uvloop
 
 from offhook.processes.child_io import LINE_BYTES, Child, ChildFailed, until_silent
-from tests.web.workers.workers import ROOT, SOON, gone, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.workers.workers import ROOT, gone
 
 LOOPS = (asyncio.run, uvloop.run)
 on_both_loops = pytest.mark.parametrize("run", LOOPS, ids=("asyncio", "uvloop"))
@@ -151,7 +152,7 @@ def in_a_thread() -> None:
 
     thread = threading.Thread(target=start)
     thread.start()
-    thread.join(SOON)
+    thread.join(HANGS_S)
     raise errors[0]
 
 
@@ -168,13 +169,13 @@ async def test_a_child_that_never_becomes_ready_is_an_error_in_time() -> None:
 async def test_one_that_ends_before_it_is_ready_says_how() -> None:
     child = python("raise SystemExit(3)")
     with pytest.raises(ChildFailed, match=r"^ended with status 3 before it was ready$"):
-        await child.until_ready(asyncio.Event().wait(), SOON)
+        await child.until_ready(asyncio.Event().wait(), HANGS_S)
 
 
 async def test_one_that_is_ready_goes_on() -> None:
     child = python("print('ready', flush=True)\n" + FOR_EVER, stdout=subprocess.PIPE)
     reader = await child.reader(child.stdout)
-    await child.until_ready(reader.readline(), SOON)
+    await child.until_ready(reader.readline(), HANGS_S)
     assert child.poll() is None
     await child.end()
 
@@ -200,9 +201,9 @@ def test_sockets_that_listen_are_inherited_and_lose_no_connection() -> None:
         waiting = [socket.create_connection(each.getsockname()) for each in (one, other)]
         with Child((sys.executable, "-c", ANSWERS), sockets=(one, other)) as child:
             for connection in waiting:
-                connection.settimeout(SOON)
+                connection.settimeout(HANGS_S)
             assert [connection.recv(99) for connection in waiting] == [b"first", b"second"]
-            assert child.wait(SOON) == 0
+            assert child.wait(HANGS_S) == 0
         for connection in waiting:
             connection.close()
 
@@ -271,7 +272,7 @@ async def test_a_child_is_silent_when_its_beats_cease_and_not_before_they_begin(
         beats += 1
         await asyncio.sleep(0.015)
         assert not waiting.done()
-    await asyncio.wait_for(waiting, SOON)
+    await asyncio.wait_for(waiting, HANGS_S)
 
 
 def test_a_child_is_in_no_group_of_the_terminal() -> None:

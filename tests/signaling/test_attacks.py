@@ -21,6 +21,7 @@ from offhook.web.edge.server_io import application
 from offhook.web.http.listening_io import Runner
 from tests.attack import webrtc
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 
 TABLE: dict[str, Any] = {
     "server": {"port": 0, "drain_seconds": 0},
@@ -71,7 +72,7 @@ async def test_offers_that_are_none_are_refused_in_the_terms_of_sdp_and_hold_no_
         said = await webrtc.broken_offers(base, 10)
         assert " offers: " in said
         assert " × 400" in said
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while edge.legs:
                 await asyncio.sleep(0.02)
 
@@ -86,7 +87,7 @@ async def test_packets_that_no_peer_sends_harm_nobody() -> None:
         said = await webrtc.odd_packets(base, 5)
         assert "kinds closed the channel" in said
         assert (await webrtc.forged_dtls(base, 0)).startswith(f"{len(webrtc.FORGERIES)} of")
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while edge.legs:
                 await asyncio.sleep(0.02)
 
@@ -96,7 +97,7 @@ async def test_callers_who_hold_their_handshake_are_let_go(monkeypatch: Any) -> 
     async with serving() as (base, edge):
         said = await webrtc.held_handshakes(base, 1.5)
         assert not said.startswith("0 calls")
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while edge.legs:
                 await asyncio.sleep(0.02)
         assert (await webrtc.forged_dtls(base, 0)).startswith(f"{len(webrtc.FORGERIES)} of")
@@ -134,7 +135,7 @@ async def test_without_a_port_a_call_is_refused_in_words_and_leaves_nothing() ->
                 assert not edge.legs
             answer, _ = await edge.browsers.offer(offer)
             await caller.accept(answer)
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 while not caller.connected:
                     await asyncio.sleep(0.01)
         finally:

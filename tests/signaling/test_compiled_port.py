@@ -31,7 +31,7 @@ from tests.media.native import test_packets
 from tests.media.native.paths import Twins, both, needs_compiled, path
 from tests.media.native.test_opus import OPUS, FarEnd, said
 from tests.media.native.test_packets import TICK_S, state
-from tests.support.ice import until
+from tests.support.waiting import until
 
 pytestmark = needs_compiled
 

@@ -25,6 +25,7 @@ from offhook.signaling.message_channel_io import MESSAGE_BACKLOG, PONG
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.sdp import MAX_CANDIDATES, MAX_MEDIA_SECTIONS, OfferError
 from tests.support.listening import Listening
+from tests.support.waiting import HANGS_S, until
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
 
@@ -59,12 +60,6 @@ def frequency(pcm):
 
 def decibels(pcm):
     return 20 * np.log10(np.sqrt(np.mean(pcm.astype(float) ** 2)))
-
-
-async def until(condition, seconds=60.0):
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def only(payload_type, sdp):
@@ -176,7 +171,7 @@ async def test_a_stock_peer_with_video_gets_audio_and_an_inactive_video_line():
         leg.playout.write(tone(440, 2))
         heard = [np.zeros(0, np.int16)]
         while np.sum(np.abs(np.concatenate(heard)) > 1500) < 6000:
-            frame = await asyncio.wait_for(tracks[0].recv(), 300)
+            frame = await asyncio.wait_for(tracks[0].recv(), HANGS_S)
             heard.append(frame.to_ndarray()[0, ::6])  # stereo at 48 kHz, interleaved
         assert np.max(np.abs(heard[-1])) == pytest.approx(10_000, rel=0.3)
     finally:

@@ -19,8 +19,9 @@ from offhook.signaling.event_channel_io import MAX_INBOX_CHARACTERS, EventChanne
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.sctp import MAX_MESSAGE_BYTES
 from offhook.signaling.sctp_io import Association, parameters
-from tests.signaling.test_peer import call, until
+from tests.signaling.test_peer import call
 from tests.support.listening import Listening
+from tests.support.waiting import HANGS_S, until
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
 
@@ -179,7 +180,7 @@ async def test_a_program_that_sends_faster_than_it_is_served_loses_its_channel()
     assert not channel.closed
     channel.on_message("y")
     assert channel.closed
-    await asyncio.wait_for(events.run(serve), 300)
+    await asyncio.wait_for(events.run(serve), HANGS_S)
     assert served == [len(text)] * 16
 
 

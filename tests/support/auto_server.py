@@ -13,7 +13,8 @@ from pathlib import Path
 from tests.pipeline.engines.nemotron.model import tiny as tiny_nemotron
 from tests.support import pocket_checkpoint
 from tests.support.hub_stand_in import Hub, of_folder
-from tests.web.workers.workers import ROOT, until
+from tests.support.waiting import until
+from tests.web.workers.workers import ROOT
 
 NEMOTRON = "nvidia/nemotron-speech-streaming-en-0.6b"
 POCKET = "kyutai/pocket-tts-without-voice-cloning"

@@ -21,17 +21,10 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg
+from tests.support.waiting import until
 
 BUNDLED = RTCConfiguration(bundlePolicy=RTCBundlePolicy.MAX_BUNDLE)
 """With one transport from the start, as browsers are set up for calls."""
-SOON_S = 300
-"""Time limit of what takes a moment on a calm machine."""
-
-
-async def until(condition: Callable[[], object], seconds: float = SOON_S) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def unchanged(sdp: str) -> str:

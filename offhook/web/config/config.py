@@ -817,10 +817,14 @@ def _text_of(file: Path) -> str:
         raise ConfigError(f"{file}:{line}: is not UTF-8: save it as UTF-8") from error
 
 
+def file_of(path: Path | None) -> Path | None:
+    """Returns the file that `load` reads: `path`, otherwise offhook.toml if it exists."""
+    return path or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+
+
 def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
-    """Loads `path` (default: offhook.toml if it exists) and the environment. Raises ConfigError
-    with all errors."""
-    file = path or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+    """Loads the file (see `file_of`) and the environment. Raises ConfigError with all errors."""
+    file = file_of(path)
     read = read_toml(_text_of(file)) if file is not None else TomlText()
     places: dict[KeyPath, str] = {at: f"{file}:{line}" for at, line in read.lines.items()}
     faults = [f"{file}:{line}: {words}" for line, words in read.faults]

@@ -22,7 +22,7 @@ from offhook.media.files.formats import (
 )
 from offhook.media.pcm import RATE_IN, Pcm
 from tests.media.files.decoders import decoders, hosts
-from tests.web.speech_api.conftest import until
+from tests.support.waiting import until
 from tests.web.speech_api.recordings import encoded, tone, wav
 
 SECRET = "an-api-key"

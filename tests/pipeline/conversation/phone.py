@@ -37,9 +37,8 @@ from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Recognize
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
+from tests.support.waiting import HANGS_S
 
-SOON = 300
-"""Seconds within which everything here happens; far more than it takes."""
 COUNT = (
     "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty twenty one twenty two twenty three twenty four "
@@ -182,7 +181,7 @@ class Phone:
             await self._tick()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not condition():
                 await self._tick()
 
@@ -235,7 +234,7 @@ async def phone_call(
         yield phone
     finally:
         leg.close("the test is over")
-        await asyncio.wait_for(phone.running, SOON)
+        await asyncio.wait_for(phone.running, HANGS_S)
         await engines.close()
 
 

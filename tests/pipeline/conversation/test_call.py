@@ -37,6 +37,7 @@ from offhook.pipeline.conversation.events import (
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion, sentence
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions
 from tests.pipeline.conversation.phone import COUNT, Answerer, Phone, PhoneLeg, Words, phone_call
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 LONG = "one two three four five six seven eight nine ten"
@@ -244,7 +245,7 @@ async def test_a_bridged_call_lasts_as_long_as_its_line_without_the_agent() -> N
         assert other.said >= 9
         leg.listener.on_dtmf("1")
         leg.close("the caller hung up")
-        await asyncio.wait_for(phone.running, 300)
+        await asyncio.wait_for(phone.running, HANGS_S)
     assert other.pressed == ["1"]
     assert leg.done == ["transfer 200"]
     assert [e.target for e in phone.of(CallTransferred)] == ["200"]
@@ -282,7 +283,7 @@ async def test_a_line_that_ends_with_its_transfer_ended_by_it() -> None:
     async with phone_call(lambda call: Answerer().agent(), leg) as phone:
         await phone.pass_ms(100)
         await phone.call.transfer("sip:bob@example.com")
-        await asyncio.wait_for(phone.running, 300)
+        await asyncio.wait_for(phone.running, HANGS_S)
     assert [e.reason for e in phone.of(CallEnded)] == ["transferred to sip:bob@example.com"]
 
 
@@ -301,7 +302,7 @@ async def test_a_caller_who_hangs_up_during_a_transfer_ends_it() -> None:
         transfer = asyncio.create_task(phone.call.transfer("200"))
         await phone.pass_ms(100)
         leg.close("the caller hung up")
-        await asyncio.wait_for(phone.running, 300)
+        await asyncio.wait_for(phone.running, HANGS_S)
         assert left
         await asyncio.gather(transfer, return_exceptions=True)
     assert [e.reason for e in phone.of(CallEnded)] == ["the caller hung up"]
@@ -347,7 +348,7 @@ async def test_a_bridged_call_that_is_forgotten_ends_at_the_longest_duration() -
     async with phone_call(lambda call: Answerer().agent(), leg, limit_s=0.5) as phone:
         await phone.pass_ms(100)
         await phone.call.transfer("200")
-        await asyncio.wait_for(phone.running, 300)
+        await asyncio.wait_for(phone.running, HANGS_S)
     assert leg.closed == "the call reached its longest duration"
 
 
@@ -387,7 +388,7 @@ async def test_the_desk_transfers_when_its_words_have_been_heard(voice: Pcm) -> 
         assert leg.done == []
         await phone.until(lambda: phone.of(CallTransferred))
         leg.close("the caller hung up")
-        await asyncio.wait_for(phone.running, 300)
+        await asyncio.wait_for(phone.running, HANGS_S)
     assert leg.done == [f"transfer {DEMO.departments['sales'].number}"]
 
 

@@ -26,6 +26,7 @@ from offhook.pipeline.conversation.events import (
     TransferFailed,
 )
 from tests.pipeline.conversation.phone import Model, Phone, PhoneLeg, calls, model, phone_call, says
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 HELLO = [says("hello")]
@@ -68,7 +69,7 @@ async def test_a_transfer_begins_when_the_words_before_it_have_been_heard() -> N
         await phone.until(lambda: phone.of(CallTransferred))
         assert leg.done == ["transfer +49 30 555", "after 5 words"]
         leg.close("the caller hung up")
-        await asyncio.wait_for(phone.running, 300)
+        await asyncio.wait_for(phone.running, HANGS_S)
     assert [e.reason for e in phone.of(CallEnded)] == ["transferred to +49 30 555"]
     assert len(endpoint.requests) == 2
 

@@ -1,7 +1,7 @@
 """A voice as a Pipecat service: what goes downstream when it speaks, fails and is cut."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -40,8 +40,8 @@ from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.script.lexicon import Lexicon
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from tests.pipeline.conversation.speller import EnglishOnly, Speller
+from tests.support.waiting import until
 
-SOON = 300
 SMALL = VoiceOptions("small")
 
 
@@ -90,12 +90,6 @@ async def say(worker: PipelineWorker, *tokens: str) -> None:
     for token in tokens:
         await worker.queue_frame(LLMTextFrame(token))
     await worker.queue_frame(LLMFullResponseEndFrame())
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(SOON):
-        while not true():
-            await asyncio.sleep(0.005)
 
 
 async def test_a_reply_is_spoken_with_its_words_behind_their_sound() -> None:

@@ -47,6 +47,7 @@ from offhook.pipeline.conversation.transport_io import (
     LegTransport,
     TransportListener,
 )
+from tests.support.waiting import HANGS_S
 
 PACKETS = 4
 """Packets of 20 ms that a word of these tests takes."""
@@ -161,12 +162,12 @@ async def line(input_rate=16_000, prepare=lambda leg: None, processors=(), **par
     made.worker.add_event_handler("on_pipeline_finished", _set(made.finished))
     await runner.add_workers(made.worker)
     try:
-        await asyncio.wait_for(started.wait(), 300)
+        await asyncio.wait_for(started.wait(), HANGS_S)
         await settled()
         yield made
     finally:
         await made.worker.cancel()
-        await asyncio.wait_for(made.finished.wait(), 300)
+        await asyncio.wait_for(made.finished.wait(), HANGS_S)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -333,7 +334,7 @@ async def test_the_end_waits_for_the_last_word():
         for _ in range(PACKETS + 2):
             made.leg.tick(0.0)
             await asyncio.sleep(0.03)  # longer than the transport looks away
-        await asyncio.wait_for(made.finished.wait(), 300)
+        await asyncio.wait_for(made.finished.wait(), HANGS_S)
         assert made.down.words == ["good", "bye"]
         order = made.down.of(TTSTextFrame, BotStoppedSpeakingFrame, EndFrame)
         kinds = [TTSTextFrame, TTSTextFrame, BotStoppedSpeakingFrame, EndFrame]
@@ -345,7 +346,7 @@ async def test_a_line_that_closed_ends_without_waiting():
         await made.say(*reply("good", "bye"))
         made.leg.close("the caller hung up")
         await made.say(EndFrame())
-        await asyncio.wait_for(made.finished.wait(), 300)
+        await asyncio.wait_for(made.finished.wait(), HANGS_S)
         assert made.down.words == []
 
 

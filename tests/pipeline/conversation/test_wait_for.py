@@ -9,6 +9,7 @@ import pipecat  # noqa: F401
 import pytest
 
 import offhook.pipeline.conversation  # noqa: F401
+from tests.support.waiting import HANGS_S
 
 REPLACED = "offhook.pipeline.conversation.wait_for_io"
 
@@ -24,7 +25,7 @@ async def test_who_waits_is_not_cancelled_when_the_limit_ends_with_the_wait() ->
     with suppress(TimeoutError):
         async with asyncio.timeout(None) as limit:
             loop.call_soon(at_once)
-            await asyncio.wait_for(done, 300)
+            await asyncio.wait_for(done, HANGS_S)
 
 
 async def test_waiting_ends() -> None:

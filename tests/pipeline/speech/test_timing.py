@@ -37,9 +37,9 @@ from offhook.pipeline.speech.timing import GRAIN, STAGES, Arrivals, Stages, rout
 from offhook.web.speech_api.sockets.engine_metrics import SAMPLED, AsrMetrics
 from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.speech.openai.openai_server import openai_stub, saying
+from tests.support.waiting import HANGS_S
 from tests.web.workers.workers import LosableServer, open_stream, served, told
 
-SOON = 300
 PIECE = RATE_IN // 50
 TIMED = StreamOptions(update_ms=100, timing=True)
 TIMES = st.floats(0, 1e5).map(lambda ms: round(ms, 2))
@@ -147,7 +147,7 @@ async def talk(
 
     talking = asyncio.create_task(say())
     found: list[Partial | Final] = []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for event in stream.events():
             found.append(event)
             if isinstance(event, Final):
@@ -317,9 +317,9 @@ async def test_what_a_worker_says_is_passed_on_with_its_way_to_us(tmp_path: Path
         coming, events = stream.events(), []
         for _ in range(6):
             stream.feed(np.zeros(PIECE, np.int16))
-            events.append(await asyncio.wait_for(anext(coming), SOON))
+            events.append(await asyncio.wait_for(anext(coming), HANGS_S))
         stream.finish()
-        events.append(await asyncio.wait_for(anext(coming), SOON))
+        events.append(await asyncio.wait_for(anext(coming), HANGS_S))
         await stream.close()
         plain = await talk(await recognizer.open(), np.zeros(RATE_IN // 4, np.int16))
     assert engine.asked[0] == TIMED

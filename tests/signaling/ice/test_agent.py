@@ -18,6 +18,7 @@ from aiortc import RTCPeerConnection, rtcdtlstransport, rtcicetransport, rtcpeer
 from offhook.signaling.ice.agent_io import IceAgent, PortConnection, use_agents
 from offhook.signaling.ice.port_io import IcePort
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.usefixtures("loopback")
 
@@ -175,7 +176,7 @@ async def test_nobody_waits_for_the_address_of_a_name(monkeypatch) -> None:
     agent = IceAgent(None, [])
     name = "4dc0bd64-0d0b-4f4c-9d8d-000000000001.local"
     line = f"1 1 udp 1 {name} 50000 typ host"
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         await agent.add_remote_candidate(Candidate.from_sdp(line))
         await agent.connections.restart("abcd", "p" * 24, [Candidate.from_sdp(line)])
         assert agent.remote_candidates == []
@@ -228,6 +229,6 @@ async def test_restarts_at_the_same_time_leave_no_sockets(closes: bool) -> None:
         await agent.close()
     await asyncio.gather(*restarts, return_exceptions=True)
     await agent.close()
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while descriptors() > before:
             await asyncio.sleep(0.01)

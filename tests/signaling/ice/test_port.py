@@ -20,8 +20,9 @@ from offhook.signaling.ice.demultiplexer import MAX_ADDRESSES
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.sdp import OfferError
-from tests.support.ice import SOON_S, Caller, Nat, bare, calls, talk, tone, until
+from tests.support.ice import Caller, Nat, bare, calls, talk, tone
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S, until
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
 
@@ -58,7 +59,7 @@ async def test_callers_of_two_hosts_over_ipv4_and_ipv6_share_a_port() -> None:
             use_addresses([family])
             caller = Caller(PeerLeg("callee", ice_port=port))
             answer = await caller.call(bare)
-            assert await asyncio.wait_for(caller.leg.until_connected(), SOON_S)
+            assert await asyncio.wait_for(caller.leg.until_connected(), HANGS_S)
             assert {port.port} == {int(p) for p in re.findall(r"udp \d+ \S+ (\d+) typ", answer)}
             remotes = [r[0] for udp in port.sockets.values() for r in udp.local.paths]
             assert family in remotes
@@ -282,7 +283,7 @@ async def test_a_candidate_of_another_component_is_left_out(port: IcePort) -> No
         agent = caller.leg._agents[0]
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
             peer.bind(("127.0.0.1", 0))
-            peer.settimeout(SOON_S)
+            peer.settimeout(HANGS_S)
             host, number = peer.getsockname()
             await caller.leg.ice.add_candidate(
                 f"candidate:1 2 udp 1 {host} {number} typ host", "0", None

@@ -14,7 +14,8 @@ from offhook.media.clock_io import PacketClock
 from offhook.signaling.ice.agent_io import IceAgent, on_malformed_stun
 from offhook.signaling.ice.demultiplexer import MAX_ADDRESSES
 from offhook.signaling.peer_io import PeerLeg
-from tests.support.ice import Caller, Nat, bare, talk, until
+from tests.support.ice import Caller, Nat, bare, talk
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
 

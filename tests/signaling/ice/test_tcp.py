@@ -12,7 +12,8 @@ from offhook.signaling.ice.framing import Deframer, frame
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg
 from tests.signaling.ice.test_demultiplexer import Agent, check
-from tests.support.ice import SOON_S, Caller, bare, datagrams, talk, until
+from tests.support.ice import Caller, bare, datagrams, talk
+from tests.support.waiting import HANGS_S, until
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
 
@@ -73,7 +74,7 @@ async def call(port: IcePort, bridge: Bridge) -> Caller:
         [int(p) for p in re.findall(rf"1 {kind} (\d+) ", answer)] for kind in ("udp", "tcp")
     )
     assert max(tcp) < min(udp)
-    assert await asyncio.wait_for(caller.leg.until_connected(), SOON_S)
+    assert await asyncio.wait_for(caller.leg.until_connected(), HANGS_S)
     return caller
 
 
@@ -115,7 +116,7 @@ async def test_who_does_not_begin_with_a_check_is_disconnected(port: IcePort, se
     reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
     writer.write(sent)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await asyncio.wait_for(reader.readexactly(1), SOON_S)
+        await asyncio.wait_for(reader.readexactly(1), HANGS_S)
     writer.close()
     port.demultiplexer.unregister(session, 0.0)
 
@@ -124,7 +125,7 @@ async def test_who_says_nothing_is_disconnected(port: IcePort, monkeypatch) -> N
     monkeypatch.setattr(tcp_io, "FIRST_CHECK_S", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await asyncio.wait_for(reader.readexactly(1), SOON_S)
+        await asyncio.wait_for(reader.readexactly(1), HANGS_S)
     writer.close()
 
 
@@ -155,7 +156,7 @@ async def test_a_connection_ends_with_the_last_call_on_it(port: IcePort, monkeyp
     assert len(port.tcp.connections) == 1
     port.demultiplexer.unregister(sessions[1], 0.0)
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-        await asyncio.wait_for(reader.readexactly(1), SOON_S)
+        await asyncio.wait_for(reader.readexactly(1), HANGS_S)
     await until(lambda: not port.tcp.connections)
     writer.close()
 
@@ -192,7 +193,7 @@ async def test_the_answer_to_a_check_is_framed(port: IcePort) -> None:
     message.attributes["USERNAME"] = f"{agent.local_username}:{agent.remote_username}"
     message.add_message_integrity(agent.local_password.encode())
     writer.write(frame(bytes(message)))
-    length = int.from_bytes(await asyncio.wait_for(reader.readexactly(2), SOON_S), "big")
+    length = int.from_bytes(await asyncio.wait_for(reader.readexactly(2), HANGS_S), "big")
     response = stun.parse_message(await reader.readexactly(length))
     assert response.transaction_id == message.transaction_id
     assert response.message_class is stun.Class.RESPONSE

@@ -16,6 +16,7 @@ from offhook.telephony.sip.media import sdes
 from offhook.telephony.sip.media.keying import Keying
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.offer_answer import MediaSettings
+from tests.support.waiting import until
 
 LOW, HIGH = 48_400, 48_799
 SUITES = tuple(sdes.SUITES)
@@ -23,12 +24,6 @@ CODECS = ("opus", "g722", "pcmu", "pcma")
 SAID_DBFS = 20 * np.log10(8000 / np.sqrt(2))
 NOWHERE = "127.0.0.9"
 """A far end's address that its packets do not come from."""
-
-
-async def until(condition, seconds=60.0):
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def tone(hz, seconds, peak=8000):

@@ -31,6 +31,7 @@ from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from tests.support.listening import Listening
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 
 OUR_TONE = 880
 THEIR_TONE = 440
@@ -289,7 +290,7 @@ class Baresip:
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
         )
         try:
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 while True:
                     try:
                         connection = await asyncio.open_connection("127.0.0.1", self._control)
@@ -415,7 +416,7 @@ async def kamailio(
             start_new_session=True,
         )
         try:
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 while True:
                     try:
                         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -434,6 +435,6 @@ async def kamailio(
 
 async def registered(sip: SipEndpoint) -> None:
     """Wait until the first trunk is."""
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while not any(r.state is RegistrationState.REGISTERED for r in sip.registrations()):
             await asyncio.sleep(0.02)

@@ -32,11 +32,10 @@ from offhook.telephony.sip.messages.framing import StreamFramer
 from offhook.telephony.sip.messages.headers import Headers
 from offhook.telephony.sip.messages.message import Request, Response, parse_message, respond, sdp_of
 from offhook.telephony.sip.messages.uri import Uri
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import port_of
 
 Header = tuple[str, str]
-SECONDS = 300.0
-"""Within which whatever is awaited must come."""
 HOST = "127.0.0.1"
 MODULES = (
     call_io,
@@ -96,7 +95,7 @@ class Peer:
 
     async def _next(self, fits: Callable[[Request | Response], bool], what: str) -> object:
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(HANGS_S):
                 while True:
                     for message in self._waiting:
                         if fits(message):

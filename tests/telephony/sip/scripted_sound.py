@@ -17,6 +17,7 @@ from offhook.media.leg import LegStatistics
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.telephony.sip.endpoint_io import SipEndpoint
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.ends import frequency
 from tests.telephony.sip.phones import OUR_TONE, THEIR_TONE, Talk, ToneHost, level
 from tests.telephony.sip.scripted_peer import Peer, udp_peer
@@ -30,7 +31,6 @@ CODECS: dict[str, tuple[type[Encoder], type[Decoder]]] = {
 }
 HEARD_S = 0.2
 """Of a tone, to be told from others."""
-HEARD_WITHIN_S = 300.0
 
 
 def ends_with(pcm: np.ndarray, hz: float) -> bool:
@@ -132,7 +132,7 @@ class Sound:
 
     async def is_heard(self, talk: Talk, hz: float = THEIR_TONE) -> None:
         """Says a tone until our side hears it."""
-        async with asyncio.timeout(HEARD_WITHIN_S):
+        async with asyncio.timeout(HANGS_S):
             await self.says(hz=hz)
             while not hears(talk, hz):
                 await self.says(hz=hz)
@@ -187,7 +187,7 @@ class Sound:
 async def talk_with(sip: SipEndpoint, host: ToneHost, far: Peer) -> Talk:
     """What our side has of the call with this far end, where there are several."""
     legs = [call.leg for call in sip.calls.values() if call.session.call_id == far.call_id]
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while not (found := [talk for talk in host.talks if talk.leg in legs]):
             await asyncio.sleep(0.005)
     return found[0]

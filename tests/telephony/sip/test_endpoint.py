@@ -13,7 +13,7 @@ from offhook.telephony.sip.messages.message import Response, sdp_of
 from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.web.edge.refusals import Busy
 from tests.support.ports import free_port
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 from tests.telephony.sip.phones import LOOPBACK, endpoint, port_of
 from tests.telephony.sip.scripted_peer import Time, tcp_peer, udp_peer
 from tests.telephony.sip.scripted_sound import sound

@@ -12,7 +12,8 @@ from offhook.telephony.sip import ringbacks_io
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.ringbacks_io import Ringbacks
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.telephony.sip.ends import frequency, until
+from tests.support.waiting import HANGS_S, until
+from tests.telephony.sip.ends import frequency
 from tests.telephony.sip.phones import LOOPBACK, endpoint, write_tone
 
 MUSIC_HZ = 1000
@@ -93,7 +94,7 @@ async def test_a_reload_reads_files_and_refuses_those_that_are_not_there(music, 
         await until(lambda: abs(frequency(heard(sounds.of(trunk)), RATE_OUT) - MUSIC_HZ) < 5)
         music.write_text("la la la")  # while it is used
         sip.reload(replace(settings, trunks=(trunk,)))
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while not any("no audio" in text for text in caplog.messages):
                 await asyncio.sleep(0.01)
         assert frequency(heard(sounds.of(trunk)), RATE_OUT) == pytest.approx(MUSIC_HZ, abs=5)

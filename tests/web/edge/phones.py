@@ -16,9 +16,8 @@ from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 TABLE: dict[str, Any] = {
     "server": {"port": 0, "max_calls": 3, "drain_seconds": 0},
     "webrtc": {"addresses": ["127.0.0.1"]},
@@ -72,14 +71,14 @@ class Served:
 
     async def state(self, call_id: str, wanted: str) -> dict[str, Any]:
         """The call, once it has that state."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while (call := await self.get(f"/calls/{call_id}"))["state"] != wanted:
                 await asyncio.sleep(0.02)
         return call
 
     async def events(self, call_id: str) -> list[dict[str, Any]]:
         """All there are, to the end."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             answer = await self.client.get(f"/calls/{call_id}/events")
             assert answer.content_type == "text/event-stream"
             lines = (await answer.text()).split("\n\n")
@@ -158,7 +157,7 @@ class ScriptedPhone(asyncio.DatagramProtocol):
 
     async def asked(self, method: str) -> Request:
         """The first request of that method, waited for."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not (found := [r for r in self.requests if r.method == method]):
                 await asyncio.sleep(0.02)
         return found[0]

@@ -37,11 +37,11 @@ from offhook.web.http import logs
 from offhook.web.http.logs_io import set_up
 from tests.pipeline.conversation.agents.test_agent_faults import FAULTS, SECRET
 from tests.pipeline.conversation.phone import PhoneLeg, chunk, model, says
+from tests.support.waiting import HANGS_S, until
 from tests.web.conftest import CONFIG
 from tests.web.edge.test_agent_probe import model_server, refuses
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SOON = 300
 LATE_S = 5
 """On a machine that does much else."""
 
@@ -85,14 +85,8 @@ async def called(
         yield leg
     finally:
         leg.close("the test is over")
-        await asyncio.wait_for(call, SOON)
+        await asyncio.wait_for(call, HANGS_S)
         edge.config = CONFIG
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(SOON):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def errors(edge: Edge, kind: str, action: str) -> float:
@@ -433,7 +427,7 @@ async def test_a_call_is_no_longer_than_its_agent_allows(edge: Edge) -> None:
     edge.config = CONFIG.model_copy(update={"agents": {"short": agent}})
     call = asyncio.create_task(edge.run_call(page, "short"))
     page.connect()
-    await asyncio.wait_for(call, SOON)
+    await asyncio.wait_for(call, HANGS_S)
     edge.config = CONFIG
     assert page.closed == End.TOO_LONG
     assert page.words() == "Hello. Time is up."

@@ -24,7 +24,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.support.ports import free_port
-from tests.telephony.sip.ends import until
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.phones import (
     OUR_TONE,
     THEIR_TONE,
@@ -43,8 +43,6 @@ pytestmark = [
 
 TARGET_TONE = 620
 STRANGER = "4930555"
-SOON = 300
-"""Seconds for what Asterisk does at once, on a machine that does much else."""
 
 ACCOUNT = """
 [{name}]
@@ -143,12 +141,12 @@ class Asterisk:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        output, _ = await asyncio.wait_for(process.communicate(), SOON)
+        output, _ = await asyncio.wait_for(process.communicate(), HANGS_S)
         return output.decode(errors="replace")
 
     async def quiet(self) -> None:
         """No call is left."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while "0 active channels" not in await self.does("core show channels count"):
                 await asyncio.sleep(0.2)
 
@@ -191,7 +189,7 @@ async def asterisk(work: Path, url: str = "ws://127.0.0.1:9/") -> AsyncIterator[
         )
         running = Asterisk(work, int(str(values["port"])), etc / "asterisk.conf")
         try:
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 while "fully booted" not in await running.does("core waitfullybooted"):
                     assert process.returncode is None, (work / "output").read_text()
                     await asyncio.sleep(0.2)
@@ -229,12 +227,12 @@ async def a_stranger_calls(work: Path, **settings: object) -> AsyncIterator[tupl
         account(pbx, "caller", THEIR_TONE) as (stranger, caller),
     ):
         stranger.dial(Dial("700"))
-        talk, theirs = await host.talk(seconds=SOON), await caller.talk(seconds=SOON)
-        await until(lambda: talk.hears(THEIR_TONE) and theirs.hears(OUR_TONE), SOON)
+        talk, theirs = await host.talk(seconds=HANGS_S), await caller.talk(seconds=HANGS_S)
+        await until(lambda: talk.hears(THEIR_TONE) and theirs.hears(OUR_TONE))
         yield talk, theirs, target
         await theirs.leg.hang_up("enough")
         await pbx.quiet()
-        await until(lambda: not sip.calls and host.records, SOON)
+        await until(lambda: not sip.calls and host.records)
         assert sip.user_agent.sessions == 0
 
 
@@ -247,11 +245,11 @@ async def test_a_strangers_call_is_given_to_somebody_at_the_pbx(tmp_path, transf
         if transfer == "bridge":
             talk.stop()
             talk.leg.playout.flush()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await talk.leg.transfer("200")
-        taken = await target.talk(seconds=SOON)
+        taken = await target.talk(seconds=HANGS_S)
         assert (transfer == "bridge") is (talk.leg.closed is None)
-        await until(lambda: theirs.hears(TARGET_TONE) and taken.hears(THEIR_TONE), SOON)
+        await until(lambda: theirs.hears(TARGET_TONE) and taken.hears(THEIR_TONE))
         assert taken.leg.info.caller == STRANGER
 
 
@@ -259,11 +257,11 @@ async def test_a_strangers_call_is_given_to_somebody_at_the_pbx(tmp_path, transf
 async def test_a_busy_target_leaves_the_call_as_it_was(tmp_path, transfer):
     async with a_stranger_calls(tmp_path, transfer=transfer) as (talk, theirs, _):
         with pytest.raises(LegError, match=r"busy|486"):
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 await talk.leg.transfer("301")
         assert talk.leg.closed is None
         before = len(talk.sound)
-        await until(lambda: len(talk.sound) > before + 32_000, SOON)
+        await until(lambda: len(talk.sound) > before + 32_000)
         assert talk.hears(THEIR_TONE)
         assert theirs.hears(OUR_TONE)
 
@@ -274,8 +272,8 @@ async def test_the_number_that_is_to_be_shown_is_shown(tmp_path):
         account(pbx, "offhook", OUR_TONE) as (sip, host),
     ):
         sip.dial(Dial("300", caller="0123456789"))
-        talk = await host.talk(seconds=SOON)
-        await until(lambda: talk.keys == "0123456789", SOON)
+        talk = await host.talk(seconds=HANGS_S)
+        await until(lambda: talk.keys == "0123456789")
         await talk.leg.hang_up("done")
         await pbx.quiet()
 
@@ -334,7 +332,7 @@ async def test_asterisk_streams_a_call_and_its_caller_interrupts(tmp_path, provi
         async with asterisk(tmp_path, url) as pbx:
             name = channel.format(port=port, uuid="40325ec2-5efd-4bd3-805f-53576e581d13")
             await pbx.does(f"channel originate {name} extension ask@streams")
-            await until(lambda: edge.legs, SOON)
+            await until(lambda: edge.legs)
             await until(lambda: not edge.legs)
             await pbx.quiet()
         (timeline,) = (tmp_path / "calls").glob("*.jsonl")

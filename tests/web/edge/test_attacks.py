@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import wave
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,12 +41,11 @@ from offhook.web.http.listening_io import Runner
 from offhook.web.http.logs import Log
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.shares import WAITING_SHARE, few_of
+from tests.support.waiting import HANGS_S, until
 from tests.web.edge.test_processes import TwoProcesses
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 AGAIN = 20
 """How often each attack is made."""
 LINES = 12
@@ -134,7 +133,7 @@ async def ask(
     lines = [f"{method} {path} HTTP/{version}", *(f"{n}: {v}" for n, v in wanted.items())]
     reader, writer = await asyncio.open_connection(address, port)
     try:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             writer.write("\r\n".join([*lines, "", ""]).encode() + body)
             answered = (await reader.readuntil(b"\r\n\r\n")).decode()
             length = re.search(r"content-length: (\d+)", answered, re.IGNORECASE)
@@ -186,7 +185,7 @@ async def target() -> AsyncIterator[Target]:
                 server.answer = (await answer.json())["sdp"]
                 await caller.accept(server.answer)
         clock.add(caller)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not caller.connected:
                 await asyncio.sleep(0.01)
         yield server
@@ -208,7 +207,7 @@ async def unharmed(target: Target, lines: int = LINES) -> AsyncIterator[None]:
     assert all(re.match(r"[\d-]{10} \d\d:\d\d:\d\d\.\d+ [A-Z]+ ", line) for line in log), log
     assert len(log) <= lines, log
     after = target.caller.statistics()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while target.caller.statistics().packets_received < after.packets_received + 50:
             await asyncio.sleep(0.02)
     assert target.caller.closed is None
@@ -305,7 +304,7 @@ async def test_a_proxy_that_says_nothing_but_is_another_user_opens_nothing(targe
     )
     assert proxy.stdout is not None
     try:
-        port = int(await asyncio.wait_for(proxy.stdout.readline(), SOON))
+        port = int(await asyncio.wait_for(proxy.stdout.readline(), HANGS_S))
         async with unharmed(target):
             for method, pattern in OPERATORS:
                 host = {"Host": f"127.0.0.1:{target.port}"}
@@ -401,12 +400,6 @@ async def test_a_server_for_this_machine_alone_answers_to_no_proxy(target: Targe
 # --- floods, and what is not a request ---
 
 
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(SOON):
-        while not true():
-            await asyncio.sleep(0.02)
-
-
 async def test_a_caller_cannot_write_lines_of_the_log(target: Target) -> None:
     forged = "x\n12:00:00.000 INFO     call me at http://evil.example/\r\x1b[2J\u2028"
     async with unharmed(target, 40):
@@ -465,7 +458,7 @@ async def test_uploads_that_never_end_keep_no_program_from_the_engine(target: Ta
         form.add_field("file", silence(), filename="a.wav")
         url = f"http://127.0.0.1:{target.port}/v1/audio/transcriptions"
         async with (
-            asyncio.timeout(SOON),
+            asyncio.timeout(HANGS_S),
             ClientSession() as http,
             http.post(url, data=form) as answer,
         ):
@@ -563,7 +556,7 @@ async def test_processes_that_share_a_port_open_nothing_to_one_another(tmp_path:
                 lines = [f"{name}: {value}" for name, value in headers.items()]
                 head = [f"GET {path} HTTP/1.1", "Host: localhost", *lines, "", ""]
                 writer.write("\r\n".join(head).encode())
-                async with asyncio.timeout(SOON):
+                async with asyncio.timeout(HANGS_S):
                     answered = (await reader.readuntil(b"\r\n\r\n")).decode()
                     length = re.search(r"content-length: (\d+)", answered, re.IGNORECASE)
                     assert length is not None

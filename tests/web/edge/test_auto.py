@@ -41,8 +41,9 @@ from offhook.web.workers.local_worker_io import LocalWorker, auto_workers, local
 from offhook.web.workers.worker_child_io import UNREACHABLE
 from tests.support import tiny_sherpa
 from tests.support.hub_stand_in import Hub, of_folder, running
+from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.recordings import spoken
-from tests.web.workers.workers import Client, children_started, gone, until
+from tests.web.workers.workers import Client, children_started, gone
 
 pytest.importorskip("torch")
 pytest.importorskip("huggingface_hub", minversion="1.0")
@@ -53,7 +54,6 @@ MODEL = auto_server.NEMOTRON
 KROKO = "csukuangfj/sherpa-onnx-streaming-zipformer-en-kroko-2025-08-06"
 LAPTOP = Machine(4, 8 * GIB, Instructions.VNNI, packages=frozenset(TORCH_PACKAGES))
 ALL = packages()
-PATIENCE_S = 300
 ARGUMENTS = ("--engines", "auto")
 
 
@@ -108,7 +108,7 @@ async def engine(client: Client) -> dict[str, Any]:
 async def until_state(client: Client, *states: str) -> list[dict[str, Any]]:
     """Waits for one of the states; returns all that was seen on the way."""
     seen: list[dict[str, Any]] = []
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(HANGS_S):
         while not seen or seen[-1]["state"] not in states:
             if (now := await engine(client)) not in seen:
                 seen.append(now)
@@ -233,7 +233,7 @@ async def test_an_offer_is_the_operators_and_a_stop_in_the_download_is_at_once(
 ) -> None:
     monkeypatch.setattr(local_worker_io, "END_S", 3600)  # for whoever does not stop when told
     hub.stalls[auto_server.PADDING] = auto_server.PADDING_BYTES // 2
-    async with asyncio.timeout(2 * PATIENCE_S), serving("pocketsphinx") as (client, _):
+    async with asyncio.timeout(2 * HANGS_S), serving("pocketsphinx") as (client, _):
         assert await engine(client) == {}
         async with client.get("/status") as answer:
             offer = (await answer.json())["engines"]["asr"]
@@ -329,7 +329,7 @@ async def state_at(url: str) -> dict[str, Any]:
 
 
 async def until_state_at(url: str, wanted: str, least: float = 0.0) -> dict[str, Any]:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(HANGS_S):
         while True:
             state = await state_at(url)
             if state["state"] == wanted and state["fraction"] >= least:

@@ -20,6 +20,7 @@ from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.web.config.config import Agent, Config
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.phones import (
     LOOPBACK,
@@ -31,7 +32,7 @@ from tests.telephony.sip.phones import (
     port_of,
 )
 from tests.telephony.sip.phones import OUR_TONE as THEIR_TONE
-from tests.web.edge.phones import SOON, configured, served
+from tests.web.edge.phones import configured, served
 from tests.web.edge.test_carriers import carriers, tone
 
 pytestmark = pytest.mark.asyncio
@@ -84,7 +85,7 @@ class Program:
         raise AssertionError("the event was sent elsewhere")
 
     async def event(self, number=0):
-        async with asyncio.timeout(SOON), self._came:
+        async with asyncio.timeout(HANGS_S), self._came:
             await self._came.wait_for(lambda: len(self.events) > number)
         return self.events[number]
 
@@ -135,14 +136,14 @@ def call_from(phone):
 
 async def ended(call):
     """The last state."""
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for progress in call.events():
             last = progress
     return last
 
 
 async def hears(talk, hz):
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while not talk.hears(hz):
             await asyncio.sleep(0.05)
 
@@ -169,7 +170,7 @@ async def test_a_call_rings_until_the_program_accepts_it_and_ends_when_it_hangs_
         headers = [(h.name, h.value) for h in event.data.sip_headers]
         assert ("X-Order", "17") in headers
         assert any(name == "From" for name, _ in headers)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while call.state != "ringing":
                 await asyncio.sleep(0.02)
         await client.realtime.calls.accept(call_id, **SESSION)
@@ -180,7 +181,7 @@ async def test_a_call_rings_until_the_program_accepts_it_and_ends_when_it_hangs_
         assert (await ended(call)).state == "ended"
         await not_found(client.realtime.calls.hangup(call_id))
         await not_found(client.realtime.calls.accept(call_id, **SESSION))
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while server.edge.programs.incoming.state(call_id.removeprefix("rtc_")) is not None:
                 await asyncio.sleep(0.02)
 
@@ -212,7 +213,7 @@ async def test_a_program_may_accept_before_it_answers_the_webhook(monkeypatch):
         clients.append(client)
         call = call_from(phone)
         await hears(await host.talk(), OUR_TONE)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await finished.wait()
         await call.hang_up("enough")
         assert len(program.events) == 1
@@ -296,7 +297,7 @@ async def test_a_program_that_comes_up_in_time_is_reached(monkeypatch):
     terms = {"url": f"http://127.0.0.1:{port}/hook", "accept_seconds": 30}
     async with phoned(monkeypatch, **terms) as (_, _, client, phone, host):
         call = call_from(phone)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while call.state != "ringing":
                 await asyncio.sleep(0.02)
         async with late.running(port):
@@ -316,7 +317,7 @@ async def test_a_server_that_stops_ends_calls_that_ring(monkeypatch):
 
 async def test_a_program_that_is_slow_is_given_up(monkeypatch):
     async def wait(event):
-        await asyncio.sleep(SOON)
+        await asyncio.sleep(HANGS_S)
 
     terms = {"accept_seconds": 1, "decide": wait}
     async with phoned(monkeypatch, **terms) as (_, _server, _, phone, _):
@@ -328,7 +329,7 @@ async def test_a_caller_who_gives_up_cannot_be_accepted(monkeypatch):
         call = call_from(phone)
         call_id = (await program.event()).data.call_id
         await call.hang_up("enough")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while server.sip.calls:
                 await asyncio.sleep(0.02)
         await not_found(client.realtime.calls.accept(call_id, **SESSION))
@@ -340,7 +341,7 @@ async def test_the_fallback_speaks_when_nobody_accepts(monkeypatch):
     async with phoned(monkeypatch, bot=None, **terms) as (program, _, _, phone, host):
         call = call_from(phone)
         talk = await host.talk()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while level(talk.sound[-RATE_IN:]) < 300:
                 await asyncio.sleep(0.1)
         assert len(program.events) == 1
@@ -373,7 +374,7 @@ async def test_a_phone_rings_until_its_call_is_accepted(monkeypatch, tmp_path):
 async def test_a_phone_that_gives_up_cancels(monkeypatch, tmp_path):
     async with ringing(monkeypatch, tmp_path) as (server, client, phone, call_id):
         await phone.command("hangup")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while server.sip.calls:
                 await asyncio.sleep(0.02)
         await not_found(client.realtime.calls.accept(call_id, **SESSION))
@@ -442,7 +443,7 @@ async def test_an_answered_call_is_transferred(monkeypatch):
         await hears(await host.talk(), THEIR_TONE)
         talk = await host.talk()
         before = len(talk.heard)  # a second: the bot says no more
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while len(talk.heard) < before + 50:
                 await asyncio.sleep(0.02)
         assert talk.hears(THEIR_TONE)
@@ -461,7 +462,7 @@ async def test_a_conversation_ends_with_the_transfer(monkeypatch):
         async with client.realtime.connect(call_id=call_id) as beside:
             await beside.response.create()
             talk, kinds = await host.talk(), []
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 while level(talk.sound[-RATE_IN // 5 :]) < 300:
                     await asyncio.sleep(0.05)
                 await client.realtime.calls.refer(call_id, target_uri="tel:+4930123")
@@ -578,7 +579,7 @@ async def carried(monkeypatch, **agent):
 async def played(call, hz):
     """Waits until the far end has played that tone."""
     rate = call.far_end.rate
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while True:
             sound = np.concatenate([np.zeros(1, np.int16), *call.far_end.player.played])
             loud = np.flatnonzero(np.abs(sound) > 1000)
@@ -598,7 +599,7 @@ async def test_a_carriers_call_hears_it_ring_until_it_is_accepted(monkeypatch):
         await client.realtime.calls.accept(event.data.call_id, **SESSION)
         await played(call, OUR_TONE)
         await client.realtime.calls.hangup(event.data.call_id)
-        await asyncio.wait_for(call.ended.wait(), SOON)
+        await asyncio.wait_for(call.ended.wait(), HANGS_S)
         await not_found(client.realtime.calls.hangup(event.data.call_id))
         assert server.edge.carriers.calls.in_progress() == []
 
@@ -608,14 +609,14 @@ async def test_a_carriers_call_that_is_rejected_hears_the_busy_tone(monkeypatch)
         event = await program.event()
         await client.realtime.calls.reject(event.data.call_id)
         await played(call, BUSY)
-        await asyncio.wait_for(call.ended.wait(), SOON)
+        await asyncio.wait_for(call.ended.wait(), HANGS_S)
         await not_found(client.realtime.calls.accept(event.data.call_id, **SESSION))
 
 
 async def test_a_carriers_call_that_nobody_accepts_hears_the_busy_tone(monkeypatch):
     async with carried(monkeypatch, accept_seconds=0.5) as (_, _, _, call):
         await played(call, BUSY)
-        await asyncio.wait_for(call.ended.wait(), SOON)
+        await asyncio.wait_for(call.ended.wait(), HANGS_S)
 
 
 async def test_a_carrier_is_asked_to_call_when_the_program_accepts(monkeypatch):
@@ -639,6 +640,6 @@ async def test_a_carrier_is_asked_to_call_when_the_program_accepts(monkeypatch):
                         await client.realtime.calls.reject(asked)
                         assert (await server.state(call_id, "ended"))["status"] == 603
                 await client.realtime.calls.accept(asked, **SESSION)
-                async with asyncio.timeout(SOON):
+                async with asyncio.timeout(HANGS_S):
                     while not rest.calls:
                         await asyncio.sleep(0.02)

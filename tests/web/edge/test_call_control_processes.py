@@ -10,6 +10,7 @@ from openai import AsyncOpenAI, NotFoundError
 
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import endpoint
 from tests.web.edge.test_call_control import SECRET, Program, ended, phone_of
 from tests.web.edge.test_phone_processes import ended as stopped
@@ -85,5 +86,5 @@ async def test_a_phones_call_is_controlled_at_every_process(server: TwoProcesses
                     await connection.session.update(session={"type": "realtime"})
                     assert (await connection.recv()).type == "session.updated"
             await client.realtime.calls.hangup(call_id)
-            await asyncio.wait_for(talk.over.wait(), 300)
+            await asyncio.wait_for(talk.over.wait(), HANGS_S)
             assert (await ended(call)).state == "ended"

@@ -16,9 +16,10 @@ from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.web.config.config import Config
 from offhook.web.edge import calls_io, refusals
 from offhook.web.edge.calls import records_io
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.capture.readers import packets_of
 from tests.telephony.sip.phones import endpoint, port_of
-from tests.web.edge.phones import SOON, TABLE, ScriptedPhone, configured, served
+from tests.web.edge.phones import TABLE, ScriptedPhone, configured, served
 
 pytestmark = pytest.mark.asyncio
 
@@ -59,7 +60,7 @@ async def test_a_call_is_placed_followed_listed_and_hung_up():
         following = asyncio.create_task(server.events(placed["call_id"]))
         await host.talk()
         call = await server.state(placed["call_id"], "answered")
-        assert call.pop("seconds") < SOON
+        assert call.pop("seconds") < HANGS_S
         assert call == {
             "call_id": placed["call_id"],
             "state": "answered",
@@ -80,7 +81,7 @@ async def test_a_call_is_placed_followed_listed_and_hung_up():
         assert events[-1]["reason"] == calls_io.HANG_UP_REASON
         ended = await server.state(placed["call_id"], "ended")
         assert (ended["called"], ended["agent"]) == ("100", "desk")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not host.records:
                 await asyncio.sleep(0.02)
         assert host.records[0].ended_by == "remote"
@@ -290,13 +291,13 @@ async def test_a_reader_hears_from_us_in_silence_and_may_leave(monkeypatch):
         call = server.sip.calls[call_id]
         answer = await server.client.get(f"/calls/{call_id}/events")
         read = b""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while read.count(b"\n\n:\n\n") < 2:
                 read += await answer.content.readany()
         assert b"ringing" in read
         assert len(call.history._readers) == 1
         answer.close()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while call.history._readers:
                 await asyncio.sleep(0.02)
         assert call.state == "ringing"
@@ -332,7 +333,7 @@ async def test_a_call_that_came_in_is_there_too():
     trunk = Trunk("us", server=f"127.0.0.1:{config.sip.udp}")
     async with served(config) as server, endpoint(trunks=(trunk,)) as (far, _):
         call = far.dial(Dial("200", caller="0301"))
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not (calls := (await server.get("/calls"))["calls"]):
                 await asyncio.sleep(0.02)
         assert calls[0]["direction"] == "inbound"
@@ -356,7 +357,7 @@ async def test_a_browsers_call_is_listed_followed_and_hung_up(server):
     assert states(events) == ["dialing", "ended"]
     assert events[-1]["reason"] == calls_io.HANG_UP_REASON
     await leg.hang_up("test over")
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while (await server.get("/calls"))["calls"]:
             await asyncio.sleep(0.02)
 
@@ -367,7 +368,7 @@ async def test_a_server_that_ends_tells_the_far_end_why():
         await host.talk()
         await server.state(next(iter(server.sip.calls)), "answered")
         await server.edge.close()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not host.records:
                 await asyncio.sleep(0.02)
         assert "the server is shutting down" in host.records[0].end_reason
@@ -377,7 +378,7 @@ async def test_a_record_that_cannot_be_written_harms_nobody(tmp_path):
     async with with_phone(486, calls=tmp_path / "nowhere" / "calls.jsonl") as (server, _):
         call_id = await server.place("100")
         await server.state(call_id, "ended")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while server.sip.calls:
                 await asyncio.sleep(0.02)
         assert (await server.get(f"/calls/{call_id}"))["state"] == "ended"
@@ -433,7 +434,7 @@ async def test_what_phones_do_is_counted():
         leg.refused_packets, leg.srtp_failures = 3, 2
         host.talks[0].leg.close("done")
         await server.state(call_id, "ended")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while "offhook_sip_calls 0.0" not in (text := await server.metrics()):
                 await asyncio.sleep(0.02)
         assert 'offhook_sip_requests_total{method="BYE"} 1.0' in text
@@ -458,7 +459,7 @@ async def test_strangers_and_noise_are_counted(unknown):
             for text in (options, "what is this noise?\r\n\r\n"):
                 stranger.sendto(text.encode(), ("127.0.0.1", server.port))
         outcome = {"drop": "dropped", "refuse": "refused"}[unknown]
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while "offhook_sip_malformed_total 1.0" not in (text := await server.metrics()):
                 await asyncio.sleep(0.02)
         assert f'offhook_sip_strangers_total{{outcome="{outcome}"}} 1.0' in text
@@ -472,6 +473,6 @@ async def test_how_a_registration_is_doing_is_shown():
         async with served(configured(where, trunks=[trunk])) as server:
             await phone.asked("REGISTER")
             wanted = 'offhook_sip_registration{state="failed",trunk="pbx"} 1.0'
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 while wanted not in await server.metrics():
                     await asyncio.sleep(0.02)

@@ -14,6 +14,7 @@ from benchmarks.carriers.far_ends.far_end_io import FarEndCall
 from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.telephony.carriers.streams.frames import Opcode
 from tests.attack.carriers import PROXIES, REPLAYS, streams_behind_proxies, webhook_replays
+from tests.support.waiting import HANGS_S
 from tests.telephony.carriers.masked import sent
 from tests.telephony.sip.phones import is_tone
 from tests.web.edge.test_carriers import OUR_TONE, TOKEN, stream_url
@@ -46,7 +47,6 @@ addresses = ["192.0.2.1"]
 provider = "audiosocket"
 port = 0
 """
-SOON = 300
 TRIES = 6
 """Each may reach either process."""
 
@@ -116,7 +116,7 @@ async def test_streams_are_heard_whichever_process_they_come_to(tmp_path):
                 async with http.post("/carriers/twilio/voice", data=fields) as answer:
                     urls.append(stream_url("twilio", await answer.text())[0])
             said = (hurried(url, f"CB{n}", (n % 2) * 0.001) for n, url in enumerate(urls))
-            for events in await asyncio.wait_for(asyncio.gather(*said), SOON):
+            for events in await asyncio.wait_for(asyncio.gather(*said), HANGS_S):
                 assert events.count("media") >= 8
             assert {url.rpartition("/")[2][:2] for url in urls} <= {"1-", "2-"}
             for number in range(TRIES):  # nobody becomes somebody else on the way
@@ -124,13 +124,13 @@ async def test_streams_are_heard_whichever_process_they_come_to(tmp_path):
                 forged = {"X-Offhook-Peer": "192.0.2.1"}
                 async with http.get(path, headers=forged) as answer:
                     assert answer.status == 403
-            got = await webhook_replays(server.url, SOON, TOKEN, "signed")
+            got = await webhook_replays(server.url, HANGS_S, TOKEN, "signed")
             assert got == f"1 calls of {REPLAYS} webhooks, 0 refused"
             for path in ("elsewhere", "chan_websocket"):  # whichever process verifies it
                 stream = f"/carriers/{path}/stream"
-                got = await streams_behind_proxies(server.url, SOON, stream)
+                got = await streams_behind_proxies(server.url, HANGS_S, stream)
                 assert got == f"refused {len(PROXIES) + 2} of {len(PROXIES) + 2} with 400, 403"
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 while (await (await http.get("/calls")).json())["calls"]:
                     await asyncio.sleep(0.05)
         for sound in sounds:

@@ -36,9 +36,10 @@ from tests.attack.carriers import (
     webhook_replays,
 )
 from tests.support.listening import Listening
+from tests.support.waiting import HANGS_S
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.phones import is_tone
-from tests.web.edge.phones import SOON, TABLE, served
+from tests.web.edge.phones import TABLE, served
 
 pytestmark = pytest.mark.asyncio
 
@@ -162,7 +163,7 @@ async def test_both_ends_hear_each_other(provider, monkeypatch, tmp_path):
         call.say(tone(THEIR_TONE, 16_000, 3), 16_000)
         await call.start(url)
         rate = call.far_end.rate
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while len(loud(call.far_end.player.played, rate)) < 1.4 * rate:
                 await asyncio.sleep(0.05)
             while not talks or len(loud(talks[0].sounds, RATE_IN)) < 1.5 * RATE_IN:
@@ -176,7 +177,7 @@ async def test_both_ends_hear_each_other(provider, monkeypatch, tmp_path):
             assert "493099" in listed[0]["called"]
         call.far_end.press("5")
         leg = talks[0]
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not leg.keys:
                 await asyncio.sleep(0.02)
             await call.close()
@@ -213,7 +214,7 @@ async def test_the_agent_hangs_up(provider, monkeypatch, tmp_path):
         url, parameters = await where(server, provider)
         call = FarEndCall(far_end(provider, parameters))
         await call.start(url)
-        await asyncio.wait_for(call.ended.wait(), SOON)
+        await asyncio.wait_for(call.ended.wait(), HANGS_S)
         await call.close()
         assert server.edge.carriers.calls.in_progress() == []
     assert [record["ended_by"] for record in records(calls)] == ["local"]
@@ -250,7 +251,7 @@ async def test_twilio_signs_webhook_and_stream(monkeypatch):
         good = {"X-Twilio-Signature": signature(stream)}
         call = FarEndCall(Twilio(facts))
         await call.start(stream, good)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not talks:
                 await asyncio.sleep(0.02)
         with pytest.raises(ConnectionError):  # replayed
@@ -267,7 +268,7 @@ async def test_a_ticket_works_once_and_only_for_its_call(monkeypatch):
         url, _ = stream_url("plivo", await webhook(server, "plivo"))
         other = FarEndCall(Plivo(CallFacts(call_id="another")))
         await other.start(url)
-        await asyncio.wait_for(other.ended.wait(), SOON)
+        await asyncio.wait_for(other.ended.wait(), HANGS_S)
         await other.close()
         with pytest.raises(ConnectionError):
             await FarEndCall(Plivo(CallFacts(call_id="CA17"))).start(url)
@@ -323,7 +324,7 @@ async def test_when_all_lines_are_busy_the_provider_is_told_in_its_words(monkeyp
         await call.start(url)
         assert "<Reject" in await webhook(server, "twilio", "CA18")
         await call.close()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while server.edge.carriers.calls.in_progress():
                 await asyncio.sleep(0.02)
         server.edge.draining = True
@@ -348,7 +349,7 @@ async def test_a_stream_that_is_none_ends_and_others_go_on(monkeypatch, said, wh
         good_url, parameters = stream_url("twilio", await webhook(server, "twilio", "CA17"))
         good = FarEndCall(Twilio(CallFacts(call_id="CA17", parameters=parameters)))
         await good.start(good_url)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not talks:
                 await asyncio.sleep(0.02)
         monkeypatch.setattr("offhook.web.edge.carriers.calls_io.START_S", 0.5)
@@ -357,10 +358,10 @@ async def test_a_stream_that_is_none_ends_and_others_go_on(monkeypatch, said, wh
             for message in said:
                 send = socket.send_str if isinstance(message, str) else socket.send_bytes
                 await send(message)
-            closed = await socket.receive(timeout=SOON)
+            closed = await socket.receive(timeout=HANGS_S)
             assert closed.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
         bad = list(server.edge.carriers.calls.by_id.values())[-1]
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while bad.state != "ended":
                 await asyncio.sleep(0.02)
         assert re.search(why, bad.progress[-1].reason), bad.progress
@@ -399,7 +400,7 @@ async def test_a_call_is_placed_rings_talks_and_is_hung_up(monkeypatch):
             await call.start(server.url.replace("http", "ws") + url.partition(":1")[2])
             shown = await server.state(call_id, "answered")
             assert (shown["direction"], shown["called"]) == ("outbound", "+491701234567")
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 while not talks:
                     await asyncio.sleep(0.02)
             assert talks[0].info.variables["order"] == 17
@@ -410,7 +411,7 @@ async def test_a_call_is_placed_rings_talks_and_is_hung_up(monkeypatch):
                 "answered",
                 "ended",
             ]
-            await asyncio.wait_for(call.ended.wait(), SOON)
+            await asyncio.wait_for(call.ended.wait(), HANGS_S)
             assert placed.state == "completed"
             await call.close()
 
@@ -494,7 +495,7 @@ async def test_a_caller_is_transferred(monkeypatch):
                 facts = CallFacts(call_id=placed.id, parameters=parameters)
                 call = FarEndCall(FAR_ENDS[provider](facts))
                 await call.start(server.url.replace("http", "ws") + url.partition(":1")[2])
-                async with asyncio.timeout(SOON):
+                async with asyncio.timeout(HANGS_S):
                     while not (asked := [a for a in rest.asked if a.provider == provider]):
                         await asyncio.sleep(0.02)
                 assert "14155551212" in str(asked[0].values)
@@ -513,11 +514,11 @@ async def test_a_caller_is_transferred(monkeypatch):
 async def test_a_replayed_webhook_is_one_call_and_then_none(monkeypatch):
     signed = {"provider": "twilio", "secret": TOKEN, "account": "AC1", "insecure": False}
     async with talking(carriers(signed), monkeypatch) as (server, _):
-        got = await webhook_replays(server.url, SOON, TOKEN)
+        got = await webhook_replays(server.url, HANGS_S, TOKEN)
         assert got == f"1 calls of {REPLAYS} webhooks, 0 refused"
         assert len(server.edge.carriers.calls.by_id) == 1
         server.edge.carriers.by_name["twilio"].answers = Answers()  # a minute later
-        got = await webhook_replays(server.url, SOON, TOKEN)
+        got = await webhook_replays(server.url, HANGS_S, TOKEN)
         assert got == f"0 calls of {REPLAYS} webhooks, {REPLAYS} refused"
         assert len(server.edge.carriers.calls.by_id) == 1
 
@@ -534,7 +535,7 @@ async def test_a_webhook_that_is_repeated_is_no_second_call(provider, monkeypatc
         url, parameters = stream_url(provider, answers.pop())
         call = FarEndCall(far_end(provider, parameters))
         await call.start(url)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not talks:
                 await asyncio.sleep(0.02)
         await call.close()
@@ -553,7 +554,7 @@ async def test_what_is_written_of_callers_only_our_user_can_read(monkeypatch, tm
             url, parameters = await where(server, "twilio")
             call = FarEndCall(far_end("twilio", parameters))
             await call.start(url)
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 while not talks:
                     await asyncio.sleep(0.02)
                 await call.close()
@@ -570,12 +571,12 @@ async def test_an_address_is_no_password_behind_any_proxy(monkeypatch):
     """A stranger whose proxy stands at an address that needs no password is no Asterisk."""
     table = {"provider": "chan_websocket", "insecure": False}
     async with talking(carriers(table), monkeypatch) as (server, talks):
-        got = await streams_behind_proxies(server.url, SOON)
+        got = await streams_behind_proxies(server.url, HANGS_S)
         assert got == f"refused {len(PROXIES) + 2} of {len(PROXIES) + 2} with 400, 403"
         assert talks == []
         direct = FarEndCall(ChanWebSocket())
         await direct.start(f"{server.url.replace('http', 'ws')}/carriers/chan_websocket/stream")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not talks:
                 await asyncio.sleep(0.02)
         await direct.close()
@@ -583,7 +584,7 @@ async def test_an_address_is_no_password_behind_any_proxy(monkeypatch):
 
 async def test_a_name_that_begins_like_this_machines_is_another(monkeypatch):
     async with talking(carriers({"provider": "chan_websocket"}), monkeypatch) as (server, _):
-        got = await operators_host_names(server.url, SOON)
+        got = await operators_host_names(server.url, HANGS_S)
         assert got == f"refused {len(HOSTS)} of {len(HOSTS)} with 403"
         own = server.url.removeprefix("http://")
         for host in (own, "localhost", "LOCALHOST:1", "[::1]:7860", "127.0.0.1:"):

@@ -13,6 +13,7 @@ import pytest
 
 from tests.attack.phones import calling, rtp
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.web.edge.test_processes import TwoProcesses
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
@@ -26,8 +27,6 @@ async def bot(arguments):
     await leg.until_closed()
 """
 HOUR, YEAR = 3600, 365 * 86_400
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -38,7 +37,7 @@ pytestmark = [
 async def heard(caller, count: int) -> list[int]:
     """The sequence numbers of the next packets, as the caller sends its own."""
     numbers = []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while len(numbers) < count:
             data = await caller.rtp.received.get()
             numbers.append(struct.unpack_from("!H", data, 2)[0])
@@ -48,7 +47,7 @@ async def heard(caller, count: int) -> list[int]:
 
 async def until_it_is(url: str, wanted: datetime) -> None:
     """Until the server's clock says so."""
-    async with aiohttp.ClientSession(url) as http, asyncio.timeout(SOON):
+    async with aiohttp.ClientSession(url) as http, asyncio.timeout(HANGS_S):
         while True:
             async with http.get("/healthz") as answer:
                 assert answer.status == 200
@@ -87,12 +86,12 @@ async def test_a_call_goes_on_whatever_the_clock_is_set_to(tmp_path, monkeypatch
             assert steps == {1}  # not one is left out or late
             async with calling(("127.0.0.1", port)) as another:
                 await heard(another, 10)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while not calls.exists() or len(calls.read_text().splitlines()) < 2:
                 await asyncio.sleep(0.02)
         for record in map(json.loads, calls.read_text().splitlines()):
             assert record["ended_by"] == "remote"
-            assert 0 < record["duration_seconds"] < SOON
+            assert 0 < record["duration_seconds"] < HANGS_S
         warned = [line for line in server.lines() if line["level"] in ("ERROR", "CRITICAL")]
         assert warned == []
     finally:

@@ -29,12 +29,12 @@ from offhook.pipeline.engines.embedded.flite_io import FliteSynthesizer
 from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import PhoneLeg
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import is_tone
 
 FloatArray = npt.NDArray[np.float64]
 pytestmark = pytest.mark.asyncio
 
-SOON = 300
 CLOSING = SENTENCES["en"][Occasion.CLOSING]
 CONFIG = Config.model_validate(
     {"server": {"port": 0, "drain_seconds": 0.3}, "webrtc": {"addresses": ["127.0.0.1"]}}
@@ -136,7 +136,7 @@ async def cut_off(bot: Bot) -> Pcm:
     call = asyncio.create_task(edge.run_call(line, ""))
     line.connect()
     try:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while len(line.packets) < HEARD_BEFORE:
                 await asyncio.sleep(0.02)
             await edge.drain()
@@ -203,7 +203,7 @@ async def test_the_caller_interrupts_what_a_draining_server_says(bot: Bot) -> No
         return len(last) > 0 and is_tone(last, RATE_OUT, CLOSING_HZ)
 
     try:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while len(line.packets) < HEARD_BEFORE:
                 await asyncio.sleep(0.02)
             draining = asyncio.create_task(edge.drain())

@@ -16,11 +16,11 @@ from offhook.telephony.carriers.streams.frames import Opcode, frame
 from offhook.web.edge import hand_over_io
 from offhook.web.edge.hand_over_io import adopting, hand_over
 from offhook.web.http.handed_over_io import HandedOver
+from tests.support.waiting import HANGS_S
 from tests.telephony.carriers.masked import sent
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 LOOPS = (asyncio.run, uvloop.run)
-PATIENCE = 300
 FILES = Path("/proc/self/fd")
 on_both_loops = pytest.mark.parametrize("run", LOOPS, ids=("asyncio", "uvloop"))
 
@@ -86,7 +86,7 @@ async def connect(port):
 
 
 async def head(reader) -> bytes:
-    return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+    return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HANGS_S)
 
 
 @on_both_loops
@@ -102,7 +102,7 @@ def test_the_sibling_sees_the_request_as_it_came(run, tmp_path):
             assert seen.headers["X-Name"] == "Jörg"
             assert [name for name, _ in seen.raw_headers][1] == b"uPGRADE"
             assert seen.transport.get_extra_info("peername") == writer.get_extra_info("sockname")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(HANGS_S):
                 while not both.answers:  # the sibling can be faster than we are
                     await asyncio.sleep(0.01)
             assert isinstance(both.answers[0], HandedOver)
@@ -122,7 +122,7 @@ def test_what_comes_behind_the_request_is_not_lost_and_stays_in_order(run, tmp_p
                 await asyncio.sleep(0)
             await head(reader)
             for n in range(200):
-                answer = await asyncio.wait_for(reader.readexactly(3), PATIENCE)
+                answer = await asyncio.wait_for(reader.readexactly(3), HANGS_S)
                 assert answer == frame(bytes([n]))
             writer.close()
 
@@ -139,12 +139,12 @@ def test_a_slow_client_is_served_all_the_same(run, tmp_path):
                 await writer.drain()
                 await asyncio.sleep(0.0005)
             await head(reader)
-            assert await asyncio.wait_for(reader.readexactly(7), PATIENCE) == frame(b"hello")
+            assert await asyncio.wait_for(reader.readexactly(7), HANGS_S) == frame(b"hello")
             await asyncio.sleep(0.05)
             writer.write(sent(Opcode.BINARY, b"again"))
-            assert await asyncio.wait_for(reader.readexactly(7), PATIENCE) == frame(b"again")
+            assert await asyncio.wait_for(reader.readexactly(7), HANGS_S) == frame(b"again")
             writer.write(sent(Opcode.CLOSE, b""))
-            assert (await asyncio.wait_for(reader.read(), PATIENCE))[0] == 0x80 | Opcode.CLOSE
+            assert (await asyncio.wait_for(reader.read(), HANGS_S))[0] == 0x80 | Opcode.CLOSE
             writer.close()
 
     run(scene())
@@ -159,7 +159,7 @@ def test_many_connections_at_once_do_not_mix(run, tmp_path):
                 async with http.ws_connect(f"http://127.0.0.1:{both.port}/there") as websocket:
                     for n in range(5):
                         await websocket.send_bytes(b"%d.%d" % (number, n))
-                        answer = await websocket.receive_bytes(timeout=PATIENCE)
+                        answer = await websocket.receive_bytes(timeout=HANGS_S)
                         assert answer == b"%d.%d" % (number, n)
 
             await asyncio.gather(*(talk(number) for number in range(30)))
@@ -177,7 +177,7 @@ def test_the_first_server_keeps_nothing_of_the_connection(run, tmp_path):
             writer.write(request())
             await head(reader)
             # The client's end and the one the sibling has.
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(HANGS_S):
                 while len(os.listdir(FILES)) != before + 2:
                     await asyncio.sleep(0.01)
             writer.close()

@@ -14,6 +14,7 @@ from offhook.web.config.config import Config, ConfigError, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.siblings_io import NumberedEdge
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ async def test_calls_are_offered_the_port_and_the_public_address() -> None:
         offer = Offer(await caller.offer(), None, False, {})
         answer, _ = await edge.browsers.offer(offer)
         await caller.accept(answer.replace("203.0.113.7", "127.0.0.1"))
-        assert await asyncio.wait_for(caller.until_connected(), 300)
+        assert await asyncio.wait_for(caller.until_connected(), HANGS_S)
         scrape = edge.metrics.registry.get_sample_value(
             "offhook_webrtc_dropped_total", {"reason": "unknown_ufrag"}
         )

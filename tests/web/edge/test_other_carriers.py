@@ -11,8 +11,8 @@ from offhook.media.pcm import RATE_IN
 from offhook.telephony.carriers.providers import provider_names
 from offhook.web.app.doctor.carriers import examine_carriers
 from offhook.web.config.config import Config
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import is_tone
-from tests.web.edge.phones import SOON
 from tests.web.edge.test_carriers import OUR_TONE, THEIR_TONE, carriers, loud, talking, tone
 
 ACME = '''
@@ -105,7 +105,7 @@ async def test_a_call_of_it_is_taken(package, monkeypatch):
         async with aiohttp.ClientSession() as http, http.ws_connect(url) as socket:
             await socket.send_str("begin A1")
             saying = asyncio.create_task(says(socket, tone(THEIR_TONE, 16_000, 3)))
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 while len(loud(played, 16_000)) < 16_000:
                     played.append(np.frombuffer(await socket.receive_bytes(), np.int16))
                 while len(loud(talks[0].sounds, RATE_IN)) < RATE_IN:

@@ -5,7 +5,7 @@ import asyncio
 from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from tests.support.ports import free_port
-from tests.telephony.sip.ends import until
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
 
@@ -38,4 +38,4 @@ async def test_a_call_that_reached_its_longest_duration_is_hung_up_with_that_rea
         )
         assert record.duration_seconds > 0
     finally:
-        await asyncio.wait_for(edge.close(), 300)
+        await asyncio.wait_for(edge.close(), HANGS_S)

@@ -16,12 +16,11 @@ from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import Baresip, endpoint, needs_baresip
 from tests.web.edge.phones import ScriptedPhone
 from tests.web.edge.test_processes import TwoProcesses
 
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 TRIES, MOST_LEGS = 12, 12
 """Requests of which each may reach either process."""
 BOT = "async def bot(arguments):\n    await arguments.webrtc_connection.until_closed()\n"
@@ -66,7 +65,7 @@ async def far_phone(*statuses: int):
 async def events_of(server: TwoProcesses, call_id: str, begun: asyncio.Event) -> list[str]:
     """All of them, to the call's end. `begun`: set when the answer has."""
     async with (
-        asyncio.timeout(SOON),
+        asyncio.timeout(HANGS_S),
         aiohttp.ClientSession(server.url) as http,
         http.get(f"/calls/{call_id}/events") as answer,
     ):
@@ -80,7 +79,7 @@ async def followed(server: TwoProcesses, call_id: str) -> asyncio.Task[list[str]
     """`events_of`, of which the first are there."""
     begun = asyncio.Event()
     following = asyncio.create_task(events_of(server, call_id, begun))
-    await asyncio.wait_for(begun.wait(), SOON)
+    await asyncio.wait_for(begun.wait(), HANGS_S)
     return following
 
 
@@ -91,7 +90,7 @@ async def test_phones_are_called_through_any_process(server):
             status, placed = await server.ask("POST", "/calls", to="100")
             assert status == 201, placed
             call_id = placed["call_id"]
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 while (await server.ask("GET", f"/calls/{call_id}"))[1]["state"] != "ringing":
                     await asyncio.sleep(0.02)
             calls = (await server.ask("GET", "/calls"))[1]["calls"]
@@ -125,7 +124,7 @@ async def test_browsers_calls_of_all_processes_are_there(server):
         await legs[-1].accept(answer["sdp"])  # one that does not come is given up
         names.append(answer["pc_id"])
     for leg in legs:
-        assert await asyncio.wait_for(leg.until_connected(), SOON)
+        assert await asyncio.wait_for(leg.until_connected(), HANGS_S)
     calls = (await server.ask("GET", "/calls"))[1]["calls"]
     assert {call["call_id"] for call in calls} == set(names)
     for name in names:
@@ -152,7 +151,7 @@ async def test_both_processes_end_with_a_call_up(server):
             server.process.terminate()
         await phone.asked("CANCEL")
         assert (await following)[-1] == "ended"
-        ended = await asyncio.to_thread(server.process.wait, SOON)
+        ended = await asyncio.to_thread(server.process.wait, HANGS_S)
         assert ended in (0, -signal.SIGTERM)  # the second may find Python on its way out
     with pytest.raises(ProcessLookupError):
         os.kill(server.line("started")["pid"], 0)
@@ -194,12 +193,12 @@ async def test_sigterm_says_goodbye_to_a_phone_and_says_why(tmp_path):
         trunk = Trunk("us", server=f"127.0.0.1:{phone_port(server)}")
         async with endpoint(trunks=(trunk,)) as (far, host):
             call = far.dial(Dial("100"))
-            await host.talk(seconds=SOON)
+            await host.talk(seconds=HANGS_S)
             server.process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 last = [progress async for progress in call.events()][-1]
             assert "the server is shutting down" in last.reason
-            assert await asyncio.to_thread(server.process.wait, SOON) == 0
+            assert await asyncio.to_thread(server.process.wait, HANGS_S) == 0
             assert "Traceback" not in server.text()
 
 
@@ -210,19 +209,19 @@ async def test_while_it_drains_a_call_goes_on_and_the_second_signal_ends_it(tmp_
         trunk = Trunk("us", server=f"127.0.0.1:{port}")
         async with endpoint(trunks=(trunk,)) as (far, host):
             call = far.dial(Dial("100"))
-            await host.talk(seconds=SOON)
+            await host.talk(seconds=HANGS_S)
             server.process.send_signal(signal.SIGTERM)
             await server.ready(503)
             late = far.dial(Dial("200"))
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 refused = [progress async for progress in late.events()][-1]
             assert refused.status == 503
             assert call.state == "answered"
             server.process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 last = [progress async for progress in call.events()][-1]
             assert "the server is shutting down" in last.reason
-            assert await asyncio.to_thread(server.process.wait, SOON) == 0
+            assert await asyncio.to_thread(server.process.wait, HANGS_S) == 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", port))
 
@@ -235,5 +234,5 @@ async def test_a_real_phone_hears_that_the_call_is_over(tmp_path):
         async with phone.running():
             await phone.dial(f"sip:agent@127.0.0.1:{phone_port(server)}")
             server.process.send_signal(signal.SIGTERM)
-            await phone.event("CALL_CLOSED", SOON)
-            assert await asyncio.to_thread(server.process.wait, SOON) == 0
+            await phone.event("CALL_CLOSED", HANGS_S)
+            assert await asyncio.to_thread(server.process.wait, HANGS_S) == 0

@@ -34,14 +34,10 @@ from offhook.web.http.metrics import Metrics
 from tests.media.files.decoders import children
 from tests.support.environment import environment
 from tests.support.listening import Listening
-from tests.web.workers.workers import gone, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.workers.workers import gone
 
 HOST = "127.0.0.1"
-START_S = 300
-SOON = 300
-"""Seconds; what must happen happens in far less."""
-PATIENCE = 300
-"""Seconds that a caller tries: when packets leave late, on a busy machine, no calls are taken."""
 ROOMS = ("one", "two", "three")
 READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "2.1.0"}}
 
@@ -80,7 +76,7 @@ class TwoProcesses:
 
     def line(self, key: str) -> dict[str, Any]:
         """The latest line with this field, waited for."""
-        until = time.monotonic() + START_S
+        until = time.monotonic() + HANGS_S
         while not (found := [line for line in self.lines() if key in line]):
             assert self.process.poll() is None, self._log.read_text()
             assert time.monotonic() < until, self._log.read_text()
@@ -96,7 +92,7 @@ class TwoProcesses:
             return answer.status, await answer.json()
 
     async def ready(self, wanted: int = 200) -> dict[str, Any]:
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(HANGS_S):
             while (answer := await self.ask("GET", "/readyz"))[0] != wanted:
                 await asyncio.sleep(0.05)
         return answer[1]
@@ -126,21 +122,21 @@ class Caller:
         connected = asyncio.Event()
         self.leg.listener = Listening(on_connected=connected.set)
         self.offer = {"sdp": await self.leg.offer(), "type": "offer"}
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANGS_S):
             while (found := await server.ask("POST", "/api/offer", **self.offer))[0] == 503:
                 await asyncio.sleep(0.2)
         status, answer = found
         assert status == 200, answer
         self.pc_id = answer["pc_id"]
         await self.leg.accept(answer["sdp"])
-        await asyncio.wait_for(connected.wait(), SOON)
+        await asyncio.wait_for(connected.wait(), HANGS_S)
         self._clock.add(self.leg)
         self.leg.send_message(json.dumps(READY))
 
     async def hears(self) -> None:
         """Something, from now on."""
         before = len(self.leg.sounded)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while len(self.leg.sounded) < before + 10:
                 await asyncio.sleep(0.02)
 
@@ -161,7 +157,7 @@ async def callers(server: TwoProcesses, count: int) -> AsyncIterator[list[Caller
 
 
 async def no_calls(server: TwoProcesses) -> None:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while (await server.ready())["calls"]:
             await asyncio.sleep(0.05)
 
@@ -180,7 +176,7 @@ async def test_every_process_has_the_speech_api(server: TwoProcesses) -> None:
     asked = {"model": "tts-1", "voice": "alloy", "input": "Hello.", "response_format": "wav"}
     answered: set[int] = set()
     async with (
-        asyncio.timeout(SOON),
+        asyncio.timeout(HANGS_S),
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http,
     ):
         while answered != {1, 2}:
@@ -226,7 +222,7 @@ async def test_a_publisher_and_its_players_meet_whichever_process_they_reach(
                         assert answer.status == status
                 async with http.get(session) as answer:
                     assert answer.status == 404
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while (await server.ready())["calls"]:
             await asyncio.sleep(0.05)
 
@@ -266,7 +262,7 @@ async def test_a_page_that_leaves_is_heard_through_either(server: TwoProcesses) 
                         answers.append(answer.status)
             assert answers[0] == 200
             assert set(answers[1:]) <= {404}
-            await asyncio.wait_for(caller.leg.until_closed(), SOON)
+            await asyncio.wait_for(caller.leg.until_closed(), HANGS_S)
     await no_calls(server)
 
 
@@ -304,7 +300,7 @@ async def test_a_killed_process_comes_back_and_the_other_goes_on(server: TwoProc
             await server.ready(503)
         await kept.hears()
         again = {**lost.offer, "pc_id": lost.pc_id, "restart_pc": True}
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANGS_S):
             while (found := await server.ask("POST", "/api/offer", **again))[0] == 503:
                 await asyncio.sleep(0.2)
         assert found[0] == 200  # not 404, after which a client would not try again
@@ -324,7 +320,7 @@ async def test_a_killed_process_comes_back_and_the_other_goes_on(server: TwoProc
 async def test_sigterm_lets_calls_end_and_then_all_processes(server: TwoProcesses) -> None:
     async with callers(server, 3) as group:
         server.process.terminate()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while len([line for line in server.lines() if "draining" in line["message"]]) < 2:
                 await asyncio.sleep(0.05)
         assert (await server.ready(503))["calls"] == 3
@@ -333,7 +329,7 @@ async def test_sigterm_lets_calls_end_and_then_all_processes(server: TwoProcesse
         for caller in group:
             assert await server.candidate(caller.pc_id) == 200
             assert caller.leg.closed is None
-    assert await asyncio.to_thread(server.process.wait, SOON) == 0
+    assert await asyncio.to_thread(server.process.wait, HANGS_S) == 0
     with pytest.raises(ProcessLookupError):
         os.kill(server.line("started")["pid"], 0)
     assert not list(server.folder.glob("offhook-*"))
@@ -399,7 +395,7 @@ async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, proc
         assert await answers("old") == {200}
         file.write_text('[server]\napi_key = "new"\nmax_call_minutes = 3\n[agent]\n')
         server.process.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(HANGS_S):
             while await answers("new") != {200}:
                 await asyncio.sleep(0.1)
         assert await answers("old") == {401}
@@ -411,14 +407,14 @@ async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, proc
                     assert (await status.json())["answers"]["agent"] == "frontdesk"
         file.write_text("[server]\nmax_call_minutes = -1\n")
         server.process.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(HANGS_S):
             while "is unchanged" not in server.text():
                 await asyncio.sleep(0.05)
         assert await answers("new") == {200}
         assert server.process.poll() is None
     finally:
         server.process.terminate()
-        assert server.process.wait(START_S) == 0
+        assert server.process.wait(HANGS_S) == 0
 
 
 async def test_the_port_is_nobody_elses_while_processes_begin_to_listen() -> None:
@@ -453,7 +449,7 @@ def test_what_keeps_processes_from_starting_is_told_in_a_line(tmp_path: Path) ->
             env=environment(OFFHOOK_SERVER_PORT="0", OFFHOOK_SERVER_PROCESSES="2"),
             stderr=subprocess.PIPE,
             text=True,
-            timeout=START_S,
+            timeout=HANGS_S,
             check=False,
         )
     assert ended.returncode == 1

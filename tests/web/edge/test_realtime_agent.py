@@ -15,11 +15,11 @@ from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.web.config.config import Agent
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import COUNT, Model, calls, chunk, model, says, stream
+from tests.support.waiting import HANGS_S
 from tests.web.edge.test_agent import Page, called, said_by_flite
 from tests.web.realtime.test_webrtc import edge_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SOON_S = 300
 PREFIX = "The price of it"
 
 
@@ -94,7 +94,7 @@ class Talk:
         return [event for event in self.events if isinstance(event, kinds)]
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(HANGS_S):
             while not condition():
                 await asyncio.sleep(0.02)
 

@@ -24,10 +24,10 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import Model, chunk, model, says, stream
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.web.realtime.test_phone import lines_of
 
 pytestmark = pytest.mark.slow
-START_S = 300
 CALL_S = 200
 COUNT = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen."
 ASK = "What are your opening hours?"
@@ -56,7 +56,7 @@ async def elsewhere(there: Model) -> AsyncIterator[tuple[str, asyncio.subprocess
         *command, env=environment, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        async with asyncio.timeout(START_S), aiohttp.ClientSession() as http:
+        async with asyncio.timeout(HANGS_S), aiohttp.ClientSession() as http:
             while not await is_ready(http, url):
                 await asyncio.sleep(0.2)
         yield url, process
@@ -84,7 +84,7 @@ class Here:
 
     async def events(self) -> list[Event]:
         """The events of the next call, as they come."""
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(HANGS_S):
             while not self.edge.conversations:
                 await asyncio.sleep(0.01)
         (call,) = self.edge.conversations.values()

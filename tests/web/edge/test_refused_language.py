@@ -12,8 +12,9 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.phone import model, says
+from tests.support.waiting import until
 from tests.web.conftest import CONFIG
-from tests.web.edge.test_agent import called, said_by_flite, until
+from tests.web.edge.test_agent import called, said_by_flite
 from tests.web.workers.workers import LosableServer
 
 QUESTION = "When are you open?"

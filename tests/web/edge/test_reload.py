@@ -17,9 +17,10 @@ from offhook.web.config.config import Agent, Config, ConfigError
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.reload_io import Reload, left_for_restart, reloaded, use
 from tests.pipeline.conversation.phone import PhoneLeg, model, says
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.web.conftest import CONFIG
-from tests.web.edge.phones import SOON, TABLE, Served, served
+from tests.web.edge.phones import TABLE, Served, served
 from tests.web.edge.test_carriers import signature, stream_url
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -35,12 +36,6 @@ def written() -> Iterator[list[str]]:
     sink = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
     yield lines
     logger.remove(sink)
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(SOON):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def with_twilio(rest: FakeRest, secret: str, **more: Any) -> Config:
@@ -260,7 +255,7 @@ async def audiosocket_call(server: Served) -> None:
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(b"\x01\x00\x10" + bytes(16))
     try:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             if not await reader.read(1):
                 raise ConnectionError("closed")
     finally:

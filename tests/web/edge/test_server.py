@@ -26,6 +26,7 @@ from offhook.web.edge.server_io import application
 from offhook.web.http.access import EXPOSED
 from offhook.web.http.shares import by_address
 from tests.attack import pages
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -53,7 +54,7 @@ async def edge(running):
     running.draining, running.config = False, CONFIG
     for leg in running.legs:
         leg.close("test over")
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while running.calls:
             await asyncio.sleep(0.01)
 
@@ -485,7 +486,7 @@ async def test_a_token_is_for_a_call_with_its_agent_and_for_nothing_else(client,
         assert answer.status == 200
         call_id = (await answer.json())["pc_id"]
         await leg.accept((await answer.json())["sdp"])
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while not any(line.get("event") == "call_started" for line in begun):
                 await asyncio.sleep(0.01)
         await leg.hang_up("test over")
@@ -514,7 +515,7 @@ async def test_when_full_callers_are_told_when_to_try_again(client, edge):
         text = await (await client.get("/metrics")).text()
         assert 'offhook_calls_refused_total{reason="full"}' in text
         edge.legs[0].close("gone")
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while len(edge.legs) > 1:
                 await asyncio.sleep(0.01)
         await taken(client, three)
@@ -572,11 +573,11 @@ async def test_serve_says_where_it_is_and_ends_on_a_signal(capsys):
     config = CONFIG.model_copy(update={"tts": Tts(engine="espeak")})
     task = asyncio.create_task(server_io.serve(config))
     try:
-        port = await asyncio.wait_for(told, 300)
+        port = await asyncio.wait_for(told, HANGS_S)
         async with TestClient(_Running(port)) as client:
             assert (await client.get("/readyz")).status == 200
         signal.raise_signal(signal.SIGTERM)
-        await asyncio.wait_for(task, 300)
+        await asyncio.wait_for(task, HANGS_S)
     finally:
         logger.remove(sink)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -657,7 +658,7 @@ async def test_a_caller_who_does_not_connect_is_given_up_and_counted(client, edg
     failed = edge.metrics.calls_failed.labels("the caller did not connect in time")
     before = failed._value.get()
     await taken(client, await given_up())
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while edge.legs:
             await asyncio.sleep(0.01)
     assert failed._value.get() == before + 1
@@ -669,7 +670,7 @@ async def test_a_caller_who_hangs_up_while_connecting_frees_the_line_at_once(cli
     assert len(edge.legs) == 2
     path = f"/sessions/any/api/offer/{answer['pc_id']}"
     assert (await client.delete(path)).status == 200
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while edge.calls.keys() != {other["pc_id"]}:
             await asyncio.sleep(0.01)
     assert await refused(await client.delete(path), 404) == "unknown pc_id"
@@ -691,6 +692,6 @@ async def test_a_caller_who_leaves_before_the_answer_holds_no_line(client, edge,
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     assert edge.legs
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while edge.legs:
             await asyncio.sleep(0.01)

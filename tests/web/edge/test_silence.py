@@ -5,7 +5,7 @@ import contextlib
 import io
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,10 @@ from offhook.web.http.listening_io import Runner
 from offhook.web.http.logs import Log
 from offhook.web.http.logs_io import set_up
 from tests.attack import silence
+from tests.support.waiting import HANGS_S, until
 from tests.web.edge.test_attacks import UPGRADE
 from tests.web.edge.test_processes import TwoProcesses
 
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 LINES = 20
 STRANGER = "203.0.113.9"
 INNOCENT = "198.51.100.7"
@@ -78,7 +77,7 @@ async def accepted(base: str, path: str, **headers: str) -> int:
     """The status of a WebSocket's upgrade, which is then closed."""
     async with aiohttp.ClientSession(headers=headers) as http:
         try:
-            async with asyncio.timeout(SOON), http.ws_connect(base + path):
+            async with asyncio.timeout(HANGS_S), http.ws_connect(base + path):
                 return 101
         except aiohttp.WSServerHandshakeError as refusal:
             return refusal.status
@@ -89,7 +88,7 @@ async def test_one_address_leaves_lines_and_streams_to_others(attack: Any) -> No
     opened = asyncio.Event()
     async with serving() as (edge, base):
         attacking = asyncio.create_task(attack(base, 0.5, STRANGER, opened))
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await opened.wait()
         assert await accepted(base, ADDRESSED[attack], **{"X-Forwarded-For": INNOCENT}) == 101
         assert in_use(edge) <= LINES / 2 + 1
@@ -129,7 +128,7 @@ async def test_who_may_represent_anyone_makes_room_for_others(
     opened = asyncio.Event()
     async with serving() as (edge, base):
         attacking = asyncio.create_task(attack(base, 1.5, "", opened))
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await opened.wait()
             assert in_use(edge) <= LINES / 2
             while await accepted(base, ADDRESSED[attack]) != 101:
@@ -159,7 +158,7 @@ async def test_silence_writes_a_few_lines_of_log(attack: Any) -> None:
 async def last_event(socket: aiohttp.ClientWebSocketResponse) -> tuple[dict[str, Any], int | None]:
     """The last message, and the code of the close."""
     message: dict[str, Any] = {}
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for received in socket:
             if received.type is aiohttp.WSMsgType.TEXT:
                 message = json.loads(received.data)
@@ -210,7 +209,7 @@ async def test_pings_are_no_use_of_a_stream_but_those_of_our_servers_stay(
         assert message["code"] == "idle"
         await kept.send_json({"type": "text", "text": "Hello."})
         await kept.send_json({"type": "end"})
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while (await kept.receive()).type is not aiohttp.WSMsgType.BINARY:
                 pass
 
@@ -226,7 +225,7 @@ async def test_silent_asterisks_take_some_lines_and_are_hung_up_on(
         port = edge.carriers.bound["audiosocket"][1]
         attack = silence.silent_asterisks(base, 3.5, port, opened)
         attacking = asyncio.create_task(attack)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await opened.wait()
             assert await accepted(base, "/v1/realtime?model=gpt-realtime") in (101, 503)
             await until(lambda: edge.legs)
@@ -270,12 +269,6 @@ async def test_a_keys_share_is_of_all_that_come_with_it() -> None:
         assert await open_sockets(base, "/v1/realtime?model=gpt-realtime", "key") == LINES * 0.1
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(SOON):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 # --- several processes ---
 
 
@@ -287,7 +280,7 @@ async def test_processes_that_share_a_port_have_a_share_each(tmp_path: Path) -> 
         opened, path = asyncio.Event(), "/v1/realtime?model=gpt-realtime"
         attack = silence.short_conversations(server.url, 2.0, STRANGER, opened)
         attacking = asyncio.create_task(attack)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await opened.wait()
             assert (await server.ready())["calls"] <= 8  # half of each one's
             for _ in range(4):

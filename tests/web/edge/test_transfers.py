@@ -28,8 +28,9 @@ from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.carriers import calls_io
 from offhook.web.edge.server_io import application
 from tests.support.ports import free_port
+from tests.support.waiting import until
 from tests.telephony.carriers.rest.fake_rest import FakeRest
-from tests.telephony.sip.ends import tone, until
+from tests.telephony.sip.ends import tone
 from tests.telephony.sip.phones import LOOPBACK, ToneHost, endpoint, write_tone
 from tests.telephony.sip.scripted_peer import Peer, udp_peer
 from tests.telephony.sip.scripted_sound import Sound, sound
@@ -131,7 +132,7 @@ class Ends:
     async def passes(self, seconds: float) -> None:
         """The time of sound, at the caller's."""
         before = len(self.line.received)
-        await until(lambda: len(self.line.received) >= before + seconds * 50, 300)
+        await until(lambda: len(self.line.received) >= before + seconds * 50)
 
 
 Script = Callable[[Ends], Any]
@@ -285,7 +286,7 @@ async def by_sip(way: str, outcome: str, script: Script | None, end: str, music:
             assert "BYE" not in ends.far.came
         else:
             await ends.far.is_hung_up()
-        await until(lambda: ends.host.records, 300)
+        await until(lambda: ends.host.records)
         if not end.startswith(("we", "the caller's")):
             assert end in ends.host.failed, (way, outcome)
         return way, outcome, Heard(sound_of(ends.line.packets()), PITCHES), end
@@ -331,7 +332,7 @@ class CarriersCaller:
         """All has been played."""
         assert self._stream is not None
         player = self._stream.far_end.player
-        await until(lambda: player.played and not player.queued, 300)
+        await until(lambda: player.played and not player.queued)
 
     async def leaves(self) -> None:
         """Twilio ends the stream."""
@@ -396,14 +397,14 @@ async def transferred(one: At) -> tuple[CarriersCaller, str]:
     caller = CarriersCaller(one.http, placed.id)
     turns = len(edge.turns())
     await caller.connects(await caller.asks("http://x/carriers/twilio/voice"))
-    await until(lambda: len(edge.turns()) > turns, 300)
+    await until(lambda: len(edge.turns()) > turns)
     await caller.is_quiet()
     caller.before = edge.call.transcript()
     await edge.call.transfer(TARGET)
     dial = ElementTree.fromstring(placed.transferred)[0]
     await caller.leaves()
     caller.hears(CARRIER_HZ, RINGS_S)
-    await until(lambda: not edge.conversations, 300)
+    await until(lambda: not edge.conversations)
     return caller, dial.attrib["action"]
 
 
@@ -435,7 +436,7 @@ async def goes_on(one: At, caller: CarriersCaller, twiml: ElementTree.Element) -
     """The agent says that nobody is there, and knows what was said before."""
     turns = len(one.edge.turns())
     await caller.connects(twiml)
-    await until(lambda: len(one.edge.turns()) > turns, 300)
+    await until(lambda: len(one.edge.turns()) > turns)
     before = caller.before
     assert one.edge.call.transcript()[: len(before)] == before
     assert "cannot be reached" in one.edge.turns()[-1]
@@ -523,7 +524,7 @@ async def test_who_was_transferred_before_a_restart_is_greeted() -> None:
         caller = CarriersCaller(one.http, one.rest.call("twilio").id)
         url = "http://x/carriers/twilio/transfer/of-before"
         await caller.connects(await caller.asks(url, DialCallStatus="busy"))
-        await until(one.edge.turns, 300)
+        await until(one.edge.turns)
         assert len(one.edge.call.transcript()) == 1
         assert one.edge.call.leg.info.variables == {}
         await caller.leaves()
@@ -554,11 +555,11 @@ async def test_the_agent_comes_back_at_others_too(provider: str, tmp_path: Path)
             return stream
 
         first = await connected(*stream_url(provider, await asked(f"/carriers/{provider}/voice")))
-        await until(edge.turns, 300)
+        await until(edge.turns)
         before = edge.call.transcript()
         await edge.call.transfer(TARGET)
         await first.close()
-        await until(lambda: not edge.conversations, 300)
+        await until(lambda: not edge.conversations)
         assert not calls.exists()
         parameters: dict[str, str] = {}
         if provider == "plivo":
@@ -586,12 +587,12 @@ async def test_the_agent_comes_back_at_others_too(provider: str, tmp_path: Path)
                 assert await (await one.http.post(path, json=event)).text() == ""
             [url] = placed.streams
         second = await connected(url, parameters)
-        await until(lambda: len(edge.turns()) == 2, 300)
+        await until(lambda: len(edge.turns()) == 2)
         assert edge.call.transcript()[: len(before)] == before
         assert "cannot be reached" in edge.turns()[-1]
         assert edge.call.leg.info.caller == "491701"
         await second.close()
-        await until(lambda: not edge.conversations, 300)
+        await until(lambda: not edge.conversations)
     [record] = map(json.loads, calls.read_text().splitlines())
     assert (record["transferred_to"], record["remote_call_id"]) == ("", placed.id)
 
@@ -614,10 +615,10 @@ async def test_a_caller_who_is_gone_does_not_come_back_from_telnyx(
         stream = FarEndCall(FAR_ENDS["telnyx"](CallFacts(call_id=placed.id, parameters=parameters)))
         where = one.http.make_url("/" + url.split("/", 3)[3])
         await stream.start(str(where).replace("http", "ws", 1))
-        await until(edge.turns, 300)
+        await until(edge.turns)
         await edge.call.transfer(TARGET)
         await stream.close()
-        await until(lambda: not edge.conversations, 300)
+        await until(lambda: not edge.conversations)
         placed.state = "completed"
         if while_it_rang:
             event = telnyx_hang_up("normal_clearing", call_control_id=placed.id)
@@ -646,7 +647,7 @@ async def test_a_call_that_came_back_is_one_call(tmp_path: Path) -> None:
         assert one.edge.carriers.calls.in_progress() == [call]
         assert one.edge.call.leg.call_id == call.call_id
         await caller.leaves()
-        await until(lambda: not one.edge.carriers.calls.in_progress(), 300)
+        await until(lambda: not one.edge.carriers.calls.in_progress())
     [record] = map(json.loads, calls.read_text().splitlines())
     assert (record["call_id"], record["transferred_to"]) == (call.call_id, "")
     assert record["codec"] == "pcmu"
@@ -661,7 +662,7 @@ async def test_a_failure_may_be_told_before_the_stream_has_ended(tmp_path: Path)
         placed = one.rest.call("twilio")
         caller = CarriersCaller(one.http, placed.id)
         await caller.connects(await caller.asks("http://x/carriers/twilio/voice"))
-        await until(one.edge.turns, 300)
+        await until(one.edge.turns)
         await caller.is_quiet()
         caller.before = one.edge.call.transcript()
         await one.edge.call.transfer(TARGET)
@@ -709,7 +710,7 @@ async def test_a_transfer_of_which_nothing_is_told_is_recorded_all_the_same(
         async with at("twilio", log={"calls": calls}) as one:
             await transferred(one)
             if outcome_s < 1:
-                await until(lambda one=one: not one.edge.carriers.calls.in_progress(), 300)
+                await until(lambda one=one: not one.edge.carriers.calls.in_progress())
         [record] = map(json.loads, calls.read_text().splitlines())
         assert record["transferred_to"] == TARGET
 
@@ -721,7 +722,7 @@ async def test_who_comes_back_late_has_another_call(
     calls = tmp_path / "calls.jsonl"
     async with at("twilio", log={"calls": calls}) as one:
         caller, action = await transferred(one)
-        await until(lambda: not one.edge.carriers.calls.in_progress(), 300)
+        await until(lambda: not one.edge.carriers.calls.in_progress())
         await goes_on(one, caller, await caller.asks(action, DialCallStatus="no-answer"))
         await caller.leaves()
     kept = [json.loads(line) for line in calls.read_text().splitlines()]

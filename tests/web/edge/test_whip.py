@@ -30,6 +30,7 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S, until
 from tests.web.conftest import CONFIG
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,7 +40,6 @@ SDP = {"Content-Type": "application/sdp"}
 FRAGMENT = {"Content-Type": "application/trickle-ice-sdpfrag"}
 RATE = 48_000
 FRAME = RATE // 50
-SOON = 300
 CLOSE_S = 30
 ORIGIN = "https://studio.example"
 
@@ -52,7 +52,7 @@ async def _http(edge: Edge) -> AsyncIterator[Http]:
         yield http
     for leg in edge.legs:
         leg.close("test over")
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while edge.legs or list(edge.whip.sessions):
             await asyncio.sleep(0.01)
 
@@ -129,12 +129,6 @@ class Client:
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self.pc.close()
-
-
-async def until(condition: Any, seconds: float = SOON) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -423,7 +417,7 @@ async def test_ffmpeg_publishes(http: Http, edge: Edge, video: bool, tmp_path: P
         assert reception is not None
         assert reception.received > 50
         publishing.stdin.close()
-        assert await asyncio.wait_for(publishing.wait(), SOON) == 0
+        assert await asyncio.wait_for(publishing.wait(), HANGS_S) == 0
     finally:
         logger.remove(sink)
         if publishing.returncode is None:

@@ -21,13 +21,13 @@ from offhook.web.http.listening_io import Runner
 from offhook.web.http.server_io import HttpServer
 from offhook.web.http.shares import peer_name
 from tests.attack import http as attack
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SMALL = 16 << 20
 """Bytes of a bomb that costs a test little if it goes off."""
 MOST = 100_000
-WAIT = 300.0
 
 
 async def read(request: web.Request) -> web.Response:
@@ -94,7 +94,7 @@ async def door(edge: Edge) -> AsyncIterator[str]:
 
 async def answered(base: str, *sent: bytes) -> tuple[str, str]:
     """Returns the head and the body of the response, up to the end of the connection."""
-    async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):
+    async with attack.connected(base) as (reader, writer), asyncio.timeout(HANGS_S):
         for data in sent:
             writer.write(data)
         got = await reader.read()
@@ -208,9 +208,9 @@ async def _endless(base: str, path: str, piece: bytes) -> tuple[str, int]:
     the system holds."""
     sent = 0
     form = "Content-Type: multipart/form-data; boundary=b"
-    async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):
+    async with attack.connected(base) as (reader, writer), asyncio.timeout(HANGS_S):
         writer.write(attack.head(base, "POST", path, form, "Transfer-Encoding: chunked"))
-        answer = asyncio.create_task(attack.status_of(reader, WAIT))
+        answer = asyncio.create_task(attack.status_of(reader, HANGS_S))
         while not answer.done():
             writer.write(piece)
             sent += len(piece)
@@ -238,7 +238,7 @@ async def test_a_long_body_that_nobody_wants_is_not_read(base: str, path: str):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection_io.Connection, "data_received", counted)
         patch.setattr(connection_io, "LINGER_S", 0.3)
-        async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):
+        async with attack.connected(base) as (reader, writer), asyncio.timeout(HANGS_S):
             writer.write(attack.head(base, "POST", path, f"Content-Length: {1 << 40}"))
             writing = asyncio.create_task(_write_on(writer))
             head = await reader.readuntil(b"\r\n\r\n")
@@ -253,14 +253,14 @@ async def test_what_nobody_read_is_freed_without_a_collection(base: str, sent: i
     gc.disable()
     try:
         for path in ("/ignore", "/nothing", "/"):
-            async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):
+            async with attack.connected(base) as (reader, writer), asyncio.timeout(HANGS_S):
                 writer.write(attack.head(base, "POST", path, f"Content-Length: {2 * MOST}"))
                 writer.write(bytes(sent * MOST))
                 if path != "/":
                     await attack.status_of(reader)
                 await asyncio.sleep(0.05)
         kept = 1
-        async with asyncio.timeout(WAIT):
+        async with asyncio.timeout(HANGS_S):
             while kept:
                 await asyncio.sleep(0.01)
                 bodies = [body for body in gc.get_objects() if type(body) is aiohttp.StreamReader]
@@ -281,7 +281,7 @@ async def _write_on(writer: asyncio.StreamWriter) -> None:
 
 
 async def test_the_short_rest_of_a_body_is_read_and_the_connection_goes_on(base: str):
-    async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):
+    async with attack.connected(base) as (reader, writer), asyncio.timeout(HANGS_S):
         for _ in range(2):
             writer.write(attack.head(base, "POST", "/ignore", f"Content-Length: {DRAIN_BYTES}"))
             assert await attack.status_of(reader) == "200"
@@ -295,7 +295,7 @@ async def test_the_short_rest_of_a_body_is_read_and_the_connection_goes_on(base:
 
 
 async def test_a_head_has_a_most_size(base: str):
-    async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):
+    async with attack.connected(base) as (reader, writer), asyncio.timeout(HANGS_S):
         writer.write(attack.head(base, "POST", "/")[:-2])
         for n in range(30):
             writer.write(b"X-%d: %s\r\n" % (n, b"y" * 8000))
@@ -304,14 +304,14 @@ async def test_a_head_has_a_most_size(base: str):
 
 
 async def test_a_body_in_another_transfer_coding_is_refused_unread(base: str):
-    async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):
+    async with attack.connected(base) as (reader, writer), asyncio.timeout(HANGS_S):
         writer.write(attack.head(base, "POST", "/", "Transfer-Encoding: gzip, chunked"))
         assert await attack.status_of(reader) in ("501", "400")
 
 
 async def test_a_head_that_comes_at_once_has_it_too(base: str):
     fields = [f"X-{n}: {'y' * 8000}" for n in range(MAX_HEAD_BYTES // 8000 + 1)]
-    async with attack.connected(base) as (reader, writer), asyncio.timeout(WAIT):
+    async with attack.connected(base) as (reader, writer), asyncio.timeout(HANGS_S):
         writer.write(attack.head(base, "GET", "/nothing", *fields))
         assert await attack.status_of(reader) in ("431", "ConnectionResetError")
 
@@ -395,7 +395,7 @@ async def test_a_server_counts_no_connection_that_is_gone(few_descriptors: None)
     await attack.idle_connections(base, 0.1, 200)
     server = runner.server
     assert isinstance(server, HttpServer)
-    async with asyncio.timeout(WAIT):
+    async with asyncio.timeout(HANGS_S):
         while server._peers or server._peer_of:
             await asyncio.sleep(0.01)
     await runner.cleanup()
@@ -470,5 +470,5 @@ async def test_a_request_without_a_target_is_answered_and_leaves_no_connection()
     app.router.add_post("/", read)
     async with listening(app) as base, attack.connected(base) as (reader, writer):
         writer.write(b"CONNECT \r\n\r\n")
-        async with asyncio.timeout(WAIT):
+        async with asyncio.timeout(HANGS_S):
             assert b" 405 " in await reader.read()  # until it is closed

@@ -17,10 +17,9 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.http import listening_io
 from offhook.web.http.listening_io import BodyTimeoutError, Runner
+from tests.support.waiting import HANGS_S
 
 LIMIT = 0.4
-WAIT = 300.0
-"""For what is to happen after LIMIT; the machine may be busy."""
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -98,13 +97,13 @@ async def drip(writer: asyncio.StreamWriter, byte: bytes = b"x") -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"POST / HT", HEAD])
 async def test_a_head_that_does_not_come_to_its_end_is_not_waited_for(port: int, sent: bytes):
-    async with connected(port) as (reader, writer), asyncio.timeout(WAIT):
+    async with connected(port) as (reader, writer), asyncio.timeout(HANGS_S):
         writer.write(sent)
         assert await reader.read() == b""
 
 
 async def test_a_head_that_drips_is_not_waited_for(port: int):
-    async with connected(port) as (reader, writer), asyncio.timeout(WAIT):
+    async with connected(port) as (reader, writer), asyncio.timeout(HANGS_S):
         writer.write(HEAD + b"X: ")
         dripping = asyncio.create_task(drip(writer))
         with suppress(ConnectionResetError):  # of a byte that came just before
@@ -114,7 +113,7 @@ async def test_a_head_that_drips_is_not_waited_for(port: int):
 
 @pytest.mark.parametrize("more", [b"", b"POST / HTTP/1.1\r\nHost: "])
 async def test_an_idle_connection_is_closed_with_half_a_head_or_without(port: int, more: bytes):
-    async with connected(port) as (reader, writer), asyncio.timeout(WAIT):
+    async with connected(port) as (reader, writer), asyncio.timeout(HANGS_S):
         writer.write(HEAD + b"Content-Length: 2\r\n\r\nhi" + more)
         answer = await reader.read()
         assert answer.startswith(b"HTTP/1.1 200")
@@ -123,7 +122,7 @@ async def test_an_idle_connection_is_closed_with_half_a_head_or_without(port: in
 
 @pytest.mark.parametrize("byte", [b"", b"x"])
 async def test_a_body_that_stalls_or_drips_is_408(port: int, byte: bytes):
-    async with connected(port) as (reader, writer), asyncio.timeout(WAIT):
+    async with connected(port) as (reader, writer), asyncio.timeout(HANGS_S):
         writer.write(HEAD + b"Content-Length: 100000\r\n\r\nhi")
         dripping = asyncio.create_task(drip(writer, byte))
         answer = await reader.read()
@@ -140,7 +139,7 @@ async def test_an_answer_that_nobody_takes_is_given_up(port: int):
         await loop.sock_connect(client, ("127.0.0.1", port))
         await loop.sock_sendall(client, b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
         before = _serving()
-        async with asyncio.timeout(WAIT):
+        async with asyncio.timeout(HANGS_S):
             while not (serving := _serving() - before):
                 await asyncio.sleep(0.01)
             while not all(task.done() for task in serving):
@@ -167,7 +166,7 @@ async def test_the_edge_listens_with_these_limits():
     async with (
         listening(application(Edge(Config()))) as (_, port),
         connected(port) as (reader, writer),
-        asyncio.timeout(WAIT),
+        asyncio.timeout(HANGS_S),
     ):
         writer.write(b"POST /api/offer HTTP/1.1\r\nHost: localhost\r\n")
         assert await reader.read() == b""

@@ -11,8 +11,9 @@ from openai import AsyncOpenAI
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
+from tests.support.waiting import HANGS_S
 from tests.web.edge.test_call_control import KEY, Program
-from tests.web.realtime.test_openai_python import SOON_S, question
+from tests.web.realtime.test_openai_python import question
 from tests.web.realtime.test_phone import LINES, PatientCall, edge_of_program, lines_of
 from tests.web.realtime.test_webrtc import edge_for
 
@@ -34,7 +35,7 @@ class Session:
         return [event for event in self.seen if event.type == kind]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(HANGS_S):
             while not condition():
                 self.seen.append(await anext(self._events))
 
@@ -164,6 +165,6 @@ async def test_a_session_beside_a_phone_call() -> None:
             assert talk.of("audio") == []
             assert talk.said()[0] == "Good morning."
         await openai.realtime.calls.hangup(call_id)
-        await asyncio.wait_for(calling, SOON_S)
+        await asyncio.wait_for(calling, HANGS_S)
     assert asked == ["bells"]
     assert there.requests[0]["messages"][0]["content"] == "Sell."

@@ -33,11 +33,12 @@ from offhook.web.config.config import Config
 from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.pipeline.conversation.phone import Model, model, says
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import Baresip, needs_baresip
 from tests.web.edge.phones import Served, configured, served
 from tests.web.edge.test_call_control import KEY, Program
 from tests.web.edge.test_carriers import stream_url, webhook
-from tests.web.realtime.test_openai_python import SOON_S, Conversation
+from tests.web.realtime.test_openai_python import Conversation
 from tests.web.realtime.test_phone import agents_of
 
 INTERRUPTION = "Stop please, what are your opening hours?"
@@ -341,7 +342,7 @@ async def test_an_interrupted_answer_keeps_what_the_phone_has_recorded(
             talk = Conversation(beside)
             await listening(talk)
             for number, text in enumerate(ANSWERS):
-                async with asyncio.timeout(2 * SOON_S):
+                async with asyncio.timeout(2 * HANGS_S):
                     speech = await speech_of(text)
                     after_s = FIRST_S + STEP_S * number
                     trials.append(await trial(talk, phone, speech, line, after_s))

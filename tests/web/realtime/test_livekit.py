@@ -10,7 +10,8 @@ import pytest
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from tests.pipeline.conversation.phone import COUNT, model
-from tests.web.realtime.test_openai_python import SOON_S, question
+from tests.support.waiting import HANGS_S
+from tests.web.realtime.test_openai_python import question
 from tests.web.realtime.test_webrtc import edge_for
 from tests.web.realtime.turns import HEARD_S, SAID, TURNS, check_turns, observed
 
@@ -112,10 +113,10 @@ async def test_ten_turns_of_an_agent(
             session.on("error", lambda event: troubles.append(event.error))
             session.on("conversation_item_added", noted)
             await session.start(desk)
-            async with asyncio.timeout(SOON_S):
+            async with asyncio.timeout(HANGS_S):
                 await session.generate_reply(instructions="Greet.")
             for text in SAID:
-                async with asyncio.timeout(SOON_S):
+                async with asyncio.timeout(HANGS_S):
                     await microphone.speak(question)
                     while speaker.is_silent:
                         await asyncio.sleep(0.05)

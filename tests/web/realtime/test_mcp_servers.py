@@ -17,8 +17,9 @@ from offhook.web.edge import reload_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.realtime.protocol.tools import McpTool
 from tests.pipeline.conversation.phone import calls, model, says
+from tests.support.waiting import HANGS_S
 from tests.web.edge.test_call_control import KEY, Program
-from tests.web.realtime.test_openai_python import SOON_S, Conversation, conversation
+from tests.web.realtime.test_openai_python import Conversation, conversation
 from tests.web.realtime.test_phone import PatientCall, edge_of_program, lines_of
 
 mcp_io = pytest.importorskip("offhook.web.realtime.mcp_io", reason="needs the mcp package")
@@ -237,14 +238,14 @@ async def test_tools_of_a_phone_call_are_those_that_it_was_accepted_with(origin:
         by_client: Any = {"input": {"turn_detection": None}}
         accepted: Any = {"type": "realtime", "model": "model", "tools": [shop], "audio": by_client}
         await client.realtime.calls.accept(call_id, **accepted)
-        async with asyncio.timeout(SOON_S), client.realtime.connect(call_id=call_id) as beside:
+        async with asyncio.timeout(HANGS_S), client.realtime.connect(call_id=call_id) as beside:
             talk, offered = Conversation(beside), set[str]()
             while "stock" not in offered:
                 await talk.send(type="response.create", response={"output_modalities": ["text"]})
                 await talk.until("response.done")
                 offered = {tool["function"]["name"] for tool in there.requests[-1].get("tools", ())}
         await client.realtime.calls.hangup(call_id)
-        await asyncio.wait_for(calling, SOON_S)
+        await asyncio.wait_for(calling, HANGS_S)
 
 
 async def test_a_server_without_the_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

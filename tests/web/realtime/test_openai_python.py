@@ -24,9 +24,8 @@ from offhook.web.config.config import Agent, Config, Realtime, Server
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import Model, calls, chunk, model, says, stream
+from tests.support.waiting import HANGS_S
 
-SOON_S = 300
-"""Time limit in s for an event, far more than one takes."""
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a494441"
     "54789c636000000002000148afa4710000000049454e44ae426082"
@@ -44,7 +43,7 @@ class Conversation:
 
     async def until(self, kind: str, condition: Callable[[Any], bool] = lambda event: True) -> Any:
         """Receives up to an event of this type, each checked against OpenAI's types."""
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(HANGS_S):
             while True:
                 raw = await self.connection.recv_bytes()
                 event = STRICT.validate_json(raw, strict=True)
@@ -306,7 +305,7 @@ async def test_pings_are_answered() -> None:
     """Clients that ping, as openai-python does every 20 s, give up a connection without answers."""
     async with model() as there, conversation(there) as talk:
         answered = await talk.connection._connection.ping()
-        await asyncio.wait_for(answered, SOON_S)
+        await asyncio.wait_for(answered, HANGS_S)
 
 
 async def test_a_response_beside_the_conversation_is_spoken_to_nobody_but_the_client(
@@ -420,7 +419,7 @@ async def refused_event(talk: Conversation, **event: Any) -> tuple[str | None, s
 
 async def test_a_response_beside_one_that_runs() -> None:
     async def think(request: Any) -> Any:
-        await asyncio.sleep(SOON_S)
+        await asyncio.sleep(HANGS_S)
 
     async with model() as there, conversation(there, first_token_seconds=60) as talk:
         there.ill = think
@@ -478,7 +477,7 @@ async def test_a_session_that_lasts_too_long_expires() -> None:
 
 async def test_who_goes_on_while_the_agent_thinks_is_answered_then(question: Pcm) -> None:
     async def think(request: Any) -> Any:
-        await asyncio.sleep(SOON_S)
+        await asyncio.sleep(HANGS_S)
 
     async with model() as there, conversation(there, first_token_seconds=60) as talk:
         there.ill = think
@@ -498,7 +497,7 @@ async def test_who_goes_on_while_the_agent_thinks_is_answered_then(question: Pcm
 
 async def requested(there: Model) -> None:
     """Waits until the model was asked."""
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(HANGS_S):
         while not there.requests:
             await asyncio.sleep(0.02)
 
@@ -508,7 +507,7 @@ async def test_what_follows_a_cancelled_response_is_whole(modality: str) -> None
     async def think(request: Any) -> Any:
         response = await stream(request)
         await response.write(chunk(says("Nothing of this ")))
-        await asyncio.sleep(SOON_S)
+        await asyncio.sleep(HANGS_S)
 
     async with model() as there, conversation(there) as talk:
         there.ill = think

@@ -28,11 +28,12 @@ from offhook.web.edge.server_io import application
 from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.web.edge.phones import served
 from tests.web.edge.test_call_control import KEY, SECRET, Program
 from tests.web.edge.test_carriers import carriers, stream_url, webhook
-from tests.web.realtime.test_openai_python import SOON_S, Conversation
+from tests.web.realtime.test_openai_python import Conversation
 
 LINES = ("How many bells have you got?", "Stop please, what are your opening hours?")
 TOOL = {
@@ -84,7 +85,7 @@ class PatientCall(ScriptedCall):
     other end."""
 
     async def _within(self, event: asyncio.Event, seconds: float) -> bool:
-        return await super()._within(event, max(seconds, SOON_S))
+        return await super()._within(event, max(seconds, HANGS_S))
 
     async def _converse(self) -> None:
         await super()._converse()
@@ -159,12 +160,12 @@ async def test_a_program_talks_calls_a_tool_is_interrupted_and_hangs_up(
         accepted = {"type": "realtime", "model": "model", "instructions": "You sell bells."}
         await openai.realtime.calls.accept(call_id, **accepted)
         async with (
-            asyncio.timeout(3 * SOON_S),
+            asyncio.timeout(3 * HANGS_S),
             openai.realtime.connect(call_id=call_id) as beside,
         ):
             await direct(Conversation(beside), kept)
         await openai.realtime.calls.hangup(call_id)
-        await asyncio.wait_for(calling, SOON_S)
+        await asyncio.wait_for(calling, HANGS_S)
     assert kept["tool"] == '{"what": "bells"}'
     assert len(kept["heard"]) == 2
     assert "hours" in kept["heard"][1] or "stop" in kept["heard"][1]
@@ -209,7 +210,7 @@ async def test_a_carriers_call_is_talked_with_and_transferred(
             call_id = (await program.event()).data.call_id
             await openai.realtime.calls.accept(call_id, type="realtime", model="model")
             async with (
-                asyncio.timeout(3 * SOON_S),
+                asyncio.timeout(3 * HANGS_S),
                 openai.realtime.connect(call_id=call_id) as beside,
             ):
                 talk = Conversation(beside)
@@ -266,7 +267,7 @@ async def test_the_example_answers_the_phone() -> None:
         try:
             await until_listening(port)
             call = ScriptedCall(phone, await lines_of(LINES[0]))
-            await asyncio.wait_for(call.run(), 2 * SOON_S)
+            await asyncio.wait_for(call.run(), 2 * HANGS_S)
         finally:
             program.terminate()
             await program.wait()
@@ -276,7 +277,7 @@ async def test_the_example_answers_the_phone() -> None:
 
 
 async def until_listening(port: int) -> None:
-    async with asyncio.timeout(SOON_S):
+    async with asyncio.timeout(HANGS_S):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -30,7 +30,8 @@ from pipecat.workers.runner import WorkerRunner
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from tests.pipeline.conversation.phone import COUNT, calls, model, says
-from tests.web.realtime.test_openai_python import SOON_S, question
+from tests.support.waiting import HANGS_S
+from tests.web.realtime.test_openai_python import question
 from tests.web.realtime.test_webrtc import edge_for
 from tests.web.realtime.turns import HEARD_S, SAID, TURNS, check_turns, observed
 
@@ -125,7 +126,7 @@ async def test_a_pipeline_greets_calls_a_tool_and_hears(question: Pcm) -> None:
         model(*answers) as there,
         edge_for(there) as (_, url),
         pipeline(url, "Hello.", STOCK, stock) as (worker, heard),
-        asyncio.timeout(SOON_S),
+        asyncio.timeout(HANGS_S),
     ):
         await worker.queue_frame(LLMRunFrame())
         await heard.until("morning")
@@ -160,7 +161,7 @@ async def test_ten_turns_of_a_pipeline(question: Pcm, monkeypatch: pytest.Monkey
             await heard.until("Good morning.")
             await asyncio.sleep(heard.left_s)
             for text in SAID:
-                async with asyncio.timeout(SOON_S):
+                async with asyncio.timeout(HANGS_S):
                     await speak(worker, question)
                     await heard.until(text)
                 await asyncio.sleep(HEARD_S if text == COUNT else heard.left_s)

@@ -18,7 +18,8 @@ from offhook.web.edge.server_io import application
 from offhook.web.http.listening_io import Runner
 from tests.attack import pages
 from tests.pipeline.conversation.phone import model, says
-from tests.web.realtime.test_openai_python import SOON_S, Conversation
+from tests.support.waiting import HANGS_S
+from tests.web.realtime.test_openai_python import Conversation
 from tests.web.realtime.test_webrtc import Peer
 
 KEY = "the server's key"
@@ -90,7 +91,7 @@ async def test_what_is_frozen_stays_by_every_event():
     frozen = (*(pages.TAKEN.keys() - {"audio"}), "audio.output")
     async with serving(*answers, frozen=frozen) as (_, url, _, there):
         base = url.removesuffix("/v1")
-        assert await pages.change_frozen_fields(base, SOON_S, key=KEY) == "changed nothing"
+        assert await pages.change_frozen_fields(base, HANGS_S, key=KEY) == "changed nothing"
     assert pages.ORDER not in str(there.requests)
 
 
@@ -226,9 +227,9 @@ async def test_a_page_calls_with_a_secret():
             await client.realtime.calls.hangup(call_id)
             with pytest.raises(NotFoundError, match="has ended"):
                 await client.realtime.calls.hangup(call_id)
-            async with asyncio.timeout(SOON_S):
+            async with asyncio.timeout(HANGS_S):
                 assert "session.created" not in [event.type async for event in beside]
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(HANGS_S):
             while peer.pc.connectionState != "closed":
                 await asyncio.sleep(0.02)
         await peer.close()

@@ -19,8 +19,9 @@ from offhook.media.pcm import Pcm
 from offhook.web.app.cli.caller_io import ScriptedCall
 from offhook.web.config.config import Recording
 from tests.pipeline.conversation.phone import calls, chunk, model, says, stream
+from tests.support.waiting import HANGS_S
 from tests.web.edge.test_call_control import KEY, Program
-from tests.web.realtime.test_openai_python import SOON_S, Conversation, question
+from tests.web.realtime.test_openai_python import Conversation, question
 from tests.web.realtime.test_phone import TOOL, edge_of_program
 from tests.web.realtime.test_webrtc import Peer
 
@@ -90,7 +91,7 @@ async def by_phone(openai: AsyncOpenAI, program: Program, phone: str) -> AsyncIt
     async with openai.realtime.connect(call_id=call_id) as connection:
         yield connection
     await openai.realtime.calls.hangup(call_id)
-    await asyncio.wait_for(calling, SOON_S)
+    await asyncio.wait_for(calling, HANGS_S)
 
 
 async def run_script(talk: Conversation, *, played: bool) -> list[Any]:
@@ -153,7 +154,7 @@ async def test_one_script_is_one_conversation_by_every_transport(tmp_path: Path)
             talk = Conversation(connection)
             items = await run_script(talk, played=transport is not by_websocket)
             [record] = directory.glob("*.jsonl")
-            async with asyncio.timeout(SOON_S):
+            async with asyncio.timeout(HANGS_S):
                 while "agent_turn" not in record.read_text():  # its audio is played by now
                     await asyncio.sleep(0.1)
         kinds = [event.type for event in talk.events if not OTHER.fullmatch(event.type)]
@@ -245,7 +246,7 @@ async def test_whatever_the_order_every_response_ends_once(
         for _ in range(40):
             await chance.choice((*steps, beside, written))()
             await asyncio.sleep(chance.choice((0, 0, 0.02, 0.2)))
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(HANGS_S):
             while open_ids() or not talk.of("response.done"):
                 assert not reading.done(), reading
                 await asyncio.sleep(0.1)
@@ -266,7 +267,7 @@ async def test_a_response_that_is_cleared_ends_and_the_next_one_is_heard() -> No
         response = await stream(request)
         for sentence in ("One two three. ", "Four five six. "):
             await response.write(chunk(says(sentence)))
-        await asyncio.sleep(SOON_S)
+        await asyncio.sleep(HANGS_S)
         return response
 
     program = Program()

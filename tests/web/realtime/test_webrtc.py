@@ -20,7 +20,8 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.realtime.call_io import RealtimeCall
 from tests.pipeline.conversation.phone import Model, model, says
-from tests.web.realtime.test_openai_python import SOON_S, STRICT
+from tests.support.waiting import HANGS_S
+from tests.web.realtime.test_openai_python import STRICT
 
 
 class Peer:
@@ -65,7 +66,7 @@ class Peer:
         return response.headers["Location"]
 
     async def until(self, kind: str) -> Any:
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(HANGS_S):
             while True:
                 event = STRICT.validate_json(await self.inbox.get(), strict=True)
                 self.events.append(event)
@@ -118,7 +119,7 @@ async def test_a_call_is_answered_spoken_to_and_hung_up() -> None:
         assert "response.output_audio.delta" not in kinds
         assert peer.loudest > 1000
         await peer.close()
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(HANGS_S):
             while edge.legs:
                 await asyncio.sleep(0.05)
     assert there.requests[0]["messages"][0]["content"] == "Greet."
@@ -207,7 +208,7 @@ async def test_a_call_that_never_connects_closes_its_conversation(
         waiting = edge.realtime.find(live.id)
         live.leg.close("never connected")
         assert live.running is not None
-        await asyncio.wait_for(live.running, SOON_S)
+        await asyncio.wait_for(live.running, HANGS_S)
         await peer.close()
     assert closed == [waiting]
 

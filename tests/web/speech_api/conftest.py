@@ -5,7 +5,7 @@ Their tests run on the module's loop: ``pytestmark = pytest.mark.asyncio(loop_sc
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -351,9 +351,3 @@ async def quick_server() -> AsyncIterator[Quick]:
     """A fresh one for each test, on the test's loop: see `quickly_served` for other settings."""
     async with quickly_served() as quick:
         yield quick
-
-
-async def until(true: Callable[[], object], seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():
-            await asyncio.sleep(0.01)

@@ -10,13 +10,13 @@ import pytest
 import pytest_asyncio
 
 from offhook.media.pcm import RATE_OUT
+from tests.support.waiting import HANGS_S
 from tests.web.speech_api.conftest import Quick, Served, quickly_served
 from tests.web.speech_api.http.test_alignments import aligning
 from tests.web.speech_api.recordings import QUESTION, encoded, spoken, write_video, write_wav
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs/speech-api.md"
-LIMIT_S = 300
 PLAYERS = re.compile(r"\| (ffplay|aplay) .*")
 NEEDS_CLONES = ("/v1/audio/clone", "-F name=anna", "/voices/anna")
 """What the embedded voices cannot do: they say so."""
@@ -86,7 +86,7 @@ async def test_a_documented_command_does_what_is_said(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(HANGS_S):
         out, err = await process.communicate()
     assert (process.returncode, err) == (0, b"")
     if any(part in command for part in NEEDS_CLONES):

@@ -9,6 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.support.waiting import HANGS_S
 from tests.web.workers.test_idle_memory import environment, resident_mb, running
 from tests.web.workers.workers import children
 
@@ -45,7 +46,7 @@ def test_a_gateway_that_waits_for_its_first_request_is_small(gateway: tuple[int,
     pid, address = gateway
     time.sleep(0.5)
     for path in ("healthz", "readyz", "metrics", "v1/models", "openapi.json"):
-        with urlopen(f"{address}/{path}", timeout=300) as answer:
+        with urlopen(f"{address}/{path}", timeout=HANGS_S) as answer:
             assert answer.read()
     assert not children(pid)
     gateway_mb, without_mb = resident_mb(pid), interpreter_mb()
@@ -60,4 +61,4 @@ import offhook.web.app.cli.main, offhook.web.workers.gateway_io
 found = [name for name in {HEAVY} if name in sys.modules]
 assert not found, found
 """
-    subprocess.run([sys.executable, "-c", looks], env=environment(), check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", looks], env=environment(), check=True, timeout=HANGS_S)

@@ -9,7 +9,8 @@ from offhook.web.config.config import Asr, Config, Server, Tts, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.workers.engines.engines_io import open_synthesizer
-from tests.web.speech_api.conftest import Served, until
+from tests.support.waiting import until
+from tests.web.speech_api.conftest import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

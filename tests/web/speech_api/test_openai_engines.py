@@ -38,12 +38,12 @@ from offhook.web.workers.engines.remote_engines_io import (
 from offhook.web.workers.routes_io import ROUTES
 from tests.pipeline.speech.openai.openai_server import openai_stub
 from tests.pipeline.speech.openai.openai_server import status as failing
-from tests.web.speech_api.conftest import Served, listening, quickly_served, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.speech_api.conftest import Served, listening, quickly_served
 from tests.web.speech_api.recordings import wav
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SOON = 300
 SOUND = np.random.default_rng(1).integers(-3000, 3000, RATE_IN, np.int16)
 QUESTION = "Are you open on Sunday?"
 
@@ -65,7 +65,7 @@ async def heard(
             stream.feed(pcm[at : at + RATE_IN // 5])
             await asyncio.sleep(0)
         stream.finish()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             async for event in stream.events():
                 events.append(event)
                 if isinstance(event, Final):
@@ -79,7 +79,7 @@ async def spoken(synthesizer: OpenAiSynthesizer, text: str, options: VoiceOption
     stream = synthesizer.open(options)
     stream.write(text)
     stream.end()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         return [piece async for piece in stream]
 
 

@@ -21,13 +21,13 @@ from offhook.web.speech_api.disconnect_io import LOOK_S
 from offhook.web.speech_api.metrics import MAX_VOICES, Labels, SpeechMetrics
 from offhook.web.speech_api.server_io import SpeechServer, fault_of
 from offhook.web.workers.engines.remote_engines_io import recognizer_of, synthesizer_of
+from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.conftest import (
     Quick,
     ScriptedRecognizer,
     at_once,
     listening,
     quickly_served,
-    until,
 )
 
 TEXT = {"input": "one two three four five six", "voice": "tone", "model": "tts-1"}
@@ -91,7 +91,7 @@ class Wire:
         self.writer.write(body)
 
     async def status(self) -> int:
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             return int((await self.reader.readuntil(b"\r\n")).split()[1])
 
     async def headers(self) -> dict[str, str]:

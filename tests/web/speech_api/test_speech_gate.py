@@ -20,9 +20,9 @@ from offhook.pipeline.speech.streams.speech_gate import (
     Splices,
 )
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer, GatedStream
+from tests.support.waiting import HANGS_S
 from tests.web.speech_api.recordings import QUESTION, spoken, tone
 
-SOON = 300
 GATED = StreamOptions(gate=True)
 
 
@@ -108,7 +108,7 @@ async def heard(
                 await asyncio.sleep(0)
             stream.finish()
         left = len(utterances)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             async for event in stream.events():
                 found.append(event)
                 left -= isinstance(event, Final) and not event.continues
@@ -217,7 +217,7 @@ async def test_what_is_no_speech_is_answered_at_once_and_never_given(sound: Pcm)
     covered = []
     for at in range(0, len(sound), 1600):
         stream.feed(sound[at : at + 1600])
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             partial = await anext(events)
         assert isinstance(partial, Partial)
         assert (partial.text, partial.stable_chars) == ("", 0)
@@ -226,7 +226,7 @@ async def test_what_is_no_speech_is_answered_at_once_and_never_given(sound: Pcm)
     assert covered[0] == 96
     assert covered[-1] >= 1900
     stream.finish()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while isinstance(event := await anext(events), Partial):
             pass
     assert event == Final("", 2000)
@@ -258,13 +258,13 @@ async def test_words_so_far_are_told_while_the_speaker_is_silent() -> None:
     stream.feed(spoken("opening hours"))
     stream.feed(silence(1))
     [inner] = engine.streams
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while inner.seconds < len(spoken("opening hours")) / RATE_IN:
             await asyncio.sleep(0.01)
     inner.say(Partial("opening hours", 7, 500))
     events = stream.events()
     stream.feed(silence(3))
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while (partial := await anext(events)).audio_ms < 3000 or not partial.text:
             assert isinstance(partial, Partial)
     assert isinstance(partial, Partial)
@@ -294,14 +294,14 @@ async def test_a_cancelled_utterance_leaves_nothing_behind() -> None:
     stream.cancel()
     stream.feed(word)
     [inner] = engine.streams
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while not inner.seconds:
             await asyncio.sleep(0.01)
     stream.cancel()
     assert inner.calls == ["cancel"]
     stream.feed(word)
     stream.finish()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while isinstance(event := await anext(aiter(stream.events())), Partial):
             pass
     assert event.audio_ms == len(word) // 16
@@ -317,7 +317,7 @@ async def test_an_engine_that_fails_within_is_told() -> None:
     stream = await recognizer.open(GATED)
     engine.streams[0].say(EngineError("it broke"))
     with pytest.raises(EngineError, match="it broke"):
-        await asyncio.wait_for(anext(aiter(stream.events())), SOON)
+        await asyncio.wait_for(anext(aiter(stream.events())), HANGS_S)
     await stream.close()
     await recognizer.close()
 
@@ -329,14 +329,14 @@ async def test_a_long_utterance_in_several_finals_counts_all_its_sound() -> None
     sound = np.concatenate((silence(2), spoken(QUESTION), silence(2)))
     stream.feed(sound)
     [inner] = engine.streams
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while inner.seconds < len(spoken(QUESTION)) / RATE_IN + 0.5:
             await asyncio.sleep(0.01)
     inner.say(Final("tell me", 1000, continues=True))
     inner._begin = RATE_IN
     stream.finish()
     found = []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for event in stream.events():
             if isinstance(event, Final):
                 found.append(event)
@@ -373,7 +373,7 @@ def test_whatever_is_said_every_utterance_has_its_final(steps: list[str]) -> Non
                     stream.cancel()
         found: list[Final] = []
         events = stream.events()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while len(found) < wanted:
                 event = await anext(events)
                 if isinstance(event, Final):

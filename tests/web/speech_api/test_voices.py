@@ -40,6 +40,7 @@ from offhook.web.workers.local_worker_io import on_demand
 from offhook.web.workers.worker_child_io import ChildSettings
 from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.engines.qwen3_tts.test_voices import HIDDEN, MODEL, WORDS, speech
+from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.conftest import (
     WORD_S,
     Quick,
@@ -50,11 +51,8 @@ from tests.web.speech_api.conftest import (
     at_once,
     client_of,
     listening,
-    until,
 )
 from tests.web.workers.workers import worker_app
-
-SOON = 300
 
 
 class Cloner(ScriptedSynthesizer):
@@ -503,7 +501,7 @@ async def test_a_worker_that_dies_in_the_middle_is_no_hang(tmp_path: Path) -> No
         cloning = await life.enter_async_context(served(voice, remote))
         body = form("file", ANNA, input="word " * 200, consent="1", response_format="pcm")
         async with (
-            asyncio.timeout(SOON),
+            asyncio.timeout(HANGS_S),
             cloning.client.post("/v1/audio/clone", data=body) as response,
         ):
             assert response.status == 200
@@ -575,7 +573,7 @@ async def test_a_recording_that_is_too_large_is_not_read(cloning: CloningServer)
         while True:
             yield bytes(1 << 16)
 
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         with suppress(aiohttp.ClientError):  # it may hang up in the middle
             assert (await post(cloning, endless()))[0] == 413
 
@@ -587,9 +585,9 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
 
     async def slow() -> AsyncIterator[bytes]:
         yield part("name")
-        await asyncio.sleep(SOON)
+        await asyncio.sleep(HANGS_S)
 
-    async with asyncio.timeout(SOON / 2):
+    async with asyncio.timeout(HANGS_S / 2):
         with suppress(aiohttp.ClientError):
             assert (await post(cloning, slow()))[0] == 408
     await until(lambda: not cloning.server.admission.lanes["speech"].running)
@@ -705,7 +703,7 @@ async def test_qwen3_tts_clones_behind_a_gateway(tmp_path: Path) -> None:
             client_of(address) as stock,
         ):
             gateway = Served(server, address, client, stock)
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 assert await names(gateway) == []
                 said = dict(seed="3", text=WORDS)
                 status, with_words = await clone(gateway, "the cat sat on the mat", **said)

@@ -23,8 +23,9 @@ from offhook.web.config.config import Config
 from offhook.web.config.tools import OWN
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import calls, model, says
+from tests.support.waiting import until
 from tests.web.conftest import CONFIG
-from tests.web.edge.test_agent import Page, called, until
+from tests.web.edge.test_agent import Page, called
 from tests.web.edge.test_realtime_agent import agent_at, elsewhere
 
 mcp_server_io = pytest.importorskip(
@@ -37,7 +38,6 @@ from offhook.web.tools.tool_result import MAX_RESULT_CHARS  # noqa: E402
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ROOT = Path(__file__).parents[3]
-SOON = 300
 
 
 def program(notes: Path, ill: str = "") -> dict[str, Any]:

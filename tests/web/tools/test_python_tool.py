@@ -15,7 +15,8 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.tools.python_tool_io import load
 from offhook.web.tools.tool_result import MAX_RESULT_CHARS
 from tests.pipeline.conversation.phone import calls, model, says
-from tests.web.edge.test_agent import Page, called, until
+from tests.support.waiting import until
+from tests.web.edge.test_agent import Page, called
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

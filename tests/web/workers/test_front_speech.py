@@ -17,8 +17,9 @@ from benchmarks.speech.texts import frames_of  # noqa: E402
 from offhook.pipeline.engines.shared.synthesis.messages import FRAME_SAMPLES  # noqa: E402
 from offhook.web.workers.fronts_io import MAX_REQUEST_BYTES  # noqa: E402
 from offhook.web.workers.worker_io import Worker  # noqa: E402
+from tests.support.waiting import HANGS_S, until  # noqa: E402
 from tests.web.workers.test_fronts import engine_streams, fronted, held, metrics  # noqa: E402
-from tests.web.workers.workers import SOON, Client, until  # noqa: E402
+from tests.web.workers.workers import Client  # noqa: E402
 
 PATH = "/v1/audio/speech"
 TEXT = "The tree."
@@ -46,7 +47,7 @@ class Http:
         self.writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
 
     async def head(self) -> tuple[int, dict[str, str]]:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         status, *lines = head.strip().split("\r\n")
         pairs = (line.split(": ", 1) for line in lines)
@@ -57,14 +58,14 @@ class Http:
         status, headers = await self.head()
         if "content-length" not in headers:
             return status, headers, await self.chunks()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             body = await self.reader.readexactly(int(headers["content-length"]))
         return status, headers, body
 
     async def chunks(self) -> bytes:
         """Returns the rest of a chunked body."""
         body = b""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while size := int(await self.reader.readline(), 16):
                 body += (await self.reader.readexactly(size + 2))[:-2]
             await self.reader.readline()
@@ -167,7 +168,7 @@ async def test_who_wants_the_connection_closed_sees_that() -> None:
         http.post(body, "Connection: close", f"Content-Length: {len(body)}")
         status, headers, sound = await http.answer()
         assert (status, headers["connection"], is_whole(sound)) == (200, "close", True)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             assert await http.reader.read() == b""
 
 
@@ -220,7 +221,7 @@ async def _its_front_dies(http: Http, one: Worker[Any]) -> None:
     front = next(front for front in one.fronts.running if front.connections)
     assert front._child is not None
     os.kill(front._child.pid, signal.SIGKILL)
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         with pytest.raises(asyncio.IncompleteReadError):
             await http.reader.readexactly(1 << 30)
 

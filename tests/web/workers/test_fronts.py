@@ -35,8 +35,8 @@ from offhook.web.workers.front_protocol import (  # noqa: E402
     Connection,
 )
 from offhook.web.workers.worker_io import Worker, WorkerSettings  # noqa: E402
+from tests.support.waiting import HANGS_S, until  # noqa: E402
 from tests.web.workers.workers import (  # noqa: E402
-    SOON,
     Client,
     Socket,
     children_started,
@@ -44,7 +44,6 @@ from tests.web.workers.workers import (  # noqa: E402
     open_stream,
     served,
     told,
-    until,
 )
 
 TRANSCRIBE = "/ws/transcribe"
@@ -60,7 +59,7 @@ async def fronted(
 ) -> AsyncIterator[tuple[Client, Worker[Any]]]:
     settings = WorkerSettings("qwen3-tts", "random", streams, audio_cache=cache, fronts=fronts)
     async with served(worker("tts", "simulated", settings)) as (client, one):
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await one.loading
         assert one.fronts is not None
         await until(lambda: len(one.fronts.running) == fronts)
@@ -78,7 +77,7 @@ async def rest_of_reply(
     types of messages `between` that are not of the reply. Raises ConnectionError."""
     samples, marked = 0, ""
     while True:
-        message = await socket.receive(SOON)
+        message = await socket.receive(HANGS_S)
         if message.type not in (WSMsgType.BINARY, WSMsgType.TEXT):
             raise ConnectionError("lost")
         if isinstance(message.data, bytes):
@@ -150,7 +149,7 @@ async def test_admission_is_that_of_the_worker() -> None:
             await begin(a, "One")
             await until(lambda: len(one.busy) == 1)
             await begin(b, "Two")
-            refused = await b.receive_json(timeout=SOON)
+            refused = await b.receive_json(timeout=HANGS_S)
             assert (refused["type"], refused["code"]) == ("error", "full")
         with pytest.raises(Exception, match="400"):  # before the upgrade, as without fronts
             async with open_stream(client, "/v1/audio/speech/ws", speed="9"):
@@ -237,7 +236,7 @@ async def test_a_draining_worker_tells_the_clients_of_its_fronts_and_stops_them(
         await told(socket, "ready")
         await begin(socket, "One two")
         await until(lambda: one.busy)
-        draining = asyncio.create_task(one.drain(SOON))
+        draining = asyncio.create_task(one.drain(HANGS_S))
         await until(lambda: one.draining)
         await socket.send_json({"type": "end"})
         between: list[str] = []
@@ -245,9 +244,9 @@ async def test_a_draining_worker_tells_the_clients_of_its_fronts_and_stops_them(
         assert between == ["draining"]
         await draining
         await begin(socket, "Three")
-        assert (await socket.receive_json(timeout=SOON))["code"] == "stopping"
+        assert (await socket.receive_json(timeout=HANGS_S))["code"] == "stopping"
         async with open_stream(client, "/ws/speak") as late:
-            assert (await late.receive_json(timeout=SOON))["code"] == "stopping"
+            assert (await late.receive_json(timeout=HANGS_S))["code"] == "stopping"
 
 
 async def test_streams_end_when_the_worker_stops() -> None:
@@ -270,7 +269,7 @@ async def test_an_engine_that_breaks_ends_the_worker_and_its_clients_know(
         monkeypatch.setattr(one.engine._engine, "turn", broken)
         await begin(socket, "One two")
         with pytest.raises(EngineFailed, match="CUDA error"):
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 await one.broken
         assert (await last_words(socket))["code"] == "stopping"
 
@@ -282,7 +281,7 @@ async def test_an_engine_that_breaks_ends_the_worker_and_its_clients_know(
 async def hearing(fronts: int = 2) -> AsyncIterator[tuple[Client, Worker[Any]]]:
     settings = WorkerSettings("qwen3-asr", "random", 0, fronts=fronts)
     async with served(worker("asr", "tiny", settings)) as (client, one):
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await one.loading
         yield client, one
 
@@ -294,7 +293,7 @@ async def say(socket: Socket, seconds: float = 2.0) -> None:
 
 async def heard(socket: Socket) -> str:
     """Returns the words of an utterance."""
-    while (message := await socket.receive_json(timeout=SOON))["type"] != "final":
+    while (message := await socket.receive_json(timeout=HANGS_S))["type"] != "final":
         assert message["type"] == "partial"
     return str(message["text"])
 
@@ -339,13 +338,13 @@ async def test_words_are_heard_and_counted_as_by_one_worker() -> None:
 async def test_what_a_recognizer_refuses_is_told_by_its_front() -> None:
     async with hearing(fronts=1) as (client, _):
         async with open_stream(client, TRANSCRIBE, language="xx") as socket:
-            assert (await socket.receive_json(timeout=SOON))["code"] == "bad_request"
+            assert (await socket.receive_json(timeout=HANGS_S))["code"] == "bad_request"
         async with AsyncExitStack() as stack:
             for _ in range(8):  # of a tiny model on a CPU
                 socket = await stack.enter_async_context(open_stream(client, TRANSCRIBE))
                 await told(socket, "ready")
             ninth = await stack.enter_async_context(open_stream(client, TRANSCRIBE))
-            assert (await ninth.receive_json(timeout=SOON))["code"] == "full"
+            assert (await ninth.receive_json(timeout=HANGS_S))["code"] == "full"
 
 
 async def test_callers_of_a_front_that_dies_leave_nothing_in_the_engine() -> None:
@@ -411,7 +410,7 @@ def test_a_front_needs_no_torch() -> None:
 async def last_words(socket: Socket) -> dict[str, Any]:
     """Returns the last text message before the connection closes."""
     said: dict[str, Any] = {}
-    while (message := await socket.receive(SOON)).type in (WSMsgType.BINARY, WSMsgType.TEXT):
+    while (message := await socket.receive(HANGS_S)).type in (WSMsgType.BINARY, WSMsgType.TEXT):
         if message.type is WSMsgType.TEXT:
             said = message.json()
     return said

@@ -34,16 +34,9 @@ from offhook.web.http.listening_io import Address
 from offhook.web.workers.gateway_io import Gateway, opened
 from offhook.web.workers.worker_io import WorkerSettings
 from tests.support.memory_group import memory_group, move
+from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.conftest import client_of
-from tests.web.workers.workers import (
-    ROOT,
-    SOON,
-    LosableServer,
-    children,
-    children_started,
-    gone,
-    until,
-)
+from tests.web.workers.workers import ROOT, LosableServer, children, children_started, gone
 
 QUESTION = "What are your opening hours?"
 WORDS = {"what", "are", "your", "opening", "hours"}
@@ -174,7 +167,7 @@ async def test_a_worker_is_not_idle_in_the_middle_of_a_long_file(started: list[i
 
 async def test_preloaded_workers_are_there_before_the_first_request(started: list[int]) -> None:
     async with gateway(tts_preload=True) as client:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while (state := await client.ready())["status"] == 503:
                 await asyncio.sleep(0.02)
         assert (state["ready"], state["tts"]) == (True, "flite")
@@ -194,7 +187,7 @@ async def test_a_worker_killed_in_the_middle_of_a_transcription_is_not_heard(
         pid = started[-1]
         path = "/v1/audio/transcriptions/stream"
         texts, killed = [], False
-        async with asyncio.timeout(300), client.http.post(path, data=form_of(file)) as answer:
+        async with asyncio.timeout(HANGS_S), client.http.post(path, data=form_of(file)) as answer:
             async for line in answer.content:
                 if not line.startswith(b"data:"):
                     continue
@@ -218,7 +211,7 @@ async def test_a_worker_killed_in_the_middle_of_a_speech_says_all_the_same(
     async with gateway() as client:
         asked = {"model": "tts-1", "voice": "slt", "input": text}
         path = "/v1/audio/speech/pcm"
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             async with client.http.post(path, json=asked) as answer:
                 undisturbed = len(await answer.read())
             asked["input"] = f"{text} "  # not from the cache
@@ -240,7 +233,7 @@ async def test_a_worker_without_memory_is_not_heard_and_the_log_says_why(
         async with gateway() as client:
             undisturbed = len(await client.speak(f"{TALE} zero"))
             move(started[0], group, 4096)
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 for number in count(1):
                     texts = [f"{TALE} zero {number} {caller}" for caller in range(4)]
                     for sound in await asyncio.gather(*map(client.speak, texts)):
@@ -267,7 +260,7 @@ async def test_a_worker_that_always_dies_is_a_clear_error_and_soon(started: list
 
         killing = asyncio.create_task(kill())
         try:
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 path = "/v1/audio/transcriptions"
                 async with client.http.post(path, data=form_of(silence(1))) as answer:
                     error = (await answer.json())["error"]
@@ -287,7 +280,7 @@ async def test_what_an_engine_cannot_do_keeps_the_gateway_from_starting() -> Non
 
 async def test_an_engine_that_cannot_load_is_a_clear_error_and_at_once(tmp_path: Path) -> None:
     model = str(tmp_path)  # an empty folder
-    async with gateway(asr_engine="sherpa", asr_model=model) as client, asyncio.timeout(300):
+    async with gateway(asr_engine="sherpa", asr_model=model) as client, asyncio.timeout(HANGS_S):
         path = "/v1/audio/transcriptions"
         for _ in range(2):
             async with client.http.post(path, data=form_of(silence(1))) as answer:
@@ -298,7 +291,7 @@ async def test_an_engine_that_cannot_load_is_a_clear_error_and_at_once(tmp_path:
 
 async def test_no_worker_at_the_address_is_a_clear_error(tmp_path: Path) -> None:
     nobody = f"unix:{tmp_path}/nobody.sock"
-    async with gateway(tts_url=nobody, tts_preload=False) as client, asyncio.timeout(300):
+    async with gateway(tts_url=nobody, tts_preload=False) as client, asyncio.timeout(HANGS_S):
         asked = {"model": "tts-1", "voice": "slt", "input": QUESTION}
         async with client.http.post("/v1/audio/speech", json=asked) as answer:
             assert answer.status == 503
@@ -315,7 +308,7 @@ async def test_a_file_is_not_taken_for_silence_when_its_worker_is_gone(
         stream = await recognizer.open(StreamOptions(live=live))
         stream.feed(np.zeros(16_000, np.int16))
         stream.finish()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             if live:
                 assert (await anext(stream.events())).text == ""
             else:
@@ -339,14 +332,14 @@ async def test_of_several_workers_one_may_be_lost(tmp_path: Path, started: list[
     async with gateway(asr_url=[server.url for server in servers]) as client:
 
         async def until_counted(**states: int) -> None:
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 while True:
                     async with client.http.get("/healthz") as answer:
                         if (await answer.json())["workers"] == {"asr": states}:
                             return
                     await asyncio.sleep(0.1)
 
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while (await client.ready())["status"] != 200:
                 await asyncio.sleep(0.1)
         await until_counted(ready=2)
@@ -430,7 +423,7 @@ async def test_the_command_listens_at_several_places_and_logs_requests_as_json(
         assert heard["audio_s"] > 1
         workers = children(process.pid)
         process.terminate()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             assert await process.wait() == 0
         await until(lambda: all(gone(pid) for pid in workers))
 
@@ -439,7 +432,7 @@ async def test_a_request_in_progress_is_finished_before_the_end(tmp_path: Path) 
     async with command(tmp_path, "--listen", "127.0.0.1:0") as (process, log):
         await until(lambda: any("listening" in line for line in lines(log)))
         url = next(line["listening"] for line in lines(log) if "listening" in line)
-        async with aiohttp.ClientSession(url) as http, asyncio.timeout(300):
+        async with aiohttp.ClientSession(url) as http, asyncio.timeout(HANGS_S):
             asked = {"model": "tts-1", "voice": "slt", "input": " ".join([TALE] * 3)}
             async with http.post("/v1/audio/speech/pcm", json=asked) as answer:
                 first = await answer.content.readexactly(RATE_OUT)
@@ -452,7 +445,7 @@ async def test_a_request_in_progress_is_finished_before_the_end(tmp_path: Path) 
 
 def _connects(url: str) -> bool:
     try:
-        with urlopen(f"{url}/readyz", timeout=300) as answer:
+        with urlopen(f"{url}/readyz", timeout=HANGS_S) as answer:
             return bool(answer.status == 200)
     except OSError:  # also 503
         return False
@@ -468,7 +461,7 @@ async def test_sockets_are_told_when_the_server_ends(tmp_path: Path) -> None:
         async with (
             aiohttp.ClientSession(url) as http,
             http.ws_connect("/ws/transcribe") as hearing,
-            asyncio.timeout(300),
+            asyncio.timeout(HANGS_S),
         ):
             assert (await hearing.receive_json())["type"] == "ready"
             process.terminate()
@@ -476,13 +469,13 @@ async def test_sockets_are_told_when_the_server_ends(tmp_path: Path) -> None:
             assert (error["type"], error["code"]) == ("error", "stopping")
             await hearing.receive()
             assert hearing.close_code == 1001
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             assert await process.wait() == 0
 
 
 async def test_an_address_that_is_none_ends_the_command_with_a_word(tmp_path: Path) -> None:
     async with command(tmp_path, "--listen", "nowhere") as (process, log):
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             assert await process.wait() == 1
         assert "--listen nowhere: give HOST:PORT or unix:PATH" in log.read_text()
 
@@ -506,7 +499,7 @@ async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path) -> N
         assert (await status("old"), await status("new")) == (200, 401)
         file.write_text('[server]\napi_key = "new"\n')
         process.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while await status("new") != 200:
                 await asyncio.sleep(0.05)
         assert await status("old") == 401

@@ -22,7 +22,7 @@ from offhook.web.workers.engines import machine_io
 from offhook.web.workers.gpu_workers_io import serve_gpus
 from offhook.web.workers.local_worker_io import local_workers
 from offhook.web.workers.worker_child_io import ChildSettings, Door
-from tests.web.workers.workers import SOON
+from tests.support.waiting import HANGS_S
 
 GPUS = ("GPU-aaaa", "GPU-bbbb")
 
@@ -50,7 +50,7 @@ class Machine:
 
     async def ready(self, url: str) -> dict[str, Any]:
         """Waits until a worker is ready and returns what it says of itself."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while True:
                 async with self._http.get(f"{url}/readyz") as answer:
                     state: dict[str, Any] = await answer.json()
@@ -72,7 +72,7 @@ async def machine(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Machine]:
     monkeypatch.setattr(gpu_workers_io, "_listen", listening)
     serving = asyncio.create_task(serve_gpus(settings(), Address("127.0.0.1", 0), stop))
     try:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while len(ports) < len(GPUS):
                 await asyncio.sleep(0.01)
         async with aiohttp.ClientSession() as http:
@@ -109,7 +109,7 @@ async def test_each_gpu_has_a_worker_and_one_address_lists_them(
         before = children()
         assert before.keys() == set(GPUS)
         os.kill(before[GPUS[1]], signal.SIGKILL)  # the other one goes on; this one comes again
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while children().get(GPUS[1], before[GPUS[1]]) == before[GPUS[1]]:
                 await asyncio.sleep(0.05)
         assert (await of.ready(urls[1]))["ready"]

@@ -15,12 +15,12 @@ import pytest
 from offhook.media.memory_io import _as_in_files
 from offhook.web.workers.engines.engines_io import at_hand
 from tests.support.environment import environment
+from tests.support.waiting import HANGS_S
 
 MOST_MB = 122
 IDLE_S = 4.0
 MOST_WAKES = 2
 """In IDLE_S: five in ten seconds."""
-START_S = 300
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell"
@@ -47,7 +47,7 @@ def running_python(
             stderr=output,
         )
     try:
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + HANGS_S
         while (found := re.search(rf"{says} (\S+)", log.read_text())) is None:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -82,7 +82,7 @@ def test_a_server_that_waits_for_its_first_call_is_small(server: tuple[int, str]
     pid, address = server
     time.sleep(0.5)
     for path in ("", "healthz", "metrics", "page/style.css"):
-        with urlopen(f"{address}{path}", timeout=300) as answer:
+        with urlopen(f"{address}{path}", timeout=HANGS_S) as answer:
             assert answer.read()
     assert resident_mb(pid) < MOST_MB
 
@@ -103,10 +103,10 @@ def test_a_gateway_that_was_used_is_small_again(tmp_path: Path) -> None:
         time.sleep(1.0)
         before = resident_mb(pid)
         said = Request(f"{address}/v1/audio/speech", body, {"Content-Type": "application/json"})
-        with urlopen(said, timeout=START_S) as answer:
+        with urlopen(said, timeout=HANGS_S) as answer:
             assert answer.read()
         assert resident_mb(pid) > before + 10
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + HANGS_S
         while resident_mb(pid) > before + 10:
             assert time.monotonic() < deadline
             time.sleep(0.5)

@@ -12,7 +12,8 @@ import pytest
 
 from offhook.web.workers import minder_io
 from offhook.web.workers.minder_io import Minder, WorkerFailed, free_port
-from tests.web.workers.workers import ROOT, SOON, gone, told, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.workers.workers import ROOT, gone, told
 
 HOST = "127.0.0.1"
 WORKER = [sys.executable, "-m", "offhook", "worker", "asr", "--engine", "pocketsphinx"]
@@ -37,7 +38,7 @@ def of_this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def given_up(minder: Minder) -> str:
     """Why; a check while the process is ending may fail, too."""
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while True:
             try:
                 await minder.check()
@@ -70,7 +71,7 @@ async def test_a_killed_worker_comes_back_at_its_address_and_a_hung_one_is_repor
         with pytest.raises(WorkerFailed, match=f"the worker at {url} does not answer"):
             await minder.check()
     finally:
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await minder.stop(3600)
     assert gone(minder.pid)
 
@@ -86,7 +87,7 @@ async def test_a_worker_drains_before_it_ends() -> None:
         await socket.send_bytes(bytes(3200))
         while (await minder.check())["streams"] != 1:
             await asyncio.sleep(0.02)
-        stopping = asyncio.create_task(minder.stop(SOON))
+        stopping = asyncio.create_task(minder.stop(HANGS_S))
         await asyncio.sleep(0.3)
         await socket.send_json({"type": "flush"})
         await told(socket, "final")

@@ -25,6 +25,7 @@ from offhook.web.edge.server_io import application
 from offhook.web.workers.engines.engines_io import open_recognizer
 from offhook.web.workers.local_worker_io import local_workers, on_demand
 from offhook.web.workers.worker_child_io import ChildSettings
+from tests.support.waiting import HANGS_S
 from tests.web.speech_api.recordings import spoken, write_wav
 
 pytest.importorskip("torch")
@@ -34,8 +35,6 @@ tiny_nemotron = pytest.importorskip(
 )
 
 module_loop = pytest.mark.asyncio(loop_scope="module")
-PATIENCE_S = 300
-"""torch is imported by a worker meanwhile."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,7 @@ def noise() -> Pcm:
 async def worker(model: str) -> AsyncIterator[RemoteRecognizer]:
     async with on_demand(ChildSettings("nemotron", AsrModels(model, "cpu"), 8, 0, "INFO")) as url:
         recognizer = RemoteRecognizer(url)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(HANGS_S):
             await recognizer.start()
         yield recognizer
         await recognizer.close()
@@ -72,7 +71,7 @@ async def heard(
     """Fed 20 ms at a time."""
     stream = await recognizer.open(options)
     partials: list[Partial] = []
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(HANGS_S):
         for at in range(0, len(pcm), 320):
             stream.feed(pcm[at : at + 320])
             await asyncio.sleep(0.002)
@@ -187,7 +186,7 @@ async def test_a_caller_is_heard_and_answered(model: str) -> None:
     """By a server that starts the worker of its own."""
     asr = Asr(engine="nemotron", model=model, device="cpu", update_ms=80, preload=True)
     config = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0), asr=asr)
-    async with local_workers(config) as served, asyncio.timeout(PATIENCE_S):
+    async with local_workers(config) as served, asyncio.timeout(HANGS_S):
         edge = Edge(served)
         await edge.start()
         server = TestServer(application(edge))

@@ -25,14 +25,13 @@ from offhook.web.edge.server_io import application
 from offhook.web.workers.engines.engines_io import open_synthesizer
 from offhook.web.workers.local_worker_io import on_demand
 from offhook.web.workers.worker_child_io import ChildSettings
+from tests.support.waiting import HANGS_S
 from tests.web.speech_api.recordings import spoken as recorded
 
 pytest.importorskip("torch")
 pocket_checkpoint = pytest.importorskip("tests.support.pocket_checkpoint", exc_type=ImportError)
 
 module_loop = pytest.mark.asyncio(loop_scope="module")
-TIMEOUT_S = 300
-"""torch is imported by a worker meanwhile."""
 TEXT = "Hello there, how are you today? I am fine, and it costs $5."
 SEEDED = VoiceOptions(seed=5, cache=False)
 
@@ -46,7 +45,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 async def worker(model: str) -> AsyncIterator[RemoteSynthesizer]:
     async with on_demand(ChildSettings("pocket", TtsModels(model), 8, 0, "INFO")) as url:
         synthesizer = RemoteSynthesizer(url)
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(HANGS_S):
             await synthesizer.start()
         yield synthesizer
         await synthesizer.close()
@@ -61,7 +60,7 @@ async def said(
         reply.write(word if text.endswith(word) else f"{word} ")
         await asyncio.sleep(0)
     reply.end()
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(HANGS_S):
         return [piece async for piece in reply]
 
 
@@ -91,7 +90,7 @@ async def test_a_reply_that_is_cancelled_leaves_the_worker_free(worker: RemoteSy
     reply = worker.open(SEEDED)
     reply.write(f"{TEXT} " * 50)
     reply.end()
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(HANGS_S):
         async for _ in reply:
             reply.cancel()
     assert "".join(piece.text for piece in await said(worker)) == TEXT
@@ -119,7 +118,7 @@ async def test_a_caller_hears_it_and_its_voices_are_listed(worker: RemoteSynthes
     server = TestServer(application(edge))
     await server.start_server()
     try:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(HANGS_S):
             while not edge.ready:
                 await asyncio.sleep(0.05)
             async with (

@@ -21,7 +21,8 @@ from offhook.pipeline.speech.recognizer import Final
 from offhook.pipeline.speech.remote import asr_connection_io, pool_io, worker_list_io
 from offhook.pipeline.speech.remote.pool import LOOK_S, SILENT_LOOKS
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer, RemoteStream
-from tests.web.workers.workers import SOON, needs_node, number_workers, streams, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.workers.workers import needs_node, number_workers, streams
 
 CALLERS = 6
 WORDS = 20
@@ -83,7 +84,7 @@ async def all_say(callers: list[Caller], disturb: Callable[[], None] = lambda: N
         if not left:
             disturb()
 
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         await asyncio.gather(*(caller.say(reached) for caller in callers))
 
 

@@ -31,8 +31,9 @@ from offhook.web.workers.local_worker_io import local_workers, on_demand
 from offhook.web.workers.worker_child_io import ChildSettings
 from tests.support import tiny_sherpa
 from tests.support.tiny_sherpa import sound, text
+from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.recordings import spoken, write_wav
-from tests.web.workers.workers import SOON, children_started, gone, until
+from tests.web.workers.workers import children_started, gone
 
 module_loop = pytest.mark.asyncio(loop_scope="module")
 MELODIES = [(0, 1, 2, 3), (6, 5, 4), (2, 7, 0, 5, 1)]
@@ -69,7 +70,7 @@ def log() -> Iterator[list[str]]:
 async def worker(model: str) -> AsyncIterator[RemoteRecognizer]:
     async with on_demand(ChildSettings("sherpa", AsrModels(model), 8, 0, "INFO")) as url:
         recognizer = RemoteRecognizer(url)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await recognizer.start()
         yield recognizer
         await recognizer.close()
@@ -84,7 +85,7 @@ async def heard(
         stream.feed(pcm[at : at + 320])
         await asyncio.sleep(0)
     stream.finish()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for event in stream.events():
             if isinstance(event, Final):
                 break
@@ -133,7 +134,7 @@ async def test_a_model_that_is_wrong_is_told_before_it_is_loaded(
     folder = tiny_sherpa.zipformer2(tmp_path)
     (folder / "encoder.onnx").write_bytes(b"\x00garbage" * 1000)
     with pytest.raises(EngineError, match=r"encoder\.onnx cannot be used: it is not ONNX"):
-        async with asyncio.timeout(SOON), in_worker("sherpa", AsrModels(str(folder))):
+        async with asyncio.timeout(HANGS_S), in_worker("sherpa", AsrModels(str(folder))):
             pass
     assert len(started) == 1
 
@@ -149,7 +150,7 @@ async def test_a_model_that_ends_the_worker_ends_nothing_else_and_the_reason_is_
         speech=Speech(enabled=True),
     )
     async with (
-        asyncio.timeout(SOON),
+        asyncio.timeout(HANGS_S),
         gateway_io.opened(config, [Address.parse("127.0.0.1:0")]) as g,
     ):
         url = g.listening[0]
@@ -194,7 +195,7 @@ async def test_a_caller_is_answered_also_where_the_model_is_wrong(
         server=Server(port=0),
         asr=Asr(engine="sherpa", model=str(folder), preload=False),
     )
-    async with local_workers(config) as here, asyncio.timeout(3 * SOON):
+    async with local_workers(config) as here, asyncio.timeout(3 * HANGS_S):
         edge = Edge(here)
         await edge.start()
         server = TestServer(application(edge))

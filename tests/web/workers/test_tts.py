@@ -38,8 +38,8 @@ from offhook.web.workers.worker_child_io import ChildSettings
 from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
+from tests.support.waiting import HANGS_S, until
 from tests.web.workers.workers import (
-    SOON,
     Client,
     Socket,
     children_started,
@@ -48,7 +48,6 @@ from tests.web.workers.workers import (
     open_stream,
     served,
     told,
-    until,
     worker_app,
 )
 
@@ -73,7 +72,7 @@ async def speak(
     heard: list[Speech] = []
     half, rest = text[: len(text) // 2], text[len(text) // 2 :]
     reply.write(half)
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for piece in reply:
             heard.append(piece)
             if sum(bool(p.text) for p in heard) == 3:
@@ -177,7 +176,7 @@ async def test_the_command_serves_and_ends_when_told(tmp_path: Path) -> None:
             {"flite": ["slt", "rms", "awb"], "espeak": ["en-us"]}[at_hand("embedded")]
         )
         process.terminate()
-        assert await asyncio.wait_for(process.wait(), SOON) == 0
+        assert await asyncio.wait_for(process.wait(), HANGS_S) == 0
         await synthesizer.close()
     assert TEXT[:12] not in (tmp_path / "log").read_text()
 
@@ -220,7 +219,7 @@ async def order(socket: Socket, kind: str) -> None:
 async def reply_of(socket: Socket) -> tuple[str, str, dict[str, Any]]:
     """What its sound says, what its marks say, and its done."""
     sound, marks = b"", ""
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while True:
             frame = await socket.receive()
             if frame.type is aiohttp.WSMsgType.BINARY:
@@ -296,7 +295,7 @@ async def test_loading_is_told_and_text_waits_for_it() -> None:
 
     def make(progress: Progress) -> Synthesizer:
         progress(0.4, "reading weights")
-        loaded.wait(SOON)
+        loaded.wait(HANGS_S)
         return Speller()
 
     async with serving(make) as (client, _), talking(client) as socket:
@@ -405,7 +404,7 @@ async def test_what_ends_a_stream_is_said_in_words_and_not_what_was_written(
                 await socket.send_str(message)
         if code in ("engine", "full", "stopping"):
             await order(socket, "end")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while (message := await socket.receive_json())["type"] != "error":
                 pass
         assert message["code"] == code
@@ -464,7 +463,7 @@ async def test_a_client_that_only_listens_is_not_idle(monkeypatch: pytest.Monkey
 
 
 async def error_of(socket: Socket) -> dict[str, Any]:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while True:
             frame = await socket.receive()
             if frame.type is aiohttp.WSMsgType.TEXT and frame.json()["type"] == "error":
@@ -585,7 +584,7 @@ async def test_stopping_lets_replies_end_and_waits_for_no_connection() -> None:
         await write(speaking, "two")
         await order(speaking, "end")
         assert (await reply_of(speaking))[0] == "onetwo"
-        await asyncio.wait_for(draining, SOON)
+        await asyncio.wait_for(draining, HANGS_S)
 
 
 # --- the edge ---

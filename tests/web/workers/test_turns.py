@@ -33,7 +33,8 @@ from offhook.pipeline.speech.vad.smart_turn_io import SECONDS, SmartTurn, TurnQu
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.phone import Answerer, Phone, phone_call
-from tests.web.workers.workers import SOON, LosableServer, open_stream, served, told, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.workers.workers import LosableServer, open_stream, served, told
 
 torch = pytest.importorskip("torch")
 tiny_nemotron = pytest.importorskip(
@@ -66,7 +67,7 @@ class Answers(TurnQuestions):
         self._probability = probability
 
     def judge_all(self, questions: Sequence[Pcm]) -> Sequence[float]:
-        self.let.wait(SOON)
+        self.let.wait(HANGS_S)
         self.asked += questions
         return [self._probability] * len(questions)
 
@@ -97,7 +98,7 @@ async def reached(server: LosableServer, engine: Recognizer) -> AsyncIterator[Re
     """An edge's recognizer, on a worker with this engine."""
     await server.serve(worker(engine))
     recognizer = RemoteRecognizer(server.url)
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         await recognizer.start()
     yield recognizer
     await recognizer.close()
@@ -116,7 +117,7 @@ async def says(phone: Phone, pcm: Pcm) -> None:
     phone.leg.feed(np.concatenate((np.zeros(RATE_IN // 2, np.int16), pcm)))
     for _ in range(len(pcm) // 320 + (500 + SILENCE_MS) // 20):
         await phone.pass_ms(20)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while phone.call.hearing.asks_for_the_end:
                 await asyncio.sleep(0.002)
 
@@ -155,7 +156,7 @@ async def test_a_turn_ends_by_what_the_worker_says(
 ) -> None:
     """The worker has the real models: recognition, and the end of turns on a CPU. Its random words
     come sooner or later, so they do not say when it is asked."""
-    monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 1000 * SOON)
+    monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 1000 * HANGS_S)
     monkeypatch.setattr(end_of_turn, "doubt", lambda *about: Doubt.NONE)
     model = str(tiny_nemotron.write(tmp_path))
     engine = NemotronRecognizer(AsrModels(model, "cpu"))
@@ -189,7 +190,7 @@ async def test_the_worker_decides_how_long_silence_lasts(
     silence_ms: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 1000 * SOON)
+    monkeypatch.setattr(end_questions_io, "ASK_ENGINE_MS", 1000 * HANGS_S)
     monkeypatch.setattr(end_of_turn, "doubt", lambda *about: Doubt.NONE)
     async with answers(probability) as judge, reached(server, Hears(judge)) as recognizer:
         assert await spoken(recognizer, phrase) == Spoken({"engine": 1}, silence_ms, loaded=False)
@@ -219,7 +220,7 @@ async def test_a_worker_that_does_not_judge_turns_is_not_asked(
 
 
 async def final_of(stream: RemoteStream) -> Final:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for event in stream.events():
             if isinstance(event, Final):
                 return event
@@ -236,7 +237,7 @@ async def test_a_question_to_a_worker_that_is_lost_has_no_answer(server: Losable
         await until(lambda: judge._busy)
         judge.let.set()
         lost = asyncio.create_task(server.down())
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             assert await asking is None or judge.asked
             await lost
         assert not stream.judges_turns

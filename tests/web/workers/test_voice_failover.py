@@ -13,7 +13,8 @@ from benchmarks.speech.number_words import LETTERS, WordCounter, level_of
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSpeech, RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Speech
-from tests.web.workers.workers import SOON, needs_node, number_workers, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.workers.workers import needs_node, number_workers
 
 WORDS = 16
 MOMENT_S = 1.2
@@ -33,7 +34,7 @@ async def spoken_through(
     writing = asyncio.create_task(write(reply, words))
     heard: list[Speech] = []
     marked, speaker, is_disturbed = 0, "", False
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for piece in reply:
             heard.append(piece)
             marked += bool(piece.text)

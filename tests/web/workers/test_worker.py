@@ -44,9 +44,9 @@ from offhook.web.workers.routes_io import listening
 from offhook.web.workers.worker_child_io import ChildSettings
 from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import Speller
+from tests.support.waiting import HANGS_S, until
 from tests.web.workers.workers import (
     ROOT,
-    SOON,
     Client,
     Socket,
     children,
@@ -56,7 +56,6 @@ from tests.web.workers.workers import (
     open_stream,
     served,
     told,
-    until,
     worker_app,
 )
 
@@ -90,7 +89,7 @@ async def hear(
     stream = await recognizer.open()
     pieces = [pcm[at : at + 1600] for at in range(0, len(pcm), 1600)]
     events = stream.events()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         for piece in pieces[: len(pieces) // 2]:
             stream.feed(piece)
         async for event in events:
@@ -311,7 +310,7 @@ async def test_the_command_serves_and_ends_when_told(
         assert "worker.sock" not in url or os.stat("worker.sock").st_mode & 0o077 == 0
         await recognizer.close()
         process.terminate()
-        assert await asyncio.wait_for(process.wait(), SOON) == 0
+        assert await asyncio.wait_for(process.wait(), HANGS_S) == 0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -382,7 +381,7 @@ async def test_loading_is_told_and_a_stream_waits_for_it(
 
     def make(progress: Progress) -> Recognizer:
         progress(0.4, "reading weights")
-        loaded.wait(SOON)
+        loaded.wait(HANGS_S)
         return Kept(engine)
 
     async with serving(make, max_streams=1) as (client, _), talking(client) as socket:
@@ -498,7 +497,7 @@ async def test_what_ends_a_stream_is_said_in_words(
             await socket.send_bytes(send)
         elif send is not None:
             await socket.send_str(send)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while (message := await socket.receive_json())["type"] != "error":
                 pass
         assert message["code"] == code
@@ -583,7 +582,7 @@ async def test_stopping_lets_streams_end_and_tells_those_that_do_not(
         assert not draining.done()  # whose caller is silent has a stream, too
         assert await say(socket, phrase)
         await socket.send_json({"type": "close"})
-        await asyncio.wait_for(draining, SOON)
+        await asyncio.wait_for(draining, HANGS_S)
 
 
 @module_loop
@@ -612,7 +611,7 @@ async def test_a_drain_is_told_to_every_stream_that_understands_and_the_stream_g
         for at in range(0, len(phrase), 1600):
             await old.send_bytes(phrase[at : at + 1600].tobytes())
         await old.send_json({"type": "flush"})
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while (message := await old.receive_json())["type"] != "final":
                 assert message["type"] == "partial", "others do not know the message"
 
@@ -632,11 +631,11 @@ async def test_four_hundred_who_come_back_at_once_are_all_served() -> None:
     async with listening(worker, lambda: access, [listener(Address())]) as (url,):
         host, _, port = url.removeprefix("http://").partition(":")
         for _ in range(400):  # nothing is accepted meanwhile: the loop does not run
-            clients.append(socket.create_connection((host, int(port)), timeout=SOON))
+            clients.append(socket.create_connection((host, int(port)), timeout=HANGS_S))
         for client in clients:
             client.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         for client in clients:
-            client.settimeout(SOON)
+            client.settimeout(HANGS_S)
             answer = await asyncio.to_thread(client.recv, 15)
             assert answer == b"HTTP/1.1 200 OK"
             client.close()

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,11 +21,10 @@ from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.workers.routes_io import application
 from offhook.web.workers.worker_io import Worker
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S, until
 
 ROOT = Path(__file__).parents[3]
 needs_node = pytest.mark.skipif(bool(missing()), reason=missing())
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 Client = TestClient[web.Request, web.Application]
 Socket = aiohttp.ClientWebSocketResponse
 E = TypeVar("E", bound=Recognizer | Synthesizer)
@@ -41,12 +40,6 @@ def children_started() -> Iterator[list[int]]:
     )
     yield pids
     logger.remove(sink)
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(SOON):
-        while not true():
-            await asyncio.sleep(0.02)
 
 
 def gone(pid: int) -> bool:
@@ -93,7 +86,7 @@ async def open_stream(client: Client, path: str, **query: str) -> AsyncIterator[
 
 
 async def told(socket: Socket, kind: str) -> dict[str, Any]:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while (message := await socket.receive_json())["type"] != kind:
             assert message["type"] != "error", message
     return dict(message)
@@ -168,7 +161,7 @@ async def number_workers(
         all_of_them = dict(
             [await stack.enter_async_context(number_worker(kind, each)) for each in machines]
         )
-        async with aiohttp.ClientSession() as http, asyncio.timeout(SOON):
+        async with aiohttp.ClientSession() as http, asyncio.timeout(HANGS_S):
             for url in all_of_them:
                 while not await is_ready(http, url):
                     await asyncio.sleep(0.1)

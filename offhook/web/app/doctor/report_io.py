@@ -43,6 +43,7 @@ from offhook.web.config.config import (
     Config,
     ConfigError,
     Tts,
+    file_of,
     load,
 )
 from offhook.web.config.plugins import check_agents
@@ -336,7 +337,7 @@ def examine(path: Path | None) -> list[Finding]:
     try:
         config = load(path)
         fault = fault_of_frozen(config.realtime.frozen)
-        words = fault or str(path or "defaults and environment")
+        words = fault or str(file_of(path) or "defaults and environment")
         findings.append(Finding("configuration", "fails" if fault else "ok", words))
     except ConfigError as error:
         config = Config()

@@ -37,6 +37,7 @@ from offhook.pipeline.conversation.turns.patience import Doubt
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Partial, StreamOptions
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, VoiceOptions
 from tests.pipeline.conversation.phone import Model, Phone, calls, chunk, model, phone_call, says
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -115,7 +116,7 @@ async def pauses(phone: Phone, voice: Pcm, endpoint: Model) -> None:
     asked = len(endpoint.requests) + len(endpoint.refused)
     phone.leg.feed(voice)
     await phone.until(lambda: not phone.leg.sound and phone.call.hearing._turn.thoughts)
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while len(endpoint.requests) + len(endpoint.refused) == asked:
             await asyncio.sleep(0.01)
 
@@ -192,7 +193,7 @@ async def test_the_voice_has_begun_when_the_turn_is_over(voice: Pcm) -> None:
     script = [says("Hello.")], [says("Nine "), says("to six."), says(" Anything"), says(" else?")]
     async with model(*script) as endpoint, talking(endpoint, speaker) as phone:
         await pauses(phone, voice, endpoint)
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while len(speaker.replies) < 2 or not speaker.replies[1].startswith("Nine to six."):
                 await asyncio.sleep(0.01)
         assert not phone.of(CallerTurn)
@@ -273,7 +274,7 @@ class Stream:
 
 
 async def body_of(early: EarlyAnswer) -> bytes:
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         return b"".join([chunk async for chunk in early.body()])
 
 
@@ -299,7 +300,7 @@ async def test_one_that_nobody_claims_ends(monkeypatch: pytest.MonkeyPatch) -> N
         return body
 
     early = EarlyAnswer({}, create)
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while not body.closed:
             await asyncio.sleep(0.01)
     assert not early.claim({})

@@ -36,6 +36,7 @@ from offhook.pipeline.engines.embedded.pocketsphinx_worker import (
 )
 from offhook.pipeline.speech.recognizer import Final, Partial
 from offhook.pipeline.speech.streams import utterance_queue
+from tests.support.waiting import HANGS_S
 
 # One recognizer for the module, and so one loop: each worker costs half a second of loading.
 in_module_loop = pytest.mark.asyncio(loop_scope="module")
@@ -73,7 +74,7 @@ async def recognizer() -> AsyncIterator[PocketSphinxRecognizer]:
 async def finals(stream: PocketSphinxStream, count: int) -> list[Final]:
     events = stream.events()
     found: list[Final] = []
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while len(found) < count:
             event = await anext(events)
             if isinstance(event, Final):

@@ -21,8 +21,8 @@ from offhook.pipeline.engines.shared.asr_models import AsrModels
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
 from tests.pipeline.engines.shared.model import tiny
+from tests.support.waiting import HANGS_S
 
-SOON = 300
 FILE = StreamOptions(live=False)
 NOISE = np.random.default_rng(0).normal(0, 3000, 2 * RATE_IN).astype(np.int16)
 TEMPLATE = (
@@ -83,7 +83,7 @@ async def heard(recognizer: OfficialRecognizer, options: StreamOptions) -> list[
             stream.feed(NOISE[at : at + RATE_IN // 5])
         stream.finish()
         events: list[Partial | Final] = []
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             async for event in stream.events():
                 events.append(event)
                 if isinstance(event, Final):
@@ -110,7 +110,7 @@ async def test_utterances_come_in_order_also_those_too_short_to_be_heard(model: 
         stream.feed(NOISE[:samples])
         stream.finish()
     finals = []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for event in stream.events():
             finals.append(event.audio_ms)
             if len(finals) == 3:
@@ -160,7 +160,7 @@ async def test_it_streams_as_the_package_does_where_vllm_is(model: str) -> None:
             events.append(event)
 
     reading = asyncio.create_task(read())
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         for partials in (1, 2):
             stream.feed(NOISE)
             while len(events) < partials:

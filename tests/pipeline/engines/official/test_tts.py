@@ -26,8 +26,8 @@ from tests.pipeline.engines.qwen3_tts import tiny_tts
 from tests.pipeline.engines.qwen3_tts.model import tiny_tts as tiny_talker
 from tests.pipeline.engines.qwen3_tts.model.make_model_golden import drawing
 from tests.pipeline.engines.shared.model import tiny
+from tests.support.waiting import HANGS_S
 
-SOON = 300
 FRAME = 1920
 TEXT = "The cat sat. On the mat."
 
@@ -69,7 +69,7 @@ async def spoken(synthesizer: OfficialSynthesizer, options: VoiceOptions) -> lis
     stream = synthesizer.open(options)
     stream.write(TEXT)
     stream.end()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         return [piece async for piece in stream]
 
 
@@ -127,7 +127,7 @@ async def test_a_whole_text_has_the_codes_of_the_package(
     )
     stream.write(TEXT)
     stream.end()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for _ in stream:
             if len(said) >= most:
                 break

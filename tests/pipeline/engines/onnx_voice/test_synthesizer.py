@@ -22,6 +22,7 @@ from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptio
 from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.support import tiny_voices
 from tests.support.hub_stand_in import Hub, of_folder, running
+from tests.support.waiting import HANGS_S
 
 TEXT = "Good morning, this is room 12. Is that right?"
 Make = Callable[[Path], Path]
@@ -42,7 +43,7 @@ async def say(synthesizer: OnnxSynthesizer, text: str, voice: str = "") -> list[
     reply = synthesizer.open(VoiceOptions(voice))
     reply.write(text)
     reply.end()
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         return [piece async for piece in reply]
 
 

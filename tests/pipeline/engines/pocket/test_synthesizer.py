@@ -21,8 +21,8 @@ from offhook.pipeline.engines.shared.tts_models import TtsModels  # noqa: E402
 from offhook.pipeline.speech.errors import EngineError, EngineFailed, EngineOverloaded  # noqa: E402
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions  # noqa: E402
 from tests.support import pocket_checkpoint  # noqa: E402
+from tests.support.waiting import HANGS_S  # noqa: E402
 
-SOON = 300
 SEEDED = VoiceOptions(seed=3, cache=False)
 TEXT = "Hello there, how are you? I am fine, thank you."
 
@@ -41,7 +41,7 @@ async def synthesizer(checkpoint: Path) -> AsyncIterator[PocketSynthesizer]:
 
 
 async def spoken(stream: PocketSpeech) -> list[Speech]:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         return [speech async for speech in stream]
 
 
@@ -101,7 +101,7 @@ async def test_two_replies_at_once_are_each_as_alone(synthesizer: PocketSynthesi
         for text, options in zip(texts, others, strict=True)
     ]
     counters = synthesizer._engine.counters
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while counters.frames == counters.steps:  # until some of their frames share a step
             streams = [synthesizer.open(options) for options in others]
             for stream, text in zip(streams, texts, strict=True):
@@ -134,7 +134,7 @@ async def test_a_short_sentence_is_not_held_for_long(synthesizer: PocketSynthesi
     stream = synthesizer.open(VoiceOptions(cache=False))
     stream.write("Okay. ")
     pieces = aiter(stream)
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         first = await anext(pieces)
     assert len(first.pcm)
     stream.write("Here it is.")
@@ -148,7 +148,7 @@ async def test_cancelling_ends_a_reply_at_once(synthesizer: PocketSynthesizer) -
     stream.write(f"{TEXT} " * 40)
     stream.end()
     pieces = []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for piece in stream:
             pieces.append(piece)
             if len(pieces) == 3:

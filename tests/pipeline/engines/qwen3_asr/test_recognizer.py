@@ -24,6 +24,7 @@ from offhook.pipeline.speech.errors import (
 )
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
 from tests.pipeline.engines.shared.model import tiny
+from tests.support.waiting import HANGS_S
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +60,13 @@ async def test_it_hears_and_closes(checkpoint: Path) -> None:
         stream.feed(sound(2)[i : i + 1600])
         await asyncio.sleep(0.01)
     stream.finish()
-    events = await asyncio.wait_for(until_final(stream), 300)
+    events = await asyncio.wait_for(until_final(stream), HANGS_S)
     assert any(isinstance(e, Partial) for e in events)
     assert events[-1].audio_ms == 2000
     # The next utterance begins at nothing.
     stream.feed(sound(1))
     stream.finish()
-    events = await asyncio.wait_for(until_final(stream), 300)
+    events = await asyncio.wait_for(until_final(stream), HANGS_S)
     assert events[-1].audio_ms == 1000
     assert isinstance(events[-1], Final)
     assert events[-1].language == "en"
@@ -75,7 +76,7 @@ async def test_it_hears_and_closes(checkpoint: Path) -> None:
     stream.cancel()
     stream.feed(sound(0.6))
     stream.finish()
-    events = await asyncio.wait_for(until_final(stream), 300)
+    events = await asyncio.wait_for(until_final(stream), HANGS_S)
     assert "unread" not in [event.text for event in events]
     assert events[-1].audio_ms == 600
     await stream.close()
@@ -115,7 +116,7 @@ async def test_two_streams_do_not_disturb_each_other(checkpoint: Path) -> None:
             if other:
                 second.feed(pcm[-i - 800 :][:800])
         first.finish()
-        events = await asyncio.wait_for(until_final(first), 300)
+        events = await asyncio.wait_for(until_final(first), HANGS_S)
         await first.close()
         await second.close()
         return events[-1].text
@@ -150,7 +151,7 @@ async def test_two_models_and_an_aligner(others: AsrModels) -> None:
         for stream in (first, second):
             stream.feed(pcm)
             stream.finish()
-            finals.append((await asyncio.wait_for(until_final(stream), 300))[-1])
+            finals.append((await asyncio.wait_for(until_final(stream), HANGS_S))[-1])
         assert finals[0] == finals[1]
         assert isinstance(finals[0], Final)
         assert finals[0].words
@@ -170,7 +171,7 @@ async def test_weights_in_8_bits(checkpoint: Path, precision: Precision) -> None
     stream = await recognizer.open()
     stream.feed(sound(1))
     stream.finish()
-    assert (await asyncio.wait_for(until_final(stream), 300))[-1].audio_ms == 1000
+    assert (await asyncio.wait_for(until_final(stream), HANGS_S))[-1].audio_ms == 1000
     await recognizer.close()
 
 
@@ -196,7 +197,7 @@ async def test_no_partial_text_is_promised_where_another_model_writes_the_final_
     stream = await both.open(StreamOptions(language="en", update_ms=80))
     stream.feed(sound(8))
     stream.finish()
-    *partials, _ = await asyncio.wait_for(until_final(stream), 300)
+    *partials, _ = await asyncio.wait_for(until_final(stream), HANGS_S)
     assert partials
     assert {partial.stable_chars for partial in partials} == {0}
     await stream.close()
@@ -229,13 +230,13 @@ async def test_a_device_that_breaks_is_told_to_all(
     monkeypatch.setattr(Runner, "prefill", prefill)
     streams[0].feed(sound(1))
     streams[0].finish()
-    await asyncio.wait_for(broken.wait(), 300)
+    await asyncio.wait_for(broken.wait(), HANGS_S)
     for stream in streams:
         with pytest.raises(EngineFailed, match="illegal memory access"):
-            await asyncio.wait_for(until_final(stream), 300)
+            await asyncio.wait_for(until_final(stream), HANGS_S)
     for opening in (late[0], recognizer.open()):
         with pytest.raises(EngineFailed):
-            await asyncio.wait_for(opening, 300)
+            await asyncio.wait_for(opening, HANGS_S)
     for stream in streams:
         await stream.close()
     await recognizer.close()

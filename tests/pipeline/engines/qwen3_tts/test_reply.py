@@ -19,6 +19,7 @@ from offhook.pipeline.engines.shared.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.speech.text.spoken_text import TextReader
 from tests.pipeline.engines.shared.qwen3.test_token_stream import VOCABULARIES
+from tests.support.waiting import HANGS_S
 
 VOCABULARY = VOCABULARIES[-1]
 TEXTS = (
@@ -179,7 +180,7 @@ async def test_sound_that_waited_for_text_is_delivered_with_the_text() -> None:
     await asyncio.sleep(0)
     assert not more.done()
     said.write("three ")
-    heard += len((await asyncio.wait_for(more, 300)).pcm)
+    heard += len((await asyncio.wait_for(more, HANGS_S)).pcm)
     while heard < len(noise):
         heard += len((await anext(pieces)).pcm)
     assert len(given) == 3

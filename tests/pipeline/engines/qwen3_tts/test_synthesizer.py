@@ -23,6 +23,7 @@ from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache  # noqa: E40
 from offhook.pipeline.speech.voice_cloning import Sample  # noqa: E402
 from tests.pipeline.engines.qwen3_tts import tiny_tts  # noqa: E402
 from tests.pipeline.speech.voice.test_audio_cache import redis_server  # noqa: E402
+from tests.support.waiting import HANGS_S  # noqa: E402
 
 SEEDED = VoiceOptions(seed=3, live=False)
 """Not live: it speaks as fast as it can."""
@@ -42,7 +43,7 @@ async def synthesizer(checkpoint: Path, tmp_path: Path) -> AsyncIterator[Qwen3Sy
 
 
 async def spoken(stream: Qwen3Speech) -> list[Speech]:
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         return [speech async for speech in stream]
 
 
@@ -240,7 +241,7 @@ async def test_a_shared_cache_that_answers_late_is_not_waited_for(
     stream.write("the cat")
     stream.end()
     pieces = []
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         async for piece in stream:
             pieces.append(piece)
             answer.set()
@@ -267,7 +268,7 @@ async def test_cancelled_it_is_silent_and_its_place_is_free(synthesizer: Qwen3Sy
         streams = [synthesizer.open() for _ in range(4)]
         for stream in streams:
             stream.write("the cat sat on the mat " * 20)
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             await anext(aiter(streams[0]))
         for stream in streams:
             stream.cancel()
@@ -308,7 +309,7 @@ async def test_the_engine_waits_for_whoever_takes_the_sound(
     stream._reply._most_tokens, stream._reply._most_samples = 4, 1
     stream.write("the cat sat on the mat")
     stream.end()
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while not stream._reply._pieces:
             await asyncio.sleep(0.01)
     assert not stream._reply.end_of_text

@@ -4,7 +4,7 @@ on."""
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,8 +31,8 @@ from tests.pipeline.speech.openai.openai_server import (
     stands_still,
     status,
 )
+from tests.support.waiting import HANGS_S, until
 
-SOON = 300
 FILE = StreamOptions(live=False)
 
 
@@ -48,19 +48,13 @@ async def hearing(
 
 
 async def final_of(stream: UtteranceStream, told: list[Partial] | None = None) -> Final:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for event in stream.events():
             if isinstance(event, Final):
                 return event
             if told is not None:
                 told.append(event)
     raise AssertionError("the stream has ended")
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(SOON):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 # --- by requests ---
@@ -520,7 +514,7 @@ async def test_a_socket_that_says_nothing_more_is_left(monkeypatch: pytest.Monke
         stream._recognizer._realtime = True
         stub.faults.append(stands_still())
         stream.feed(saying(1, 2))
-        await asyncio.wait_for(anext(stream.events()), SOON)  # all it says before the end
+        await asyncio.wait_for(anext(stream.events()), HANGS_S)  # all it says before the end
         await asyncio.sleep(0.1)
         stream.finish()
         assert (await final_of(stream)).text == "1 2"

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,8 +28,8 @@ from tests.pipeline.speech.openai.openai_server import (
     status,
     tones,
 )
+from tests.support.waiting import HANGS_S, until
 
-SOON = 300
 TEXT = "One, two. Three four five, six seven. Eight nine."
 
 
@@ -41,7 +41,7 @@ async def synthesizer_of(stub: OpenAiStub, **how: Any) -> AsyncIterator[OpenAiSy
 
 
 async def spoken(stream: OpenAiSpeech) -> list[Speech]:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         return [piece async for piece in stream]
 
 
@@ -62,12 +62,6 @@ def said(stream: OpenAiSpeech, text: str) -> OpenAiSpeech:
     stream.write(text)
     stream.end()
     return stream
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(SOON):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 async def test_every_word_is_said_and_marked_where_it_ends() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,10 @@ from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.streams import quarantine_io, retry, utterance_queue
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.workers.worker_io import Worker, WorkerSettings
+from tests.support.waiting import HANGS_S, until
 from tests.web.workers.workers import LosableServer, worker_app
 
 TENTH = RATE_IN // 10
-SOON = 300
 
 
 class Counter(Recognizer):
@@ -149,15 +149,9 @@ async def connected(
         await recognizer.close()
 
 
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(SOON):
-        while not true():
-            await asyncio.sleep(0.005)
-
-
 async def finals(stream: RemoteStream, count: int = 1) -> list[Final]:
     found: list[Final] = []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for event in stream.events():
             found += [event] if isinstance(event, Final) else []
             if len(found) == count:
@@ -166,7 +160,7 @@ async def finals(stream: RemoteStream, count: int = 1) -> list[Final]:
 
 
 async def partial(stream: RemoteStream, text: str) -> Partial:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for event in stream.events():
             if isinstance(event, Partial) and event.text == text:
                 return event
@@ -447,7 +441,7 @@ async def test_a_connection_given_up_while_it_opens_makes_no_room_for_two_others
         nonlocal opened
         opened += 1
         try:
-            await asyncio.sleep(SOON)
+            await asyncio.sleep(HANGS_S)
         finally:
             await asyncio.sleep(0.01)  # until a socket has closed
 

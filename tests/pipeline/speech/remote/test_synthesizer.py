@@ -35,9 +35,8 @@ from offhook.pipeline.speech.synthesizer import (
 from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
+from tests.support.waiting import HANGS_S, until
 from tests.web.workers.workers import LosableServer
-
-SOON = 300
 
 
 class Server(LosableServer):
@@ -77,21 +76,15 @@ async def connected(server: Server, name: str = "") -> AsyncIterator[RemoteSynth
     assert not left
 
 
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(SOON):
-        while not true():
-            await asyncio.sleep(0.005)
-
-
 async def pieces(reply: SynthesizerStream) -> list[Speech]:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         return [piece async for piece in reply]
 
 
 async def pieces_until(reply: SynthesizerStream, sound: str, text: str = "") -> list[Speech]:
     """Until it has said this, by its sound and its marks; and not more."""
     heard: list[Speech] = []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for piece in reply:
             heard.append(piece)
             marks, letters = said(heard)
@@ -193,7 +186,7 @@ async def test_cancelling_frees_the_worker_at_once(server: Server) -> None:
         await pieces_until(reply, "aword")
         assert server.worker.busy
         reply.cancel()
-        async with asyncio.timeout(SOON):  # the voice says no more by itself
+        async with asyncio.timeout(HANGS_S):  # the voice says no more by itself
             while server.worker.busy:
                 await asyncio.sleep(0)
         assert server.voice.replies[0].cancelled
@@ -269,14 +262,14 @@ async def test_a_drain_in_the_middle_of_a_reply_is_not_heard_and_nothing_new_goe
         reply.write("one two three four ")
         heard = await pieces_until(reply, "onetwothr", "one two ")
         idle.cancel()
-        draining = asyncio.create_task(server.worker.drain(SOON))
+        draining = asyncio.create_task(server.worker.drain(HANGS_S))
         await until(lambda: len(server.worker.streams) == 1)  # the idle connection is closed
         reply.write("five")
         reply.end()
         server.voice.may_speak.set()
         heard += await pieces(reply)
         assert said(heard) == ("one two three four five", "onetwothreefourfive")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             await draining
         await until(lambda: not server.worker.streams)
 

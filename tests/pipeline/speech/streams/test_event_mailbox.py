@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.recognizer import Final, Partial, Timing
 from offhook.pipeline.speech.streams.event_mailbox_io import MAX_EVENTS, EventMailbox
-
-SOON = 300
+from tests.support.waiting import HANGS_S
 
 
 def partial(text: str) -> Partial:
@@ -43,7 +42,7 @@ def taking(mailbox: EventMailbox) -> "asyncio.Task[Partial | Final]":
 
 
 async def next_of(events: AsyncIterator[Partial | Final]) -> Partial | Final:
-    return await asyncio.wait_for(anext(events), SOON)
+    return await asyncio.wait_for(anext(events), HANGS_S)
 
 
 async def test_events_come_as_they_were_put_also_to_a_reader_who_waits() -> None:
@@ -56,7 +55,7 @@ async def test_events_come_as_they_were_put_also_to_a_reader_who_waits() -> None
     await asyncio.sleep(0.01)
     assert not waits.done()
     mailbox.put(partial("three"))
-    assert await asyncio.wait_for(waits, SOON) == partial("three")
+    assert await asyncio.wait_for(waits, HANGS_S) == partial("three")
 
 
 async def test_what_nobody_waited_for_is_there_for_the_next_reader() -> None:
@@ -66,7 +65,7 @@ async def test_what_nobody_waited_for_is_there_for_the_next_reader() -> None:
     waits.cancel()
     await asyncio.gather(waits, return_exceptions=True)
     mailbox.put(final("one"))
-    assert await asyncio.wait_for(taking(mailbox), SOON) == final("one")
+    assert await asyncio.wait_for(taking(mailbox), HANGS_S) == final("one")
 
 
 async def test_an_unread_partial_gives_way_to_what_is_newer_and_a_final_does_not() -> None:
@@ -103,7 +102,7 @@ async def test_an_error_reaches_a_reader_who_waits() -> None:
     await asyncio.sleep(0)
     mailbox.fail(EngineError("it broke"))
     with pytest.raises(EngineError, match="it broke"):
-        await asyncio.wait_for(waits, SOON)
+        await asyncio.wait_for(waits, HANGS_S)
 
 
 async def test_close_ends_the_reader_at_once_whatever_is_unread() -> None:
@@ -128,7 +127,7 @@ async def test_close_ends_a_reader_who_waits() -> None:
     reading = asyncio.ensure_future(read())
     await asyncio.sleep(0)
     mailbox.close()
-    assert await asyncio.wait_for(reading, SOON) == []
+    assert await asyncio.wait_for(reading, HANGS_S) == []
 
 
 async def test_beyond_the_bound_the_stream_fails_and_no_final_is_lost_unsaid() -> None:
@@ -143,7 +142,7 @@ async def test_beyond_the_bound_the_stream_fails_and_no_final_is_lost_unsaid() -
             read.append(event.text)
 
     with pytest.raises(EngineError, match=f"{MAX_EVENTS} events"):
-        await asyncio.wait_for(read_all(), SOON)
+        await asyncio.wait_for(read_all(), HANGS_S)
     assert read == [str(number) for number in range(MAX_EVENTS)]
 
 

@@ -15,6 +15,7 @@ from offhook.pipeline.speech.streams.utterance_stream_io import (
     UtteranceStream,
     WholeUtterance,
 )
+from tests.support.waiting import HANGS_S
 
 SECOND = np.ones(RATE_IN, np.int16)
 
@@ -37,7 +38,7 @@ class Engine:
 
 async def finals(stream: UtteranceStream, count: int) -> list[Final]:
     found: list[Final] = []
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         async for event in stream.events():
             assert isinstance(event, Final)
             found.append(event)

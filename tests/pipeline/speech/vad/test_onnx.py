@@ -20,6 +20,7 @@ from offhook.pipeline.speech.vad.onnx_graph import (
     wire_text,
 )
 from offhook.pipeline.speech.vad.onnx_io import OnnxModel, package_file
+from tests.support.waiting import HANGS_S
 
 
 def silero() -> OnnxModel:
@@ -104,5 +105,5 @@ assert len(os.listdir("/proc/self/task")) == before
         cwd=Path(__file__).parents[4],
         env=environment,
         check=True,
-        timeout=300,
+        timeout=HANGS_S,
     )

@@ -25,8 +25,7 @@ from offhook.pipeline.speech.voice.audio_cache import (
     unpack,
 )
 from offhook.pipeline.speech.voice.audio_cache_io import PREFIX, ReplyCache
-
-REDIS_START_S = 300
+from tests.support.waiting import HANGS_S
 
 REPLIES = st.lists(
     st.builds(
@@ -170,7 +169,7 @@ def redis_server(folder: Path) -> Iterator[str]:
     try:
         begin = time.monotonic()
         while not accepts(path):
-            assert time.monotonic() - begin < REDIS_START_S, "redis-server does not start"
+            assert time.monotonic() - begin < HANGS_S, "redis-server does not start"
             time.sleep(0.05)
         yield f"unix://{path}"
     finally:
@@ -233,7 +232,7 @@ async def test_a_silent_redis_keeps_nobody_waiting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"redis://127.0.0.1:{deaf.getsockname()[1]}/0"
         cache = ReplyCache(1 << 20, url)
-        async with asyncio.timeout(REDIS_START_S):  # it never answers
+        async with asyncio.timeout(HANGS_S):  # it never answers
             assert await cache.fetch("k") is None
         assert cache.failures == 1
-        await asyncio.wait_for(cache.close(), 300)
+        await asyncio.wait_for(cache.close(), HANGS_S)

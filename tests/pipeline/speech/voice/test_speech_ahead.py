@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.voice.speech_ahead_io import SpeechAhead
+from tests.support.waiting import HANGS_S
 
 NO_SOUND = np.zeros(0, np.int16)
 
@@ -64,7 +65,7 @@ class Listener:
             self.heard += speech.text
 
     async def ends(self) -> None:
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             await asyncio.gather(self.running, self.listening)
 
 

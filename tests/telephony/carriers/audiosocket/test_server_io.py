@@ -18,6 +18,7 @@ from offhook.telephony.carriers.audiosocket.stream import AudioSocketStream
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.streams.stream import Message, Started
 from tests.support.listening import Listening
+from tests.support.waiting import HANGS_S, until
 
 Result = TypeVar("Result")
 UUID = bytes.fromhex("01 0010 6f1e9f5c3a524c0b9d0e5b7a3f2c1d00")
@@ -84,7 +85,7 @@ class Asterisk:
         """What is left until the connection ends in whatever way."""
         rest = b""
         with suppress(ConnectionError):
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 while data := await self.reader.read(65536):
                     rest += data
         return rest
@@ -119,14 +120,8 @@ async def slow_peer(port: int) -> socket.socket:
     return sock
 
 
-async def until(happened: Callable[[], object]) -> None:
-    async with asyncio.timeout(300):
-        while not happened():
-            await asyncio.sleep(0.005)
-
-
 async def is_soon(waiting: Awaitable[Result]) -> Result:
-    return await asyncio.wait_for(waiting, 300)
+    return await asyncio.wait_for(waiting, HANGS_S)
 
 
 async def test_a_call_is_heard_and_spoken_to_and_hung_up_by_us() -> None:
@@ -258,7 +253,7 @@ async def test_a_call_that_is_not_taken_ends_without_breaking_the_connection() -
                 await asyncio.sleep(0.02)
                 sock.send(FIRST_SOUND)  # nor is this
             received = b"x"
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 while received:  # ConnectionResetError, if it were broken
                     received = await loop.sock_recv(sock, 65536)
 

@@ -15,6 +15,7 @@ from offhook.telephony.carriers.streams.frames import Opcode
 from offhook.telephony.carriers.streams.websocket_io import StreamSocket
 from offhook.telephony.carriers.twilio.stream import TwilioStream
 from tests.media.native.paths import needs_compiled, path
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.carriers.masked import sent
 
 pytestmark = pytest.mark.asyncio
@@ -54,9 +55,9 @@ async def test_messages_of_any_length_arrive_in_order():
 
     async with connected(serve) as client:
         for size in SIZES:
-            assert await client.receive_str(timeout=300) == "é" * (size // 2)
-            assert await client.receive_bytes(timeout=300) == b"\x07" * size
-        assert (await client.receive(timeout=300)).type is aiohttp.WSMsgType.CLOSE
+            assert await client.receive_str(timeout=HANGS_S) == "é" * (size // 2)
+            assert await client.receive_bytes(timeout=HANGS_S) == b"\x07" * size
+        assert (await client.receive(timeout=HANGS_S)).type is aiohttp.WSMsgType.CLOSE
 
 
 async def test_nothing_is_sent_into_a_closed_socket():
@@ -70,7 +71,7 @@ async def test_nothing_is_sent_into_a_closed_socket():
     async with connected(serve) as client:
         await client.send_str(START)
         await client.close()
-        await asyncio.wait_for(after.wait(), 300)
+        await asyncio.wait_for(after.wait(), HANGS_S)
 
 
 async def test_a_carrier_that_does_not_read_loses_the_call(monkeypatch):
@@ -86,7 +87,7 @@ async def test_a_carrier_that_does_not_read_loses_the_call(monkeypatch):
     async with connected(serve) as client:
         transport = client._response.connection.transport
         transport.pause_reading()
-        assert await asyncio.wait_for(why, 300) == "the carrier does not read"
+        assert await asyncio.wait_for(why, HANGS_S) == "the carrier does not read"
         transport.resume_reading()
 
 
@@ -98,8 +99,8 @@ async def test_what_the_protocol_forbids_ends_the_line_with_its_words():
 
     async with connected(serve) as client:
         await client.send_str('{"event":"media","media":{"payload":"AAAA"}}')
-        assert "start" in await asyncio.wait_for(why, 300)
-        assert (await client.receive(timeout=300)).type is aiohttp.WSMsgType.CLOSE
+        assert "start" in await asyncio.wait_for(why, HANGS_S)
+        assert (await client.receive(timeout=HANGS_S)).type is aiohttp.WSMsgType.CLOSE
 
 
 async def test_a_carrier_that_floods_the_line_loses_it(monkeypatch):
@@ -112,8 +113,10 @@ async def test_a_carrier_that_floods_the_line_loses_it(monkeypatch):
 
     async with connected(serve) as client:
         client._response.connection.transport.write(sent(Opcode.PING, b"", bytes(4)) * 100)
-        assert "more than 1 frames a second" in await asyncio.wait_for(why, 300)
-        while (message := await client.receive(timeout=300)).type is not aiohttp.WSMsgType.CLOSE:
+        assert "more than 1 frames a second" in await asyncio.wait_for(why, HANGS_S)
+        while (
+            message := await client.receive(timeout=HANGS_S)
+        ).type is not aiohttp.WSMsgType.CLOSE:
             pass
         assert message.data == 1008
 
@@ -163,12 +166,12 @@ class RawClient:
 
     async def left(self):
         """The server has no connection any more."""
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while self._server.connections:
                 await asyncio.sleep(0.01)
 
     def _within(self, reading):
-        return asyncio.wait_for(reading, 300)
+        return asyncio.wait_for(reading, HANGS_S)
 
 
 @asynccontextmanager
@@ -218,7 +221,7 @@ class Ended:
         self._why.set_result(leg.closed)
 
     async def why(self):
-        return await asyncio.wait_for(self._why, 300)
+        return await asyncio.wait_for(self._why, HANGS_S)
 
 
 @pytest.fixture(params=["before its first tick", "ticking", "read by the clock"])
@@ -265,7 +268,7 @@ async def test_messages_in_fragments_and_between_them_a_ping_arrive(ended):
         client.send(sent(Opcode.TEXT, text[:30], fin=False), sent(Opcode.PING, b"?"))
         assert await client.frame() == (0x8A, b"?")
         client.send(sent(Opcode.CONTINUATION, text[30:]))
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while not serve.leg.connected:
                 await asyncio.sleep(0.01)
 
@@ -342,7 +345,7 @@ async def test_pings_that_nobody_reads_the_answers_of_end_the_call(monkeypatch):
         await client.answer()
         client._writer.transport.pause_reading()
         ping = sent(Opcode.PING, bytes(125)) * 1000
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while serve.leg.closed is None:
                 client.send(ping)
                 await client._writer.drain()
@@ -390,12 +393,6 @@ class Keys(LegListener):
 
 def key(digit):
     return sent(Opcode.TEXT, b'{"event":"dtmf","dtmf":{"digit":"%c"}}' % digit)
-
-
-async def until(true):
-    async with asyncio.timeout(300):
-        while not true():
-            await asyncio.sleep(0.002)
 
 
 @needs_compiled

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import HANGS_S
+
 needs_tshark = pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
 
 
@@ -90,5 +92,5 @@ def chunks_of(datagram: bytes) -> dict[int, bytes]:
 def tshark(file: Path, *options: str) -> list[list[str]]:
     """The fields, of one packet a line, that the options ask for by -e."""
     command = ["tshark", "-n", "-r", str(file), "-T", "fields", "-E", "separator=|", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANGS_S)
     return [line.split("|") for line in done.stdout.splitlines()]

@@ -19,8 +19,8 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.trace import Trace
 from tests.support.ports import free_port
+from tests.support.waiting import until
 from tests.telephony.sip.capture.readers import chunks_of
-from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import endpoint
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
@@ -153,9 +153,9 @@ async def test_a_calls_messages_and_reports_arrive_under_its_call_id():
                 secret = ("Authorization", 'Digest username="a",response="c2VjcmV0"')
                 await far.call(line.sdp(), secret)
                 await host.talk()
-                await until(lambda: any(c[11] == b"\x05" for c in came), 300)
+                await until(lambda: any(c[11] == b"\x05" for c in came))
                 await far.hang_up()
-            await until(lambda: any(b"200 OK" in c[15] and b"BYE" in c[15] for c in came), 300)
+            await until(lambda: any(b"200 OK" in c[15] and b"BYE" in c[15] for c in came))
         messages = [c for c in came if c[11] == b"\x01"]
         words = [c[15].split(b" ")[:2] for c in messages]
         said = [second if first == b"SIP/2.0" else first for first, second in words]
@@ -178,7 +178,7 @@ async def test_messages_are_copied_where_none_are_kept():
         async with endpoint(**settings) as (sip, _), udp_peer(sip) as far:
             far.ask("OPTIONS")
             await far.response(200)
-            await until(lambda: len(came) == 2, 300)
+            await until(lambda: len(came) == 2)
             assert sip.trace.as_dicts() == []
 
 
@@ -213,7 +213,7 @@ async def test_a_collector_by_name_is_found():
             trace.record(INVITE, Flow("UDP", THEIRS, OURS), False, NOON)
             return bool(came)
 
-        await until(copied, 300)
+        await until(copied)
         await export.close()
 
 
@@ -222,11 +222,11 @@ async def test_a_reload_changes_the_collector():
         async with endpoint(hep=HepSettings(first)) as (sip, _), udp_peer(sip) as far:
             far.ask("OPTIONS")
             await far.response(200)
-            await until(lambda: len(came) == 2, 300)
+            await until(lambda: len(came) == 2)
             sip.reload(replace(sip.stack.settings, hep=HepSettings(second)))
             far.ask("OPTIONS")
             await far.response(200)
-            await until(lambda: len(came_there) == 2, 300)
+            await until(lambda: len(came_there) == 2)
             sip.reload(replace(sip.stack.settings, hep=None))
             far.ask("OPTIONS")
             await far.response(200)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from offhook.telephony.sip.capture.hep_settings import HepSettings
 from tests.support.ports import free_port
-from tests.telephony.sip.ends import until
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.phones import endpoint, needs_kamailio
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
@@ -93,19 +93,19 @@ async def test_kamailio_reads_the_copies_of_a_call():
                     await far.response(200)
                     await asyncio.sleep(0.1)
 
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 await heard()
             far.call_id = "the-call"
             with sound() as line:
                 await far.call(line.sdp())
                 await host.talk()
-                await until(lambda: reports(directory), 300)
+                await until(lambda: reports(directory))
                 await far.hang_up()
 
             def of_call() -> list[list[str]]:
                 return [copy for copy in copies() if copy[3] == "the-call"]
 
-            await until(lambda: len(of_call()) >= 5, 300)
+            await until(lambda: len(of_call()) >= 5)
         ours = next(p for name, _, p in sip.bound if name == "UDP")
         phone, server = f"127.0.0.1:{far.port}", f"127.0.0.1:{ours}"
         assert [copy[:3] for copy in of_call()] == [

@@ -6,7 +6,7 @@ import pytest
 
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.telephony.sip.ends import until
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.phones import (
     OUR_TONE,
     THEIR_TONE,
@@ -64,7 +64,7 @@ async def test_both_ends_hear_each_other(tmp_path, codec, protection, transport)
         await asyncio.sleep(2)
         await until(lambda: talk.hears(THEIR_TONE))
         await phone.hang_up()
-        await asyncio.wait_for(talk.over.wait(), 300)
+        await asyncio.wait_for(talk.over.wait(), HANGS_S)
     assert phone.hears(OUR_TONE)
     record = host.records[0]
     assert record.end_reason
@@ -84,11 +84,11 @@ async def test_we_offer_ice_and_dtls_where_a_trunk_wants_webrtc_media(tmp_path, 
         async with endpoint(trunks=(trunk,)) as (sip, host):
             sip.dial(Dial(phone.uri))
             talk = await host.talk(seconds=300)
-            await until(lambda: talk.hears(THEIR_TONE), 300)
+            await until(lambda: talk.hears(THEIR_TONE))
             await asyncio.sleep(1)
             await phone.hang_up()
-            await asyncio.wait_for(talk.over.wait(), 300)
-            await until(lambda: host.records, 300)
+            await asyncio.wait_for(talk.over.wait(), HANGS_S)
+            await until(lambda: host.records)
     assert phone.hears(OUR_TONE)
     assert [attempt.media for attempt in host.records[0].attempts] == ["UDP/TLS/RTP/SAVPF"]
 

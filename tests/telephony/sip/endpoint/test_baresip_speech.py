@@ -13,6 +13,7 @@ import pytest
 
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import (
     Baresip,
     ToneHost,
@@ -101,7 +102,7 @@ async def spoken(tmp_path, name: str, ours: np.ndarray, theirs: np.ndarray) -> l
         await phone.dial(f"sip:agent@127.0.0.1:{port};transport={transport}")
         await asyncio.sleep(CALL_S)
         await phone.hang_up()
-        await asyncio.wait_for(host.over.wait(), 300)
+        await asyncio.wait_for(host.over.wait(), HANGS_S)
     files = [tmp_path / f"{name}-us.wav", tmp_path / f"{name}-them.wav"]
     write_wav(files[0], np.concatenate(host.heard), RATE_IN)
     write_wav(files[1], phone.heard(), rate)

@@ -13,7 +13,7 @@ from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.sessions.refer import Replaces
 from offhook.telephony.sip.trunks.trunks import Trunk, caller_identity
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 from tests.telephony.sip.phones import OUR_TONE, endpoint
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound

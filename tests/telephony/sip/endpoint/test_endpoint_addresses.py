@@ -18,8 +18,8 @@ from offhook.telephony.sip.network.udp_io import (
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
+from tests.support.waiting import until
 from tests.telephony.sip import scripted_peer
-from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import (
     OUR_TONE,
     THEIR_TONE,

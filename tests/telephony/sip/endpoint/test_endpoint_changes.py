@@ -9,7 +9,7 @@ from offhook.media.leg import LegError
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.listening import Listening
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 from tests.telephony.sip.phones import LOOPBACK, endpoint
 from tests.telephony.sip.scripted_peer import Time, udp_peer
 from tests.telephony.sip.scripted_sound import at_once, hears, in_a_call, sound

@@ -10,7 +10,7 @@ from offhook.telephony.sip.network.resolver_io import Resolver, Target
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
-from tests.telephony.sip.ends import until
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.phones import OUR_TONE, endpoint
 from tests.telephony.sip.scripted_peer import Time, udp_peer
 from tests.telephony.sip.scripted_sound import hears, sound
@@ -34,7 +34,7 @@ async def trunk_by_hand(**options):
 
 async def last(call):
     """How it ended."""
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         return [progress async for progress in call.events()][-1]
 
 

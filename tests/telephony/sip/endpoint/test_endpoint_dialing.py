@@ -12,7 +12,8 @@ from offhook.telephony.sip.messages.sdp import parse
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.transactions.large_requests import LARGE_BYTES
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.telephony.sip.ends import Ear, decibels, until
+from tests.support.waiting import until
+from tests.telephony.sip.ends import Ear, decibels
 from tests.telephony.sip.phones import (
     OUR_TONE,
     THEIR_TONE,

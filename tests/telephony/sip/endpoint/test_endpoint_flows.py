@@ -17,7 +17,7 @@ from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks import registration, trunk_watch
 from offhook.telephony.sip.trunks.registration import Standing
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 from tests.telephony.sip.phones import LOOPBACK, endpoint, registered
 from tests.telephony.sip.scripted_peer import HOST, Peer, tcp_peer, udp_peer, ws_peer
 from tests.telephony.sip.scripted_sound import sound

@@ -6,6 +6,7 @@ import pytest
 
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.endpoint.test_sipp import sipp
 from tests.telephony.sip.phones import ToneHost, endpoint, needs_sipp, port_of
 
@@ -43,7 +44,7 @@ async def test_two_hundred_calls_at_once_begin_and_end_as_they_should(tmp_path):
             seconds=60,
         )
         assert code == 0, output
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while len(host.records) < CALLS:
                 await asyncio.sleep(0.05)
         assert {r.ended_by for r in host.records} == {"remote"}

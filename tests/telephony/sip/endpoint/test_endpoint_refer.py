@@ -13,7 +13,7 @@ from offhook.telephony.sip.media import leg_io
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.network.resolver_io import Resolver
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 from tests.telephony.sip.phones import LOOPBACK, THEIR_TONE, endpoint
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound

@@ -10,7 +10,7 @@ from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.trunks import registration
 from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 from tests.telephony.sip.phones import endpoint, registered
 from tests.telephony.sip.scripted_peer import Time, udp_peer
 

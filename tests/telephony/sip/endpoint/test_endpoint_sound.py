@@ -13,7 +13,7 @@ from offhook.media.codecs.g711 import PcmuDecoder
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.telephony.sip.media.srtp import SdesSrtp
 from offhook.telephony.sip.messages.message import sdp_of
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 from tests.telephony.sip.phones import OUR_TONE, THEIR_TONE, endpoint, level
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import at_once, ends_with, hears, in_a_call, sound

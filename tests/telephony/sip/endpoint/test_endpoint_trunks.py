@@ -18,7 +18,7 @@ from offhook.telephony.sip.trunks import keep_alive, trunk_watch
 from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 from tests.telephony.sip.phones import (
     LOOPBACK,
     ToneHost,

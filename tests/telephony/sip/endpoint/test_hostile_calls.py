@@ -15,13 +15,13 @@ from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.attack.phones import calling, slow_tls_clients, voice_before_the_caller_speaks
 from tests.support.listening import Listening
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.endpoint.test_endpoint_refer import (
     asked_to_transfer,
     in_a_call,
     notify,
     takes,
 )
-from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import ToneHost, endpoint, port_of, write_certificate
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
@@ -231,7 +231,7 @@ async def test_whoever_sends_first_does_not_get_the_agents_voice():
             assert got == "got 0 of the agent's packets"
         await until(lambda: not sip.calls)
         async with calling(server) as caller:  # and one who is quiet is spoken to
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 for _ in range(20):
                     await caller.rtp.received.get()
 

@@ -10,6 +10,7 @@ from offhook.media.pcm import RATE_IN
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import endpoint, level, needs_sipp, port_of
 
 pytestmark = needs_sipp
@@ -40,7 +41,7 @@ async def test_calls_of_sipp_are_answered_and_end(tmp_path, transport):
             *("-m", "5", "-r", "10", "-d", "500"),
         )
         assert code == 0, output
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while len(host.records) < 5:
                 await asyncio.sleep(0.02)
         assert {r.ended_by for r in host.records} == {"remote"}
@@ -203,7 +204,7 @@ async def test_calls_survive_signalling_that_is_lost_and_repeated(tmp_path):
         )
         # sipp's own uac does not repeat its ACK, so a 200 of ours may be repeated: that is enough.
         assert code == 0, output
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while sip.calls:
                 await asyncio.sleep(0.05)
     assert len(host.records) == 20
@@ -228,7 +229,7 @@ async def test_speech_and_a_key_of_a_capture_are_heard(tmp_path):
         )
         talk = await host.talk()
         code, output = await calling
-        await asyncio.wait_for(talk.over.wait(), 300)
+        await asyncio.wait_for(talk.over.wait(), HANGS_S)
     assert code == 0, output
     assert talk.keys == "1"
     assert host.records[0].codec == "pcma"

@@ -8,7 +8,7 @@ import pytest
 from offhook.media.leg import LegError
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.telephony.sip.ends import until
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.phones import (
     LOOPBACK,
     OUR_TONE,
@@ -49,7 +49,7 @@ async def test_a_phone_is_asked_to_call_the_target_itself(caller, target):
         talk = await host.talk()
         await asyncio.sleep(0.5)
         await talk.leg.transfer(target.uri)
-        await asyncio.wait_for(talk.over.wait(), 300)
+        await asyncio.wait_for(talk.over.wait(), HANGS_S)
         await asyncio.sleep(2)
         await caller.command("hangup")
         await asyncio.sleep(0.5)
@@ -169,7 +169,7 @@ async def test_an_attended_transfer_joins_the_two_far_ends(tmp_path):
             await caller_host.talk()
             await asyncio.sleep(0.3)
             await talk.leg.transfer("1003")
-            await asyncio.wait_for(talk.over.wait(), 300)
+            await asyncio.wait_for(talk.over.wait(), HANGS_S)
             await until(lambda: caller_host.talks[0].hears(TARGET_TONE, 0.8))
             await until(lambda: target_host.talks[0].hears(THEIR_TONE, 0.8))
             assert len(target_host.talks) == 1

@@ -1,7 +1,7 @@
 """A SIP client in a browser: SIP's signalling, WebRTC's media."""
 
 from offhook.signaling.peer_io import PeerLeg
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 from tests.telephony.sip.phones import endpoint
 from tests.telephony.sip.scripted_peer import udp_peer
 
@@ -12,7 +12,7 @@ async def test_the_record_of_a_browsers_call_has_its_codec_and_encryption():
         try:
             await browser.accept(await far.call(await browser.offer()))
             talk = await host.talk()
-            await until(lambda: talk.leg.connected and talk.leg.statistics().packets_sent, 300)
+            await until(lambda: talk.leg.connected and talk.leg.statistics().packets_sent)
             await far.hang_up()
         finally:
             await browser.hang_up("done")

@@ -30,7 +30,7 @@ from offhook.telephony.sip.media.srtp import SdesSrtp
 from tests.media.native import test_packets
 from tests.media.native.paths import Twins, needs_compiled, path
 from tests.media.native.test_packets import TICK_S, Sender, state
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 
 pytestmark = needs_compiled
 

@@ -23,6 +23,7 @@ from offhook.telephony.sip.media.dtls_io import (
 )
 from offhook.telephony.sip.media.keying import Dtls
 from tests.attack.webrtc import FORGERIES
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -208,7 +209,7 @@ async def test_the_first_hello_is_repeated_at_once_for_a_far_end_that_comes_late
     client.dtls._stop_timer()  # OpenSSL's own, after a second
     await asyncio.sleep(0.05)  # lost: nobody listens yet
     server.start()
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while not (client.keys and server.keys):
             await asyncio.sleep(0.002)
     client.dtls.close()
@@ -220,7 +221,7 @@ async def test_a_far_end_that_never_answers_is_given_up(monkeypatch):
     monkeypatch.setattr(dtls_io, "TIMEOUTS", 0)
     client = End("client", line=lambda data: [])
     client.start()
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while not client.failed:
             await asyncio.sleep(0.01)
     assert "did not answer" in client.failed[0]

@@ -14,6 +14,7 @@ from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.offer_answer import MediaSettings, NotAcceptable, SdpError
 from offhook.telephony.sip.media.rtp_ports_io import NoPorts, RtpPorts
 from tests.support.listening import Listening
+from tests.support.waiting import until
 from tests.telephony.sip.ends import (
     CODECS,
     HIGH,
@@ -32,7 +33,6 @@ from tests.telephony.sip.ends import (
     reoffer,
     talk,
     tone,
-    until,
 )
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -15,6 +15,7 @@ from offhook.telephony.sip.media.latch import LATCH_PACKETS
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.offer_answer import MediaSettings
 from offhook.telephony.sip.media.rtp_transport_io import EARLY_PACKETS
+from tests.support.waiting import until
 from tests.telephony.sip.ends import (
     NOWHERE,
     SUITES,
@@ -28,7 +29,6 @@ from tests.telephony.sip.ends import (
     new_leg,
     plays,
     tone,
-    until,
 )
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

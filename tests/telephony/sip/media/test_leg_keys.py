@@ -11,6 +11,7 @@ from offhook.telephony.sip.media.dtls_io import local_fingerprint
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.media.srtp import SdesSrtp
 from tests.attack.webrtc import FORGERIES
+from tests.support.waiting import until
 from tests.telephony.sip.ends import (
     HIGH,
     NOWHERE,
@@ -31,7 +32,6 @@ from tests.telephony.sip.ends import (
     reoffer,
     talk,
     tone,
-    until,
 )
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

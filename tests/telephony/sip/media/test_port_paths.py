@@ -17,7 +17,7 @@ from offhook.telephony.sip.media.offer_answer import MediaSettings
 from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.media.rtp_transport_io import RtpTransport
 from tests.media.native.paths import needs_compiled, path
-from tests.telephony.sip.ends import until
+from tests.support.waiting import until
 
 HOST = "127.0.0.1"
 PACKETS = 40

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from offhook.telephony.sip.media.rtp_ports_io import EXPEDITED_FORWARDING, NoPorts, RtpPorts
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -56,7 +57,7 @@ async def test_each_socket_hears_its_own_and_answers_from_its_own(stranger):
     try:
         stranger.sendto(b"sound", ("127.0.0.1", pair.port))
         stranger.sendto(b"report", ("127.0.0.1", pair.rtcp_port))
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while len(heard) < 2:
                 await asyncio.sleep(0.005)
         assert ("rtp", b"sound", here) in heard
@@ -131,7 +132,7 @@ async def test_a_far_end_without_a_socket_disturbs_nothing(stranger):
             pair.send_rtcp(b"x" * 80, nobody)
             await asyncio.sleep(0.01)
         stranger.sendto(b"still here", ("127.0.0.1", pair.port))
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while not heard:
                 await asyncio.sleep(0.005)
         assert heard == [b"still here"]
@@ -172,7 +173,7 @@ async def test_ipv6_sources_are_address_and_port_alone():
     pair = await RtpPorts("::1", LOW, LOW + 7).open_pair(lambda *rtp: heard.append(rtp[:2]), ignore)
     with stranger:
         stranger.sendto(b"six", ("::1", pair.port))
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while not heard:
                 await asyncio.sleep(0.005)
         assert heard == [(b"six", ("::1", stranger.getsockname()[1]))]

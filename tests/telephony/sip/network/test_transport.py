@@ -26,10 +26,9 @@ from offhook.telephony.sip.network.stream_io import client_context
 from offhook.telephony.sip.network.transport_io import Transports, local_address_for
 from tests.attack import http
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 
 LOCAL = "127.0.0.1"
-SECONDS = 300.0
-"""Within which whatever is awaited must come."""
 
 
 def message(name: str = "one", body: bytes = b"") -> bytes:
@@ -55,7 +54,7 @@ class Edge(Transports):
         self.told.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(HANGS_S):
             while not condition():
                 self.told.clear()
                 await self.told.wait()
@@ -91,13 +90,13 @@ class Peer:
             self.writer.write(data)
 
     async def receive(self, size: int) -> bytes:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(HANGS_S):
             return await self.reader.readexactly(size)
 
     async def is_closed(self) -> bool:
         """What comes before the end is thrown away."""
         with suppress(ConnectionError, ssl.SSLError):
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(HANGS_S):
                 while await self.reader.read(65536):
                     pass
         return True
@@ -125,7 +124,7 @@ class Server:
         self.peers.put_nowait(peer)
 
     async def peer(self) -> Peer:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(HANGS_S):
             return await self.peers.get()
 
     async def close(self) -> None:
@@ -790,16 +789,16 @@ async def test_a_browser_speaks_sip_over_a_websocket(
         await ws.send_str(message("text").decode())
         await ws.send_bytes(message("bytes"))
         await ws.send_str("\r\n\r\n")
-        assert await ws.receive_str(timeout=SECONDS) == "\r\n"
+        assert await ws.receive_str(timeout=HANGS_S) == "\r\n"
         assert await edge.messages(2) == [message("text"), message("bytes")]
         flow = edge.got[0][1]
         assert (flow.transport, flow.local) == ("WS", bound)
         edge.send(message("answer"), flow)
         edge.send(message("utf-8", "ä".encode()), flow)
         edge.send(message("other", b"\xff"), flow)
-        assert await ws.receive_str(timeout=SECONDS) == message("answer").decode()
-        assert (await ws.receive_str(timeout=SECONDS)).endswith("ä")
-        assert await ws.receive_bytes(timeout=SECONDS) == message("other", b"\xff")
+        assert await ws.receive_str(timeout=HANGS_S) == message("answer").decode()
+        assert (await ws.receive_str(timeout=HANGS_S)).endswith("ä")
+        assert await ws.receive_bytes(timeout=HANGS_S) == message("other", b"\xff")
     assert await edge.closed() == [flow]
     edge.send(message(), flow)
     assert await edge.closed(2) == [flow, flow]
@@ -815,7 +814,7 @@ async def test_a_browser_that_reads_gets_any_amount(
         for i in range(10):
             long = message(str(i), bytes(60_000))
             edge.send(long, edge.got[0][1])
-            assert await ws.receive_str(timeout=SECONDS) == long.decode()
+            assert await ws.receive_str(timeout=HANGS_S) == long.decode()
 
 
 async def test_failed_handshakes_of_wss_leave_nothing_behind(
@@ -844,7 +843,7 @@ async def test_over_wss_it_is_the_same(
         assert await edge.messages(1) == [message()]
         assert edge.got[0][1].secure
         edge.send(message("back"), edge.got[0][1])
-        assert await ws.receive_str(timeout=SECONDS) == message("back").decode()
+        assert await ws.receive_str(timeout=HANGS_S) == message("back").decode()
 
 
 @pytest.mark.parametrize("protocols", [(), ("chat",)])
@@ -879,7 +878,7 @@ async def test_a_body_before_the_upgrade_is_not_read(
         more = [*some, f"Content-Length: {1 << 40}"]
         if coding:
             more.append(f"Content-Encoding: {coding}")
-        async with http.connected(base) as (reader, writer), asyncio.timeout(SECONDS):
+        async with http.connected(base) as (reader, writer), asyncio.timeout(HANGS_S):
             writer.write(http.head(base, "POST", "/", *more))
             assert await http.status_of(reader) == "400"
             with suppress(ConnectionError):
@@ -896,7 +895,7 @@ async def test_a_message_too_long_ends_the_websocket(
     bound = await edge.listen("WS", LOCAL, 0)
     async with browser.ws_connect(url(bound), protocols=["sip"]) as ws:
         await ws.send_str("A" * (MAX_MESSAGE_BYTES + 1))
-        assert (await ws.receive(timeout=SECONDS)).type is aiohttp.WSMsgType.CLOSE
+        assert (await ws.receive(timeout=HANGS_S)).type is aiohttp.WSMsgType.CLOSE
     await edge.closed()
     assert not edge.got
 
@@ -956,7 +955,7 @@ async def test_a_connection_that_never_becomes_a_websocket_or_stays_silent_is_le
         for peer in (silent, half):
             assert await peer.is_closed()
             await peer.close()
-        assert (await quiet.receive(timeout=SECONDS)).type is aiohttp.WSMsgType.CLOSED
+        assert (await quiet.receive(timeout=HANGS_S)).type is aiohttp.WSMsgType.CLOSED
         await edge.closed(3)
         assert not good.closed
         assert len(edge.gone) == 3

@@ -16,7 +16,8 @@ import pytest
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.telephony.sip.ends import crypto, key_in, until
+from tests.support.waiting import until
+from tests.telephony.sip.ends import crypto, key_in
 from tests.telephony.sip.phones import THEIR_TONE, endpoint, port_of
 from tests.telephony.sip.scripted_peer import HOST
 from tests.telephony.sip.services import teams
@@ -87,7 +88,7 @@ async def connected(authority, count=1, ours=SBC, **settings):
         ports = [service.port for service in services]
         opening = edge(authority, trunk(*ports, **settings), ours=ours)
         sip, host = await stack.enter_async_context(opening)
-        await until(lambda: all(s.probes or s.refused for s in services), 300)
+        await until(lambda: all(s.probes or s.refused for s in services))
         yield sip, host, services
 
 
@@ -105,7 +106,7 @@ async def called(authority, **settings):
 
 async def both_hear(line, talk, since):
     await line.is_heard(talk)
-    await until(lambda: line.hears(since=since), 300)
+    await until(lambda: line.hears(since=since))
 
 
 # --- who we are to Teams ---
@@ -119,7 +120,7 @@ async def test_our_options_name_us_and_list_what_we_support(authority, names):
         assert probe.via.host == SBC
         assert (probe.from_.uri.host, probe.from_.uri.user) == (SBC, None)
         assert {"REFER", "NOTIFY", "OPTIONS"} <= set(probe.allow)
-        await until(lambda: sip.trunk_states()[0].state == "up", 300)
+        await until(lambda: sip.trunk_states()[0].state == "up")
 
 
 async def test_its_options_get_a_200(authority, names):
@@ -166,7 +167,7 @@ async def test_a_teams_user_calls_holds_resumes_and_hangs_up(authority, names):
         assert "a=inactive" in sdp_of(held)
         assert key_in(sdp_of(held)) == key_in(answer)
         far.ack(held)
-        await until(lambda: talk.leg.held, 300)
+        await until(lambda: talk.leg.held)
         music = far.ask("INVITE", sdp=teams.sdp(line, 3, "sendonly"))
         plays = await far.accepted(music)
         assert "a=recvonly" in sdp_of(plays)
@@ -174,11 +175,11 @@ async def test_a_teams_user_calls_holds_resumes_and_hangs_up(authority, names):
         assert talk.leg.held
         back = far.ask("INVITE", sdp=teams.sdp(line, 4))
         far.ack(await far.accepted(back))
-        await until(lambda: not talk.leg.held, 300)
+        await until(lambda: not talk.leg.held)
         await both_hear(line, talk, monotonic())
 
         await far.hang_up()
-        await until(lambda: host.records, 300)
+        await until(lambda: host.records)
         [record] = host.records
         assert (record.transport, record.codec, record.ended_by) == ("TLS", "g722", "remote")
         assert record.srtp == f"SDES {SUITE}"
@@ -204,8 +205,8 @@ async def test_after_teams_has_dropped_its_connection_we_still_hang_up(authority
         service.hang_up_connections()
         [call] = sip.calls.values()
         [route] = sip.user_agent.routes
-        await until(lambda: route.lost, 300)
-        await until(lambda: sip.user_agent.next_hops.cached_flow(call.session.dialog.next_hop), 300)
+        await until(lambda: route.lost)
+        await until(lambda: sip.user_agent.next_hops.cached_flow(call.session.dialog.next_hop))
         leaving = asyncio.create_task(talk.leg.hang_up("done"))
         bye = await far.is_hung_up()
         await leaving
@@ -347,7 +348,7 @@ async def test_teams_refers_us_to_another_user(authority, names, replaces):
             assert await notified(far) == "SIP/2.0 200 OK"
             await far.is_hung_up()
             await second.is_heard(talk, OTHER_TONE)
-            await until(second.hears, 300)
+            await until(second.hears)
             leaving = asyncio.create_task(talk.leg.hang_up("done"))
             await other.is_hung_up()
             await leaving
@@ -368,9 +369,9 @@ async def test_teams_replaces_a_call_by_another(authority, names):
             await second.is_heard(talk, OTHER_TONE)
             assert len(host.talks) == 1
             await far.is_hung_up()
-            await until(second.hears, 300)
+            await until(second.hears)
             await other.hang_up()
-        await until(lambda: host.records, 300)
+        await until(lambda: host.records)
 
 
 async def test_our_transfer_is_bridged_as_teams_takes_no_refer(authority, names):
@@ -391,12 +392,12 @@ async def test_our_transfer_is_bridged_as_teams_takes_no_refer(authority, names)
             await moving
             start = monotonic()
             saying = asyncio.gather(line.says(2.0), second.says(2.0, OTHER_TONE))
-            await until(lambda: line.hears(OTHER_TONE, since=start), 300)
-            await until(lambda: second.hears(THEIR_TONE, since=start), 300)
+            await until(lambda: line.hears(OTHER_TONE, since=start))
+            await until(lambda: second.hears(THEIR_TONE, since=start))
             await saying
             await other.hang_up()
             await far.is_hung_up()
-            await until(lambda: len(host.records) == 2, 300)
+            await until(lambda: len(host.records) == 2)
 
 
 # --- far ends that break the rules ---
@@ -498,7 +499,7 @@ async def test_an_offer_without_keys_that_fit_is_refused_with_words(
             refused = await far.response(488)
             far.ack_refusal(refused)
         assert words in refused.headers.get("Warning")
-        await until(lambda: host.records, 300)
+        await until(lambda: host.records)
         assert words in host.records[0].end_reason
 
 

@@ -17,7 +17,7 @@ from offhook.telephony.sip.messages.sdp import parse
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
-from tests.telephony.sip.ends import until
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.phones import THEIR_TONE, ToneHost, endpoint, port_of
 from tests.telephony.sip.scripted_peer import udp_peer
 from tests.telephony.sip.scripted_sound import sound
@@ -125,7 +125,7 @@ async def calls_with_password(service, sip, sdp):
 
 async def both_hear(line, talk, since):
     await line.is_heard(talk)
-    await until(lambda: line.hears(since=since), 300)
+    await until(lambda: line.hears(since=since))
 
 
 async def hangs_up(talk, far):
@@ -151,18 +151,18 @@ async def test_a_consumer_calls_with_webrtc_media_and_hangs_up(authority, names,
             assert far.target.startswith(f"sip:{NUMBER}@{OURS}:{port_of(sip, 'TLS')}")
             [media] = parse(answer).resolved()
             assert media.setup == "active"  # DTLS is ours to begin
-            await asyncio.wait_for(line.keyed.wait(), 300)
+            await asyncio.wait_for(line.keyed.wait(), HANGS_S)
             assert set(line.checks) == {"controlling"}
             await both_hear(line, talk, monotonic())
             line.key(5, 126)
-            await until(lambda: talk.keys == "5", 300)
+            await until(lambda: talk.keys == "5")
 
             with pytest.raises(LegError, match="cannot be put on hold"):
                 await talk.leg.hold()
             await both_hear(line, talk, monotonic())
             assert "INVITE" not in far.came
             await far.hang_up(("x-wa-meta-call-duration", "3"))
-            await until(lambda: host.records, 300)
+            await until(lambda: host.records)
             assert host.records[0].ended_by == "remote"
             assert not service.refused
 
@@ -176,7 +176,7 @@ async def test_a_consumer_calls_with_sdes_media_and_we_hang_up(authority, names)
             await both_hear(line, talk, monotonic())
             bye = await hangs_up(talk, far)
             assert bye.uri.user == CONSUMER
-        await until(lambda: host.records, 300)
+        await until(lambda: host.records)
         assert host.records[0].codec == "opus"
 
 
@@ -224,7 +224,7 @@ async def test_we_call_a_consumer_with_webrtc_media_and_hang_up(authority, names
             ack = await far.asked("ACK")
             assert [route.uri.host for route in ack.routes] == [SERVER, "onevc-sip-proxy.meta.test"]
             talk = await host.talk()
-            await asyncio.wait_for(line.keyed.wait(), 300)
+            await asyncio.wait_for(line.keyed.wait(), HANGS_S)
             assert set(line.checks) == {"controlling"}
             await both_hear(line, talk, monotonic())
             with pytest.raises(LegError, match="cannot be put on hold"):
@@ -239,7 +239,7 @@ async def test_we_call_a_consumer_with_webrtc_media_and_hang_up(authority, names
             "ended",
         ]
         assert service.refused[1:] == []
-        await until(lambda: host.records, 300)
+        await until(lambda: host.records)
         assert [attempt.media for attempt in host.records[0].attempts] == ["UDP/TLS/RTP/SAVPF"]
 
 
@@ -303,7 +303,7 @@ async def test_the_same_offer_goes_to_its_next_server(authority, names):
             other.peer.reply(invite, 200, *other.answer_routes(), sdp=answer)
             await other.peer.asked("ACK")
             talk = await host.talk()
-            await asyncio.wait_for(line.keyed.wait(), 300)
+            await asyncio.wait_for(line.keyed.wait(), HANGS_S)
             await both_hear(line, talk, monotonic())
             await hangs_up(talk, other.peer)
 
@@ -319,7 +319,7 @@ async def test_a_consumer_is_transferred_to_a_desk_of_another_trunk(authority, n
                 far, answer = await calls_with_password(service, sip, whatsapp.webrtc_sdp(line))
                 line.aim(answer)
                 talk = await host.talk()
-                await asyncio.wait_for(line.keyed.wait(), 300)
+                await asyncio.wait_for(line.keyed.wait(), HANGS_S)
                 await both_hear(line, talk, monotonic())
                 host.leave(talk)
                 moving = asyncio.create_task(talk.leg.transfer(f"sip:200@127.0.0.1:{desk.port}"))
@@ -332,12 +332,12 @@ async def test_a_consumer_is_transferred_to_a_desk_of_another_trunk(authority, n
                 await moving
                 start = monotonic()
                 saying = asyncio.gather(line.says(2.0), phone.says(2.0, OTHER_TONE))
-                await until(lambda: line.hears(OTHER_TONE, since=start), 300)
-                await until(lambda: phone.hears(THEIR_TONE, since=start), 300)
+                await until(lambda: line.hears(OTHER_TONE, since=start))
+                await until(lambda: phone.hears(THEIR_TONE, since=start))
                 await saying
                 await desk.hang_up()
                 await far.is_hung_up()
-                await until(lambda: len(host.records) == 2, 300)
+                await until(lambda: len(host.records) == 2)
                 assert {record.trunk for record in host.records} == {"whatsapp", "pbx"}
 
 

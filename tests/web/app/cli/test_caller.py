@@ -40,6 +40,7 @@ from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.pipeline.conversation.speakerphone import Room
 from tests.pipeline.conversation.speakerphone import spoken as flite
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.usefixtures("loopback")
 
@@ -63,7 +64,7 @@ def open_files():
 
 
 async def until_gone(edge):
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while edge.calls:
             await asyncio.sleep(0.02)
 
@@ -219,7 +220,7 @@ async def test_calls_leave_nothing_behind_while_the_server_goes_on():
             answer, _ = await edge.browsers.offer(Offer(await leg.offer(), None, False, {}))
             await leg.accept(answer)
             clock.add(leg)
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 while not edge.metrics.calls._value.get() or leg.ticks < 10:
                     await asyncio.sleep(0.01)
             await leg.hang_up("goodbye")
@@ -390,7 +391,7 @@ async def test_a_call_that_is_cancelled_while_it_connects_frees_the_line(monkeyp
     monkeypatch.setattr(PeerLeg, "accept", forgotten)
     try:
         call = asyncio.create_task(ScriptedCall(str(server.make_url("/")), []).run())
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while not edge.legs:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)  # for the answer to have come
@@ -471,7 +472,7 @@ async def test_a_call_that_a_stop_cuts_off_hears_that_it_ends():
     call = ScriptedCall(str(server.make_url("/")), [])
     running = asyncio.create_task(call.run())
     try:
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             while not edge.conversations or not call.leg.connected:
                 await asyncio.sleep(0.02)
             await edge.drain()

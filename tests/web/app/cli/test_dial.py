@@ -18,12 +18,11 @@ from offhook.web.app.cli import dial_io
 from offhook.web.app.cli.dial_io import DialProgress, in_words
 from offhook.web.edge import calls_io, server_io
 from offhook.web.http.listening_io import Runner
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.capture.readers import packets_of
 from tests.telephony.sip.phones import Baresip, endpoint, needs_baresip, port_of
-from tests.web.edge.phones import SOON, ScriptedPhone, configured, served
+from tests.web.edge.phones import ScriptedPhone, configured, served
 
-PATIENCE = 300
-"""Seconds for a command to start and end on a busy machine."""
 ROOT = Path(__file__).parents[4]
 
 
@@ -35,7 +34,7 @@ async def command(*arguments: str) -> Process:
 
 async def end_of(process: Process) -> tuple[int, list[str], str]:
     """Exit code, lines of output, errors."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANGS_S):
         output, errors = await process.communicate()
     return process.returncode, (output or b"").decode().splitlines(), errors.decode()
 
@@ -46,7 +45,7 @@ async def run(*arguments: str) -> tuple[int, list[str], str]:
 
 async def says(process: Process, text: str) -> None:
     """Wait for a line with it."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANGS_S):
         while text not in (line := (await process.stdout.readline()).decode()):
             assert line, (await process.stderr.read()).decode()
 
@@ -64,7 +63,7 @@ async def test_a_call_is_shown_in_words_and_hung_up_with_the_command(end):
         async with served(configured(f"127.0.0.1:{port_of(far, 'UDP')}")) as server:
             process = await command("dial", "100", "--url", server.url)
             await says(process, "answered after")
-            await host.talk(seconds=SOON)
+            await host.talk(seconds=HANGS_S)
             process.send_signal(end)
             code, lines, errors = await end_of(process)
             assert (code, errors) == (0, "")
@@ -191,7 +190,7 @@ async def pretending(events):
         return web.json_response({"call_id": "c", "state": "dialing"}, status=201)
 
     async def hang_up(request):
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(HANGS_S)
         return web.Response()
 
     app.router.add_post("/calls", place)
@@ -219,7 +218,7 @@ async def test_a_second_ctrl_c_does_not_wait():
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         await response.write(b'data: {"state": "ringing", "status": 180, "reason": ""}\n\n')
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(HANGS_S)
         return response
 
     async with pretending(events) as url:

@@ -11,6 +11,7 @@ from aiohttp import web
 from offhook.web.app.cli.init_io import Answers, completed, models_of, text_of, write
 from offhook.web.config.config import ConfigError, load
 from tests.support.environment import environment
+from tests.support.waiting import HANGS_S
 from tests.web.tools.test_http_tool import shop
 
 OURS = (sys.executable, "-m", "offhook")
@@ -24,7 +25,7 @@ def run(folder: Path, *arguments: str, typed: str = "") -> subprocess.CompletedP
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANGS_S,
         check=False,
     )
 

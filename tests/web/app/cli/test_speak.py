@@ -21,6 +21,7 @@ from offhook.web.app.cli.speak_io import FileError, Spoken, of_pipe, of_text, sp
 from offhook.web.workers.engines.engines_io import at_hand
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
 from tests.support import tiny_voices
+from tests.support.waiting import HANGS_S
 from tests.web.workers.workers import ROOT
 
 TEXT = "Good morning, this is the front desk."
@@ -177,7 +178,7 @@ async def test_a_book_is_given_to_the_engine_as_it_is_spoken(
     voice.hold_after = 3
     text = "once upon a time " * 40
     speaking = asyncio.create_task(spoken(voice, text, tmp_path / "a.wav"))
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while not (voice.replies and voice.replies[0].written):
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)

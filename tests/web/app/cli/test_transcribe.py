@@ -17,6 +17,7 @@ import pytest
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.web.app.cli import main as cli
 from offhook.web.app.cli import transcribe_io
+from tests.support.waiting import HANGS_S
 from tests.web.speech_api.recordings import spoken, write_video, write_wav
 from tests.web.workers.workers import ROOT
 
@@ -105,7 +106,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, phrase: Pcm) 
         process = subprocess.Popen(command, cwd=ROOT, stdout=PIPE, stderr=PIPE)
         assert process.stdout
         process.stdout.close()
-        _, errors = process.communicate(timeout=300)
+        _, errors = process.communicate(timeout=HANGS_S)
         assert errors == b""
         assert process.returncode == 128 + signal.SIGPIPE
 

@@ -14,6 +14,7 @@ from offhook.pipeline.speech.synthesizer import Speech, VoiceOptions
 from offhook.web.app.cli import main as cli
 from offhook.web.app.cli.voice_io import read_recording
 from tests.pipeline.engines.qwen3_tts.test_voices import WORDS, speech
+from tests.support.waiting import HANGS_S
 
 RATE = 32_000
 
@@ -66,7 +67,7 @@ def heard(model: Path, voice: str) -> Pcm:
         stream = synthesizer.open(VoiceOptions(voice=voice, seed=3, live=False))
         stream.write("the cat sat on the mat")
         stream.end()
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             pieces = [piece async for piece in stream]
         await synthesizer.close()
         return pieces

@@ -22,6 +22,7 @@ from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.tools import HttpTool
 from offhook.web.edge.text.text_edge_io import TextEdge
 from tests.pipeline.conversation.phone import calls, chunk, says
+from tests.support.waiting import HANGS_S
 from tests.web.app.cli.test_init import run
 
 SCENARIOS = """
@@ -229,12 +230,12 @@ async def test_nonsense_ends_no_call() -> None:
                 asked = {"label": "rtvi-ai", "type": "send-text", "id": "1", "data": data}
                 await socket.send_str(json.dumps(asked))
                 words = ""
-                async with asyncio.timeout(300):
+                async with asyncio.timeout(HANGS_S):
                     while "We sell bikes." not in words:
                         message = await socket.receive_json()
                         if message["type"] == "bot-tts-text":
                             words += message["data"]["text"] + " "
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(HANGS_S):
                 while edge.calls:
                     await asyncio.sleep(0.02)
         finally:

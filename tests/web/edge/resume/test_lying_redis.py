@@ -14,7 +14,8 @@ from offhook.web.edge.resume import store_io
 from offhook.web.edge.resume.recovery_store_io import RecoveryStore
 from offhook.web.edge.resume.store_io import CallStore, StoreUnavailable
 from tests.support.lying_redis import LIES, lying_redis
-from tests.web.edge.resume.test_resume import pair, until
+from tests.support.waiting import until
+from tests.web.edge.resume.test_resume import pair
 
 pytestmark = pytest.mark.asyncio
 

@@ -24,12 +24,12 @@ from offhook.telephony.sip.sessions.saved_dialog import CSEQ_GAP
 from offhook.web.config.config import Config
 from offhook.web.edge.resume import recovery_store_io, saved_phone_call
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.sip.scripted_peer import Peer, udp_peer
-from tests.web.edge.resume.test_resume import ResumableEdge, until
+from tests.web.edge.resume.test_resume import ResumableEdge
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback", "quick")]
 
-SOON = 300
 LEASE_S = 1.0
 RESUMED = SENTENCES["en"][Occasion.RESUMED]
 CRYPTO = "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + "QUJD" * 10
@@ -64,7 +64,7 @@ class Phone:
 
     async def moved(self, *lines: str) -> tuple[Request, sdp.Description]:
         """Waits for the re-INVITE and accepts it."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while "INVITE" not in self.peer.came:
                 await asyncio.sleep(0.01)
         reinvite = await self.peer.asked("INVITE")
@@ -83,7 +83,7 @@ class Phone:
     async def speaks_to_us(self) -> None:
         """Waits for sound that is no silence, from where the last description says."""
         decoder = PcmuDecoder()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while True:
                 self.audio.send(self.audio.packet(b"\xff" * 160))
                 for _, _, payload, _ in self.audio.receive():
@@ -152,7 +152,7 @@ async def saved(edge: ResumableEdge) -> None:
     recovery = edge.recovery
     await until(lambda: recovery._calls and not recovery._waiting)
     assert all(saved_dialog(call.sip) is not None for call in recovery._calls.values())
-    assert await edge.resumption._store.flush(SOON)
+    assert await edge.resumption._store.flush(HANGS_S)
 
 
 async def dies(edge: ResumableEdge) -> None:
@@ -216,7 +216,7 @@ async def test_a_phone_moves_when_its_server_drains(redis_url: str, tmp_path: Pa
         draining = asyncio.create_task(first.drain())
         reinvite, after = await phone.moved(CRYPTO)
         await until(lambda: RESUMED in second.turns())
-        await asyncio.wait_for(draining, SOON)
+        await asyncio.wait_for(draining, HANGS_S)
         assert first.ends() == [str(End.CONTINUED_ELSEWHERE)]
         assert "BYE" not in phone.peer.came
         assert not records(tmp_path, "a")
@@ -251,7 +251,7 @@ async def test_a_refused_call_and_a_forged_one_are_dropped(
         raw.set(recovery_store_io.CALLS + "another type", b"x")
         raw.zadd(recovery_store_io.LEASES, {"another type": 1})
         await dies(first)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while "INVITE" not in phone.peer.came:
                 await asyncio.sleep(0.01)
         reinvite = await phone.peer.asked("INVITE")

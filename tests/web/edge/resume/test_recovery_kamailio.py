@@ -34,6 +34,7 @@ from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.web.edge.resume.recovery import MAX_RECOVERING, SavedCallState
 from tests.deploy.site import QUICK
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
+from tests.support.waiting import until
 from tests.telephony.sip.phones import (
     OUR_TONE,
     THEIR_TONE,
@@ -45,7 +46,7 @@ from tests.telephony.sip.phones import (
     needs_kamailio,
 )
 from tests.web.edge.resume.test_recovery_edges import dies, pair, saved
-from tests.web.edge.resume.test_resume import ResumableEdge, until
+from tests.web.edge.resume.test_resume import ResumableEdge
 
 needs_redis = pytest.mark.skipif(
     not shutil.which("redis-server"), reason="redis-server is not installed"

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from xml.etree import ElementTree
@@ -26,13 +26,13 @@ from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC, key_of
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.listening import Listening
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.web.edge.scripted_edge import ScriptedEdge
 from tests.web.edge.test_agent import said_by_flite
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback", "quick")]
 
-SOON = 300
 RESUMED = SENTENCES["en"][Occasion.RESUMED]
 READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}}
 
@@ -63,7 +63,7 @@ class Client:
         assert response.status == 200, await response.text()
         self.answer = await response.json()
         await self.leg.accept(self.answer["sdp"])
-        await asyncio.wait_for(connected.wait(), SOON)
+        await asyncio.wait_for(connected.wait(), HANGS_S)
         self._clock.add(self.leg)
         self.leg.send_message(json.dumps(READY))
         return str(self.answer["pc_id"])
@@ -81,12 +81,6 @@ class Client:
     async def leave(self) -> None:
         self._clock.remove(self.leg)
         await self.leg.hang_up("goodbye")
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(SOON):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 class Pair:
@@ -132,7 +126,7 @@ async def asked_for_a_name(two: Pair, client: Client) -> str:
     await until(lambda: len(first.turns()) == 2)
     assert first.call.dialog()["step"] == "name"
     assert first.resumption is not None
-    assert await first.resumption._store.flush(SOON)
+    assert await first.resumption._store.flush(HANGS_S)
     return pc_id
 
 
@@ -186,7 +180,7 @@ async def test_callers_go_to_another_server_when_theirs_drains(redis_url: str) -
         await until(lambda: client.told("reconnect"))
         await client.leave()
         await again.call(two.http[1], pc_id)
-        await asyncio.wait_for(draining, SOON)
+        await asyncio.wait_for(draining, HANGS_S)
         await goes_on(two, again)
         assert first.ends() == [str(End.CALLER_HUNG_UP)]
         text = await (await two.http[1].get("/metrics")).text()
@@ -206,7 +200,7 @@ async def test_what_is_no_call_of_ours_begins_anew(redis_url: str) -> None:
             client, again = two.client(), two.client()
             pc_id = await client.call(two.http[0])
             await until(lambda n=count: len(first.turns()) == n)
-            assert await first.resumption._store.flush(SOON)
+            assert await first.resumption._store.flush(HANGS_S)
             call_id, _, token = pc_id.partition(SEPARATOR)
             key = store_io.PREFIX + key_of(WEBRTC, token)
             state = redis.get(key)
@@ -220,7 +214,7 @@ async def test_what_is_no_call_of_ours_begins_anew(redis_url: str) -> None:
                 case "ended":
                     await first.call.hang_up()
                     await until(lambda n=count: len(first.ends()) == n)
-                    assert await first.resumption._store.flush(SOON)
+                    assert await first.resumption._store.flush(HANGS_S)
                 case "another version":
                     redis.set(key, state.replace(b'"v":1', b'"v":2'))
                 case "garbage":
@@ -252,7 +246,7 @@ async def test_a_token_of_one_agent_does_not_open_the_calls_of_another(redis_url
                 pc_id = await client.call(two.http[0])
                 await until(two.edges[0].turns)
                 assert two.edges[0].resumption is not None
-                assert await two.edges[0].resumption._store.flush(SOON)
+                assert await two.edges[0].resumption._store.flush(HANGS_S)
             two.http[1].session.headers.update(of[agent])
             again = two.client()
             await again.call(two.http[1], pc_id)
@@ -279,7 +273,7 @@ async def test_without_redis_calls_go_on_and_end_with_their_server(
         await until(second.turns)
         assert len(second.call.transcript()) == 1
         assert "offhook_calls_saved 0.0" in await (await two.http[0].get("/metrics")).text()
-        await asyncio.wait_for(first.drain(), SOON)
+        await asyncio.wait_for(first.drain(), HANGS_S)
         assert not client.told("reconnect")
         closing = SENTENCES["en"][Occasion.CLOSING]
         assert closing in [*first.turns(), *(text for _, text in first.call.transcript())]
@@ -298,8 +292,8 @@ async def test_a_call_of_twilio_goes_on_when_its_server_drains(redis_url: str) -
             await far_end.start(one["stream"])
             await until(first.turns)
             before = first.call.transcript()
-            await asyncio.wait_for(first.drain(), SOON)
-            await asyncio.wait_for(far_end.ended.wait(), SOON)
+            await asyncio.wait_for(first.drain(), HANGS_S)
+            await asyncio.wait_for(far_end.ended.wait(), HANGS_S)
             assert first.ends() == [str(End.CONTINUED_ELSEWHERE)]
             assert not rest.asked  # it has not ended the call
 
@@ -357,7 +351,7 @@ async def test_a_call_that_was_handed_over_goes_on_with_the_agent_on_the_line(
             await until(lambda: first.turns()[1:] == ["I put you through.", "Billing here."])
             assert client.told("agent-changed") == [{"type": "agent-changed", "agent": "billing"}]
             assert first.resumption is not None
-            assert await first.resumption._store.flush(SOON)
+            assert await first.resumption._store.flush(HANGS_S)
             await again.call(two.http[1], pc_id)
             await until(lambda: second.turns() == [RESUMED])
             again.type("Is it paid?")
@@ -394,7 +388,7 @@ async def test_a_carriers_call_that_was_handed_over_does_too(redis_url: str) -> 
             await until(lambda: first.turns() == ["Hello."])
             far_end.say(question, RATE_IN)
             await until(lambda: first.turns()[1:] == ["I put you through.", "Billing here."])
-            await asyncio.wait_for(first.drain(), SOON)
+            await asyncio.wait_for(first.drain(), HANGS_S)
             path = "/" + one["then"].split("/", 3)[3]
             other = await answered(two.http[1], f"{path}?tries=1", form)
             again = FarEndCall(Twilio(CallFacts(call_id="CA17")))

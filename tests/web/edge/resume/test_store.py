@@ -14,10 +14,9 @@ from offhook.web.config.config import ConfigError
 from offhook.web.edge.resume import store_io
 from offhook.web.edge.resume.store_io import USED, CallStore, StoreUnavailable
 from tests.pipeline.speech.voice.test_audio_cache import redis_server
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.asyncio
-
-SOON = 300
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +41,12 @@ async def test_a_call_is_taken_over_once_and_its_old_server_learns_of_it(redis_u
     async with store(redis_url, taken) as one, store(redis_url) as other:
         one.put("k", b"first")
         one.put("k", b"newest")
-        assert await one.flush(SOON)
+        assert await one.flush(HANGS_S)
         assert await other.claim("k") == b"newest"
         assert await other.claim("k") == USED
         assert await one.claim("k") == USED
         one.put("k", b"later")
-        assert await one.flush(SOON)
+        assert await one.flush(HANGS_S)
         assert taken == ["k"]
         assert await other.claim("k") == USED
 
@@ -63,7 +62,7 @@ async def test_a_call_that_has_ended_is_not_taken(redis_url: str) -> None:
     async with store(redis_url) as one, store(redis_url) as other:
         one.put("e", b"state")
         one.end("e")
-        assert await one.flush(SOON)
+        assert await one.flush(HANGS_S)
         assert await other.claim("e") == USED
         assert await other.claim("never") is None
 
@@ -72,7 +71,7 @@ async def test_a_saved_call_expires(redis_url: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(store_io, "TTL_S", 1)
     async with store(redis_url) as one, store(redis_url) as other:
         one.put("t", b"state")
-        assert await one.flush(SOON)
+        assert await one.flush(HANGS_S)
         await asyncio.sleep(1.2)
         assert await other.claim("t") is None
 
@@ -86,7 +85,7 @@ async def test_without_redis_nothing_waits_and_it_is_said_once(
     async with store("redis://:secret@127.0.0.1:1/0") as one:
         for number in range(100):
             one.put(f"k{number}", b"state")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while one.failures < 3:
                 await asyncio.sleep(0.01)
         assert list(one._waiting) == [f"k{number}" for number in range(95, 100)]
@@ -112,7 +111,7 @@ async def test_a_silent_redis_does_not_keep_a_returning_caller(
             begin = asyncio.get_running_loop().time()
             with pytest.raises(StoreUnavailable):
                 await one.claim("k")
-            assert asyncio.get_running_loop().time() - begin < SOON
+            assert asyncio.get_running_loop().time() - begin < HANGS_S
 
 
 async def test_calls_are_saved_once_redis_is_back(
@@ -125,7 +124,7 @@ async def test_calls_are_saved_once_redis_is_back(
     path = tmp_path / "redis.sock"
     async with store(f"unix://{path}") as one:
         one.put("k", b"old")
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while one.failures < 2:
                 await asyncio.sleep(0.01)
         one.put("k", b"new")
@@ -134,7 +133,7 @@ async def test_calls_are_saved_once_redis_is_back(
             "redis-server", *options, stdout=subprocess.DEVNULL
         )
         try:
-            assert await one.flush(SOON)
+            assert await one.flush(HANGS_S)
             assert one.up is True
             assert await one.claim("k") == b"new"
         finally:

@@ -55,10 +55,10 @@ from offhook.web.realtime.transcription.turn_detector import (
 )
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.sockets import worker_stream_io
-from tests.web.speech_api.conftest import Quick, Served, quickly_served, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.speech_api.conftest import Quick, Served, quickly_served
 from tests.web.speech_api.recordings import QUESTION, spoken
 
-SOON = 300
 PATH = "/v1/realtime"
 module_loop = pytest.mark.asyncio(loop_scope="module")
 Socket = aiohttp.ClientWebSocketResponse
@@ -631,7 +631,7 @@ async def converse(socket: Socket, *events: Event) -> list[Event]:
     for event in events:
         await socket.send_json(event)
     told: list[Event] = []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while not told or told[-1]["type"] not in ("transcription.done", "error"):
             told.append(await socket.receive_json())
     return told
@@ -664,7 +664,7 @@ async def connected(openai: AsyncOpenAI) -> AsyncIterator[AsyncRealtimeConnectio
 
 async def until_completed(connection: AsyncRealtimeConnection) -> list[Any]:
     events: list[Any] = []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for event in connection:
             events.append(event)
             assert event.type != "error", event
@@ -714,7 +714,7 @@ async def test_our_own_client_of_such_servers_hears_through_it(speech_server: Se
             phrase = spoken()
             for at in range(0, len(phrase), 1600):
                 stream.feed(phrase[at : at + 1600])
-            async with asyncio.timeout(SOON):
+            async with asyncio.timeout(HANGS_S):
                 async for event in stream.events():
                     if not events:
                         stream.finish()
@@ -785,7 +785,7 @@ async def test_a_ping_is_answered_and_the_session_goes_on(quick_server: Quick) -
 
 async def _until_closed(socket: Socket) -> Event:
     last: Event = {}
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while (message := await socket.receive()).type is aiohttp.WSMsgType.TEXT:
             last = message.json()
     return last

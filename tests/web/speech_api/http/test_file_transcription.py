@@ -28,7 +28,8 @@ from offhook.web.speech_api.http.file_transcription_io import (
     read_pieces,
 )
 from tests.media.files.decoders import decoders
-from tests.web.speech_api.conftest import ScriptedHearing, ScriptedRecognizer, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.speech_api.conftest import ScriptedHearing, ScriptedRecognizer
 from tests.web.speech_api.recordings import (
     encoded,
     tone,
@@ -332,7 +333,7 @@ async def test_an_engine_whose_stream_ends_is_an_error_and_no_hang(tmp_path: Pat
     await until(lambda: hearing._ended)
     await stream.close()
     with pytest.raises(EngineError, match="ended before"):
-        await asyncio.wait_for(reading, 300)
+        await asyncio.wait_for(reading, HANGS_S)
     await hearing.close()
 
 

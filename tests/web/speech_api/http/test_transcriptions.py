@@ -40,6 +40,7 @@ from offhook.web.speech_api.http import transcriptions_io
 from offhook.web.speech_api.server_io import SpeechServer
 from tests.attack.files import LONG, MADE, POINTING, hostile_files
 from tests.media.files.decoders import decoders
+from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.conftest import (
     Quick,
     ScriptedHearing,
@@ -48,7 +49,6 @@ from tests.web.speech_api.conftest import (
     client_of,
     listening,
     quickly_served,
-    until,
 )
 from tests.web.speech_api.http.test_transcript import parse_srt, parse_vtt
 from tests.web.speech_api.recordings import (
@@ -200,7 +200,7 @@ async def test_each_segment_is_told_when_it_is_done(quick_server: Quick) -> None
     quick_server.ears.permits = asyncio.Semaphore(1)  # the next waits for what is told of the last
     events = []
     posting = quick_server.client.post(STREAM, data=form(wav(tone(25))))
-    async with asyncio.timeout(300), posting as answer:
+    async with asyncio.timeout(HANGS_S), posting as answer:
         assert answer.headers["Content-Type"] == "text/event-stream"
         assert answer.headers["X-Accel-Buffering"] == "no"
         async for name, data in events_of(answer):

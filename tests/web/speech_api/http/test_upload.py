@@ -21,7 +21,7 @@ from offhook.web.speech_api.http import upload_io
 from offhook.web.speech_api.http.file_transcription_io import RawPcm
 from offhook.web.speech_api.http.upload_io import MAX_FIELDS, receive
 from offhook.web.speech_api.server_io import answer_of
-from tests.web.speech_api.conftest import until
+from tests.support.waiting import HANGS_S, until
 
 MOST = 1 << 20
 SOUND = os.urandom(300_000)
@@ -183,7 +183,7 @@ def test_it_does_not_matter_how_the_bytes_are_cut(cuts: list[int], content: byte
 async def test_what_is_too_large_is_refused_before_it_is_sent(taker: Taker) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", taker.port)
     writer.write(head(10 << 30))
-    assert b" 413 " in await asyncio.wait_for(reader.readline(), 300)
+    assert b" 413 " in await asyncio.wait_for(reader.readline(), HANGS_S)
     writer.close()
 
 
@@ -279,7 +279,7 @@ async def test_an_upload_that_stalls_or_drips_is_ended(
     reader, writer = await asyncio.open_connection("127.0.0.1", taker.port)
     writer.write(head(500_000) + form(("file", FILE, b""), end=False))
     answer = asyncio.create_task(reader.read(2000))
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         while not answer.done():
             writer.write(b"x" * drip)
             await asyncio.sleep(0.02)

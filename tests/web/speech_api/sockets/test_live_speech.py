@@ -17,10 +17,9 @@ from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.speech_request import parse
 from offhook.web.speech_api.sockets.live_speech import PROTOCOL, LiveSpeech, Start
 from offhook.web.speech_api.sockets.speech_socket import PATH, known_voice
-from tests.web.speech_api.conftest import WORD_S, Quick, quickly_served, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.speech_api.conftest import WORD_S, Quick, quickly_served
 
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 AUDIO = {"encoding": "pcm_s16le", "sample_rate": 24000, "channels": 1}
 START = {"type": "request.start", "voice": "LOW", "language": "English", "response_format": "pcm"}
 TONE_BYTES = 2 * round(WORD_S * RATE_OUT)
@@ -82,7 +81,7 @@ def test_what_is_out_of_order_is_refused(messages: list[Any], says: str) -> None
 @asynccontextmanager
 async def connected(quick: Quick, **query: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     opening = quick.client.ws_connect(PATH, protocols=(PROTOCOL,), params=query, compress=0)
-    async with opening as socket, asyncio.timeout(SOON):
+    async with opening as socket, asyncio.timeout(HANGS_S):
         assert socket.protocol == PROTOCOL
         yield socket
 

@@ -30,10 +30,9 @@ from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse
 from offhook.web.speech_api.sockets import tts_stream_io, worker_stream_io
 from offhook.web.speech_api.sockets.speech_socket import PATH, Fault, Say, SpeechSocket
-from tests.web.speech_api.conftest import WORD_S, Quick, Served, quickly_served, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.speech_api.conftest import WORD_S, Quick, Served, quickly_served
 
-SOON = 300
-"""Seconds; what must happen happens in far less."""
 TONE = round(WORD_S * RATE_OUT)
 
 
@@ -194,7 +193,7 @@ async def connected(quick: Served, **query: str) -> AsyncIterator[aiohttp.Client
 async def answer(socket: aiohttp.ClientWebSocketResponse) -> tuple[Pcm, list[dict[str, Any]]]:
     """Sound and messages to the next done or error."""
     sound, messages = b"", []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while True:
             frame = await socket.receive()
             if frame.type is aiohttp.WSMsgType.BINARY:
@@ -243,7 +242,7 @@ async def test_requests_are_answered_by_sound_and_done_in_order(quick_server: Qu
 async def test_text_is_spoken_as_it_comes(quick_server: Quick) -> None:
     async with connected(quick_server, voice="low") as socket:
         await socket.send_json({"type": "text", "text": "one t"})
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             ready = await socket.receive_json()
             first = await socket.receive_bytes()
             mark = await socket.receive_json()
@@ -337,7 +336,7 @@ async def test_what_the_engine_cannot_is_the_fault_of_one_request(quick_server: 
 async def test_what_ends_a_stream_is_said(
     quick_server: Quick, send: list[str | bytes], code: str, closes_with: int, says: str
 ) -> None:
-    quick_server.voice.slow_s = SOON
+    quick_server.voice.slow_s = HANGS_S
     async with connected(quick_server) as socket:
         for message in send:
             if isinstance(message, bytes):

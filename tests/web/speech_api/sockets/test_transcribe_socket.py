@@ -27,18 +27,17 @@ from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.speech_api.sockets import worker_stream_io
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.workers.worker_io import Worker, WorkerSettings
+from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.conftest import (
     Quick,
     ScriptedRecognizer,
     Served,
     listening,
     quickly_served,
-    until,
 )
 from tests.web.speech_api.recordings import QUESTION, spoken
 from tests.web.workers.workers import served
 
-SOON = 300
 module_loop = pytest.mark.asyncio(loop_scope="module")
 Socket = aiohttp.ClientWebSocketResponse
 
@@ -50,7 +49,7 @@ async def talking(client: aiohttp.ClientSession, **query: str) -> AsyncIterator[
 
 
 async def told(socket: Socket, kind: str) -> dict[str, Any]:
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while (message := await socket.receive_json())["type"] != kind:
             assert message["type"] != "error", message
     return dict(message)
@@ -208,7 +207,7 @@ async def test_an_engine_that_cannot_is_said(
     async with talking(quick_server.client) as socket:
         await socket.send_bytes(bytes(3200))
         await socket.send_json({"type": "flush"})
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(HANGS_S):
             while (message := await socket.receive_json())["type"] != "error":
                 pass
         assert message["code"] == code

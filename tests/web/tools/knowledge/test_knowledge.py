@@ -22,12 +22,12 @@ from offhook.web.edge.text.text_edge_io import TextEdge, conversation, text_edge
 from offhook.web.tools.knowledge import knowledge_io
 from offhook.web.tools.knowledge.knowledge_io import KnowledgeBase
 from tests.pipeline.conversation.phone import Model, calls, model, says
-from tests.web.edge.test_agent import Page, called, said_by_flite, until
+from tests.support.waiting import HANGS_S, until
+from tests.web.edge.test_agent import Page, called, said_by_flite
 from tests.web.edge.test_realtime_agent import agent_at, elsewhere
 from tests.web.tools.test_http_tool import shop
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SOON_S = 120
 CHAIN = "A new chain costs 35 euros."
 
 
@@ -102,7 +102,7 @@ async def test_the_old_index_answers_while_files_are_read(
         reads = knowledge_io.Reader._read
 
         def slow(self: Any, name: str, path: Path) -> Any:
-            asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(SOON_S)
+            asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(HANGS_S)
             return reads(self, name, path)
 
         monkeypatch.setattr(knowledge_io.Reader, "_read", slow)

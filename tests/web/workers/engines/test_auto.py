@@ -25,7 +25,8 @@ from offhook.web.workers.engines.auto_state import (
 )
 from offhook.web.workers.engines.choice import AutoWorker, Choice
 from offhook.web.workers.worker_io import Worker, WorkerSettings
-from tests.web.workers.workers import LosableServer, until
+from tests.support.waiting import until
+from tests.web.workers.workers import LosableServer
 
 CHOICE = Choice("nemotron", "a/model", "this machine has a test")
 

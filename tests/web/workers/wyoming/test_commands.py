@@ -16,7 +16,8 @@ from wyoming.info import Describe, Info
 from wyoming.tts import Synthesize
 
 from tests.support.ports import free_port
-from tests.web.workers.workers import ROOT, SOON
+from tests.support.waiting import HANGS_S
+from tests.web.workers.workers import ROOT
 
 
 @asynccontextmanager
@@ -37,7 +38,7 @@ async def running(folder: Path, *arguments: str) -> AsyncIterator[Process]:
 
 async def described(port: int) -> tuple[Info, int]:
     """As Home Assistant does it: asks until there is an answer. The bytes of a sentence besides."""
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         while True:
             try:
                 async with AsyncClient.from_uri(f"tcp://127.0.0.1:{port}") as client:
@@ -66,7 +67,7 @@ async def test_the_gateway_serves_its_workers(tmp_path: Path) -> None:
         assert info.tts[0].voices[0].languages == ["en"]
         assert size > 10_000
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), SOON) == 0
+        assert await asyncio.wait_for(process.wait(), HANGS_S) == 0
 
 
 @pytest.mark.slow
@@ -82,6 +83,6 @@ async def test_a_server_of_calls_serves_them_too(tmp_path: Path) -> None:
 
 async def test_what_would_stand_open_does_not_start(tmp_path: Path) -> None:
     async with running(tmp_path, "speech", "--wyoming", "0.0.0.0:10300") as process:
-        _, errors = await asyncio.wait_for(process.communicate(), SOON)
+        _, errors = await asyncio.wait_for(process.communicate(), HANGS_S)
         assert process.returncode == 1
         assert b"the protocol has no keys: set wyoming_networks" in errors

@@ -35,6 +35,7 @@ from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.workers.wyoming import connection_io, server_io
 from offhook.web.workers.wyoming.door_io import wyoming_clients
+from tests.support.waiting import HANGS_S, until
 from tests.web.speech_api.conftest import (
     WORD_S,
     Quick,
@@ -43,7 +44,6 @@ from tests.web.speech_api.conftest import (
     Served,
     at_once,
     quickly_served,
-    until,
 )
 from tests.web.speech_api.recordings import QUESTION, spoken
 
@@ -122,7 +122,7 @@ def sound_of(events: Sequence[Event]) -> Pcm:
 
 @asynccontextmanager
 async def client_at(where: str) -> AsyncIterator[WyomingClient]:
-    async with AsyncClient.from_uri(where, read_timeout=300) as client:
+    async with AsyncClient.from_uri(where, read_timeout=HANGS_S) as client:
         yield WyomingClient(client)
 
 
@@ -153,7 +153,7 @@ async def answer_to(where: str, data: bytes) -> list[dict[str, Any]]:
     """What the server sends until it hangs up."""
     async with raw(where) as (reader, writer):
         writer.write(data)
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(HANGS_S):
             lines = (await reader.read()).splitlines()
     return [json.loads(line) for line in lines]
 
@@ -541,7 +541,7 @@ def test_whatever_comes_is_answered_or_refused_and_frees_the_engine(
                     writer.write(as_line(event))
                 if not leaves:
                     writer.write(b"the end\n")  # an error, which ends the connection
-                    async with asyncio.timeout(300):
+                    async with asyncio.timeout(HANGS_S):
                         lines = (await reader.read()).rpartition(b'{"type": "error"')[2]
                     assert b"internal server error" not in lines
             await until(lambda: not served.server.admission.is_busy)

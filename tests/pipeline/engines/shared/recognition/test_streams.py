@@ -25,8 +25,8 @@ from offhook.pipeline.speech.recognizer import (
     TurnAnswers,
 )
 from offhook.pipeline.speech.vad.smart_turn_io import TurnQuestions
+from tests.support.waiting import HANGS_S
 
-SOON = 300
 SOUND = np.zeros(1600, np.int16)
 
 
@@ -199,7 +199,7 @@ async def test_the_engine_says_whether_turns_are_over(opened: Open) -> None:
 async def read(stream: EngineStream, last: str) -> list[str]:
     """Texts up to that one."""
     texts: list[str] = []
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANGS_S):
         async for event in stream.events():
             texts.append(event.text)
             if event.text == last:
@@ -209,7 +209,7 @@ async def read(stream: EngineStream, last: str) -> list[str]:
 
 def wait(engine: CountingEngine) -> None:
     """For the engine's next step, while the event loop stands still."""
-    assert engine.heard.acquire(timeout=SOON)
+    assert engine.heard.acquire(timeout=HANGS_S)
 
 
 async def test_what_is_under_way_when_its_utterance_is_cancelled_is_not_of_the_next(

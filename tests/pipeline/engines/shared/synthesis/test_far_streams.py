@@ -13,6 +13,7 @@ from offhook.pipeline.engines.shared.synthesis.far_streams_io import FarStreams,
 from offhook.pipeline.engines.shared.synthesis.messages import Ended, EngineEvent, Reason, Starved
 from offhook.pipeline.engines.shared.synthesis.reply_streams_io import Listener
 from offhook.pipeline.speech.errors import EngineError, EngineFailed, EngineOverloaded
+from tests.support.waiting import HANGS_S
 
 
 class Streams:
@@ -132,6 +133,6 @@ async def test_a_process_that_reads_nothing_is_cut_off(monkeypatch: pytest.Monke
     ours, theirs = socket.socketpair()
     link = await ProcessLink.over(ours, print, lost.set)
     link.send(b"x" * 10_000_000)
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(HANGS_S):
         await lost.wait()
     theirs.close()
