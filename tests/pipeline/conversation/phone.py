@@ -248,7 +248,7 @@ def says(text: str) -> dict[str, Any]:
     return {"content": text}
 
 
-def calls(name: str, **arguments: Any) -> dict[str, Any]:
+def calls(name: str, /, **arguments: Any) -> dict[str, Any]:
     function = {"name": name, "arguments": json.dumps(arguments)}
     return {"tool_calls": [{"index": 0, "id": f"call-{next(_NUMBERS)}", "function": function}]}
 
