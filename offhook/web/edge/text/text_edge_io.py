@@ -20,6 +20,7 @@ from offhook.pipeline.conversation.events import (
     AgentFailed,
     AgentTurn,
     Event,
+    NodeEntered,
     PassagesFound,
 )
 from offhook.web.config.config import Config, ConfigError, Recording, Speech, WebRtc
@@ -58,6 +59,8 @@ class Exchange:
     """Passages of documents that the model got."""
     agents: list[str] = field(default_factory=list)
     """Agents to which the call was handed over, one after the other."""
+    nodes: list[str] = field(default_factory=list)
+    """Nodes of the agent's flow that were entered, one after the other."""
     faults: list[str] = field(default_factory=list)
     """What has failed, and why."""
     first_word_ms: int | None = None
@@ -120,6 +123,9 @@ class TextConversation:
                 self.leg.show(f"hands the call over to {agent}")
                 self._note_tools(running=True)  # the next agent knows nothing of them
                 self._awaited = True
+            case NodeEntered(node=node):
+                self._exchange.nodes.append(node)
+                self.leg.show(f"goes on at {node}")
             case PassagesFound(sources=sources, by=by):
                 self._exchange.sources += sources
                 where = "the documents" if by == "tool" else "the documents, unasked"
