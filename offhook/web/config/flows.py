@@ -88,10 +88,10 @@ class FlowFunction(Section):
             raise ValueError('next_by = "ARGUMENT" and next = {VALUE = "NODE"} need each other')
         if not self.is_of_the_flow:
             if self.parameters or self.next_by:
-                raise ValueError("description says to the model what it does, and is missing")
+                raise ValueError('needs description = "…", what the model is told that it does')
             return self
         if not self.next:
-            raise ValueError("next is missing: the node that it leads to")
+            raise ValueError('needs next = "NODE", to which it leads')
         if self.next_by and self.next_by not in self.schema_of_arguments["properties"]:
             raise ValueError(f"next_by: {self.next_by!r} is none of its parameters")
         self.schema_of_arguments  # noqa: B018 - raises ValueError
@@ -135,7 +135,7 @@ class FlowNode(Section):
     @model_validator(mode="after")
     def _says_what_to_do(self) -> Self:
         if not self.task and not self.is_silent:
-            raise ValueError("task is missing: what the model is told here")
+            raise ValueError('needs task = "…", what the model is told here')
         for key, actions in (
             ("pre_actions", self.pre_actions),
             ("post_actions", self.post_actions),
