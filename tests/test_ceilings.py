@@ -58,7 +58,7 @@ NOT_YET: dict[str, Size] = {
     "pipeline.Workers": Size(288, 28, 12),
     "pipeline._OpenAI": Size(492, 39, 17),
     "pipeline._Realtime": Size(383, 29, 17),
-    "web.Agent": Size(343, 23, 53),
+    "web.Agent": Size(332, 23, 55),
     "web.AsrStream": Size(277, 27, 17),
     "web.CallerLeg": Size(333, 27, 24),
     "web.Connection": Size(292, 28, 17),

@@ -797,7 +797,7 @@ def _hand_overs(where: str, agent: Agent) -> Iterator[tuple[str, Callable[[str],
     what puts the place before the words of a fault."""
     for name in agent.handoffs:
         yield name, lambda words: f"{where}.handoffs: {words}"
-    flow = agent.nodes
+    flow = agent.loaded_flow
     for path, action in flow.actions() if flow is not None else ():
         if flow is not None and action.hand_over:
             yield action.hand_over, partial(_of_flow, where, flow, (*path, "hand_over"))

@@ -152,13 +152,21 @@ class Flow(Section):
     """Node with which the conversation begins."""
     global_functions: Functions = ()
     """What the model may call in every node."""
-    nodes: dict[str, FlowNode] = Field(min_length=1)
+    nodes: dict[Annotated[str, Field(max_length=64)], FlowNode] = Field(min_length=1)
     _places: Mapping[KeyPath, str] = PrivateAttr(default_factory=dict)
 
     def functions_of(self, node: str) -> Iterator[FlowFunction]:
         """Yields what the model may call in a node."""
         yield from self.nodes[node].functions
         yield from self.global_functions
+
+    def functions(self) -> Iterator[tuple[KeyPath, FlowFunction]]:
+        """Yields all functions, with their keys."""
+        for index, function in enumerate(self.global_functions):
+            yield ("global_functions", index), function
+        for name, node in self.nodes.items():
+            for index, function in enumerate(node.functions):
+                yield ("nodes", name, "functions", index), function
 
     def actions(self) -> Iterator[tuple[KeyPath, FlowAction]]:
         """Yields the actions of all nodes, with their keys."""
@@ -187,7 +195,7 @@ class Flowing(Section):
     _flow: Flow | None = PrivateAttr(None)
 
     @property
-    def nodes(self) -> Flow | None:
+    def loaded_flow(self) -> Flow | None:
         """Returns the content of `flow`; None without one."""
         return self._flow
 
@@ -235,7 +243,7 @@ def faults_of_flow(
     agent has first words of its own."""
     if flow.initial not in flow.nodes:
         yield flow.placed(("initial",), _no_node(flow.initial, flow))
-    for path, function in _functions(flow):
+    for path, function in flow.functions():
         for target in function.targets:
             if target not in flow.nodes:
                 yield flow.placed((*path, "next"), _no_node(target, flow))
@@ -249,8 +257,8 @@ def faults_of_flow(
     texts += [((*path, "say"), action.say) for path, action in flow.actions()]  # type: ignore[misc]
     for path, text in texts:
         if unknown := unknown_names(text, variables):
-            names = ", ".join(f"{{{{{one}}}}}" for one in unknown)
-            yield flow.placed(path, f"has {names}, which is none of {known_names(variables)}")
+            found = ", ".join(f"{{{{{one}}}}}" for one in unknown)
+            yield flow.placed(path, f"has {found}, which is none of {known_names(variables)}")
     first = flow.nodes.get(flow.initial)
     if first is not None and first.pre_actions:
         path = ("nodes", flow.initial, "pre_actions")
@@ -258,14 +266,6 @@ def faults_of_flow(
             yield flow.placed(path, "the call would end before it has begun")
         elif greets:
             yield flow.placed(path, "the agent has a greeting, and the call one beginning")
-
-
-def _functions(flow: Flow) -> Iterator[tuple[KeyPath, FlowFunction]]:
-    for index, function in enumerate(flow.global_functions):
-        yield ("global_functions", index), function
-    for name, node in flow.nodes.items():
-        for index, function in enumerate(node.functions):
-            yield ("nodes", name, "functions", index), function
 
 
 def _faults_of_function(
@@ -282,12 +282,10 @@ def _faults_of_function(
             yield flow.placed(path, words)
     elif name not in functions:
         if not has_others:
-            yield flow.placed(path, _missing("function", name, functions) + _HOW_TO_ADD)
+            words = _missing("function", name, functions)
+            yield flow.placed(path, f"{words}; one of the flow needs description and next")
     elif function.next and not functions[name]:
         yield flow.placed((*path, "next"), f"{name} cannot lead to a node")
-
-
-_HOW_TO_ADD = "; one of the flow needs description and next"
 
 
 def _faults_of_ends(flow: Flow, name: str) -> Iterator[str]:

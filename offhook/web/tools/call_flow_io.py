@@ -51,6 +51,8 @@ class CallFlow(Guide):
         self._due: list[FlowAction] = list(self._node.post_actions)
         """What is done once the caller has heard an answer to its end."""
         self._doing: Task | None = None
+        self._interrupted = False
+        """Whether the caller has interrupted what an action says."""
         self._infer: Infer | None = None
         self._tools: dict[str, list[Any]] = {}
         """The functions of each node."""
@@ -69,6 +71,7 @@ class CallFlow(Guide):
 
         def on_cut(heard: str) -> None:
             before(heard)
+            self._interrupted = True
             self._stop()
 
         return replace(
@@ -180,8 +183,8 @@ class CallFlow(Guide):
             call.context.set_messages(since_last_turn(call.context.messages))
         if node.pre_actions:
             call.cue = GOES_ON
-        ended = await self._do(node.pre_actions)
-        return told, node.respond_immediately and not ended
+        over = await self._do(node.pre_actions)
+        return told, node.respond_immediately and not over
 
     # --- actions ---
 
@@ -196,13 +199,17 @@ class CallFlow(Guide):
             self._doing = None
 
     async def _do(self, actions: Sequence[FlowAction]) -> bool:
-        """Returns whether the flow has ended with them."""
+        """Returns whether the model is not to be asked then: the flow has ended with them, or the
+        caller has interrupted them and comes first."""
         call = self._call
+        self._interrupted = False
         for action in actions:
             if action.say:
                 if action in self._due:
                     self._due.remove(action)
                 await call.say(self._fill(action.say))
+                if self._interrupted:
+                    return True
                 continue
             why = await self._end(action)
             self._due = []

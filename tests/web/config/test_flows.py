@@ -43,12 +43,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_flow_is_read_with_the_configuration(folder: Path) -> None:
-    flow = loaded(folder, FLOW).agents["x"].nodes
+    flow = loaded(folder, FLOW).agents["x"].loaded_flow
     assert flow is not None
     assert [one.name for one in flow.functions_of("a")] == [
         *("status", "end_call", "hand_over_to_agent", "on")
     ]
-    assert loaded(folder, FLOW, AGENT.replace('flow = "flow.toml"\n', "")).agents["x"].nodes is None
+    assert (
+        loaded(folder, FLOW, AGENT.replace('flow = "flow.toml"\n', "")).agents["x"].loaded_flow
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,6 +127,6 @@ def test_what_else_an_agent_has_fits_its_flow(folder: Path) -> None:
 def test_tools_of_an_mcp_server_may_be_more_than_are_known(folder: Path) -> None:
     servers = '[mcp.shop]\nurl = "http://localhost:9000/mcp"\n[[agents.x.tools]]\nmcp = "shop"\n'
     flow = FLOW.replace('"status"', '"status", "of_the_server"')
-    assert loaded(folder, flow, AGENT + servers).agents["x"].nodes is not None
+    assert loaded(folder, flow, AGENT + servers).agents["x"].loaded_flow is not None
     with pytest.raises(ConfigError, match="no function is called 'of_the_server'"):
         loaded(folder, flow)

@@ -174,6 +174,21 @@ async def test_who_interrupts_the_last_words_is_answered_before_the_end(begin: B
     assert call.leg.done == [f"hang up: {End.AGENT_HUNG_UP}"]
 
 
+async def test_who_interrupts_what_is_said_before_an_end_is_answered_first(begin: Begin) -> None:
+    flow = TWO.replace("post_actions = [{hang_up", f'pre_actions = [{{say = "{COUNT}"}}, {{hang_up')
+    answers = [says(HELLO)], [calls("named", who="Ada")], [says("Until Friday.")]
+    async with begin(*answers, flow=flow) as (call, asked):
+        await call.hears(HELLO)
+        call.types("I am Ada.")
+        await call.hears("three")
+        call.types("Until when?")
+        await until(lambda: call.leg.closed)
+    assert call.of(Interrupted)
+    assert call.words.endswith("Until Friday.")
+    assert call.leg.done == [f"hang up: {End.AGENT_HUNG_UP}"]
+    assert len(asked.requests) == 3
+
+
 @pytest.mark.parametrize("context", ["append", "reset", "summary"])
 async def test_what_a_node_knows_of_the_conversation(begin: Begin, context: str) -> None:
     flow = TWO.replace("[nodes.bye]", f'[nodes.bye]\ncontext = "{context}"')

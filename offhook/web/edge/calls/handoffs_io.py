@@ -62,9 +62,9 @@ class Handoffs:
         """Makes an agent, with tools to hand the call over, which its flow leads if it has one."""
         told = "" if self.last is None else taken_over(self.last.before, self.last.told)
         flow = None
-        if settings.nodes is not None:
+        if settings.loaded_flow is not None:
             fill = self._agents.fill(settings, call)
-            flow = CallFlow(settings.nodes, call, fill, self._tasks, self._hand_over)
+            flow = CallFlow(settings.loaded_flow, call, fill, self._tasks, self._hand_over)
         made = self._agents.make(settings, call, told, flow or NO_GUIDE)
         tools = (self._tool(name, call, made.infer) for name in settings.handoffs)
         made = replace(made, tools=[*made.tools, *tools])
