@@ -24,7 +24,7 @@ from benchmarks.servers.line_stats import lines_route
 from benchmarks.servers.scripted import ScriptedAgent, ScriptedRecognizer, ScriptedSynthesizer
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.pipeline.conversation.agents.guide import NO_GUIDE, Guide
+from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.speech.vad.vad import SpeechDetector
 from offhook.telephony.carriers.settings import CarrierSettings

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 from loguru import logger
 
-from offhook.pipeline.conversation.agents.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext, Fallback, Shared
+from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.call_variables import filled
 from offhook.pipeline.conversation.silences import SilenceStep

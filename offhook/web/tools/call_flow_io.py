@@ -11,7 +11,7 @@ from pipecat.services.llm_service import FunctionCallParams
 
 from offhook.media.leg import LegError
 from offhook.media.tasks_io import Task, TaskSet
-from offhook.pipeline.conversation.agents.guide import Guide
+from offhook.pipeline.conversation.agents.kinds.guide import Guide
 from offhook.pipeline.conversation.agents.prompt import GOES_ON
 from offhook.pipeline.conversation.call.history import last_turn, since_last_turn
 from offhook.pipeline.conversation.call_io import Agent, Call

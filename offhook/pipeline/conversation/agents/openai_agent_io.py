@@ -54,7 +54,7 @@ from offhook.pipeline.conversation.agents.agent_faults import (
 from offhook.pipeline.conversation.agents.completion import MAX_CONTENT_CHARACTERS, Completion
 from offhook.pipeline.conversation.agents.completion_events import CompletionEvents
 from offhook.pipeline.conversation.agents.early_answer_io import EarlyAnswer, FirstSentence
-from offhook.pipeline.conversation.agents.guide import NO_GUIDE, Guide
+from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.agents.model_requests import CallDetails
 from offhook.pipeline.conversation.agents.openai_model_io import OpenAIModel, fault_of
 from offhook.pipeline.conversation.agents.prompt import in_turn

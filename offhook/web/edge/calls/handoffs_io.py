@@ -9,7 +9,7 @@ from pipecat.frames.frames import FunctionCallResultProperties
 from pipecat.services.llm_service import FunctionCallParams
 
 from offhook.media.tasks_io import Task, TaskSet
-from offhook.pipeline.conversation.agents.guide import NO_GUIDE
+from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE
 from offhook.pipeline.conversation.call_info import taken_over
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines, Successor
 from offhook.pipeline.conversation.directed_io import FunctionTool, Infer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from offhook.pipeline.conversation.agents.guide import NO_GUIDE, Guide
+from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.passages import FindPassages
 from offhook.pipeline.speech.engine_spec import imported
 
