@@ -29,6 +29,7 @@ from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
 from offhook.web.config.collect import MAX_FIELDS, Detail
+from offhook.web.config.collect import NOTE as NOTE
 from offhook.web.config.flows import Flow, Flowing, faults_of_flow, read_flow
 from offhook.web.config.mcp import McpTools
 from offhook.web.config.pronunciation import Pronouncing
@@ -157,8 +158,6 @@ def _steps(steps: tuple[Silence, ...]) -> tuple[Silence, ...]:
     return steps
 
 
-NOTE = "note_details"
-"""Name of the tool with which a model notes details of the caller."""
 DetailName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 SEARCH = "search_knowledge"
 """Name of the tool with which a model searches its documents."""
@@ -448,12 +447,12 @@ def _flow_of(agent: Agent) -> Flow:
     """Reads the flow of an agent. Raises ValueError with all that is wrong with it."""
     functions = dict.fromkeys((*OWN, *map(handoff_tool, agent.handoffs)), False)
     functions |= {name: True for tool in agent.tools for name in tool.function_names}
-    if agent.knowledge:
-        functions[SEARCH] = True
+    functions |= {SEARCH: True} if agent.knowledge else {}
+    functions |= {NOTE: False} if agent.collect else {}
     try:
         flow = read_flow(Path(agent.flow).expanduser())
         faults = faults_of_flow(
-            *(flow, functions, agent.variables),
+            *(flow, functions, agent.variables, agent.collect),
             has_others=any(not tool.function_names for tool in agent.tools),
             greets=bool(agent.greeting),
         )

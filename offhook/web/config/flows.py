@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from offhook.pipeline.conversation.call_variables import known_names, unknown_names
+from offhook.web.config.collect import NOTE
 from offhook.web.config.faults import faults_of, nearest, placed
 from offhook.web.config.section import Section
 from offhook.web.config.toml_text import KeyPath, read_toml
@@ -117,6 +118,8 @@ class FlowNode(Section):
     functions: Functions = ()
     """What the model may call here: names of functions that the agent has, and functions of the
     flow."""
+    collect: tuple[str, ...] = Field((), max_length=50)
+    """Names of the agent's details that must be noted before a function leads on from here."""
     pre_actions: Actions = ()
     """What is done before the model is asked."""
     post_actions: Actions = ()
@@ -157,8 +160,10 @@ class Flow(Section):
 
     def functions_of(self, node: str) -> Iterator[FlowFunction]:
         """Yields what the model may call in a node."""
-        yield from self.nodes[node].functions
-        yield from self.global_functions
+        listed = (*self.nodes[node].functions, *self.global_functions)
+        yield from listed
+        if self.nodes[node].collect and NOTE not in (one.name for one in listed):
+            yield FlowFunction(name=NOTE)
 
     def functions(self) -> Iterator[tuple[KeyPath, FlowFunction]]:
         """Yields all functions, with their keys."""
@@ -234,13 +239,14 @@ def faults_of_flow(
     flow: Flow,
     functions: Mapping[str, bool],
     variables: Mapping[str, str],
+    details: Mapping[str, Any],
     *,
     has_others: bool,
     greets: bool,
 ) -> Iterator[str]:
     """Yields what is wrong with a flow for an agent. `functions` are those that it has, and whether
-    each may lead to a node; with `has_others` there are more, of servers. `greets`: whether the
-    agent has first words of its own."""
+    each may lead to a node; with `has_others` there are more, of servers. `details` are those that
+    it is to find out. `greets`: whether the agent has first words of its own."""
     if flow.initial not in flow.nodes:
         yield flow.placed(("initial",), _no_node(flow.initial, flow))
     for path, function in flow.functions():
@@ -253,6 +259,9 @@ def faults_of_flow(
         if twice := next((one for one in names if names.count(one) > 1), ""):
             yield flow.placed(path, f"two functions are called {twice}")
         yield from _faults_of_ends(flow, name)
+        for one in flow.nodes[name].collect:
+            if one not in details:
+                yield flow.placed((*path, "collect"), _missing("detail", one, details))
     texts = [(("nodes", name, "task"), node.task) for name, node in flow.nodes.items()]
     texts += [((*path, "say"), action.say) for path, action in flow.actions()]  # type: ignore[misc]
     for path, text in texts:
@@ -314,6 +323,6 @@ def _no_node(name: str, flow: Flow) -> str:
 
 
 def _missing(what: str, name: str, there: Mapping[str, Any]) -> str:
-    near = nearest(name, list(there))
-    hint = f"; did you mean {near!r}?" if near is not None else f" (there: {', '.join(there)})"
+    near, those = nearest(name, list(there)), ", ".join(there) or "none"
+    hint = f"; did you mean {near!r}?" if near is not None else f" (there: {those})"
     return f"no {what} is called {name!r}{hint}"

@@ -85,7 +85,9 @@ class CallFlow(Guide):
 
     def instructions(self, own: str) -> str:
         task = self._fill(self._node.task)
-        return "\n\n".join(text for text in (own, task) if text)
+        missing = self._table.missing(self._at.node, self._call.leg.collected)
+        needed = f"Before you go on, note: {', '.join(missing)}." if missing else ""
+        return "\n\n".join(filter(None, (own, task, needed)))
 
     def answered(self, calls: bool) -> None:
         self._stop()
@@ -151,6 +153,9 @@ class CallFlow(Guide):
                     properties = properties if asks else _NOT_AGAIN
                 await params.result_callback(result, properties=properties)
 
+            following = self._following(node, function.name, {})
+            if isinstance(following, str):
+                return await params.result_callback({"error": following})
             await run(replace(params, result_callback=report))
 
         schema = tool.to_default_dict()["parameters"]
@@ -158,19 +163,25 @@ class CallFlow(Guide):
 
     def _move(self, node: str, function: str, arguments: Any) -> str:
         """Goes on where a function leads to; returns why it does not."""
-        turn = last_turn(self._call.context.messages)
-        at = self._at if turn is self._turn else Position(self._at.node)
-        following = self._table.next(at, node, function, arguments)
+        following = self._following(node, function, arguments)
         if isinstance(following, str):
             return following
         self._stop()
-        before, self._at, self._turn = self._at.node, following, turn
+        before, self._at = self._at.node, following
+        self._turn = last_turn(self._call.context.messages)
         ends = [action for action in self._node.pre_actions if action.ends]
         self._due = [*ends, *self._node.post_actions]
         self._offer()
         self._call.context.set_tools(self._offered)
         self._call.emit(NodeEntered(self._call.leg.heard_ms, self._at.node, before, function))
         return ""
+
+    def _following(self, node: str, function: str, arguments: Any) -> Position | str:
+        """Returns where a function leads to, or why it does not."""
+        spoken = last_turn(self._call.context.messages) is not self._turn
+        at = Position(self._at.node) if spoken else self._at
+        noted = self._call.leg.collected
+        return self._table.next(at, node, function, arguments, noted)
 
     async def _enter(self) -> tuple[dict[str, Any], bool]:
         """Does what comes first in a node. Returns what the model is told beside the function's

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offhook.web.config.agents import SEARCH, Agent, handoff_tool
+from offhook.web.config.agents import NOTE, SEARCH, Agent, handoff_tool
 from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpTools, function_name
 from offhook.web.config.tools import OWN, NamedTool
@@ -90,7 +90,7 @@ def _lacked_by_flow(agent: Agent, listed: Listed) -> Iterator[str]:
     flow = agent.loaded_flow
     if flow is None or not entries or any(entry.mcp not in listed for entry in entries):
         return
-    there = {*OWN, SEARCH, *map(handoff_tool, agent.handoffs)}
+    there = {*OWN, SEARCH, NOTE, *map(handoff_tool, agent.handoffs)}
     there |= {tool.name for tool in agent.tools if isinstance(tool, NamedTool)}
     there |= {function.name for _, function in chosen(agent, listed)[0]}
     for path, function in flow.functions():

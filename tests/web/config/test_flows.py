@@ -79,6 +79,12 @@ def test_a_flow_is_read_with_the_configuration(folder: Path) -> None:
         ("{hang_up = true}", '{hand_over = "x"}', 8, "'x' is the agent itself"),
         ('[{say = "Bye', '[{hang_up = true}, {say = "Bye', 8, "nothing comes after the action"),
         ('task = "A."', 'task = "A."\npre_actions = [{hang_up = true}]', 4, "would end before"),
+        (
+            'task = "A."',
+            'task = "A."\ncollect = ["name"]',
+            4,
+            "no detail is called 'name' (there: none)",
+        ),
         ('task = "A."', "task = A.", 3, "task must have its text in quotes"),
     ],
 )

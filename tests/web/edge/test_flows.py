@@ -233,6 +233,31 @@ async def test_what_cannot_be_summarized_is_known_as_it_is(begin: Begin) -> None
     assert asked.results() == [{"status": "done"}]
 
 
+async def test_a_node_is_left_only_with_its_details(begin: Begin) -> None:
+    flow = TWO.replace("functions", 'collect = ["age"]\nfunctions', 1)
+    named = [calls("named", who="Ada")]
+    answers = (
+        [says(HELLO)],
+        named,
+        [says("How old are you?")],
+        [calls("note_details", age=36)],
+        named,
+    )
+    collect = {"age": {"type": "number"}, "size": {}}
+    async with begin(*answers, [says("Goodbye.")], flow=flow, collect=collect) as (call, asked):
+        await call.hears(HELLO)
+        assert "Before you go on, note: age." in prompt(asked.requests[0])
+        call.types("I am Ada.")
+        await call.hears("How old are you?")
+        assert not nodes(call)
+        assert asked.results() == [{"error": "first find out and note: age"}]
+        call.types("Thirty-six.")
+        await until(lambda: call.leg.closed)
+    assert list(tools(asked.requests[0])) == ["named", "note_details"]
+    assert "Before you go on" not in prompt(asked.requests[-1])
+    assert nodes(call) == ["bye"]
+
+
 SAYS = """
 initial = "a"
 [nodes.a]
