@@ -24,6 +24,7 @@ from benchmarks.servers.line_stats import lines_route
 from benchmarks.servers.scripted import ScriptedAgent, ScriptedRecognizer, ScriptedSynthesizer
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.speech.vad.vad import SpeechDetector
 from offhook.telephony.carriers.settings import CarrierSettings
@@ -51,7 +52,9 @@ class ScriptedAgents(CallAgents):
         super().__init__(config)
         self._words = words
 
-    def make(self, a: AgentSettings, call: Call, briefing: str = "") -> Agent:
+    def make(
+        self, a: AgentSettings, call: Call, briefing: str = "", guide: Guide = NO_GUIDE
+    ) -> Agent:
         return Agent("scripted", ScriptedAgent(self._words))
 
 

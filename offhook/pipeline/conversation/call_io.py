@@ -16,6 +16,7 @@ from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
+from offhook.pipeline.conversation.agents.prompt import TAKEN_OVER
 from offhook.pipeline.conversation.call.absence_io import Absence
 from offhook.pipeline.conversation.call.agent import Agent as Agent
 from offhook.pipeline.conversation.call.agent import Engines as Engines
@@ -106,8 +107,8 @@ class Call(TransportListener, CallPipelineListener):
         self._turn = 0
         self._finished = asyncio.Event()
         """Set when the agent's part is over."""
-        self.taken_over = False
-        """Whether the agent is not the one that the call began with."""
+        self.cue = ""
+        """What the agent's model is told where an agent has spoken last and it is to go on."""
         self._transferred = False
         tasks = self._tasks = TaskSet()
         """Tasks that nothing awaits, such as those speaking a sentence."""
@@ -274,7 +275,7 @@ class Call(TransportListener, CallPipelineListener):
         successor = await find()
         hearing = self.engines.hearing
         self.engines = successor.engines
-        self._agent, self.taken_over = successor.make_agent(self), True
+        self._agent, self.cue = successor.make_agent(self), TAKEN_OVER
         agent = self._agent
         self._history.hand_over(before, agent.tools, keeps=successor.keeps_history)
         self._announcements.change(agent, self.engines, successor.sentences)

@@ -104,6 +104,17 @@ class AgentChanged:
 
 
 @dataclass(frozen=True)
+class NodeEntered:
+    """The conversation goes on in another node of the agent's flow."""
+
+    at_ms: int
+    node: str
+    before: str
+    function: str
+    """Which the model has called."""
+
+
+@dataclass(frozen=True)
 class LanguageChanged:
     """The caller goes on in another language, and the agent follows."""
 
@@ -268,6 +279,7 @@ Event = (
     | Interrupted
     | AgentTurn
     | AgentChanged
+    | NodeEntered
     | LanguageChanged
     | AgentFailed
     | TokensUsed

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     Discriminator,
@@ -28,6 +29,8 @@ from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
 from offhook.web.config.collect import MAX_FIELDS, Detail
+from offhook.web.config.collect import NOTE as NOTE
+from offhook.web.config.flows import Flow, Flowing, faults_of_flow, read_flow
 from offhook.web.config.mcp import McpTools
 from offhook.web.config.pronunciation import Pronouncing
 from offhook.web.config.section import Secret, Section, or_plugin
@@ -141,8 +144,20 @@ class Silence(Section):
         return self
 
 
-NOTE = "note_details"
-"""Name of the tool with which a model notes details of the caller."""
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name or "UTC")
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f"{name!r} is no time zone, such as Europe/Berlin") from error
+    return name
+
+
+def _steps(steps: tuple[Silence, ...]) -> tuple[Silence, ...]:
+    if any(step.hang_up for step in steps[:-1]):
+        raise ValueError("no step comes after hang_up = true")
+    return steps
+
+
 DetailName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 SEARCH = "search_knowledge"
 """Name of the tool with which a model searches its documents."""
@@ -185,7 +200,21 @@ AgentTool = Annotated[
 """One of TOOL_KINDS."""
 
 
-class Agent(AgentModel, Pronouncing):
+def _instructions_in(file: str) -> str:
+    try:
+        with Path(file).expanduser().open("rb") as opened:
+            data = opened.read(MAX_INSTRUCTIONS_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"instructions_file {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"instructions_file {file}: is not UTF-8") from error
+    if len(data) > MAX_INSTRUCTIONS_BYTES:
+        raise ValueError(f"instructions_file {file}: is over {MAX_INSTRUCTIONS_BYTES} bytes")
+    return text.strip()
+
+
+class Agent(AgentModel, Pronouncing, Flowing):
     settings: dict[str, Any] = Field({}, repr=False)
     """Settings of an agent of another package, as that describes them."""
     description: str = Field("", max_length=1000)
@@ -202,7 +231,7 @@ class Agent(AgentModel, Pronouncing):
     own."""
     greeting_interruptible: bool = True
     """Whether a caller who speaks interrupts the greeting."""
-    silence: Annotated[tuple[Silence, ...], Field(max_length=20)] = ()
+    silence: Annotated[tuple[Silence, ...], Field(max_length=20), AfterValidator(_steps)] = ()
     """What happens when the caller is silent, step by step:
     `[{after = 8, say = "Are you still there?"}, {after = 10, hang_up = true}]`. It begins anew once
     the caller has spoken."""
@@ -229,7 +258,7 @@ class Agent(AgentModel, Pronouncing):
     """Variables of its texts beside those of every call, with the values that they have where
     neither `POST /calls` nor a carrier's stream sets them: `{{customer}}` in the instructions needs
     `variables = {customer = "unknown"}`."""
-    time_zone: str = Field("", examples=["Europe/Berlin"])
+    time_zone: Annotated[str, AfterValidator(_zone)] = Field("", examples=["Europe/Berlin"])
     """Of `{{now}}`, `{{date}}`, `{{time}}` and `{{weekday}}`; empty: this machine's."""
     instructions_file: str = ""
     """File with the instructions, in place of `instructions`; read at the start and on a reload. A
@@ -331,6 +360,11 @@ class Agent(AgentModel, Pronouncing):
                 raise ValueError(f"tools: {name} is a tool that agents have anyway")
         return self
 
+    @model_validator(mode="after")
+    def _reads_its_flow(self) -> Self:
+        self._flow = _flow_of(self) if self.flow else None
+        return self
+
     @property
     def of_kind(self) -> AgentKind:
         """Returns its kind, which is imported if it is of another package. Raises EngineError."""
@@ -350,17 +384,7 @@ class Agent(AgentModel, Pronouncing):
             return table
         if "instructions" in table:
             raise ValueError("instructions and instructions_file exclude each other")
-        try:
-            with Path(file).expanduser().open("rb") as opened:
-                data = opened.read(MAX_INSTRUCTIONS_BYTES + 1)
-            text = data.decode("utf-8-sig")
-        except OSError as error:
-            raise ValueError(f"instructions_file {file}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ValueError(f"instructions_file {file}: is not UTF-8") from error
-        if len(data) > MAX_INSTRUCTIONS_BYTES:
-            raise ValueError(f"instructions_file {file}: is over {MAX_INSTRUCTIONS_BYTES} bytes")
-        return {**table, "instructions": text.strip()}
+        return {**table, "instructions": _instructions_in(file)}
 
     @field_validator("knowledge", mode="before")
     @classmethod
@@ -377,15 +401,6 @@ class Agent(AgentModel, Pronouncing):
     @classmethod
     def _is_a_tag(cls, language: str) -> str:
         return canonical_tag(language) if language else ""
-
-    @field_validator("time_zone")
-    @classmethod
-    def _is_a_zone(cls, name: str) -> str:
-        try:
-            ZoneInfo(name or "UTC")
-        except (KeyError, ValueError, OSError) as error:
-            raise ValueError(f"{name!r} is no time zone, such as Europe/Berlin") from error
-        return name
 
     @model_validator(mode="after")
     def _knows_its_variables(self) -> Self:
@@ -405,13 +420,6 @@ class Agent(AgentModel, Pronouncing):
                     f"{name!r} cannot be a variable: every call has it, or it is no name"
                 )
         return variables
-
-    @field_validator("silence")
-    @classmethod
-    def _ends_with_the_call(cls, steps: tuple[Silence, ...]) -> tuple[Silence, ...]:
-        if any(step.hang_up for step in steps[:-1]):
-            raise ValueError("no step comes after hang_up = true")
-        return steps
 
     def _texts(self) -> Iterator[tuple[str, str]]:
         """Yields the texts in which variables are filled in, with their keys."""
@@ -433,3 +441,24 @@ class Agent(AgentModel, Pronouncing):
     @property
     def limits(self) -> Limits:
         return Limits(**{name: getattr(self, name) for name in asdict(Limits())})
+
+
+def _flow_of(agent: Agent) -> Flow:
+    """Reads the flow of an agent. Raises ValueError with all that is wrong with it."""
+    functions = dict.fromkeys((*OWN, *map(handoff_tool, agent.handoffs)), False)
+    functions |= {name: True for tool in agent.tools for name in tool.function_names}
+    functions |= {SEARCH: True} if agent.knowledge else {}
+    functions |= {NOTE: False} if agent.collect else {}
+    try:
+        flow = read_flow(Path(agent.flow).expanduser())
+        faults = faults_of_flow(
+            *(flow, functions, agent.variables, agent.collect),
+            has_others=any(not tool.function_names for tool in agent.tools),
+            greets=bool(agent.greeting),
+        )
+        if words := "\n".join(faults):
+            raise ValueError(words)
+    except ValueError as error:
+        lines = (f"flow: {line}" for line in str(error).splitlines())
+        raise ValueError("\n".join(lines)) from error
+    return flow

@@ -11,6 +11,8 @@ from offhook.web.config.section import Section
 
 Kind = Literal["text", "phone", "email", "date", "time", "number", "digits", "choice", "yes_no"]
 Value = str | float | bool
+NOTE = "note_details"
+"""Name of the tool with which a model notes details of the caller."""
 MAX_CHARS = 500
 """Maximum characters of a value."""
 MAX_FIELDS = 50

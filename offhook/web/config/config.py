@@ -57,6 +57,7 @@ from offhook.web.config.agents import DEFAULT
 from offhook.web.config.agents import Agent as Agent
 from offhook.web.config.environment import overrides
 from offhook.web.config.faults import booleans_for_numbers, faults_of
+from offhook.web.config.flows import Flow
 from offhook.web.config.hours import Hours, faults_of_hours
 from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.mcp import McpServer, McpTools
@@ -740,15 +741,15 @@ class Config(Section):
                     yield f"{where}.fallback: no agent is called {agent.fallback!r}"
                 elif other is agent or (kind and of_other and not of_other.stands_in_for(kind)):
                     yield f"{where}.fallback: {agent.fallback!r} cannot answer in its place"
-            for name in agent.handoffs:
+            for name, fault in _hand_overs(where, agent):
                 other = self.agent_called(name)
                 of_other = None if other is None else kind_of(other.kind)
                 if other is None:
-                    yield f"{where}.handoffs: no agent is called {name!r}"
+                    yield fault(f"no agent is called {name!r}")
                 elif other is agent:
-                    yield f"{where}.handoffs: {name!r} is the agent itself"
+                    yield fault(f"{name!r} is the agent itself")
                 elif of_other is not None and not of_other.converses:
-                    yield f"{where}.handoffs: {name!r} cannot take a call over"
+                    yield fault(f"{name!r} cannot take a call over")
 
     def _faults_of_tools(self) -> Iterator[str]:
         for where, agent in self.named_agents().items():
@@ -797,6 +798,21 @@ class Config(Section):
             proxies=tuple(map(ipaddress.ip_network, server.proxies)),
             carrier_hosts=frozenset(public),
         )
+
+
+def _hand_overs(where: str, agent: Agent) -> Iterator[tuple[str, Callable[[str], str]]]:
+    """Yields the names of agents to which one may hand calls over, by its model or its flow, and
+    what puts the place before the words of a fault."""
+    for name in agent.handoffs:
+        yield name, lambda words: f"{where}.handoffs: {words}"
+    flow = agent.loaded_flow
+    for path, action in flow.actions() if flow is not None else ():
+        if flow is not None and action.hand_over:
+            yield action.hand_over, partial(_of_flow, where, flow, (*path, "hand_over"))
+
+
+def _of_flow(where: str, flow: Flow, path: KeyPath, words: str) -> str:
+    return f"{where}.flow: {flow.placed(path, words)}"
 
 
 def _keys(kind: Any) -> tuple[str, ...]:

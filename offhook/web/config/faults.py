@@ -353,14 +353,14 @@ def _hint(key: str, known: _Known, given: str) -> str:
             return ": write the number without a unit"
         return ""
     choices = [c for kind in known.kinds for c in _choices(kind) if isinstance(c, str)]
-    near = _nearest(given, choices)
+    near = nearest(given, choices)
     return f"; did you mean {_shown(near)}?" if near is not None else ""
 
 
 # --- unknown keys ---
 
 
-def _nearest(name: str, names: list[str]) -> str | None:
+def nearest(name: str, names: list[str]) -> str | None:
     """The name that was probably meant."""
 
     def plain(text: str) -> str:
@@ -397,7 +397,7 @@ def _unknown_words(model: type, path: KeyPath, known: _Known, name: str, given: 
     if not fields:  # a table whose keys are of a kind, such as the days of a week
         keys = [k for kind in known.kinds if get_origin(kind) is dict for k in get_args(kind)[:1]]
         names = [str(choice) for kind in keys for choice in _choices(_known(kind).kind)]
-        near = _nearest(name, names)
+        near = nearest(name, names)
         return f"is unknown; {f'did you mean {near}?' if near else f'use {_either(names)}'}"
     what = "section" if not path and isinstance(given, dict | list) else "key"
     words = f"there is no such {what}"
@@ -407,7 +407,7 @@ def _unknown_words(model: type, path: KeyPath, known: _Known, name: str, given: 
             inner = _as_header(f"{header.strip('[]')}.{key}", of_key)
             if key == name and inner.startswith("["):
                 return f"{words}; did you mean {inner}?"
-    near = _nearest(name, list(fields))
+    near = nearest(name, list(fields))
     if near is not None:
         full = f"{prefix}.{near}" if prefix else near
         meant = _as_header(full, fields[near]) if isinstance(given, dict | list) else near

@@ -181,17 +181,22 @@ class HttpTool(NamedTool):
     @property
     def schema_of_arguments(self) -> dict[str, Any]:
         """The arguments as a JSON Schema of an object. Raises ValueError."""
-        given = self.parameters
-        if given.get("type") == "object" and isinstance(given.get("properties", {}), dict):
-            return {"properties": {}, **given}
-        properties, required = {}, []
-        for name, about in given.items():
-            if isinstance(about, str):
-                about = {"type": "string", "description": about}
-            if not isinstance(about, dict) or about.get("type") not in _TYPES:
-                types = ", ".join(_TYPES)
-                raise ValueError(f"parameters: {name} is no description and has no type of {types}")
-            if not about.get("optional", False):
-                required.append(name)
-            properties[name] = {key: of for key, of in about.items() if key != "optional"}
-        return {"type": "object", "properties": properties, "required": required}
+        return schema_of(self.parameters)
+
+
+def schema_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parameters of a function as a JSON Schema of an object; `given` is one, or has a
+    description or a schema for each parameter. Raises ValueError."""
+    if given.get("type") == "object" and isinstance(given.get("properties", {}), dict):
+        return {"properties": {}, **given}
+    properties, required = {}, []
+    for name, about in given.items():
+        if isinstance(about, str):
+            about = {"type": "string", "description": about}
+        if not isinstance(about, dict) or about.get("type") not in _TYPES:
+            types = ", ".join(_TYPES)
+            raise ValueError(f"parameters: {name} is no description and has no type of {types}")
+        if not about.get("optional", False):
+            required.append(name)
+        properties[name] = {key: of for key, of in about.items() if key != "optional"}
+    return {"type": "object", "properties": properties, "required": required}

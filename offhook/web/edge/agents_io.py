@@ -11,6 +11,7 @@ from loguru import logger
 
 from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext, Fallback, Shared
+from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.call_variables import filled
 from offhook.pipeline.conversation.silences import SilenceStep
@@ -107,14 +108,18 @@ class CallAgents:
         """Returns the named agent; None if it was removed since the call began."""
         return self._config().agent_called(name)
 
-    def make(self, a: AgentSettings, call: Call, briefing: str = "") -> Agent:
-        """Makes the agent of a call. `briefing` follows its instructions."""
+    def fill(self, a: AgentSettings, call: Call) -> Fill:
+        """Returns what puts the variables of a call into an agent's texts."""
         now = datetime.now(ZoneInfo(a.time_zone) if a.time_zone else None)
+        return lambda text: filled(text, call.leg.info, a.variables, now)
 
-        def fill(text: str) -> str:
-            return filled(text, call.leg.info, a.variables, now)
-
-        kind, context = a.of_kind, self._context(a, call, fill, briefing)
+    def make(
+        self, a: AgentSettings, call: Call, briefing: str = "", guide: Guide = NO_GUIDE
+    ) -> Agent:
+        """Makes the agent of a call. `briefing` follows its instructions; `guide` leads its
+        model."""
+        fill = self.fill(a, call)
+        kind, context = a.of_kind, replace(self._context(a, call, fill, briefing), guide=guide)
         made = kind.make(context)
         if a.tools or a.knowledge or a.collect:
             tools = self._tools.functions(a, call, fill)

@@ -1,10 +1,10 @@
 """The tools of MCP servers as functions of language models: which of them an agent has."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offhook.web.config.agents import Agent, handoff_tool
+from offhook.web.config.agents import NOTE, SEARCH, Agent, handoff_tool
 from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpTools, function_name
 from offhook.web.config.tools import OWN, NamedTool
@@ -79,5 +79,20 @@ def faults_of_tools(config: Config, listed: Listed) -> list[str]:
     return [
         f"{where}: {words}"
         for where, agent in config.named_agents().items()
-        for words in chosen(agent, listed)[1]
+        for words in (*chosen(agent, listed)[1], *_lacked_by_flow(agent, listed))
     ]
+
+
+def _lacked_by_flow(agent: Agent, listed: Listed) -> Iterator[str]:
+    """Yields the functions that an agent's flow names and no server has; none, as long as some of
+    its servers have not listed theirs."""
+    entries = [tool for tool in agent.tools if isinstance(tool, McpTools)]
+    flow = agent.loaded_flow
+    if flow is None or not entries or any(entry.mcp not in listed for entry in entries):
+        return
+    there = {*OWN, SEARCH, NOTE, *map(handoff_tool, agent.handoffs)}
+    there |= {tool.name for tool in agent.tools if isinstance(tool, NamedTool)}
+    there |= {function.name for _, function in chosen(agent, listed)[0]}
+    for path, function in flow.functions():
+        if not function.is_of_the_flow and function.name not in there:
+            yield flow.placed(path, f"no MCP server has the function {function.name}")

@@ -15,6 +15,11 @@ ASK = (
 )
 
 
+def has_succeeded(result: Any) -> bool:
+    """Returns whether a tool has run and not failed, by what the model is told."""
+    return not isinstance(result, Mapping) or ("error" not in result and result != {"status": ASK})
+
+
 class ToolUse:
     """The calls of one tool in one conversation."""
 

@@ -56,6 +56,7 @@ from offhook.pipeline.conversation.agents.completion import (
 )
 from offhook.pipeline.conversation.agents.completion_events import CompletionEvents
 from offhook.pipeline.conversation.agents.early_answer_io import EarlyAnswer, FirstSentence
+from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.agents.model_requests import CallDetails
 from offhook.pipeline.conversation.agents.openai_model_io import OpenAIModel, fault_of
 from offhook.pipeline.conversation.agents.prompt import in_turn
@@ -111,6 +112,7 @@ class OpenAIAgentSettings(OpenAIModel):
     """Finds what is in a request with the caller's last words."""
     judges_turns: bool = False
     """Whether the model marks its answers with whether the caller has finished."""
+    guide: Guide = NO_GUIDE
 
 
 class _OpenAI(OpenAILLMService):
@@ -174,10 +176,9 @@ class _OpenAI(OpenAILLMService):
         )
 
     async def cleanup(self) -> None:
-        if self._making_up is not None:
-            await self.cancel_task(self._making_up)
-        if self._thinking_ahead is not None:
-            await self.cancel_task(self._thinking_ahead)
+        for task in (self._making_up, self._thinking_ahead):
+            if task is not None:
+                await self.cancel_task(task)
         if self._early is not None:
             await self._early.close()
         await self._supervision.close()
@@ -259,8 +260,8 @@ class _OpenAI(OpenAILLMService):
     async def _params(self, context: LLMContext, instructions: str | None = None) -> dict[str, Any]:
         """Returns the parameters of a request; `instructions` replace those of the agent."""
         if instructions is None:
-            given: Any = self._settings
-            instructions = self._call.language.added_to(assert_given(given.system_instruction))
+            own = assert_given(self._settings.system_instruction)  # type: ignore[attr-defined]
+            instructions = self._call.language.added_to(self._about.guide.instructions(own))
         if self._is_marked:
             instructions = f"{instructions}\n\n{INSTRUCTIONS}"
         given = await self.get_llm_adapter().get_llm_invocation_params(
@@ -273,7 +274,7 @@ class _OpenAI(OpenAILLMService):
     def build_chat_completion_params(self, params_from_context: Any) -> dict[str, Any]:
         params: dict[str, Any] = super().build_chat_completion_params(params_from_context)
         left_out = (*self._call.excuses(), *self._reasoning)
-        params["messages"] = in_turn(params["messages"], left_out, taken_over=self._call.taken_over)
+        params["messages"] = in_turn(params["messages"], left_out, cue=self._call.cue)
         return {n: v for n, v in params.items() if not isinstance(v, NotGiven | Omit)}
 
     async def _begin(
@@ -398,6 +399,7 @@ class _OpenAI(OpenAILLMService):
                 raise AgentFailure(Fault.EMPTY, "an empty answer")
             break
         await self._end_incomplete(answer)
+        self._about.guide.answered(bool(calls))
         await self.run_function_calls(
             [
                 FunctionCallFromLLM(

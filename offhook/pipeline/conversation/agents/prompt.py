@@ -9,6 +9,8 @@ BEGINNING = "(the call begins)"
 """What the user says where the conversation begins with the assistant."""
 TAKEN_OVER = "(the call is handed over to you)"
 """What the user says where an assistant has spoken last and another one is to go on."""
+GOES_ON = "(the conversation goes on)"
+"""The same where the same one goes on."""
 SILENCE = "…"
 """What the assistant says to a tool's result where it said nothing and the user goes on."""
 MIN_PREFIX_WORDS = 2
@@ -19,10 +21,10 @@ Message = dict[str, Any]
 
 
 def in_turn(
-    messages: Iterable[Any], left_out: Iterable[str] = (), *, taken_over: bool = False
+    messages: Iterable[Any], left_out: Iterable[str] = (), *, cue: str = ""
 ) -> list[Message]:
     """Returns the messages with neighbours of one role merged, and with a line of the user before
-    the first of the assistant; with `taken_over`, where it is another one, behind the last as well.
+    the first of the assistant, and with the line `cue` behind the last one, if there is any.
     `left_out`: what was spoken to the caller and is no answer of the
     model; it may have been interrupted."""
     texts = sorted(filter(None, map(_plain, left_out)), key=len, reverse=True)
@@ -41,8 +43,8 @@ def in_turn(
     first = next((i for i, m in enumerate(merged) if m.get("role") != "system"), len(merged))
     if first == len(merged) or merged[first].get("role") == "assistant":
         merged.insert(first, {"role": "user", "content": BEGINNING})
-    if taken_over and merged[-1].get("role") == "assistant":
-        merged.append({"role": "user", "content": TAKEN_OVER})
+    if cue and merged[-1].get("role") == "assistant":
+        merged.append({"role": "user", "content": cue})
     return merged
 
 

@@ -53,6 +53,21 @@ class History:
         self.context.set_tools(tools)
 
 
+def since_last_turn(messages: Sequence[Any]) -> list[Any]:
+    """Return the messages from the last one of the caller on; all, if there is none."""
+    turns = [n for n, message in enumerate(messages) if _role(message) == "user"]
+    return list(messages[turns[-1] if turns else 0 :])
+
+
+def last_turn(messages: Sequence[Any]) -> Any:
+    """Return the last message of the caller; None if there is none."""
+    return next((m for m in reversed(messages) if _role(m) == "user"), None)
+
+
+def _role(message: Any) -> Any:
+    return message.get("role") if isinstance(message, dict) else None
+
+
 def _messages(words: Iterable[Message]) -> list[Any]:
     """Return what was said as messages of a context."""
     return [{"role": role, "content": text} for role, text in words]

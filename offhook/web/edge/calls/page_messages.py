@@ -8,6 +8,7 @@ from offhook.pipeline.conversation.events import (
     CallEnded,
     CallStarted,
     Event,
+    NodeEntered,
     PlayoutResumed,
     TurnLatency,
 )
@@ -15,13 +16,15 @@ from offhook.pipeline.conversation.events import (
 
 def for_the_page(event: Event, *, operator: bool = False) -> dict[str, Any] | None:
     """Converts an event to the page's message; None if it has none. Only the operator is told why
-    an agent failed: a server's words name hosts and models."""
+    an agent failed, as a server's words name hosts and models, and of the nodes of a flow."""
     match event:
         case AgentFailed(fault=fault, place=place, action=action, cause=cause):
             why = {"reason": f"{fault}: {cause}"} if operator else {}
             return {"type": "agent-failed", "fault": fault, "place": place, "action": action, **why}
         case AgentChanged(agent=agent):
             return {"type": "agent-changed", "agent": agent}
+        case NodeEntered(node=node) if operator:
+            return {"type": "node-entered", "node": node}
         case TurnLatency(turn=turn, spans=spans, total_ms=total):
             listed = [{"name": name, "ms": ms} for name, ms in spans]
             return {"type": "turn-latency", "turn": turn, "spans": listed, "total_ms": total}

@@ -21,6 +21,7 @@ from offhook.pipeline.conversation.events import (
     AgentTurn,
     DetailNoted,
     Event,
+    NodeEntered,
     PassagesFound,
     TokensUsed,
 )
@@ -60,6 +61,8 @@ class Exchange:
     """Passages of documents that the model got."""
     agents: list[str] = field(default_factory=list)
     """Agents to which the call was handed over, one after the other."""
+    nodes: list[str] = field(default_factory=list)
+    """Nodes of the agent's flow that were entered, one after the other."""
     faults: list[str] = field(default_factory=list)
     """What has failed, and why."""
     collected: dict[str, str] = field(default_factory=dict)
@@ -128,6 +131,9 @@ class TextConversation:
                 self.leg.show(f"hands the call over to {agent}")
                 self._note_tools(running=True)  # the next agent knows nothing of them
                 self._awaited = True
+            case NodeEntered(node=node):
+                self._exchange.nodes.append(node)
+                self.leg.show(f"goes on at {node}")
             case PassagesFound(sources=sources, by=by):
                 self._exchange.sources += sources
                 where = "the documents" if by == "tool" else "the documents, unasked"

@@ -49,8 +49,8 @@ def test_a_call_begins_with_the_user() -> None:
 
 def test_an_agent_that_takes_a_call_over_is_asked_by_the_user() -> None:
     said = [{"role": "user", "content": "My bill."}, {"role": "assistant", "content": "Over."}]
-    assert in_turn(said, taken_over=True) == [*said, {"role": "user", "content": TAKEN_OVER}]
-    assert in_turn(said[:1], taken_over=True) == said[:1]
+    assert in_turn(said, cue=TAKEN_OVER) == [*said, {"role": "user", "content": TAKEN_OVER}]
+    assert in_turn(said[:1], cue=TAKEN_OVER) == said[:1]
     assert in_turn(said) == said
 
 

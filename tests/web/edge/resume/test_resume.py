@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -24,7 +25,7 @@ from offhook.web.config.config import Config
 from offhook.web.edge.resume import saved_call, store_io
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC, key_of
 from offhook.web.edge.server_io import application
-from tests.pipeline.conversation.phone import calls, model, says
+from tests.pipeline.conversation.phone import COUNT, calls, model, says
 from tests.support.listening import Listening
 from tests.support.waiting import HANGS_S, until
 from tests.telephony.carriers.rest.fake_rest import FakeRest
@@ -398,3 +399,37 @@ async def test_a_carriers_call_that_was_handed_over_does_too(redis_url: str) -> 
             await until(lambda: second.turns() == [RESUMED, "It is paid."])
             await again.close()
             await far_end.close()
+
+
+async def test_a_call_goes_on_in_its_node(redis_url: str, tmp_path: Path) -> None:
+    flow = tmp_path / "flow.toml"
+    flow.write_text(
+        """
+        initial = "name"
+        [nodes.name]
+        task = "Ask for a name."
+        functions = [{name = "named", description = "d", next = "bye"}]
+        [nodes.bye]
+        task = "Say goodbye."
+        post_actions = [{hang_up = true}]
+        """
+    )
+    answers = [says("Hello.")], [calls("named")], [says(COUNT)], [says("Goodbye.")]
+    async with model(*answers) as endpoint:
+        of_model = {"kind": "openai", "model": "scripted", "base_url": endpoint.url}
+        table = {**of_model, "flow": str(flow), "think_ahead": False}
+        async with pair(redis_url, agent=table) as two:
+            client, again = two.client(), two.client()
+            first, second = two.edges
+            pc_id = await client.call(two.http[0])
+            await until(first.turns)
+            client.type("I am Ada.")
+            await until(lambda: len(endpoint.requests) == 3)
+            assert first.resumption is not None
+            assert len(await first.resumption.movable()) == 1
+            await again.call(two.http[1], pc_id)
+            await until(lambda: second.turns() == ["Goodbye."])
+            await until(lambda: again.leg.closed)
+    request = endpoint.requests[-1]
+    assert "Say goodbye." in request["messages"][0]["content"]
+    assert "tools" not in request

@@ -1,6 +1,7 @@
 """Conversations by text: as on the phone, with words for sound."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +75,33 @@ async def test_what_fails_is_told_with_what_the_caller_hears(edge: TextEdge) -> 
             assert any(
                 fault.startswith("unauthorized: m at 127.0.0.1") for fault in exchange.faults
             ), exchange.faults
+
+
+async def test_a_flow_goes_from_node_to_node(edge: TextEdge, tmp_path: Path) -> None:
+    (tmp_path / "flow.toml").write_text(
+        """
+        initial = "name"
+        [nodes.name]
+        task = "Ask for a name."
+        functions = [{name = "named", description = "d", next = "bye"}]
+        [nodes.bye]
+        task = "Say goodbye."
+        post_actions = [{hang_up = true}]
+        """
+    )
+    async with model([says("Hello.")], [calls("named")], [says("Goodbye.")]) as endpoint:
+        flow = str(tmp_path / "flow.toml")
+        agent = Agent(kind="openai", base_url=endpoint.url, model="m", flow=flow)
+        edge.config = edge.config.model_copy(update={"agents": {"led": agent}})
+        shown: list[str] = []
+        async with conversation(edge, "led", CallInfo(edge="text"), shown.append) as talk:
+            assert (await talk.listen()).text == "Hello."
+            exchange = await talk.say("I am Ada.")
+            assert exchange.text == "Goodbye."
+            assert exchange.nodes == ["bye"]
+            assert [tool.name for tool in exchange.tools] == ["named"]
+            assert exchange.ended
+        assert "goes on at bye" in shown
 
 
 async def test_an_agent_hands_over_to_another_one(edge: TextEdge) -> None:

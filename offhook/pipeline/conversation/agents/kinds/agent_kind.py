@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
+from offhook.pipeline.conversation.agents.kinds.guide import NO_GUIDE, Guide
 from offhook.pipeline.conversation.passages import FindPassages
 from offhook.pipeline.speech.engine_spec import imported
 
@@ -80,6 +81,8 @@ class AgentContext:
     fallback: Fallback | None = None
     passages: FindPassages | None = None
     """Finds the passages of its documents that belong into a request; None: none do."""
+    guide: Guide = NO_GUIDE
+    """Leads its model through the conversation."""
 
 
 def no_faults(table: Any) -> Iterable[str]:

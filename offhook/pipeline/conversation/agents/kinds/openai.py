@@ -11,7 +11,7 @@ from offhook.pipeline.conversation.agents.kinds.agent_kind import (
 )
 from offhook.pipeline.speech.streams.languages import NAMES
 
-_OWN = frozenset({"extra_body", "fallback", "knowledge_in_prompt", "languages", "voices"})
+_OWN = frozenset({"extra_body", "fallback", "flow", "knowledge_in_prompt", "languages", "voices"})
 _MODEL = frozenset({"headers", "query", "temperature", "top_p", "max_tokens", "reasoning_effort"})
 
 

@@ -32,6 +32,7 @@ def make(context: AgentContext) -> Agent:
         speak_ahead=table.speak_ahead,
         judges_turns=table.judges_turns,
         passages=context.passages,
+        guide=context.guide,
     )
     made = openai_agent(settings, context.call, context.shared.one(model_connections), standby)
     return replace(made, takes_images=table.images)

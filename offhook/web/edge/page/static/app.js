@@ -300,6 +300,7 @@ const HANDLERS = {
 
 const OWN_HANDLERS = {
   welcome: (answers) => view.showAnswers(answers),
+  "node-entered": ({ node }) => conversation.note(`The flow goes on at “${node}”`),
   "agent-changed": ({ agent }) => conversation.note(`Now you speak with “${agent}”`),
   "turn-latency": (breakdown) => {
     current?.replies.push(breakdown.total_ms);
