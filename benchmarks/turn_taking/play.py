@@ -23,6 +23,7 @@ from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import RATE_OUT, SAMPLES_IN, Pcm
 from offhook.media.playout import PlayoutListener
 from offhook.pipeline.conversation.events import CallerTurn, Event
+from offhook.pipeline.conversation.turns.end_of_turn import answer_silence, end_silence
 from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.pace import Pace
 from offhook.pipeline.conversation.turns.turn import TurnSettings, TurnState
@@ -38,6 +39,7 @@ from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 AFTER_MS = 4000
 """Silence in ms after an utterance until its call ends: nobody waits longer for an answer."""
+DEFAULTS = TurnSettings()
 JUDGES_MS = 60
 """Latency in ms of the end-of-turn model, on a process with some calls."""
 ANSWER_MS, ANSWER_LEVEL = 2000, 2000
@@ -59,7 +61,7 @@ class Judge:
     """The end-of-turn model, whose answers to a sound are known from then on; those of Smart Turn
     are kept in a file."""
 
-    def __init__(self, clock: Clock, model: SmartTurn | OnnxTurnModel, file: Path) -> None:
+    def __init__(self, clock: Clock, model: SmartTurn | OnnxTurnModel, file: Path | None) -> None:
         self.name, self.window_s = model.name, model.window_s
         self._clock, self._model = clock, model
         self._file = file if isinstance(model, SmartTurn) else None
@@ -120,6 +122,18 @@ class Line(Leg):
         self.close(reason)
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """How long a silence the server wants, with what it knows at a moment of one."""
+
+    at_ms: int
+    """Of the line."""
+    given_ms: int
+    """Until the agent is given the turn."""
+    heard_ms: int
+    """Until the agent may be heard."""
+
+
 @dataclass
 class Heard:
     """What a caller noticed of an utterance."""
@@ -136,6 +150,8 @@ class Heard:
     """When the agent's first sound was dropped, in ms of the line."""
     silences: list[Facts] = field(default_factory=list)
     """What was known at the end of each silence of the caller in which the turn might be over."""
+    waitings: list[Waiting] = field(default_factory=list)
+    """What the settings by default want, in each 20 ms of those silences."""
 
     @property
     def end_ms(self) -> int:
@@ -196,7 +212,10 @@ class _Call(UserTurnListener):
     def tick(self, now: float) -> None:
         self.line.tick(now)
         if self.hearing.state is TurnState.ENDING:
-            self._silence = replace(self.hearing._facts)
+            self._silence = facts = replace(self.hearing._facts)
+            given_ms = end_silence(DEFAULTS, facts)
+            heard_ms = max(given_ms, answer_silence(DEFAULTS, facts))
+            self.heard.waitings.append(Waiting(self.line.at // MS, given_ms, heard_ms))
         elif self._silence is not None:
             self.heard.silences.append(self._silence)
             self._silence = None
@@ -254,9 +273,10 @@ class Options:
     None: each is another caller's."""
 
 
-async def play(said: Sequence[Utterance], options: Options, judged: Path) -> list[Heard]:
+async def play(said: Sequence[Utterance], options: Options, judged: Path | None) -> list[Heard]:
     """Plays the utterances, each on a call of its own. `judged` is the file that keeps the answers
-    of the end-of-turn model. Raises openai.APIError of an engine by URL that fails."""
+    of the end-of-turn model; None: they are not kept. Raises openai.APIError if an engine by URL
+    fails."""
     clock = Clock()
     options.engine.begin(clock)
     model = open_turn_model(options.turn_model)

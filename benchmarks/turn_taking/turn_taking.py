@@ -26,6 +26,8 @@ import openai
 from benchmarks.command import command
 from benchmarks.speech.transcript import prefix_distances
 from benchmarks.turn_taking.engines import ByUrl, Engine, KnownWords, PocketSphinx, Transcripts
+from benchmarks.turn_taking.eot import DataError
+from benchmarks.turn_taking.eot import bench as eot_figures
 from benchmarks.turn_taking.lines import LINES
 from benchmarks.turn_taking.play import Heard, Options, play
 from benchmarks.turn_taking.script import (
@@ -233,6 +235,11 @@ def errors(heard: Heard) -> int:
     return prefix_distances(letters(turns), letters(heard.utterance.text))[-1]
 
 
+def eot(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The figures of eot-bench, on its data set or one like it."""
+    return asyncio.run(eot_figures(options.sounds, options.language, engine_of(options)))
+
+
 SETS = {
     "ends": ends,
     "signals": signals,
@@ -240,21 +247,28 @@ SETS = {
     "answers": short_answers,
     "over": over,
     "dictated": understood,
+    "eot": eot,
 }
 
 
 def main(words: list[str]) -> int:
     parser = command("turn_taking", __doc__)
     parser.add_argument("set", choices=SETS)
-    parser.add_argument("sounds", type=Path, help="the folder that speak.py has written")
+    parser.add_argument(
+        "sounds",
+        type=Path,
+        help="the folder that speak.py has written; for eot, that of a data set",
+    )
     parser.add_argument("--language", default="en")
     parser.add_argument("--half", choices=HALVES, default=HALVES[0])
     parser.add_argument("--line", choices=LINES, default="clean", help="for ends")
     parser.add_argument(
-        "--engine", choices=(POCKETSPHINX,), help="hears the turns instead of known words, for ends"
+        "--engine",
+        choices=(POCKETSPHINX,),
+        help="hears the turns instead of known words, for ends and eot",
     )
     parser.add_argument(
-        "--url", default="", help="of a server that hears the turns, for ends and dictated"
+        "--url", default="", help="of a server that hears the turns, for ends, eot and dictated"
     )
     parser.add_argument("--model", default="whisper-1", help="of that server")
     parser.add_argument("--no-partials", action="store_true", help="of that server")
@@ -275,6 +289,8 @@ def main(words: list[str]) -> int:
     options = parser.parse_args(words)
     try:
         rows = SETS[options.set](options)
+    except DataError as error:
+        parser.error(str(error))
     except openai.APIError as error:
         parser.error(f"{options.url} does not transcribe: {error}")
     if options.json:
@@ -283,5 +299,5 @@ def main(words: list[str]) -> int:
         return 0
     print("| " + " | ".join(rows[0]) + " |\n|" + "---|" * len(rows[0]))
     for one in rows:
-        print("| " + " | ".join(map(str, one.values())) + " |")
+        print("| " + " | ".join(str(one.get(name, "")) for name in rows[0]) + " |")
     return 0
