@@ -23,13 +23,16 @@ from typing import Any
 import numpy as np
 import openai
 
+from benchmarks.calls.call_words import settings_of
 from benchmarks.command import command
+from benchmarks.processes.process import run as run_loop
 from benchmarks.speech.transcript import prefix_distances
 from benchmarks.turn_taking.engines import ByUrl, Engine, KnownWords, PocketSphinx, Transcripts
 from benchmarks.turn_taking.eot import DataError
 from benchmarks.turn_taking.eot import bench as eot_figures
 from benchmarks.turn_taking.lines import LINES
 from benchmarks.turn_taking.play import Heard, Options, play
+from benchmarks.turn_taking.real_answers import by_offset, real_answers
 from benchmarks.turn_taking.script import (
     AGENT_LEVEL,
     OVER_MS,
@@ -44,6 +47,7 @@ from benchmarks.turn_taking.stock import play_stock
 from offhook.media.pcm import PACKET_MS, RATE_IN
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN
+from offhook.web.config.config import OPENAI
 
 HALVES = ("held-out", "tuned", "all")
 POCKETSPHINX = "pocketsphinx"
@@ -145,7 +149,14 @@ def callers(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def short_answers(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Answers at the end of the agent's question, by the recognizer's latency."""
+    """Answers at the end of the agent's question, by the recognizer's latency; or in real calls, by
+    when they begin."""
+    if options.calls:
+        settings = settings_of(OPENAI if options.url else POCKETSPHINX, options.url)
+        if options.url:
+            partials = json.dumps(not options.no_partials)
+            settings |= {"OFFHOOK_ASR_LANGUAGE": "en", "OFFHOOK_ASR_PARTIALS": partials}
+        return by_offset(run_loop(real_answers(options.sounds, options.calls, settings)))
     said = list(answers(options.sounds))[:: options.every]
     judged = options.sounds / "judged.npz"
     rows = []
@@ -268,7 +279,9 @@ def main(words: list[str]) -> int:
         help="hears the turns instead of known words, for ends and eot",
     )
     parser.add_argument(
-        "--url", default="", help="of a server that hears the turns, for ends, eot and dictated"
+        "--url",
+        default="",
+        help="of a server that hears the turns, for ends, eot, dictated and real calls",
     )
     parser.add_argument("--model", default="whisper-1", help="of that server")
     parser.add_argument("--no-partials", action="store_true", help="of that server")
@@ -284,6 +297,9 @@ def main(words: list[str]) -> int:
         *("--turn", "-t"), action="append", default=[], metavar="KEY=MS", help="of [turn]"
     )
     parser.add_argument("--stock", action="store_true", help="stock Pipecat beside, for ends")
+    parser.add_argument(
+        "--calls", type=int, default=0, help="for answers: so many real calls, one after another"
+    )
     parser.add_argument("--every", type=int, default=1, help="every so manyth of the turns")
     parser.add_argument("--json", action="store_true", help="a line of JSON a row")
     options = parser.parse_args(words)
