@@ -40,7 +40,7 @@ MS = RATE_IN // 1000
 KNOWN_MS = 100
 """From the request of a final to it, of the recognizer that knows the words."""
 PARTIAL_MS = 250
-"""How old in ms a word is before a partial of that recognizer has it."""
+"""How old in ms a word is before that recognizer has it."""
 CALLS = 64
 """Calls at a time."""
 TOOK = "openai-processing-ms"
@@ -77,7 +77,7 @@ class KnownWords(Engine):
     """Knows the words, and where they are in the sound."""
 
     def __init__(self, latency_ms: int = KNOWN_MS, lag_ms: int = PARTIAL_MS) -> None:
-        """`lag_ms` is how old a word is before a partial has it."""
+        """`lag_ms` is how old a word is before it is known."""
         super().__init__(latency_ms)
         self.final_ms, self.lag_ms = latency_ms, lag_ms
 
@@ -111,8 +111,10 @@ class _Oracle:
         start = end if self._start is None else self._start
         self._start = None
         final = Final(self._text(start, end), (end - start) // MS, language=self.language)
-        self.engine.finals_ms.append(self.engine.final_ms)
-        self.engine.clock.later(self.engine.final_ms, lambda: self._events.put_nowait(final))
+        last = max((word.end for word in self.words if word.end <= end), default=0)
+        wait_ms = max(self.engine.final_ms, self.engine.lag_ms - (end - last) // MS)
+        self.engine.finals_ms.append(wait_ms)
+        self.engine.clock.later(wait_ms, lambda: self._events.put_nowait(final))
 
     def cancel(self) -> None:
         self._start = None

@@ -250,7 +250,7 @@ def silence_alone(told: Sequence[Prediction]) -> list[dict[str, Any]]:
 
 def patient(engine: Engine | None = None) -> Options:
     """Returns how turns are played to their ends, by default with the words of the data set."""
-    return Options(engine or KnownWords(LAG_MS, LAG_MS), settings=PATIENT)
+    return Options(engine or KnownWords(lag_ms=LAG_MS), settings=PATIENT)
 
 
 async def bench(path: Path, language: str, engine: Engine | None) -> list[dict[str, Any]]:

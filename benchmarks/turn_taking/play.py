@@ -151,7 +151,8 @@ class Heard:
     silences: list[Facts] = field(default_factory=list)
     """What was known at the end of each silence of the caller in which the turn might be over."""
     waitings: list[Waiting] = field(default_factory=list)
-    """What the settings by default want, in each 20 ms of those silences."""
+    """What the settings by default want, in each 20 ms of those silences from the final words on:
+    without them no turn ends."""
 
     @property
     def end_ms(self) -> int:
@@ -213,9 +214,10 @@ class _Call(UserTurnListener):
         self.line.tick(now)
         if self.hearing.state is TurnState.ENDING:
             self._silence = facts = replace(self.hearing._facts)
-            given_ms = end_silence(DEFAULTS, facts)
-            heard_ms = max(given_ms, answer_silence(DEFAULTS, facts))
-            self.heard.waitings.append(Waiting(self.line.at // MS, given_ms, heard_ms))
+            if facts.final:
+                given_ms = end_silence(DEFAULTS, facts)
+                heard_ms = max(given_ms, answer_silence(DEFAULTS, facts))
+                self.heard.waitings.append(Waiting(self.line.at // MS, given_ms, heard_ms))
         elif self._silence is not None:
             self.heard.silences.append(self._silence)
             self._silence = None

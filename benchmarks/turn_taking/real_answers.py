@@ -54,7 +54,7 @@ class Caller(ScriptedCall):
         """`at_s` is when `pcm`, 24 kHz samples, begins after the question's first sound."""
         super().__init__(url, [])
         self._pcm, self._at_s = pcm, at_s
-        self._turn = self.said = TurnReport("")
+        self.said = TurnReport("")
         self.question_s = 0.0
         self.answered_ms: int | None = None
 
@@ -70,6 +70,7 @@ class Caller(ScriptedCall):
             self.question_s = self.leg.sounded[-1] - self.leg.sounded[0]
             return
         await asyncio.sleep(self.leg.sounded[0] + self._at_s - loop.time())
+        self._turn = self.said
         self.leg.playout.write(self._pcm)
         ends = loop.time() + len(self._pcm) / RATE_OUT
         # The server tells the latency of a turn when the reply to it is first heard.
