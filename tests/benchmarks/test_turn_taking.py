@@ -69,22 +69,29 @@ def text_of(heard: Heard) -> str:
 class Deaf(Server):
     """A server that understands the same of every sound, and needs 400 ms for it."""
 
+    text = "I would like the"
+
     def __init__(self) -> None:
         ThreadingHTTPServer.__init__(self, ("127.0.0.1", 0), Handler)
 
     def transcribe(self, sound: bytes, language: str | None) -> tuple[dict[str, Any], float]:
-        return {"text": f"yes in {language}", "language": "en"}, 0.4
+        return {"text": self.text, "language": language}, 0.4
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
+def server() -> Iterator[Deaf]:
     server = Deaf()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    yield server
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture
+def url(server: Deaf) -> str:
+    return f"http://127.0.0.1:{server.server_address[1]}/v1"
 
 
 def test_the_embedded_recognizer_hears_a_turn_in_virtual_time() -> None:
@@ -107,7 +114,7 @@ def test_the_words_of_a_slow_recognizer_come_late() -> None:
 def test_a_server_by_url_is_as_late_as_it_says(url: str) -> None:
     engine = ByUrl(Transcripts(url, "whisper-1"), partials=False)
     heard = played(turn(QUESTION), engine)
-    assert text_of(heard) == "yes in en"
+    assert text_of(heard) == Deaf.text
     assert all(400 <= ms <= 420 for ms in engine.finals_ms)
 
 
@@ -123,7 +130,17 @@ def test_a_turn_with_a_pause_is_heard_again_as_a_whole(url: str) -> None:
     asked = Transcripts(url, "whisper-1")
     whole = played(said, ByUrl(asked, 100, partials=False))
     parts = played(said, ByUrl(asked, 100, partials=False, whole_turns=False))
-    assert (text_of(whole), text_of(parts)) == ("yes in en", "yes in en yes in en")
+    assert (text_of(whole), text_of(parts)) == (Deaf.text, f"{Deaf.text} {Deaf.text}")
+
+
+def test_who_is_cut_off_by_the_first_reply_is_heard_without_partials(
+    server: Deaf, url: str
+) -> None:
+    server.text = "that one"
+    engine = ByUrl(Transcripts(url, "whisper-1"), 100, partials=False)
+    heard = played(turn("I would like to", "book a table."), engine)
+    assert heard.cut_off
+    assert heard.delay_ms is not None
 
 
 def test_a_server_that_is_not_there_is_an_error(
