@@ -12,6 +12,7 @@ import time
 import wave
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import openai
 
@@ -200,7 +201,7 @@ class _SphinxWorker(Worker):
             self._free_at[told.utterance] = due
             if told.kind is Kind.FINAL:
                 self._engine.finals_ms.append(due - self._finished[told.utterance])
-            clock.later(due - clock.now, lambda told=told: self._receive(told))
+            clock.later(due - clock.now, partial(self._receive, told))
             began = time.thread_time()
 
 

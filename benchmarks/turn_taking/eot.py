@@ -100,7 +100,7 @@ def sound_of(audio: Row) -> Pcm:
         frame.rate = rate
         return _mono([frame])
     try:
-        with av.open(io.BytesIO(audio["bytes"])) as container:
+        with av.open(io.BytesIO(audio["bytes"]), "r") as container:
             return _mono(container.decode(audio=0))
     except (av.FFmpegError, IndexError) as error:
         raise DataError(f"a row's audio cannot be read: {error}") from error
@@ -182,7 +182,7 @@ def as_it_is(told: Sequence[Prediction]) -> dict[str, Any]:
         elif HOLD_MS[0] <= length <= HOLD_MS[1]:
             holds.append(answered < length)
     return {
-        "as it is: cut off %": _round(100 * np.mean(holds)),
+        "as it is: cut off %": _round(100 * float(np.mean(holds))),
         "as it is: delay ms": round(float(np.mean(ends))),
     }
 

@@ -66,8 +66,8 @@ class Judge:
         self._clock, self._model = clock, model
         self._file = file if isinstance(model, SmartTurn) else None
         self._known: dict[str, float] = {}
-        if self._file is not None and file.exists():
-            kept = np.load(file)
+        if self._file is not None and self._file.exists():
+            kept = np.load(self._file)
             self._known = dict(zip(kept["keys"].tolist(), kept["values"].tolist(), strict=True))
 
     def load(self) -> None:
