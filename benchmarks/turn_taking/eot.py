@@ -37,6 +37,8 @@ from offhook.media.pcm import RATE_IN, Pcm
 
 LEAST_MS = 100
 """Shortest silence that is asked about, and the time from one question to the next."""
+EXACT_S = 1e-6
+"""What two times may differ by and be the same."""
 HOLD_MS = (200, 5000)
 """Shortest and longest silence within a turn that counts."""
 LAG_MS = 500
@@ -149,7 +151,7 @@ def predictions(
     told = []
     for number, span in enumerate(row["silence_spans"]):
         start, end = _ms(span["start"]), _ms(span["end"])
-        if end - start < LEAST_MS:
+        if span["end"] - span["start"] < LEAST_MS / 1000 - EXACT_S:
             continue
         times = list(range(start, end + 1, every_ms))
         known = [one for one in heard.waitings if start < one.at_ms - LEAD_MS <= end]
@@ -158,7 +160,7 @@ def predictions(
             silence = at - start
             told.append(
                 {
-                    "id": row["id"],
+                    "id": str(row["id"]),
                     "language": row["language"],
                     "span_index": number,
                     "timestamp": at / 1000,
