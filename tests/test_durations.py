@@ -19,6 +19,8 @@ ALLOWED = {
     ),
     "benchmarks/test_balance.py::"
     "test_workers_that_vanish_are_left_within_a_second_at_a_bounded_rate": "a simulation's time",
+    "benchmarks/test_turn_taking.py::test_the_words_of_a_slow_recognizer_come_late": "virtual time",
+    "benchmarks/test_turn_taking.py::test_a_final_waits_for_the_partial_before_it": "virtual time",
     "benchmarks/test_tts.py::test_a_machine_too_slow_holds_few": "a simulation's time",
     "browser/test_page.py::test_a_call_from_the_page": "a bar is as wide as its figure says",
     "web/edge/resume/test_recovery_edges.py::test_a_phone_whose_server_dies_goes_on_at_another": (

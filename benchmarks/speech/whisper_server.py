@@ -2,12 +2,15 @@
 
 Run it as a file with a Python that has `faster-whisper`, which need not be that of offhook: nothing
 of offhook is imported. It serves on a free port of 127.0.0.1, prints it as JSON, transcribes one
-sound at a time on one thread, and ends when its standard input closes.
+sound at a time on one thread, says in a header how much CPU time that took, and ends when its
+standard input closes.
 """
 
 import json
 import sys
 import threading
+import time
+from collections.abc import Mapping
 from email.parser import BytesParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
@@ -26,9 +29,10 @@ class Server(ThreadingHTTPServer):
         self._model = whisper.WhisperModel(folder, device="cpu", compute_type="int8", cpu_threads=1)
         self._one = threading.Lock()
 
-    def transcribe(self, sound: bytes, language: str | None) -> dict[str, Any]:
-        """Returns the text, and the language if it was named or detected."""
+    def transcribe(self, sound: bytes, language: str | None) -> tuple[dict[str, Any], float]:
+        """Returns the text, and the language if it was named or detected; and the CPU time in s."""
         with self._one:
+            began = time.process_time()
             segments, info = self._model.transcribe(
                 BytesIO(sound),
                 language=language,
@@ -38,7 +42,8 @@ class Server(ThreadingHTTPServer):
                 without_timestamps=True,
             )
             text = " ".join(segment.text.strip() for segment in segments)
-        return {"text": text, "language": info.language}
+            took = time.process_time() - began
+        return {"text": text, "language": info.language}, took
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -58,13 +63,18 @@ class Handler(BaseHTTPRequestHandler):
             return
         form = fields(self.headers["Content-Type"], body)
         language = form.get("language", b"").decode() or None
-        self._answer(200, self.server.transcribe(form["file"], language))
+        content, took = self.server.transcribe(form["file"], language)
+        self._answer(200, content, {"openai-processing-ms": str(round(1000 * took))})
 
-    def _answer(self, status: int, content: dict[str, Any]) -> None:
+    def _answer(
+        self, status: int, content: dict[str, Any], headers: Mapping[str, str] | None = None
+    ) -> None:
         data = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
 

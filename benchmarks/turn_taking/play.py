@@ -1,27 +1,29 @@
 """Plays utterances to the turn-taking of the server in virtual time.
 
 VAD, end-of-turn model, echo detector and turn table are the server's; the recognizer knows the
-words and says them with a given latency, and the agent answers every turn after a given time. All
-calls go through one loop, 20 ms a step, and nothing waits for the machine: the result is the same
-on a busy one.
+words and says them with a given latency, or is a real one (`engines.py`), and the agent answers
+every turn after a given time. All calls go through one loop, 20 ms a step, and nothing waits for
+the machine: the result is the same on a busy one.
 """
 
 import asyncio
 import hashlib
-import heapq
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, cycle
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.turn_taking.script import Utterance, Word
+from benchmarks.turn_taking.clock import Clock
+from benchmarks.turn_taking.engines import MS, Engine, KnownWords
+from benchmarks.turn_taking.script import Utterance
 from offhook.media.leg import Leg, LegStatistics
-from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
+from offhook.media.pcm import RATE_OUT, SAMPLES_IN, Pcm
 from offhook.media.playout import PlayoutListener
 from offhook.pipeline.conversation.events import CallerTurn, Event
+from offhook.pipeline.conversation.turns.end_of_turn import answer_silence, end_silence
 from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.pace import Pace
 from offhook.pipeline.conversation.turns.turn import TurnSettings, TurnState
@@ -31,22 +33,15 @@ from offhook.pipeline.conversation.turns.user_turn_io import (
     UserTurnListener,
 )
 from offhook.pipeline.speech.enhancement.enhancer import EnhancementSettings
-from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, OnnxTurnModel, open_turn_model
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
-MS = RATE_IN // 1000
 AFTER_MS = 4000
 """Silence in ms after an utterance until its call ends: nobody waits longer for an answer."""
+DEFAULTS = TurnSettings()
 JUDGES_MS = 60
 """Latency in ms of the end-of-turn model, on a process with some calls."""
-PARTIAL_MS = 250
-"""How old in ms a word is before a partial has it."""
-ROUNDS = 6
-"""Rounds of the event loop after a step, in which everything that is due has happened."""
-CALLS = 64
-"""Calls at a time."""
 ANSWER_MS, ANSWER_LEVEL = 2000, 2000
 
 
@@ -62,40 +57,17 @@ def _answer() -> Pcm:
 ANSWER = _answer()
 
 
-class Clock:
-    """The virtual time of all calls, in ms."""
-
-    def __init__(self) -> None:
-        self.now = 0
-        self._due: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._numbers = count()
-
-    async def sleep(self, ms: int) -> None:
-        future = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._due, (self.now + ms, next(self._numbers), future))
-        await future
-
-    async def step(self) -> None:
-        self.now += PACKET_MS
-        while self._due and self._due[0][0] <= self.now:
-            future = heapq.heappop(self._due)[2]
-            if not future.done():
-                future.set_result(None)
-        for _ in range(ROUNDS):
-            await asyncio.sleep(0)
-
-
 class Judge:
     """The end-of-turn model, whose answers to a sound are known from then on; those of Smart Turn
     are kept in a file."""
 
-    def __init__(self, clock: Clock, model: SmartTurn | OnnxTurnModel, file: Path) -> None:
+    def __init__(self, clock: Clock, model: SmartTurn | OnnxTurnModel, file: Path | None) -> None:
         self.name, self.window_s = model.name, model.window_s
         self._clock, self._model = clock, model
         self._file = file if isinstance(model, SmartTurn) else None
         self._known: dict[str, float] = {}
-        if self._file is not None and file.exists():
-            kept = np.load(file)
+        if self._file is not None and self._file.exists():
+            kept = np.load(self._file)
             self._known = dict(zip(kept["keys"].tolist(), kept["values"].tolist(), strict=True))
 
     def load(self) -> None:
@@ -113,115 +85,6 @@ class Judge:
         if self._file is not None:
             np.savez(self._file, keys=np.array(keys), values=np.array(values))
         await self._model.close()
-
-
-@dataclass
-class Oracle:
-    """A recognizer of one call that knows the words and where they are: a `RecognizerStream`."""
-
-    clock: Clock
-    words: Sequence[Word]
-    position: Callable[[], int]
-    """Of the call's sound, in samples."""
-    latency_ms: int
-    """From the request of a final to it."""
-    language: str
-    _events: asyncio.Queue[Partial | Final | None] = field(default_factory=asyncio.Queue)
-    _start: int | None = None
-    _told: str = ""
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-
-    def feed(self, pcm: Pcm) -> None:
-        end = self.position()
-        if self._start is None:
-            self._start, self._told = end - len(pcm), ""
-        text = self._text(self._start, end - PARTIAL_MS * MS)
-        if text != self._told:
-            self._told = text
-            self._events.put_nowait(Partial(text, 0, (end - self._start) // MS))
-
-    def finish(self) -> None:
-        end = self.position()
-        start = end if self._start is None else self._start
-        self._start = None
-        final = Final(self._text(start, end), (end - start) // MS, language=self.language)
-        task = asyncio.ensure_future(self._say(final))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def cancel(self) -> None:
-        self._start = None
-
-    async def events(self) -> AsyncIterator[Partial | Final]:
-        while (event := await self._events.get()) is not None:
-            yield event
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        self._events.put_nowait(None)
-
-    async def _say(self, final: Final) -> None:
-        await self.clock.sleep(self.latency_ms)
-        self._events.put_nowait(final)
-
-    def _text(self, start: int, end: int) -> str:
-        middles = ((word, (word.start + word.end) // 2) for word in self.words)
-        return " ".join(plain(word.text) for word, middle in middles if start <= middle < end)
-
-
-Transcribe = Callable[[Pcm], str]
-
-
-@dataclass
-class WholeUtterances:
-    """A recognizer of one call that hears each utterance at its end, as servers without streams do:
-    a `RecognizerStream`, and one of `WholeTurns`."""
-
-    clock: Clock
-    transcribe: Transcribe
-    latency_ms: int
-    whole_turns: bool
-    language: str
-    _sound: list[Pcm] = field(default_factory=list)
-    _due: list[asyncio.Task[None]] = field(default_factory=list)
-    _events: asyncio.Queue[Partial | Final | None] = field(default_factory=asyncio.Queue)
-
-    def feed(self, pcm: Pcm) -> None:
-        self._sound.append(pcm)
-
-    def finish(self) -> None:
-        sound = np.concatenate([np.zeros(0, np.int16), *self._sound])
-        self._sound.clear()
-        final = Final(self.transcribe(sound), len(sound) // MS, language=self.language)
-        self._due.append(asyncio.ensure_future(self._say(final)))
-
-    def cancel(self) -> None:
-        self._sound.clear()
-
-    def drop_finished(self) -> int:
-        dropped = [task for task in self._due if not task.done()]
-        for task in dropped:
-            task.cancel()
-        self._due.clear()
-        return len(dropped)
-
-    async def events(self) -> AsyncIterator[Partial | Final]:
-        while (event := await self._events.get()) is not None:
-            yield event
-
-    async def close(self) -> None:
-        self.drop_finished()
-        self._events.put_nowait(None)
-
-    async def _say(self, final: Final) -> None:
-        await self.clock.sleep(self.latency_ms)
-        self._events.put_nowait(final)
-
-
-def plain(word: str) -> str:
-    """As recognizers without punctuation write it."""
-    return word.strip(".,?!;:¿¡").lower()
 
 
 class Line(Leg):
@@ -259,6 +122,18 @@ class Line(Leg):
         self.close(reason)
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """How long a silence the server wants, with what it knows at a moment of one."""
+
+    at_ms: int
+    """Of the line."""
+    given_ms: int
+    """Until the agent is given the turn."""
+    heard_ms: int
+    """Until the agent may be heard."""
+
+
 @dataclass
 class Heard:
     """What a caller noticed of an utterance."""
@@ -275,6 +150,9 @@ class Heard:
     """When the agent's first sound was dropped, in ms of the line."""
     silences: list[Facts] = field(default_factory=list)
     """What was known at the end of each silence of the caller in which the turn might be over."""
+    waitings: list[Waiting] = field(default_factory=list)
+    """What the settings by default want, in each 20 ms of those silences from the final words on:
+    without them no turn ends."""
 
     @property
     def end_ms(self) -> int:
@@ -312,7 +190,7 @@ class _Call(UserTurnListener):
         silence = np.zeros(AFTER_MS * MS, np.int16)
         self.line = Line(utterance.name, np.concatenate([utterance.sound, silence]))
         nobody: Any = lambda occasion: None  # noqa: E731
-        stream = self._recognizer(clock, utterance, options)
+        stream = options.engine.open(utterance, lambda: self.line.at)
         self.hearing = UserTurnController(self.line, detection, stream, self._note, nobody)
         self.hearing.listener = self
         self.hearing.reader.language = utterance.language
@@ -332,20 +210,14 @@ class _Call(UserTurnListener):
             self.line.playout.write(utterance.question)
             self.line.playout.end()
 
-    def _recognizer(
-        self, clock: Clock, utterance: Utterance, options: "Options"
-    ) -> RecognizerStream:
-        about = options.latency_ms, utterance.language
-        if options.transcribe is None:
-            return Oracle(clock, utterance.words, lambda: self.line.at, *about)
-        latency_ms, language = about
-        whole = options.whole_turns
-        return WholeUtterances(clock, options.transcribe, latency_ms, whole, language)
-
     def tick(self, now: float) -> None:
         self.line.tick(now)
         if self.hearing.state is TurnState.ENDING:
-            self._silence = replace(self.hearing._facts)
+            self._silence = facts = replace(self.hearing._facts)
+            if facts.final:
+                given_ms = end_silence(DEFAULTS, facts)
+                heard_ms = max(given_ms, answer_silence(DEFAULTS, facts))
+                self.heard.waitings.append(Waiting(self.line.at // MS, given_ms, heard_ms))
         elif self._silence is not None:
             self.heard.silences.append(self._silence)
             self._silence = None
@@ -392,15 +264,10 @@ class _Asking(PlayoutListener):
 
 @dataclass(frozen=True)
 class Options:
-    latency_ms: int = 100
-    """Of the recognizer's finals."""
+    engine: Engine = field(default_factory=KnownWords)
     reply_ms: int = 400
     """From a turn's end to the agent's first sound."""
     settings: TurnSettings = field(default_factory=TurnSettings)
-    transcribe: Transcribe | None = None
-    """Recognizes the audio of an utterance; None: the words are known."""
-    whole_turns: bool = True
-    """As `[asr] whole_turns`."""
     turn_model: str = SMART_TURN
     """As `[turn] model`, but no object, which would answer in its own time."""
     callers: int | None = None
@@ -408,10 +275,12 @@ class Options:
     None: each is another caller's."""
 
 
-async def play(said: Sequence[Utterance], options: Options, judged: Path) -> list[Heard]:
+async def play(said: Sequence[Utterance], options: Options, judged: Path | None) -> list[Heard]:
     """Plays the utterances, each on a call of its own. `judged` is the file that keeps the answers
-    of the end-of-turn model."""
+    of the end-of-turn model; None: they are not kept. Raises openai.APIError if an engine by URL
+    fails."""
     clock = Clock()
+    options.engine.begin(clock)
     model = open_turn_model(options.turn_model)
     assert model is None or isinstance(model, SmartTurn | OnnxTurnModel)
     judge = None if model is None else Judge(clock, model, judged)
@@ -419,7 +288,7 @@ async def play(said: Sequence[Utterance], options: Options, judged: Path) -> lis
     enhancement = EnhancementSettings()
     detection = TurnDetection(vad, judge, options.settings, enhancement)
     heard: list[Heard] = []
-    together = options.callers or CALLS
+    together = options.callers or options.engine.calls
     paces = [Pace() for _ in range(options.callers or len(said))]
     turns = list(zip(said, cycle(paces), strict=False))
     try:
@@ -441,4 +310,5 @@ async def play(said: Sequence[Utterance], options: Options, judged: Path) -> lis
                 heard.append(call.heard)
     finally:
         await detection.close()
+    await options.engine.end()
     return heard

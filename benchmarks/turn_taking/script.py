@@ -115,25 +115,31 @@ OFFSETS_MS = range(-600, 801, 175)
 TAILS_MS = (0, 200, 400, 600, 800)
 
 
-def answers(folder: Path) -> Iterator[Utterance]:
-    """Yields short answers that begin about when the agent's question ends: OFFSETS_MS behind its
-    last sound, which silence of TAILS_MS follows, as servers' voices send it."""
+def short_pieces(folder: Path) -> Iterator[tuple[str, str, Pcm]]:
+    """Yields the short answers of all English voices in a folder: voice, text and 16 kHz sound."""
     for file in sorted(folder.glob("en_*.npz")):
         sounds = np.load(file)
         said = {texts[0]: n for n, (_, _, texts) in enumerate(lines_of("en")) if len(texts) == 1}
         for text in SHORT:
             piece = resample(sounds[f"{said[text]}_0"], int(sounds["rate"]), RATE_IN)
-            for offset in OFFSETS_MS:
-                for tail in TAILS_MS:
-                    name = f"{file.stem}:{text}:{offset}:{tail}"
-                    start = (QUESTION_MS + offset) * RATE_IN // 1000
-                    sound = np.concatenate([room(start, offset + 1000), piece])
-                    words = tuple(words_of(text, piece, start))
-                    question = _question(QUESTION_MS, tail)
-                    yield Utterance(
-                        *(name, "en", f"{offset} ms", "Shall I do that?", sound, words),
-                        question=question,
-                    )
+            yield file.stem, text, piece
+
+
+def answers(folder: Path) -> Iterator[Utterance]:
+    """Yields short answers that begin about when the agent's question ends: OFFSETS_MS behind its
+    last sound, which silence of TAILS_MS follows, as servers' voices send it."""
+    for voice, text, piece in short_pieces(folder):
+        for offset in OFFSETS_MS:
+            for tail in TAILS_MS:
+                name = f"{voice}:{text}:{offset}:{tail}"
+                start = (QUESTION_MS + offset) * RATE_IN // 1000
+                sound = np.concatenate([room(start, offset + 1000), piece])
+                words = tuple(words_of(text, piece, start))
+                question = _question(QUESTION_MS, tail)
+                yield Utterance(
+                    *(name, "en", f"{offset} ms", "Shall I do that?", sound, words),
+                    question=question,
+                )
 
 
 OVER_MS = 9000

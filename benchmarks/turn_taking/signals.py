@@ -17,10 +17,11 @@ from offhook.pipeline.conversation.turns.facts import Facts
 from offhook.pipeline.conversation.turns.patience import Doubt, doubt
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 
+PATIENT_MS = 3000
 _SILENCES: dict[str, Any] = {
-    one.name: 3000 for one in fields(TurnSettings) if one.name.startswith("end_silence")
+    one.name: PATIENT_MS for one in fields(TurnSettings) if one.name.startswith("end_silence")
 }
-PATIENT = replace(TurnSettings(), end_answer=3000, **_SILENCES)
+PATIENT = replace(TurnSettings(), end_answer=PATIENT_MS, **_SILENCES)
 BUDGETS_MS = (300, 400, 500, 600, 800)
 """Silence in ms, by the voice detector, after which a turn that is not doubted ends."""
 DOUBTED = 0.05

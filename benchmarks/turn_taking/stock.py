@@ -20,15 +20,16 @@ from pipecat.audio.turn.smart_turn.local_smart_turn_v3 import LocalSmartTurnAnal
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.audio.vad.vad_analyzer import VADState
 
-from benchmarks.turn_taking.play import AFTER_MS, JUDGES_MS, MS, Heard, Options, plain
+from benchmarks.turn_taking.engines import KNOWN_MS, MS, plain
+from benchmarks.turn_taking.play import AFTER_MS, JUDGES_MS, Heard
 from benchmarks.turn_taking.script import Utterance
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN
 
 
 class _Call:
-    def __init__(self, utterance: Utterance, options: Options) -> None:
+    def __init__(self, utterance: Utterance, reply_ms: int, latency_ms: int) -> None:
         self.heard = Heard(utterance)
-        self._options = options
+        self._reply_ms, self._latency_ms = reply_ms, latency_ms
         self._now = 0
         self._vad = SileroVADAnalyzer()
         self._turn = LocalSmartTurnAnalyzerV3()
@@ -68,7 +69,7 @@ class _Call:
             self._sounds_at = None  # who speaks interrupts the agent
         stopped = state is VADState.QUIET and self._speaking
         if stopped:
-            self._speaking, self._final_at = False, self._now + self._options.latency_ms
+            self._speaking, self._final_at = False, self._now + self._latency_ms
         over = self._turn.append_audio(packet, self._speaking) is EndOfTurnState.COMPLETE
         if stopped:
             over = (await self._turn.analyze_end_of_turn())[0] is EndOfTurnState.COMPLETE
@@ -88,10 +89,14 @@ class _Call:
         if words:
             self._from = end
             self.heard.commits.append((self._now, " ".join(words)))
-            self._sounds_at = self._now + self._options.reply_ms
+            self._sounds_at = self._now + self._reply_ms
 
 
-async def play_stock(said: Sequence[Utterance], options: Options) -> list[Heard]:
-    """Plays the utterances, each on a call of its own."""
+async def play_stock(
+    said: Sequence[Utterance], reply_ms: int, latency_ms: int | None
+) -> list[Heard]:
+    """Plays the utterances, each on a call of its own. The times are those of the agent's answers
+    and of the recognizer's finals."""
     logger.disable("pipecat")
-    return [await _Call(one, options).play() for one in said]
+    final_ms = KNOWN_MS if latency_ms is None else latency_ms
+    return [await _Call(one, reply_ms, final_ms).play() for one in said]

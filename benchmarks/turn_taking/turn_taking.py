@@ -11,12 +11,9 @@ agent too early, and whose answer was dropped before anything of it was heard, i
 
 import argparse
 import asyncio
-import hashlib
-import io
 import json
 import random
 import re
-import wave
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,10 +23,16 @@ from typing import Any
 import numpy as np
 import openai
 
+from benchmarks.calls.call_words import settings_of
 from benchmarks.command import command
+from benchmarks.processes.process import run as run_loop
 from benchmarks.speech.transcript import prefix_distances
+from benchmarks.turn_taking.engines import ByUrl, Engine, KnownWords, PocketSphinx, Transcripts
+from benchmarks.turn_taking.eot import DataError
+from benchmarks.turn_taking.eot import bench as eot_figures
 from benchmarks.turn_taking.lines import LINES
 from benchmarks.turn_taking.play import Heard, Options, play
+from benchmarks.turn_taking.real_answers import by_offset, real_answers
 from benchmarks.turn_taking.script import (
     AGENT_LEVEL,
     OVER_MS,
@@ -41,11 +44,13 @@ from benchmarks.turn_taking.script import (
 )
 from benchmarks.turn_taking.signals import PATIENT, table
 from benchmarks.turn_taking.stock import play_stock
-from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
+from offhook.media.pcm import PACKET_MS, RATE_IN
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN
+from offhook.web.config.config import OPENAI
 
 HALVES = ("held-out", "tuned", "all")
+POCKETSPHINX = "pocketsphinx"
 LATENCIES_MS = (100, 500, 1000)
 CALLERS = 12
 """Of each kind, who say the turns one after another."""
@@ -72,7 +77,16 @@ def row(name: str, heard: Sequence[Heard]) -> dict[str, Any]:
 def how_of(options: argparse.Namespace) -> Options:
     changed: dict[str, Any] = {key: int(ms) for key, ms in (one.split("=") for one in options.turn)}
     settings = TurnSettings(**changed)
-    return Options(options.latency, options.reply, settings, turn_model=options.turn_model)
+    known = KnownWords() if options.latency is None else KnownWords(options.latency)
+    return Options(known, options.reply, settings, turn_model=options.turn_model)
+
+
+def engine_of(options: argparse.Namespace) -> Engine | None:
+    """Returns the real recognizer that is asked for, or None."""
+    if options.url:
+        transcripts = Transcripts(options.url, options.model)
+        return ByUrl(transcripts, options.latency, partials=not options.no_partials)
+    return PocketSphinx(options.latency) if options.engine == POCKETSPHINX else None
 
 
 def of_half(options: argparse.Namespace) -> list[Utterance]:
@@ -85,16 +99,23 @@ def of_half(options: argparse.Namespace) -> list[Utterance]:
 
 
 def ends(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Ends of turns, by kind, and together; and those of stock Pipecat."""
+    """Ends of turns, by kind, and together; beside them those with a real recognizer, and those of
+    stock Pipecat."""
     said, how = of_half(options), how_of(options)
-    heard = asyncio.run(play(said, how, options.sounds / "judged.npz"))
+    judged = options.sounds / "judged.npz"
+    played = [("", asyncio.run(play(said, how, judged)))]
+    if (engine := engine_of(options)) is not None:
+        heard = asyncio.run(play(said, replace(how, engine=engine), judged))
+        middle, most = np.percentile(engine.finals_ms, [50, 95])
+        played.insert(0, (f"finals after {middle:.0f}, {most:.0f} ms: ", heard))
+        played[1] = ("words known: ", played[1][1])
+    if options.stock:
+        stock = asyncio.run(play_stock(said, options.reply, options.latency))
+        played.append(("Pipecat: ", stock))
     kinds = defaultdict(list)
-    for one in heard:
+    for one in played[0][1]:
         kinds[one.utterance.kind].append(one)
     rows = [row(kind, of_kind) for kind, of_kind in sorted(kinds.items())]
-    played = [("", heard)]
-    if options.stock:
-        played.append(("Pipecat: ", asyncio.run(play_stock(said, how))))
     for name, of in played:
         rows.append(row(f"{name}all with pauses", [h for h in of if h.utterance.pauses]))
         rows.append(row(f"{name}all without", [h for h in of if not h.utterance.pauses]))
@@ -128,12 +149,19 @@ def callers(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def short_answers(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Answers at the end of the agent's question, by the recognizer's latency."""
+    """Answers at the end of the agent's question, by the recognizer's latency; or in real calls, by
+    when they begin."""
+    if options.calls:
+        settings = settings_of(OPENAI if options.url else POCKETSPHINX, options.url)
+        if options.url:
+            partials = json.dumps(not options.no_partials)
+            settings |= {"OFFHOOK_ASR_LANGUAGE": "en", "OFFHOOK_ASR_PARTIALS": partials}
+        return by_offset(run_loop(real_answers(options.sounds, options.calls, settings)))
     said = list(answers(options.sounds))[:: options.every]
     judged = options.sounds / "judged.npz"
     rows = []
     for latency in LATENCIES_MS:
-        how = replace(how_of(options), latency_ms=latency)
+        how = replace(how_of(options), engine=KnownWords(latency))
         rows.append(row(f"recognizer of {latency} ms", asyncio.run(play(said, how, judged))))
     return rows
 
@@ -147,7 +175,7 @@ def over(options: argparse.Namespace) -> list[dict[str, Any]]:
     long the agent was lowered or silent, and how soon it was silent at an interruption."""
     said, rows = list(over_the_agent(options.sounds)), []
     for latency in LATENCIES_MS:
-        how = replace(how_of(options), latency_ms=latency)
+        how = replace(how_of(options), engine=KnownWords(latency))
         heard = asyncio.run(play(said, how, options.sounds / "judged.npz"))
         for kind in ("backchannel", "noise", "interruption"):
             of_kind = [one for one in heard if one.utterance.kind == kind]
@@ -179,10 +207,11 @@ def understood(options: argparse.Namespace) -> list[dict[str, Any]]:
     """What a server that hears utterances as wholes understands of turns with pauses: of each turn
     as a whole, and in its parts."""
     said = [one for one in utterances(options.sounds, options.language) if one.kind in DICTATED]
-    asked = Transcripts(options.url, options.model, options.language)
+    asked = Transcripts(options.url, options.model)
     rows = []
     for whole in (False, True):
-        how = replace(how_of(options), transcribe=asked, whole_turns=whole)
+        engine = ByUrl(asked, options.latency, partials=not options.no_partials, whole_turns=whole)
+        how = replace(how_of(options), engine=engine)
         heard = asyncio.run(play(said[:: options.every], how, options.sounds / "judged.npz"))
         kinds = defaultdict(list)
         for one in heard:
@@ -217,28 +246,9 @@ def errors(heard: Heard) -> int:
     return prefix_distances(letters(turns), letters(heard.utterance.text))[-1]
 
 
-class Transcripts:
-    """Those of a server with OpenAI's API, which is asked once for each sound."""
-
-    def __init__(self, url: str, model: str, language: str) -> None:
-        self._client = openai.OpenAI(base_url=url, api_key="none")
-        self._model, self._language = model, language
-        self._known: dict[bytes, str] = {}
-
-    def __call__(self, pcm: Pcm) -> str:
-        key = hashlib.sha1(pcm.tobytes()).digest()
-        if key not in self._known:
-            sound = io.BytesIO()
-            with wave.open(sound, "wb") as file:
-                file.setnchannels(1)
-                file.setsampwidth(2)
-                file.setframerate(RATE_IN)
-                file.writeframes(pcm.tobytes())
-            answer = self._client.audio.transcriptions.create(
-                file=("speech.wav", sound.getvalue()), model=self._model, language=self._language
-            )
-            self._known[key] = answer.text
-        return self._known[key]
+def eot(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The figures of eot-bench, on its data set or one like it."""
+    return asyncio.run(eot_figures(options.sounds, options.language, engine_of(options)))
 
 
 SETS = {
@@ -248,34 +258,62 @@ SETS = {
     "answers": short_answers,
     "over": over,
     "dictated": understood,
+    "eot": eot,
 }
 
 
 def main(words: list[str]) -> int:
     parser = command("turn_taking", __doc__)
     parser.add_argument("set", choices=SETS)
-    parser.add_argument("sounds", type=Path, help="the folder that speak.py has written")
+    parser.add_argument(
+        "sounds",
+        type=Path,
+        help="the folder that speak.py has written; for eot, that of a data set",
+    )
     parser.add_argument("--language", default="en")
     parser.add_argument("--half", choices=HALVES, default=HALVES[0])
     parser.add_argument("--line", choices=LINES, default="clean", help="for ends")
-    parser.add_argument("--latency", type=int, default=100, help="of the recognizer, in ms")
+    parser.add_argument(
+        "--engine",
+        choices=(POCKETSPHINX,),
+        help="hears the turns instead of known words, for ends and eot",
+    )
+    parser.add_argument(
+        "--url",
+        default="",
+        help="of a server that hears the turns, for ends, eot, dictated and real calls",
+    )
+    parser.add_argument("--model", default="whisper-1", help="of that server")
+    parser.add_argument("--no-partials", action="store_true", help="of that server")
+    parser.add_argument(
+        "--latency",
+        type=int,
+        metavar="MS",
+        help="of the recognizer; default: 100, or what the real one takes",
+    )
     parser.add_argument("--reply", type=int, default=400, help="until the agent is heard, in ms")
     parser.add_argument("--turn-model", default=SMART_TURN, help='or "words", or an ONNX file')
     parser.add_argument(
         *("--turn", "-t"), action="append", default=[], metavar="KEY=MS", help="of [turn]"
     )
     parser.add_argument("--stock", action="store_true", help="stock Pipecat beside, for ends")
+    parser.add_argument(
+        "--calls", type=int, default=0, help="for answers: so many real calls, one after another"
+    )
     parser.add_argument("--every", type=int, default=1, help="every so manyth of the turns")
-    parser.add_argument("--url", default="", help="of a server that transcribes, for dictated")
-    parser.add_argument("--model", default="whisper-1", help="of that server")
     parser.add_argument("--json", action="store_true", help="a line of JSON a row")
     options = parser.parse_args(words)
-    rows = SETS[options.set](options)
+    try:
+        rows = SETS[options.set](options)
+    except DataError as error:
+        parser.error(str(error))
+    except openai.APIError as error:
+        parser.error(f"{options.url} does not transcribe: {error}")
     if options.json:
         for one in rows:
             print(json.dumps(one))
         return 0
     print("| " + " | ".join(rows[0]) + " |\n|" + "---|" * len(rows[0]))
     for one in rows:
-        print("| " + " | ".join(map(str, one.values())) + " |")
+        print("| " + " | ".join(str(one.get(name, "")) for name in rows[0]) + " |")
     return 0

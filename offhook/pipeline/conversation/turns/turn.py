@@ -293,6 +293,7 @@ def _cough(turn: "Turn", facts: Facts) -> bool:
         and facts.agent_speaking
         and turn.speech_in_state > 0
         and facts.speech_ms < turn.settings.cough
+        and facts.no_echo_ms < turn.settings.no_echo
         and not weighty_words(facts.words)
     )
 

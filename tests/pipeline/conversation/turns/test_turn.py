@@ -128,6 +128,18 @@ def test_a_short_sound_as_the_agent_ends_is_no_cough_until_its_words_are_known()
     assert row.actions == (Action.RESUME, Action.CANCEL)
 
 
+def test_speech_that_was_no_echo_is_no_cough_until_its_words_are_known() -> None:
+    """As of a caller whom the first reply of a call cuts off: for the first second none of it
+    counts as speech, because the line might have echo."""
+    turn, over = turn_in(S.SPEAKING), replace(SPEAKING, no_echo_ms=600)
+    turn.step(replace(over, voice=True))
+    turn.step(replace(over, voice=True))
+    turn.step(over)
+    assert turn.state is S.JUDGING
+    turn.step(replace(over, text="book a table", final=True))
+    assert turn.state is S.ENDING
+
+
 def test_a_short_sound_before_the_agent_is_heard_is_no_cough_until_its_words_are_known() -> None:
     """As "no," of a caller whose turn went too early."""
     turn, unheard = turn_in(S.REPLYING), Facts(agent_busy=True, speech_ms=200)
