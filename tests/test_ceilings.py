@@ -70,7 +70,7 @@ NOT_YET: dict[str, Size] = {
     "web.RealtimeSession": Size(259, 26, 18),
     "web.Response": Size(250, 32, 11),
     "web.Responses": Size(348, 30, 15),
-    "web.SipCallerLeg": Size(238, 30, 16),
+    "web.SipCallerLeg": Size(262, 30, 17),
     "web.SpeechServer": Size(356, 41, 14),
     "web.TextEdge": Size(360, 32, 25),
     "web.TtsStream": Size(331, 31, 18),
