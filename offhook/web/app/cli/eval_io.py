@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from offhook.web.app.evals.evaluation_io import Outcome, evaluate, scenarios_in
+from offhook.web.app.evals.evaluation_io import Outcome, evaluate
 from offhook.web.app.evals.junit import junit
+from offhook.web.app.evals.scenarios_io import scenarios_in
 from offhook.web.config.config import Config, ConfigError
 
 SHOWN = 5

@@ -13,8 +13,10 @@ from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call_io import Call
-from offhook.pipeline.conversation.events import AgentFailed, Event
 from offhook.web.app.evals.eval_leg_io import EvalLeg
+from offhook.web.app.evals.eval_line_io import EvalLine, LineError
+from offhook.web.app.evals.scenarios_io import Scenario
+from offhook.web.app.evals.visit import Visit
 from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.listening_io import Runner
@@ -25,22 +27,27 @@ POLL_S = 0.02
 SETTLES_S = 5.0
 """Time limit in s for an answer that the harness has read to be in the conversation before what it
 says next."""
+HEARS_OUT_S = 60.0
+"""Time limit in s for the agent's last words, where the caller waits for them."""
 
 
 class EvalDoor:
     """Takes calls of the harness."""
 
-    def __init__(self, edge: Edge) -> None:
+    def __init__(self, edge: Edge, line: EvalLine | None = None) -> None:
+        """`line`: by which the agent is called; None: as it is in this process."""
         self.url = ""
         self._edge = edge
-        self._faults: dict[str, list[str]] = {}
-        """Of the visitors, by their numbers."""
+        self._line = line
+        self._visits: dict[str, Visit] = {}
+        """By their numbers."""
 
-    def visitor(self, agent: str) -> tuple[str, list[str]]:
-        """Returns the URL for one conversation, and the list to which what fails in it is added."""
-        number = str(len(self._faults))
-        faults = self._faults[number] = []
-        return f"{self.url}/{agent}?visitor={number}", faults
+    def visit(self, agent: str, scenario: Scenario) -> Visit:
+        """Returns what comes of a conversation, with the URL for it."""
+        number = str(len(self._visits))
+        visit = Visit(f"{self.url}/{agent}?visitor={number}", scenario)
+        self._visits[number] = visit
+        return visit
 
     def application(self) -> web.Application:
         application = web.Application()
@@ -55,15 +62,53 @@ class EvalDoor:
             raise web.HTTPNotFound(text=f"no agent is called {agent!r}")
         socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, compress=False)
         await socket.prepare(request)
-        silent = request.query.get("skip_tts") == "true"
         sends_audio = request.query.get("capture_bot_audio") == "true"
         leg = EvalLeg(self._edge.new_id(), CallInfo(edge="eval"), sends_audio=sends_audio)
+        visit = self._visits.get(request.query.get("visitor", ""))
+        if visit is not None:
+            visit.sounds = leg.sounds
+        try:
+            async with self._calling(leg, agent) as live:
+                silent = request.query.get("skip_tts") == "true" and self._line is None
+                await self._converse(live, leg, socket, visit, silent=silent)
+        except LineError as error:
+            if visit is not None:
+                visit.refusal = str(error)
+            await socket.close()
+        finally:
+            if visit is not None:
+                visit.over.set()
+        return socket
+
+    @asynccontextmanager
+    async def _calling(self, leg: EvalLeg, agent: str) -> AsyncIterator[LiveCall]:
+        """Has the agent called while inside. Raises LineError."""
+        if self._line is not None:
+            async with self._line.calling(leg) as live:
+                yield live
+            return
         live = self._edge.hold(leg, agent)
         running = self._edge.begin(live)
         leg.connect()
-        faults = self._faults.get(request.query.get("visitor", ""), [])
+        try:
+            yield live
+        finally:
+            leg.close(End.CALLER_HUNG_UP)
+            await asyncio.wait((running,))
+
+    async def _converse(
+        self,
+        live: LiveCall,
+        leg: EvalLeg,
+        socket: web.WebSocketResponse,
+        visit: Visit | None,
+        *,
+        silent: bool,
+    ) -> None:
+        """Passes on what the harness says until it or the agent leaves."""
         tasks = TaskSet()
-        tasks.spawn(self._note_faults(live, faults), "eval faults")
+        if visit is not None:
+            tasks.spawn(self._note_events(live, visit), "eval events")
         tasks.spawn(leg.send_to(socket), "eval messages")
         tasks.spawn(self._close_with(leg, socket), "eval socket")
         try:
@@ -72,15 +117,17 @@ class EvalDoor:
                     continue
                 call = await self._begun(live)
                 if silent and leg.has_answered and isinstance(call, Call):
-                    await _settled(call)
+                    await _settled(call, SETTLES_S)
                 frame = await leg.receive(message.data)
+                if leg.cancelled:
+                    break
                 if frame is not None and isinstance(call, Call):
                     call.queue(frame)
+            if visit is not None and visit.hears_out and isinstance(live.conversation, Call):
+                await _settled(live.conversation, HEARS_OUT_S)
         finally:
             leg.close(End.CALLER_HUNG_UP)
-            await asyncio.wait((running,))
             await tasks.close()
-        return socket
 
     async def _begun(self, live: LiveCall) -> object:
         """Returns the conversation, once it has begun."""
@@ -88,15 +135,10 @@ class EvalDoor:
             await asyncio.sleep(POLL_S)
         return live.conversation
 
-    async def _note_faults(self, live: LiveCall, faults: list[str]) -> None:
-        """Notes what fails of the agent."""
-
-        def note(event: Event) -> None:
-            if isinstance(event, AgentFailed):
-                faults.append(f"{event.fault}: {event.cause}")
-
+    async def _note_events(self, live: LiveCall, visit: Visit) -> None:
+        """Notes what happens in the call."""
         if isinstance(call := await self._begun(live), Call):
-            call.listeners.append(note)
+            call.listeners.append(visit.note)
 
     async def _close_with(self, leg: EvalLeg, socket: web.WebSocketResponse) -> None:
         """Closes the socket when the agent hangs up."""
@@ -104,18 +146,18 @@ class EvalDoor:
         await socket.close()
 
 
-async def _settled(call: Call) -> None:
+async def _settled(call: Call, limit_s: float) -> None:
     """Waits until an answer that is complete is in the conversation: by text it is read sooner."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(SETTLES_S):
-            while call.hearing.reply.busy or call.leg.playout.queued:
+        async with asyncio.timeout(limit_s):
+            while call.leg.closed is None and (call.hearing.reply.busy or call.leg.playout.queued):
                 await asyncio.sleep(POLL_S)
 
 
 @asynccontextmanager
-async def eval_door(edge: Edge) -> AsyncIterator[EvalDoor]:
-    """Serves the door to this machine."""
-    door = EvalDoor(edge)
+async def eval_door(edge: Edge, line: EvalLine | None = None) -> AsyncIterator[EvalDoor]:
+    """Serves the door to this machine; see EvalDoor."""
+    door = EvalDoor(edge, line)
     runner = Runner(door.application(), shutdown_timeout=1)
     await runner.setup()
     try:
