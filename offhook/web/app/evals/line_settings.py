@@ -51,12 +51,15 @@ NO_LINE = LineSettings()
 LINE_KEYS = tuple(field.name for field in fields(LineSettings))
 
 
-def line_of(table: Any) -> LineSettings:
-    """Reads the `line` of a scenario. Raises ValueError."""
-    if not isinstance(table, dict):
+def line_of(table: Any, given: Mapping[str, Any]) -> LineSettings:
+    """Reads the `line` of a scenario, None if it has none, of which `given` replaces keys. Raises
+    ValueError."""
+    if table is None:
+        table = {}
+    elif not isinstance(table, dict):
         raise ValueError("line: has to be a table, as {over: sip}")
     known = {name: value for name, value in table.items() if name in LINE_KEYS}
     try:
-        return LineSettings(**known)
+        return LineSettings(**{**known, **given})
     except ValueError as error:
         raise ValueError(f"line: {error}") from error

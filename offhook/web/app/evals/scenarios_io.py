@@ -1,6 +1,6 @@
 """Reads files of scenarios: for Pipecat's harness what it knows, and the rest for us."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from offhook.web.config.config import ConfigError
 
 ANSWERS = ("llm_response", "response")
 """Events with what the agent has answered, as text or as it was heard."""
+NOTHING: Mapping[str, Any] = {}
 VOICE = {"factory": "offhook.web.app.evals.services_io.caller_voice"}
 """With what the caller speaks on a line, unless the scenario says."""
 
@@ -34,6 +35,11 @@ class Scenario:
     def name(self) -> str:
         return str(self.script.name)
 
+    @property
+    def waits_matter(self) -> bool:
+        """Whether it is about how long the caller waits, too."""
+        return bool(self.line.over) or any(check.answer_within_ms for check in self.checks)
+
     def sends_message(self, turn: int) -> bool:
         """Returns whether a turn is sent as a message: a text, or keys."""
         one = self.script.turns[turn]
@@ -44,9 +50,9 @@ class Scenario:
         return bool(self.script.user_audio and self.script.turns[turn].user is not None)
 
 
-def scenarios_in(paths: Iterable[Path], line: LineSettings | None = None) -> list[Scenario]:
-    """Returns the scenarios of files, and of folders' files; `line` takes the place of their own.
-    Raises ConfigError."""
+def scenarios_in(paths: Iterable[Path], line: Mapping[str, Any] = NOTHING) -> list[Scenario]:
+    """Returns the scenarios of files, and of folders' files; keys of `line` take the place of those
+    of their own lines. Raises ConfigError."""
     found: list[Scenario] = []
     for path in paths:
         files = [path]
@@ -66,7 +72,7 @@ def scenarios_in(paths: Iterable[Path], line: LineSettings | None = None) -> lis
     return found
 
 
-def _read(file: Path, line: LineSettings | None) -> Iterator[Scenario]:
+def _read(file: Path, line: Mapping[str, Any]) -> Iterator[Scenario]:
     table = read_table(file)
     scripts = EvalScenarioFile.load(file).scenarios
     listed = table.get("scenarios") or [{}]
@@ -78,10 +84,9 @@ def _read(file: Path, line: LineSettings | None) -> Iterator[Scenario]:
             raise ValueError(f"{where}{error}") from error
 
 
-def _scenario(script: Any, table: dict[str, Any], line: LineSettings | None) -> Scenario:
+def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> Scenario:
     """Takes out of the script what the harness does not know. Raises ValueError."""
-    own = line_of(table["line"]) if "line" in table else NO_LINE
-    line = line or own
+    line = line_of(table.get("line"), given)
     if line.over:
         script.user_audio = True
         script.user_speech = script.user_speech or VOICE

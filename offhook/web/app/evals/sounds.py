@@ -37,12 +37,16 @@ class Sounds:
     """When the caller sent a text, or keys."""
     _turns: list[float] = field(default_factory=list)
     """When each turn of the scenario began."""
+    _asked: list[int] = field(default_factory=list)
+    """Numbers of the turns in which the caller said something."""
     _by_message: int = 0
     """Turns so far that were sent as messages."""
 
     def begin_turn(self, now: float, *, by_message: bool, spoken: bool) -> None:
         """A turn was begun: with a message, with speech, or only to listen."""
         began = now
+        if by_message or spoken:
+            self._asked.append(len(self._turns))
         if by_message and self._by_message < len(self.messages):
             began = self.messages[self._by_message]
         self._by_message += by_message
@@ -84,6 +88,6 @@ class Sounds:
         return None if longest is None else round(longest * 1000)
 
     def answers_ms(self) -> list[int]:
-        """Returns `answer_ms` of all turns that were answered."""
-        taken = (self.answer_ms(turn) for turn in range(self.turns))
+        """Returns `answer_ms` of all turns in which the caller said something that was answered."""
+        taken = (self.answer_ms(turn) for turn in self._asked)
         return [ms for ms in taken if ms is not None]

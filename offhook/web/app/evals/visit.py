@@ -56,7 +56,10 @@ class Visit:
 
     def failures(self) -> list[str]:
         """Returns why the conversation fails, beside what the harness has found."""
-        return list(failures_of(self.scenario.checks, self._heard_by_turn(), self.sounds))
+        failures = list(failures_of(self.scenario.checks, self._heard_by_turn(), self.sounds))
+        if self.scenario.line.over and self._heard and not self.sounds.agent.all:
+            failures.append(f"no sound of the agent came by {self.scenario.line.over}")
+        return failures
 
     def _heard_by_turn(self) -> dict[int, list[str]]:
         """Returns the agent's words that the caller has heard, by the turn of the scenario that

@@ -307,13 +307,15 @@ def test_the_command_exits_with_1_if_one_fails(tmp_path: Path) -> None:
     tried = run(tmp_path, "eval", "desk.yaml", "--json", "--runs", "2", "--junit", "out.xml")
     assert tried.returncode == 1, tried.stderr
     verdicts: list[tuple[str, int, bool]] = []
-    for line in tried.stdout.splitlines():
-        outcome = json.loads(line)
+    *lines, summary = map(json.loads, tried.stdout.splitlines())
+    for outcome in lines:
         verdicts.append((outcome["scenario"], outcome["run"], outcome["passed"]))
     assert sorted(verdicts) == [
         *(("desk/hours", 1, True), ("desk/hours", 2, True)),
         *(("desk/wrong", 1, False), ("desk/wrong", 2, False)),
     ]
+    assert (summary["passed"], summary["failed"], summary["skipped"]) == (2, 2, 0)
+    assert summary["answers_ms"]["desk/hours"]["answers"] == 2
     assert ElementTree.parse(tmp_path / "out.xml").getroot().get("failures") == "2"
 
 
