@@ -66,7 +66,7 @@ class EvalDoor:
         leg = EvalLeg(self._edge.new_id(), CallInfo(edge="eval"), sends_audio=sends_audio)
         visit = self._visits.get(request.query.get("visitor", ""))
         if visit is not None:
-            visit.sounds = leg.sounds
+            visit.sounds, leg.has_answers_spoken = leg.sounds, visit.hears_out
         try:
             async with self._calling(leg, agent) as live:
                 silent = request.query.get("skip_tts") == "true" and self._line is None
@@ -116,8 +116,9 @@ class EvalDoor:
                 if message.type is not WSMsgType.TEXT:
                     continue
                 call = await self._begun(live)
-                if silent and leg.has_answered and isinstance(call, Call):
-                    await _settled(call, SETTLES_S)
+                over = leg.has_answered and not (visit is not None and visit.hears_out and visit.interrupts)
+                if silent and over and isinstance(call, Call):
+                    await _settled(call, HEARS_OUT_S if leg.has_answers_spoken else SETTLES_S)
                 frame = await leg.receive(message.data)
                 if leg.cancelled:
                     break

@@ -56,6 +56,8 @@ class EvalLeg(Leg):
         self._outgoing: list[Pcm] = []
         self._serializer = EvalSerializer()
         self.sounds = Sounds()
+        self.has_answers_spoken = False
+        """Whether answers are spoken even if the harness only reads them."""
         self.cancelled = False
         """Whether the harness has said that it leaves."""
         self.microphone: Callable[[Pcm], Pcm] = lambda sound: sound
@@ -87,6 +89,9 @@ class EvalLeg(Leg):
             case kind:
                 if kind == "send-text":
                     self.sounds.messages.append(monotonic())
+                    if self.has_answers_spoken:
+                        data["options"] = {**(data.get("options") or {}), "audio_response": True}
+                        text = json.dumps(message)
                 self.listener.on_message(text)
         return None
 

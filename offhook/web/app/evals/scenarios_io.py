@@ -1,7 +1,7 @@
 """Reads files of scenarios: for Pipecat's harness what it knows, and the rest for us."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from offhook.web.config.config import ConfigError
 
 ANSWERS = ("llm_response", "response")
 """Events with what the agent has answered, as text or as it was heard."""
+SPEAKS = EvalExpectation(event="bot_started_speaking", check_from="turn_start")
+"""The agent speaks, or has in this turn."""
 NOTHING: Mapping[str, Any] = {}
 VOICE = {"factory": "offhook.web.app.evals.services_io.caller_voice"}
 """With what the caller speaks on a line, unless the scenario says."""
@@ -109,7 +111,7 @@ def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> S
 
 
 def _take_out(script: Any, number: int, heard: set[tuple[int, int]]) -> tuple[int, ...]:
-    """Leaves to the harness of what is to be heard only that there is an answer, or nothing if the
+    """Leaves to the harness of what is to be heard only that the agent speaks, or nothing if the
     answer is waited for anyway, or is not, as the next turn interrupts it. Returns the numbers of
     the expectations that stay."""
     turn, following = script.turns[number], script.turns[number + 1 : number + 2]
@@ -121,7 +123,7 @@ def _take_out(script: Any, number: int, heard: set[tuple[int, int]]) -> tuple[in
     )
     gone = ours if interrupted or waited else ours[1:]
     for place in ours:
-        turn.expect[place].text_contains = turn.expect[place].text_excludes = None
+        turn.expect[place] = replace(SPEAKS, within_ms=turn.expect[place].within_ms)
     stay = tuple(place for place in range(len(turn.expect)) if place not in gone)
     turn.expect = [turn.expect[place] for place in stay]
     return stay
@@ -137,5 +139,5 @@ def _let_speak(script: Any, number: int, numbers: tuple[int, ...]) -> tuple[int,
         return numbers
     if turn.expect[-1].absent:
         return numbers
-    turn.expect.append(EvalExpectation(event="bot_started_speaking", check_from="turn_start"))
+    turn.expect.append(SPEAKS)
     return (*numbers, numbers[-1])

@@ -26,13 +26,21 @@ class Visit:
     over: asyncio.Event = field(default_factory=asyncio.Event)
     _asked: dict[int, float] = field(default_factory=dict)
     """When the agent got each turn of the caller."""
-    _heard: list[tuple[int, str]] = field(default_factory=list)
-    """The agent's words that the caller has heard, with the number of the caller's turn."""
+    _heard: list[tuple[float, AgentTurn]] = field(default_factory=list)
+    """What the caller has heard of each reply, and when that was over."""
 
     @property
     def hears_out(self) -> bool:
         """Whether the caller stays until the agent has said all of its last answer."""
         return bool(self.scenario.checks)
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether the next message of the caller is meant to come while the agent speaks."""
+        turns = getattr(self.scenario.script, "turns", ())
+        sent = [turn for turn in range(len(turns)) if self.scenario.sends_message(turn)]
+        upcoming = sent[len(self.sounds.messages) :][:1]
+        return any(turns[turn].send_after is not None for turn in upcoming)
 
     def note(self, event: Event) -> None:
         """Notes an event of the call."""
@@ -41,8 +49,8 @@ class Visit:
                 self.faults.append(f"{fault}: {cause}")
             case CallerTurn(turn=turn):
                 self._asked[turn] = monotonic()
-            case AgentTurn(turn=turn, text=text):
-                self._heard.append((turn, text))
+            case AgentTurn():
+                self._heard.append((monotonic(), event))
 
     async def on_progress(self, session: object, record: Any) -> None:
         """Notes that the harness has begun a turn."""
@@ -65,8 +73,17 @@ class Visit:
         """Returns the agent's words that the caller has heard, by the turn of the scenario that
         they answer."""
         found: dict[int, list[str]] = {}
-        for turn, text in self._heard:
-            at = self._asked.get(turn)
-            of = self.sounds.turn_at(at) if at is not None else 0
-            found.setdefault(of, []).append(text)
+        for over_at, reply in self._heard:
+            found.setdefault(self._answers(over_at, reply), []).append(reply.text)
         return found
+
+    def _answers(self, over_at: float, reply: AgentTurn) -> int:
+        """Returns the turn of the scenario that a reply answers; -1: none."""
+        asked_at = self._asked.get(reply.turn)
+        if asked_at is not None:
+            typed = any(asked_at < at < over_at for at in self.sounds.messages)
+            if not typed:
+                return self.sounds.turn_at(asked_at)
+        # A greeting, or the answer to a text, of which a call does not count the turns.
+        turn = self.sounds.turn_at(over_at)
+        return turn - 1 if reply.interrupted else turn

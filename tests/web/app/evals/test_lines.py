@@ -44,7 +44,7 @@ INTERRUPTED = """
         expect:
           - {event: response, heard: true, text_contains: "Once upon", text_excludes: "it was red"}
       - user: "Stop."
-        send_after: {event: bot_started_speaking, delay_ms: 400}
+        send_after: {event: llm_started, delay_ms: 1500}
         expect: [{event: response, heard: true, text_contains: "I stop."}]
 """
 
