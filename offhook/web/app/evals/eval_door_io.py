@@ -6,6 +6,7 @@ GET /AGENT      the named agent; / the default one
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 
 from aiohttp import WSMsgType, web
 
@@ -27,6 +28,8 @@ POLL_S = 0.02
 SETTLES_S = 5.0
 """Time limit in s for an answer that the harness has read to be in the conversation before what it
 says next."""
+QUIET_S = 0.3
+"""Time in s in which the agent begins nothing, for it to have said everything."""
 HEARS_OUT_S = 60.0
 """Time limit in s for the agent's last words, where the caller waits for them."""
 
@@ -116,16 +119,19 @@ class EvalDoor:
                 if message.type is not WSMsgType.TEXT:
                     continue
                 call = await self._begun(live)
-                over = leg.has_answered and not (visit is not None and visit.hears_out and visit.interrupts)
+                over = leg.has_answered and not (
+                    visit is not None and visit.hears_out and visit.interrupts
+                )
                 if silent and over and isinstance(call, Call):
                     await _settled(call, HEARS_OUT_S if leg.has_answers_spoken else SETTLES_S)
                 frame = await leg.receive(message.data)
                 if leg.cancelled:
+                    await socket.close()
                     break
                 if frame is not None and isinstance(call, Call):
                     call.queue(frame)
             if visit is not None and visit.hears_out and isinstance(live.conversation, Call):
-                await _settled(live.conversation, HEARS_OUT_S)
+                await _heard_out(live.conversation)
         finally:
             leg.close(End.CALLER_HUNG_UP)
             await tasks.close()
@@ -147,12 +153,29 @@ class EvalDoor:
         await socket.close()
 
 
+def _is_busy(call: Call) -> bool:
+    """Whether the agent is about to answer, or speaks."""
+    return call.leg.closed is None and (call.hearing.reply.busy or call.leg.playout.queued > 0)
+
+
 async def _settled(call: Call, limit_s: float) -> None:
     """Waits until an answer that is complete is in the conversation: by text it is read sooner."""
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
-            while call.leg.closed is None and (call.hearing.reply.busy or call.leg.playout.queued):
+            while _is_busy(call):
                 await asyncio.sleep(POLL_S)
+
+
+async def _heard_out(call: Call) -> None:
+    """Waits until the agent has said everything, and nothing more begins."""
+    until = monotonic() + HEARS_OUT_S
+    quiet_since = monotonic()
+    while call.leg.closed is None and (now := monotonic()) < until:
+        if _is_busy(call):
+            quiet_since = now
+        elif now - quiet_since > QUIET_S:
+            return
+        await asyncio.sleep(POLL_S)
 
 
 @asynccontextmanager

@@ -41,6 +41,11 @@ MIN_RATE, MAX_RATE = 8_000, 48_000
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
 
+def says_something(text: str) -> bool:
+    """Whether a message of the harness is a text or keys of the caller."""
+    return '"send-text"' in text or '"dtmf"' in text
+
+
 class EvalLeg(Leg):
     """Hears and is told what the harness sends."""
 

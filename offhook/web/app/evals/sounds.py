@@ -35,8 +35,8 @@ class Sounds:
     agent: Spans = field(default_factory=Spans)
     messages: list[float] = field(default_factory=list)
     """When the caller sent a text, or keys."""
-    _turns: list[float] = field(default_factory=list)
-    """When each turn of the scenario began."""
+    _turns: list[tuple[float, bool]] = field(default_factory=list)
+    """When each turn of the scenario was begun, and whether the caller speaks in it."""
     _asked: list[int] = field(default_factory=list)
     """Numbers of the turns in which the caller said something."""
     _by_message: int = 0
@@ -50,15 +50,21 @@ class Sounds:
         if by_message and self._by_message < len(self.messages):
             began = self.messages[self._by_message]
         self._by_message += by_message
-        self._turns.append(began - EARLY_S if spoken else began)
+        self._turns.append((began, spoken))
 
     def turn_at(self, at: float) -> int:
         """Returns the number of the turn in which something happened; -1: before all."""
-        return bisect_right(self._turns, at) - 1
+        return bisect_right([self._begin(turn) for turn in range(self.turns)], at) - 1
+
+    def _begin(self, turn: int) -> float:
+        """Returns when a turn began: where the caller speaks, that is the first sound."""
+        begun, spoken = self._turns[turn]
+        first = next((at for at, _ in self.caller.all if at >= begun - EARLY_S), begun)
+        return first if spoken else begun
 
     def _window(self, turn: int) -> tuple[float, float]:
-        began = self._turns[turn]
-        return began, self._turns[turn + 1] if turn + 1 < len(self._turns) else float("inf")
+        end = self._begin(turn + 1) if turn + 1 < self.turns else float("inf")
+        return self._begin(turn), end
 
     def _asked_at(self, turn: int) -> float:
         """Returns when the caller was done in a turn."""

@@ -100,7 +100,6 @@ SPOKEN = """
       - expect: [{event: response, heard: true, text_contains: "Lighthouse"}]
       - user: "What are your opening hours?"
         expect:
-          - {event: user_transcription, text_contains: "opening hours"}
           - {event: response, text_contains: "Monday to Friday", answer_within_ms: 60000}
 """
 
