@@ -42,12 +42,15 @@ def check_of(turn: int, number: int, expectation: Mapping[str, Any]) -> Check | 
     contains, excludes = expectation.get("text_contains"), expectation.get("text_excludes")
     if heard and contains is None and excludes is None:
         raise ValueError("heard: needs text_contains or text_excludes")
-    limits = {name: _milliseconds(name, expectation.get(name)) for name in CHECK_KEYS[1:]}
-    words = {"contains": contains, "excludes": excludes} if heard else {}
-    return Check(turn, number, heard, **words, **limits)
+    return Check(
+        *(turn, number, heard, contains if heard else None, excludes if heard else None),
+        answer_within_ms=_milliseconds("answer_within_ms", expectation),
+        silence_under_ms=_milliseconds("silence_under_ms", expectation),
+    )
 
 
-def _milliseconds(name: str, value: Any) -> int | None:
+def _milliseconds(name: str, expectation: Mapping[str, Any]) -> int | None:
+    value = expectation.get(name)
     if value is not None and (type(value) is not int or value <= 0):
         raise ValueError(f"{name}: {value!r} is no number of milliseconds above 0")
     return value

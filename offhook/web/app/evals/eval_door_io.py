@@ -17,6 +17,7 @@ from offhook.pipeline.conversation.call_io import Call
 from offhook.web.app.evals.eval_leg_io import EvalLeg
 from offhook.web.app.evals.eval_line_io import EvalLine, LineError
 from offhook.web.app.evals.scenarios_io import Scenario
+from offhook.web.app.evals.sounds import Sounds
 from offhook.web.app.evals.visit import Visit
 from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
@@ -131,7 +132,7 @@ class EvalDoor:
                 if frame is not None and isinstance(call, Call):
                     call.queue(frame)
             if visit is not None and visit.hears_out and isinstance(live.conversation, Call):
-                await _heard_out(live.conversation)
+                await _heard_out(live.conversation, leg.sounds)
         finally:
             leg.close(End.CALLER_HUNG_UP)
             await tasks.close()
@@ -166,14 +167,14 @@ async def _settled(call: Call, limit_s: float) -> None:
                 await asyncio.sleep(POLL_S)
 
 
-async def _heard_out(call: Call) -> None:
+async def _heard_out(call: Call, sounds: Sounds) -> None:
     """Waits until the agent has said everything, and nothing more begins."""
     until = monotonic() + HEARS_OUT_S
     quiet_since = monotonic()
     while call.leg.closed is None and (now := monotonic()) < until:
         if _is_busy(call):
             quiet_since = now
-        elif now - quiet_since > QUIET_S:
+        elif now - quiet_since > (QUIET_S if sounds.answered else SETTLES_S):
             return
         await asyncio.sleep(POLL_S)
 

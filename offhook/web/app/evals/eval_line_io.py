@@ -88,9 +88,17 @@ def with_line(config: Config, over: str, agent: str) -> Config:
     elif over == "twilio":
         of_config = (one for one in config.carriers if one.provider == "twilio")
         settings = next(of_config, CarrierSettings("twilio"))
-        own = {"account": CallFacts().account, "secret": token_hex(16), "name": NAME}
-        none = {"agent": "", "public_url": "", "max_calls": 0, "rest_url": NO_REST}
-        changed["carriers"] = (replace(settings, **own, **none),)
+        ours = replace(
+            settings,
+            name=NAME,
+            account=CallFacts().account,
+            secret=token_hex(16),
+            rest_url=NO_REST,
+            agent="",
+            public_url="",
+            max_calls=0,
+        )
+        changed["carriers"] = (ours,)
     return closed.model_copy(update=changed)
 
 

@@ -1,6 +1,7 @@
 """What a microphone makes of a caller: quieter or louder, and with the noise behind it."""
 
 import numpy as np
+import numpy.typing as npt
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.web.app.evals.line_settings import LineSettings
@@ -23,15 +24,16 @@ class Microphone:
         """Returns what the microphone hears while the caller says this."""
         if self._noise is None and self._gain == 1:
             return pcm
-        sound = pcm * self._gain
+        sound = pcm.astype(np.float64) * self._gain
         if self._noise is not None:
             places = np.arange(self._at, self._at + len(pcm)) % len(self._noise)
             self._at = int(places[-1]) + 1
             sound = sound + self._noise[places]
-        return np.clip(np.rint(sound), -32768, 32767).astype(np.int16)
+        heard: Pcm = np.clip(np.rint(sound), -32768, 32767).astype(np.int16)
+        return heard
 
 
-def _noise(dbfs: float) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def _noise(dbfs: float) -> npt.NDArray[np.float64]:
     white = np.random.default_rng(1).standard_normal(NOISE_S * RATE_IN)
     spectrum = np.fft.rfft(white)
     hz = np.fft.rfftfreq(len(white), 1 / RATE_IN)

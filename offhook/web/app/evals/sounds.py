@@ -76,6 +76,13 @@ class Sounds:
     def turns(self) -> int:
         return len(self._turns)
 
+    @property
+    def answered(self) -> bool:
+        """Whether the agent was heard after the caller's last sound or message."""
+        ends = [self.caller.all[-1][1]] if self.caller.all else []
+        asked = max((*ends, *self.messages[-1:]), default=0.0)
+        return bool(self.agent.all) and self.agent.all[-1][1] > asked
+
     def answer_ms(self, turn: int) -> int | None:
         """Returns the time from the caller's last sound of a turn to the agent's first after it;
         None: there is none."""

@@ -30,7 +30,8 @@ def scenario(tmp_path: Path, turns: str, **more: str) -> Path:
 
 
 def agent(url: str, **more: Any) -> Config:
-    shop = {"kind": "openai", "base_url": url, "model": "m", "think_ahead": False, **more}
+    own = {"kind": "openai", "base_url": url, "model": "m", "think_ahead": False}
+    shop = {**own, "greeting": "Hello.", **more}
     return Config(agents={"shop": Agent.model_validate(shop)})
 
 
