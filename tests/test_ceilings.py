@@ -60,7 +60,7 @@ NOT_YET: dict[str, Size] = {
     "pipeline._Realtime": Size(383, 29, 17),
     "web.Agent": Size(343, 23, 53),
     "web.AsrStream": Size(277, 27, 17),
-    "web.CallerLeg": Size(333, 27, 24),
+    "web.CallerLeg": Size(360, 28, 25),
     "web.Connection": Size(292, 28, 17),
     "web.Edge": Size(354, 32, 25),
     "web.FrontServer": Size(508, 47, 21),

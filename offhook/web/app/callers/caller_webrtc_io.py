@@ -13,7 +13,9 @@ from offhook.web.app.callers.caller_leg import ScriptedCallerLeg
 from offhook.web.app.callers.impaired_leg_io import ImpairedLeg
 
 HTTP_TIMEOUT = aiohttp.ClientTimeout(total=15)
+"""Time limit for the answer to our offer."""
 CANCEL_TIMEOUT = aiohttp.ClientTimeout(total=2)
+"""Time limit for taking the offer back."""
 CONNECT_S = 15
 """Time limit in s from the answer to a connected peer."""
 PING_S = 1

@@ -18,7 +18,7 @@ from offhook.web.app.evals.eval_leg_io import EvalLeg
 from offhook.web.app.evals.eval_line_io import EvalLine, LineError
 from offhook.web.app.evals.scenarios_io import Scenario
 from offhook.web.app.evals.sounds import Sounds
-from offhook.web.app.evals.visit import Visit
+from offhook.web.app.evals.visit_io import Visit
 from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.listening_io import Runner
@@ -31,7 +31,7 @@ SETTLES_S = 5.0
 says next."""
 QUIET_S = 0.3
 """Time in s in which the agent begins nothing, for it to have said everything."""
-HEARS_OUT_S = 60.0
+LAST_WORDS_S = 60.0
 """Time limit in s for the agent's last words, where the caller waits for them."""
 
 
@@ -70,7 +70,7 @@ class EvalDoor:
         leg = EvalLeg(self._edge.new_id(), CallInfo(edge="eval"), sends_audio=sends_audio)
         visit = self._visits.get(request.query.get("visitor", ""))
         if visit is not None:
-            visit.sounds, leg.has_answers_spoken = leg.sounds, visit.hears_out
+            visit.sounds, leg.has_answers_spoken = leg.sounds, visit.stays_to_end
         try:
             async with self._calling(leg, agent) as live:
                 silent = request.query.get("skip_tts") == "true" and self._line is None
@@ -121,18 +121,18 @@ class EvalDoor:
                     continue
                 call = await self._begun(live)
                 over = leg.has_answered and not (
-                    visit is not None and visit.hears_out and visit.interrupts
+                    visit is not None and visit.stays_to_end and visit.interrupts
                 )
                 if silent and over and isinstance(call, Call):
-                    await _settled(call, HEARS_OUT_S if leg.has_answers_spoken else SETTLES_S)
+                    await _settled(call, LAST_WORDS_S if leg.has_answers_spoken else SETTLES_S)
                 frame = await leg.receive(message.data)
                 if leg.cancelled:
                     await socket.close()
                     break
                 if frame is not None and isinstance(call, Call):
                     call.queue(frame)
-            if visit is not None and visit.hears_out and isinstance(live.conversation, Call):
-                await _heard_out(live.conversation, leg.sounds)
+            if visit is not None and visit.stays_to_end and isinstance(live.conversation, Call):
+                await _heard_to_end(live.conversation, leg.sounds)
         finally:
             leg.close(End.CALLER_HUNG_UP)
             await tasks.close()
@@ -167,9 +167,9 @@ async def _settled(call: Call, limit_s: float) -> None:
                 await asyncio.sleep(POLL_S)
 
 
-async def _heard_out(call: Call, sounds: Sounds) -> None:
+async def _heard_to_end(call: Call, sounds: Sounds) -> None:
     """Waits until the agent has said everything, and nothing more begins."""
-    until = monotonic() + HEARS_OUT_S
+    until = monotonic() + LAST_WORDS_S
     quiet_since = monotonic()
     while call.leg.closed is None and (now := monotonic()) < until:
         if _is_busy(call):

@@ -44,6 +44,7 @@ DIAL_S = 30
 ENDS_S = 10
 """Time limit in s for a call to end after the caller has hung up."""
 MAX_COMING = 256
+"""Calls of the edge that nobody has asked for yet; there is one at a time."""
 MAX_UNHEARD = 64
 """Messages kept of a call that nobody listens to yet; the oldest are dropped."""
 

@@ -30,7 +30,7 @@ class Visit:
     """What the caller has heard of each reply, and when that was over."""
 
     @property
-    def hears_out(self) -> bool:
+    def stays_to_end(self) -> bool:
         """Whether the caller stays until the agent has said all of its last answer."""
         return bool(self.scenario.checks)
 
