@@ -33,12 +33,14 @@ ray: .venv-ray/.made
 qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
-# In four parts at once, about as long each: one computes, the others and what is in none of them
-# mostly wait for calls that last as long as they last.
-COMPUTING := tests/pipeline tests/fuzz tests/media tests/benchmarks
+# In six parts at once, about as long each: most of them wait for calls that last as long as they
+# last. What is in no part is the sixth.
+COMPUTING := tests/pipeline tests/fuzz tests/media
 CALLING := tests/browser tests/web/realtime tests/web/speech_api
-SERVING := tests/web/edge tests/web/workers
-PARTS := COMPUTING CALLING SERVING
+SERVING := tests/web/edge
+WORKING := tests/web/workers tests/deploy tests/benchmarks
+PHONING := tests/telephony tests/signaling tests/testing
+PARTS := COMPUTING CALLING SERVING WORKING PHONING
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test audit
 	@($(LINT)) >$(VENV)/lint.log 2>&1 & lint=$$!; \

@@ -88,6 +88,18 @@ class LegStatistics:
         return asdict(self)
 
 
+@dataclass
+class ModelTokens:
+    """What the language models of a call have taken so far."""
+
+    input: int = 0
+    cached: int = 0
+    """Of the input, such as their servers had in a cache."""
+    output: int = 0
+    cost: float | None = None
+    """In the currency of the prices; None if no model that has answered has a price."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """For whom a line is counted, and since when, in monotonic seconds."""
@@ -149,6 +161,9 @@ class Leg(ABC):
     def __init__(self, call_id: str) -> None:
         self.call_id = call_id
         self.info = CallInfo()
+        self.tokens = ModelTokens()
+        self.collected: dict[str, str | float | bool] = {}
+        """Details that agents have noted of the caller, by their names."""
         self.playout = Playout()
         self.ticks = 0
         self._heard: Pcm = _NOTHING

@@ -1,8 +1,11 @@
 """The record of a finished call: one line of JSON."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
+
+_DIGITS = {"cost": 6}
+"""Digits after the point, where they are not three."""
 
 EndedBy = Literal["local", "remote", "timeout", "transport"]
 
@@ -63,6 +66,15 @@ class CallRecord:
     jitter_ms: float = 0.0
     mos: float | None = None
     """Estimated, 1..5; None if nothing was received."""
+    input_tokens: int = 0
+    """Of the language models that have answered, as their servers report them."""
+    cached_tokens: int = 0
+    """Of these, such as the servers had in a cache."""
+    output_tokens: int = 0
+    cost: float | None = None
+    """Of these tokens, by the prices of the configuration; None without any."""
+    collected: dict[str, str | float | bool] = field(default_factory=dict)
+    """Details that agents have noted, by their names in the configuration."""
     transferred_to: str = ""
     attempts: tuple[Attempt, ...] = ()
     """Attempts of an outbound call, in order: several if a server failed or required other
@@ -71,8 +83,7 @@ class CallRecord:
     def as_dict(self) -> dict[str, object]:
         """Return the record as JSON-compatible values."""
         return {
-            name: _rounded(value) if isinstance(value, float) else _readable(value)
-            for name, value in asdict(self).items()
+            name: _readable(value, _DIGITS.get(name, 3)) for name, value in asdict(self).items()
         }
 
     def line(self) -> str:
@@ -80,12 +91,11 @@ class CallRecord:
         return json.dumps(self.as_dict(), allow_nan=False)
 
 
-def _rounded(value: float) -> float:
-    return round(value, 3)
-
-
-def _readable(value: object) -> object:
-    """Replace a peer's bytes that are not UTF-8 (surrogates here): JSON cannot hold them."""
+def _readable(value: object, digits: int = 3) -> object:
+    """Round numbers, and replace a peer's bytes that are not UTF-8 (surrogates here): JSON cannot
+    hold them."""
+    if isinstance(value, float):
+        return round(value, digits)
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from tests.support.waiting import HANGS_S
+
 CLOCK = re.compile(r"(?:perf_counter|monotonic|process_time|thread_time|time)(?:_ns)?")
 """Functions that read a clock."""
 FIGURE = re.compile(
@@ -93,7 +95,7 @@ class _Finder:
     def __init__(self, module: ast.Module) -> None:
         self._kinds: dict[tuple[str, str], Kind] = {}
         """By function and name; attributes and functions, of the whole module, by no function."""
-        self._numbers: dict[str, float] = {}
+        self._numbers: dict[str, float] = {"HANGS_S": HANGS_S}
         self._waits = dict(WAITS)
         self._within = ""
         """The outermost function that is looked at."""

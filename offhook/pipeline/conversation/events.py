@@ -129,6 +129,33 @@ class AgentFailed:
 
 
 @dataclass(frozen=True)
+class TokensUsed:
+    """A language model has answered, or was interrupted, and its server has said what that took."""
+
+    at_ms: int
+    model: str
+    """As the configuration names it."""
+    input_tokens: int
+    cached_tokens: int
+    """Of these, such as the server had in its cache."""
+    output_tokens: int
+    audio_input_tokens: int = 0
+    """Of the input, such as are audio."""
+    cached_audio_tokens: int = 0
+    audio_output_tokens: int = 0
+    """Of the output, such as are audio."""
+
+
+@dataclass(frozen=True)
+class DetailNoted:
+    """A detail that the agent is to find out is known, in its final form."""
+
+    at_ms: int
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
 class AnswerDropped:
     """An answer that the agent had begun in a pause is none: the caller went on, or the final
     transcript differs. A request to the language model was made for nothing."""
@@ -243,6 +270,8 @@ Event = (
     | AgentChanged
     | LanguageChanged
     | AgentFailed
+    | TokensUsed
+    | DetailNoted
     | AnswerDropped
     | PassagesFound
     | TurnLatency

@@ -110,13 +110,13 @@ class PushesSeenOnce(WorkerObserver):
 
 
 class Rtvi(RTVIProcessor):
-    """Tells a client program of a call by `send`. `cut_reply` is called when the caller interrupts
-    the agent by typing, `on_typed` with what the caller has typed."""
+    """Tells a client program of a call by `send`. `cut_reply` is called when the caller types over
+    the agent, and returns whether that interrupts it; `on_typed` with what the caller has typed."""
 
     def __init__(
         self,
         send: Callable[[str], object],
-        cut_reply: Callable[[], object],
+        cut_reply: Callable[[], bool],
         on_typed: Callable[[str], object],
     ) -> None:
         super().__init__()
@@ -129,8 +129,8 @@ class Rtvi(RTVIProcessor):
         await super()._handle_send_text(data, message_id, user_id)
 
     async def interrupt_bot(self) -> None:
-        self._cut_reply()
-        await super().interrupt_bot()
+        if self._cut_reply():
+            await super().interrupt_bot()
 
     async def push_transport_message(self, model: BaseModel, exclude_none: bool = True) -> None:
         """Send a message at once; as a frame it would pass each processor up to the output."""

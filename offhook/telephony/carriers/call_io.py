@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from offhook.media.end_reason import End
-from offhook.media.leg import CallInfo, Claim, LegStatistics
+from offhook.media.leg import CallInfo, Claim, LegStatistics, ModelTokens
 from offhook.telephony.call_progress_io import (
     CallHistory,
     CallProgress,
@@ -75,6 +75,9 @@ class CarrierCall:
         """Number of its stream: there is another after each transfer that failed."""
         self.record: CallRecord | None = None
         """Set once the call has ended."""
+        self._tokens = ModelTokens()
+        """Of all its streams, one after the other."""
+        self._collected: dict[str, str | float | bool] = {}
         self._on_ended = on_ended
         self._left: CallRecord | None = None
         """Its record as of when it last left us by a transfer."""
@@ -148,6 +151,7 @@ class CarrierCall:
     def start(self, leg: CarrierLeg, started: Started, variables: Mapping[str, Any]) -> None:
         """Attach the stream that has started."""
         self.leg = leg
+        leg.tokens, leg.collected = self._tokens, self._collected
         self._here.set()
         self._away.clear()
         self.provider_call_id = started.call_id
@@ -209,5 +213,10 @@ class CarrierCall:
             packets_lost=line.packets_lost + (left.packets_lost if left else 0),
             jitter_ms=line.jitter_ms,
             mos=line.mos,
+            input_tokens=self._tokens.input,
+            cached_tokens=self._tokens.cached,
+            output_tokens=self._tokens.output,
+            cost=self._tokens.cost,
+            collected=dict(self._collected),
             transferred_to=self.transferred_to,
         )

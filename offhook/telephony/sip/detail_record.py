@@ -1,6 +1,6 @@
 """The call detail record of a SIP call."""
 
-from offhook.media.leg import LegStatistics
+from offhook.media.leg import LegStatistics, ModelTokens
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
@@ -10,6 +10,7 @@ def detail_record(call: SipCall) -> CallRecord:
     """Return the record of a call that has ended."""
     ended, info, history = call.ended, call.info, call.history
     line = call.leg.statistics() if call.leg is not None else LegStatistics()
+    tokens = call.leg.tokens if call.leg is not None else ModelTokens()
     leg = call.leg if isinstance(call.leg, RtpLeg) else None
     status = ended.status if ended is not None else 0
     return CallRecord(
@@ -38,6 +39,11 @@ def detail_record(call: SipCall) -> CallRecord:
         packets_lost=line.packets_lost,
         jitter_ms=line.jitter_ms,
         mos=line.mos,
+        input_tokens=tokens.input,
+        cached_tokens=tokens.cached,
+        output_tokens=tokens.output,
+        cost=tokens.cost,
+        collected=dict(call.leg.collected) if call.leg is not None else {},
         transferred_to=call.transferred_to,
         attempts=tuple(call.attempts),
     )

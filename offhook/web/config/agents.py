@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    StringConstraints,
     Tag,
     field_validator,
     model_validator,
@@ -26,6 +27,7 @@ from offhook.pipeline.conversation.call_variables import is_free, known_names, u
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
+from offhook.web.config.collect import MAX_FIELDS, Detail
 from offhook.web.config.mcp import McpTools
 from offhook.web.config.pronunciation import Pronouncing
 from offhook.web.config.section import Secret, Section, or_plugin
@@ -139,6 +141,9 @@ class Silence(Section):
         return self
 
 
+NOTE = "note_details"
+"""Name of the tool with which a model notes details of the caller."""
+DetailName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 SEARCH = "search_knowledge"
 """Name of the tool with which a model searches its documents."""
 DEFAULT = "agent"
@@ -250,6 +255,9 @@ class Agent(AgentModel, Pronouncing):
     knowledge_in_prompt: bool = False
     """Whether the passages that fit the caller's words best are in every request to the language
     model as well, which then answers without having searched."""
+    collect: dict[DetailName, Detail] = Field({}, max_length=MAX_FIELDS)
+    """Details that the agent is to find out, `[agents.NAME.collect.DETAIL]`: it asks for them, they
+    are checked, and the record of the call has them."""
     fallback: str = ""
     """Name of another agent in [agents] that answers when the model fails, or when no program
     accepts the call."""
@@ -314,6 +322,8 @@ class Agent(AgentModel, Pronouncing):
         names += map(handoff_tool, self.handoffs)
         if self.knowledge:
             names.append(SEARCH)
+        if self.collect:
+            names.append(NOTE)
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"tools, handoffs: two are called {name}")

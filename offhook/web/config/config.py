@@ -57,8 +57,10 @@ from offhook.web.config.agents import DEFAULT
 from offhook.web.config.agents import Agent as Agent
 from offhook.web.config.environment import overrides
 from offhook.web.config.faults import booleans_for_numbers, faults_of
+from offhook.web.config.hours import Hours, faults_of_hours
 from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.mcp import McpServer, McpTools
+from offhook.web.config.prices import Prices
 from offhook.web.config.pronunciation import Pronouncing
 from offhook.web.config.section import Secret, Section, or_plugin
 from offhook.web.config.toml_text import KeyPath, TomlText, read_toml
@@ -648,6 +650,11 @@ class Config(Section):
     mcp: dict[str, McpServer] = Field({})
     """Servers of tools by the Model Context Protocol, named by the tools of agents. They need the
     extra `mcp`."""
+    hours: dict[str, Hours] = Field({})
+    """When agents answer, and who does at other times."""
+    prices: dict[str, Prices] = Field({})
+    """What the models of agents cost, by their names: with them records and metrics say what calls
+    cost."""
     knowledge: Knowledge = Knowledge()
     """How the documents of agents (`knowledge`) are searched."""
     sip: SipSettings | None = None
@@ -699,6 +706,7 @@ class Config(Section):
         rules = (
             *(self._faults_of_phones, partial(self.faults_between_agents, kinds.OURS.get)),
             *(self._faults_of_programs, self._faults_of_carriers, self._faults_of_tools),
+            lambda: faults_of_hours(self.hours, {DEFAULT, *self.agents}),
         )
         if faults := [fault for rule in rules for fault in rule()]:
             raise ValueError("\n".join(faults))

@@ -9,17 +9,21 @@ from zoneinfo import ZoneInfo
 
 from loguru import logger
 
+from offhook.media.leg import CallInfo
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentContext, Fallback, Shared
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.call_variables import filled
 from offhook.pipeline.conversation.silences import SilenceStep
 from offhook.telephony.call_progress_io import DialError
+from offhook.web.config.agents import DEFAULT, NOTE
 from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.config.config import Config
+from offhook.web.config.hours import on_duty
 from offhook.web.config.plugins import check_agents
 from offhook.web.http.logs import brief, for_log
 from offhook.web.http.logs import kind as kind_of_event
 from offhook.web.tools.agent_tools_io import AgentTools
+from offhook.web.tools.collected import instructions
 from offhook.web.tools.function_io import Fill
 
 
@@ -65,6 +69,17 @@ class CallAgents:
             logger.warning("no agent is called {} any more: the usual one answers", name)
         return config.agent
 
+    def on_duty(self, name: str, info: CallInfo) -> str:
+        """Returns who answers a call to the named agent now: another one outside of its hours.
+        Calls that are placed are for whom they name."""
+        if info.direction == "outbound":
+            return name
+        agent = on_duty(self._config().hours, name or DEFAULT)
+        if agent == (name or DEFAULT):
+            return name
+        logger.info("outside of the hours of {}: {} answers", name or "the usual agent", agent)
+        return agent
+
     def engines(self, a: AgentSettings, engines: Engines) -> Engines:
         """Returns the engines of a call as its agent wants to hear and speak."""
         hearing, speaking = engines.hearing, engines.speaking
@@ -101,7 +116,7 @@ class CallAgents:
 
         kind, context = a.of_kind, self._context(a, call, fill, briefing)
         made = kind.make(context)
-        if a.tools or a.knowledge:
+        if a.tools or a.knowledge or a.collect:
             tools = self._tools.functions(a, call, fill)
             made = replace(made, tools=[*made.tools, *tools])
         if kind.own_voice:
@@ -109,7 +124,7 @@ class CallAgents:
         return replace(
             made,
             greeting=context.greeting,
-            greeting_interruptible=a.greeting_interruptible,
+            greeting_interruptible=made.greeting_interruptible and a.greeting_interruptible,
             silences=[SilenceStep(step.after, fill(step.say), step.hang_up) for step in a.silence],
             goodbye=fill(a.goodbye),
         )
@@ -117,6 +132,7 @@ class CallAgents:
     def _context(self, a: AgentSettings, call: Call, fill: Fill, briefing: str) -> AgentContext:
         """Returns what an agent is made of."""
         kind, fallback = a.of_kind, None
+        collects = instructions(a.collect, call.leg.collected, NOTE) if a.collect else ""
         if a.fallback:
             other = self._config().agents[a.fallback]
             alone = other.model_copy(update={"fallback": ""})
@@ -125,7 +141,7 @@ class CallAgents:
             call,
             getattr(self._config(), kind.section) if kind.section else a.own_settings,
             table=a,
-            instructions="\n\n".join(text for text in (fill(a.instructions), briefing) if text),
+            instructions="\n\n".join(filter(None, (fill(a.instructions), collects, briefing))),
             greeting=fill(a.greeting),
             shared=self._shared,
             log=partial(_log, call.leg.call_id),

@@ -25,6 +25,7 @@ from offhook.pipeline.conversation.events import (
     LanguageChanged,
     NoiseSuppressed,
     PlayoutResumed,
+    TokensUsed,
     TurnLatency,
 )
 from offhook.pipeline.conversation.latency import STAMPS
@@ -306,6 +307,19 @@ class Metrics:
             ["language"],
             registry=self.registry,
         )
+        self.tokens = Counter(
+            "offhook_model_tokens_total",
+            "Tokens of language models, as their servers report them; those that were in a "
+            "server's cache are counted as input too",
+            ["model", "kind"],
+            registry=self.registry,
+        )
+        self.cost = Counter(
+            "offhook_model_cost_total",
+            "What these tokens cost, by the prices of the configuration",
+            ["model"],
+            registry=self.registry,
+        )
         self.answers_dropped = Counter(
             "offhook_agent_answers_dropped_total",
             "Answers that a language model began in a pause of the caller for nothing",
@@ -436,6 +450,10 @@ class Metrics:
                 self.language_changes.labels(language).inc()
             case AgentFailed(fault=fault, action=action):
                 self.agent_errors.labels(fault, action).inc()
+            case TokensUsed(model=model):
+                self.tokens.labels(model, "input").inc(event.input_tokens)
+                self.tokens.labels(model, "cached").inc(event.cached_tokens)
+                self.tokens.labels(model, "output").inc(event.output_tokens)
             case AnswerDropped(characters=characters):
                 self.answers_dropped.inc()
                 self.characters_dropped.inc(characters)

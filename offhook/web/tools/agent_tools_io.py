@@ -13,6 +13,7 @@ from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpTools
 from offhook.web.config.plugins import key_path, settings_of
 from offhook.web.config.tools import HttpTool, PythonFunction
+from offhook.web.tools.collect_io import note_details
 from offhook.web.tools.function_io import Fill
 from offhook.web.tools.http_tool_io import HttpTools
 from offhook.web.tools.python_tool_io import PythonFunctions, Read
@@ -95,6 +96,8 @@ class AgentTools:
         for tool in agent.tools:
             if kind := self._kinds.get(type(tool)):
                 functions += kind.functions(tool, agent, call, fill)
+        if agent.collect:
+            functions.append(note_details(agent, call, fill))
         if agent.knowledge and self._knowledge is not None:
             functions.append(self._knowledge.function(agent, call, fill))
         return functions

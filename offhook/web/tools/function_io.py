@@ -43,8 +43,7 @@ def function_of(
     use = ToolUse(confirm=options.confirm, once=options.once)
 
     async def handle(params: FunctionCallParams) -> None:
-        turns = sum(who == "user" for who, _ in call.transcript())  # typed ones too
-        refusal = use.begin(params.arguments, turns)
+        refusal = use.begin(params.arguments, turns_of(call))
         if refusal is not None:
             await params.result_callback(refusal)
             return
@@ -75,6 +74,11 @@ def function_of(
             await call.say(excuse, Occasion.TROUBLE)
 
     return FunctionTool(tool.name, tool.description, tool.parameters, handle)
+
+
+def turns_of(call: Call) -> int:
+    """Returns how often the caller has spoken, or typed."""
+    return sum(who == "user" for who, _ in call.transcript())
 
 
 async def _say_meanwhile(after_s: float, text: str, call: Call) -> None:

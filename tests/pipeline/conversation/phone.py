@@ -286,6 +286,8 @@ class Model:
         self.refuses: Callable[[dict[str, Any]], web.Response | None] | None = None
         """Returns the error with which it answers a request that it does not take."""
         self.refused: list[dict[str, Any]] = []
+        self.usage: dict[str, Any] | None = None
+        """What it says that an answer took."""
         self.runner: web.AppRunner
         self.port = 0
         self.url = ""
@@ -308,6 +310,9 @@ class Model:
             await self.on_last()
         for delta in deltas:
             await response.write(chunk(delta))
+        if self.usage is not None:
+            last = {"object": "chat.completion.chunk", "choices": [], "usage": self.usage}
+            await response.write(b"data: " + json.dumps(last).encode() + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
         return response
 

@@ -74,10 +74,10 @@ class Page(PhoneLeg):
 
 @asynccontextmanager
 async def called(
-    edge: Edge, agents: dict[str, Agent], leg: PhoneLeg | None = None
+    edge: Edge, agents: dict[str, Agent], leg: PhoneLeg | None = None, **config: Any
 ) -> AsyncIterator[Any]:
     """A call to the first of the agents, on a line that is a Page unless it is given."""
-    edge.config = CONFIG.model_copy(update={"agents": agents})
+    edge.config = CONFIG.model_copy(update={"agents": agents, **config})
     leg = leg or Page()
     call = asyncio.create_task(edge.run_call(leg, next(iter(agents))))
     leg.connect()

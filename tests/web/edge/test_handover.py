@@ -544,6 +544,9 @@ async def test_names_are_checked_at_the_start(front: dict[str, Any], fault: str)
 async def test_a_call_by_sip_has_one_record_which_names_who_took_it(question: Pcm) -> None:
     port, voice = free_port(), soxr.resample(question, RATE_IN, RATE_OUT)
     async with model(TO_BILLING) as front, model([says(BILLING)]) as billing:
+        front.usage = {"prompt_tokens": 1000, "completion_tokens": 20}
+        cached = {"prompt_tokens_details": {"cached_tokens": 400}}
+        billing.usage = {"prompt_tokens": 500, "completion_tokens": 5, **cached}
         of_front = {"greeting": HELLO, "handoffs": ("billing",)}
         agents = {"front": agent(front, **of_front), "billing": agent(billing)}
         phones = {
@@ -552,7 +555,12 @@ async def test_a_call_by_sip_has_one_record_which_names_who_took_it(question: Pc
             "allow_anonymous": True,
             "routes": [{"agent": "front"}],
         }
-        table = {"server": {"port": 0, "drain_seconds": 0}, "sip": phones, "agents": agents}
+        table = {
+            "server": {"port": 0, "drain_seconds": 0},
+            "sip": phones,
+            "agents": agents,
+            "prices": {"scripted": {"input": 2, "output": 8, "cached": 1}},
+        }
         edge = ScriptedEdge(Config.model_validate(table))
         await edge.start()
         try:
@@ -567,5 +575,14 @@ async def test_a_call_by_sip_has_one_record_which_names_who_took_it(question: Pc
         finally:
             await edge.close()
     assert ended.record.agent == "front"
+    tokens = (ended.record.input_tokens, ended.record.cached_tokens, ended.record.output_tokens)
+    assert tokens == (1500, 400, 25)
+    assert json.loads(ended.record.line())["cost"] == 0.0028  # 1100 × 2 + 400 × 1 + 25 × 8
+    registry = edge.metrics.registry
+    assert registry.get_sample_value("offhook_model_cost_total", {"model": "scripted"}) == (
+        pytest.approx(0.0028)
+    )
+    labels = {"model": "scripted", "kind": "output"}
+    assert registry.get_sample_value("offhook_model_tokens_total", labels) == 25
     assert [type(event) for event in edge.events].count(CallStarted) == 1
     assert len(edge.ends()) == 1

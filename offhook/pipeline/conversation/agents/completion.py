@@ -1,8 +1,10 @@
 """One answer of a chat model while it comes in, whatever the server's dialect: what is spoken,
 which tools are called, and how it ends. Sans-io; all input is untrusted."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
+
+from pipecat.metrics.metrics import LLMTokenUsage
 
 from offhook.pipeline.conversation.agents.agent_faults import AgentFailure, Fault
 from offhook.pipeline.conversation.agents.spoken_content import Spoken, SpokenContent
@@ -17,6 +19,8 @@ CUT_CHARACTERS = 200
 MAX_CONTENT_CHARACTERS = 400_000
 """Maximum characters of an answer with its reasoning; an answer with more is a fault, as one that
 is too long."""
+MAX_TOKENS = 1_000_000_000
+"""Maximum count of tokens that a server is believed; a larger one counts as none."""
 
 _INCOMPLETE: dict[str, Incomplete] = {
     "length": "max_output_tokens",
@@ -208,3 +212,40 @@ def _text_of(content: Any) -> str:
         raise AgentFailure(Fault.BAD_ANSWER, "a content of another shape")
     texts = (part.get("text") if isinstance(part, dict) else part for part in content)
     return "".join(text for text in texts if isinstance(text, str))
+
+
+def reported(usage: Any) -> LLMTokenUsage | None:
+    """Returns what a server reports as `usage`, of a chat completion or of a response of the
+    Realtime API; None if that is of another shape or counts nothing."""
+    if not isinstance(usage, Mapping):
+        return None
+    asked = _table(usage, "prompt_tokens_details", "input_token_details")
+    answered = _table(usage, "completion_tokens_details", "output_token_details")
+    prompt = _count(usage, "prompt_tokens", "input_tokens")
+    completion = _count(usage, "completion_tokens", "output_tokens")
+    if not prompt and not completion:
+        return None
+    cached, audio = _count(asked, "cached_tokens"), _count(asked, "audio_tokens")
+    cached_audio = _count(_table(asked, "cached_tokens_details"), "audio_tokens")
+    return LLMTokenUsage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
+        cache_read_input_tokens=min(cached, prompt),
+        reasoning_tokens=min(_count(answered, "reasoning_tokens"), completion),
+        input_audio_tokens=min(audio, prompt),
+        output_audio_tokens=min(_count(answered, "audio_tokens"), completion),
+        cache_read_input_audio_tokens=min(cached_audio, cached, audio, prompt),
+    )
+
+
+def _table(of: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    return next((value for name in names if isinstance(value := of.get(name), Mapping)), {})
+
+
+def _count(of: Mapping[str, Any], *names: str) -> int:
+    for name in names:
+        value = of.get(name)
+        if isinstance(value, int | float) and 0 <= value <= MAX_TOKENS:
+            return int(value)
+    return 0

@@ -28,7 +28,6 @@ import anyio
 import httpx2
 from loguru import logger
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, NotGiven, Omit
-from openai.types import CompletionUsage
 from pipecat.frames.frames import (
     Frame,
     FunctionCallFromLLM,
@@ -36,7 +35,6 @@ from pipecat.frames.frames import (
     LLMContextFrame,
     LLMFullResponseStartFrame,
 )
-from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.openai.llm import OpenAILLMService
@@ -51,7 +49,11 @@ from offhook.pipeline.conversation.agents.agent_faults import (
     Fault,
     Limits,
 )
-from offhook.pipeline.conversation.agents.completion import MAX_CONTENT_CHARACTERS, Completion
+from offhook.pipeline.conversation.agents.completion import (
+    MAX_CONTENT_CHARACTERS,
+    Completion,
+    reported,
+)
 from offhook.pipeline.conversation.agents.completion_events import CompletionEvents
 from offhook.pipeline.conversation.agents.early_answer_io import EarlyAnswer, FirstSentence
 from offhook.pipeline.conversation.agents.model_requests import CallDetails
@@ -199,7 +201,10 @@ class _OpenAI(OpenAILLMService):
         answer = Completion(MAX_CONTENT_CHARACTERS)
         text = answer.add(json.loads(response.content)).text + answer.end().text
         calls = tuple((call.id, call.name, call.arguments or "{}") for call in answer.calls())
-        return Inference(text, calls, self._usage_of(answer), answer.incomplete)
+        usage = reported(answer.usage)
+        if usage is not None:
+            self._supervision.used(self._about.model, usage)
+        return Inference(text, calls, usage, answer.incomplete)
 
     # --- before the turn is over ---
 
@@ -286,14 +291,6 @@ class _OpenAI(OpenAILLMService):
         """Makes a request. Raises the client's exceptions."""
         params = {**params, "messages": self._call_details.added(params["messages"])}
         return await model.create(create, params, self._supervision.refused)
-
-    def _usage_of(self, answer: Completion) -> LLMTokenUsage | None:
-        if answer.usage is None:
-            return None
-        try:
-            return self._token_usage(CompletionUsage.construct(**answer.usage))
-        except (AttributeError, TypeError, ValueError):  # counts of another shape
-            return None
 
     # --- one turn ---
 
@@ -447,7 +444,8 @@ class _OpenAI(OpenAILLMService):
                         raise AgentFailure(Fault.UNSPEAKABLE, "no sound of the answer")
         finally:
             await close()
-            if (usage := self._usage_of(answer)) is not None:
+            if (usage := reported(answer.usage)) is not None:
+                self._supervision.used(self._queried.model, usage)
                 await self.start_llm_usage_metrics(usage)
         await self._speak(answer.end())
         self._remember(answer)

@@ -28,7 +28,6 @@ from pipecat.frames.frames import (
     StartFrame,
     TTSSpeakFrame,
 )
-from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import LLMService
@@ -56,6 +55,7 @@ from offhook.pipeline.conversation.agents.realtime_session import (
     ResponseDone,
     ResponseFailed,
     TextDelta,
+    UsageReported,
     WordsPlayed,
 )
 from offhook.pipeline.conversation.agents.realtime_speech_io import RemoteSpeech
@@ -382,7 +382,10 @@ class _Realtime(LLMService[Any], UserAudioListener):
     async def _complete(self, done: ResponseDone, speech: RemoteSpeech) -> None:
         """Ends a response that is complete. Raises AgentFailure if there is nothing in it, or a
         function call that is not one."""
-        response = done.response
+        response, usage = done.response, done.usage
+        if usage is not None:
+            self._supervision.used(self._about.model, usage)
+            await self.start_llm_usage_metrics(usage)
         for call in response.calls:
             if not isinstance(_parsed(call.arguments), dict):
                 raise AgentFailure(Fault.BAD_TOOL_CALL, f"arguments of {call.name}")
@@ -391,12 +394,6 @@ class _Realtime(LLMService[Any], UserAudioListener):
         if response.samples and not response.transcript.strip():
             await self.push_frame(LLMTextFrame(NO_WORDS))
         speech.finish()
-        usage = LLMTokenUsage(
-            prompt_tokens=done.input_tokens,
-            completion_tokens=done.output_tokens,
-            total_tokens=done.input_tokens + done.output_tokens,
-        )
-        await self.start_llm_usage_metrics(usage)
 
     async def _call_functions(self, response: RemoteResponse, context: LLMContext) -> None:
         calls = [
@@ -416,6 +413,8 @@ class _Realtime(LLMService[Any], UserAudioListener):
                 of, played = self._played or (None, None)
                 if of is response and played is not None and not played.done():
                     played.set_result(text)
+            case UsageReported(usage):
+                self._supervision.used(self._about.model, usage)
             case ErrorReported(description):
                 logger.debug("{}: realtime server: {}", self._call.leg.call_id, description)
 

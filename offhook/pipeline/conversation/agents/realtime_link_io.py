@@ -27,6 +27,7 @@ from offhook.pipeline.conversation.agents.realtime_session import (
     RealtimeSession,
     Report,
     ResponseEvent,
+    UsageReported,
     WordsPlayed,
 )
 
@@ -121,7 +122,7 @@ class RealtimeLink:
         """Sends what the session has to send, and hands on its events."""
         self._unsent.set()
         while (event := self.session.next_event()) is not None:
-            if isinstance(event, WordsPlayed | ErrorReported):
+            if isinstance(event, WordsPlayed | ErrorReported | UsageReported):
                 self._report(event)
             else:
                 self._events.append(event)

@@ -25,9 +25,11 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+from pipecat.metrics.metrics import LLMTokenUsage
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.conversation.agents.agent_faults import Fault
+from offhook.pipeline.conversation.agents.completion import reported
 
 SAMPLES_PER_MS = RATE_OUT // 1000
 MIN_COMMIT_MS = 100
@@ -129,8 +131,8 @@ class AudioDelta:
 @dataclass(frozen=True)
 class ResponseDone:
     response: RemoteResponse
-    input_tokens: int
-    output_tokens: int
+    usage: LLMTokenUsage | None = None
+    """What it took; None if the server does not say."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +159,15 @@ class ErrorReported:
     words: str
 
 
+@dataclass(frozen=True)
+class UsageReported:
+    """What a response took of which nobody hears the rest."""
+
+    usage: LLMTokenUsage
+
+
 ResponseEvent = TextDelta | AudioDelta | ResponseDone | ResponseFailed
-Report = WordsPlayed | ErrorReported
+Report = WordsPlayed | ErrorReported | UsageReported
 """Events that no response waits for."""
 
 
@@ -436,9 +445,9 @@ class RealtimeSession:
                 fault = _CODES.get(str(error.get("code")), Fault.SERVER_ERROR)
                 self._events.append(ResponseFailed(response, fault, _words(error)))
             else:
-                usage = about.get("usage") or {}
-                tokens = (usage.get(f"{way}_tokens") or 0 for way in ("input", "output"))
-                self._events.append(ResponseDone(response, *map(int, tokens)))
+                self._events.append(ResponseDone(response, reported(about.get("usage"))))
+        elif (usage := reported(about.get("usage"))) is not None:
+            self._events.append(UsageReported(usage))
         self._request_next()
 
     def _fail(self, response: RemoteResponse, fault: Fault, words: str) -> None:

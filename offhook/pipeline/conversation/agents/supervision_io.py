@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from loguru import logger
 from pipecat.frames.frames import TTSSpeakFrame
+from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.llm_service import LLMService
 
@@ -21,6 +22,7 @@ from offhook.pipeline.conversation.agents.agent_faults import (
     Place,
 )
 from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.events import TokensUsed
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.openai.answers import plain
 from offhook.pipeline.speech.redact import MASK
@@ -92,6 +94,20 @@ class Supervision:
     def ask_again(self) -> None:
         """The model is queried again in the same turn, after a pause."""
         self._begun_at = self._now()
+
+    def used(self, model: str, usage: LLMTokenUsage) -> None:
+        """Reports what an answer of the model took."""
+        event = TokensUsed(
+            self._call.leg.heard_ms,
+            model,
+            usage.prompt_tokens,
+            usage.cache_read_input_tokens or 0,
+            usage.completion_tokens,
+            usage.input_audio_tokens or 0,
+            usage.cache_read_input_audio_tokens or 0,
+            usage.output_audio_tokens or 0,
+        )
+        self._call.emit(event)
 
     async def spoke(self) -> None:
         """The model says something."""

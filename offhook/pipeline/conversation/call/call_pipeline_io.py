@@ -160,7 +160,7 @@ class CallPipeline:
         user, assistant = _aggregators(context, idle_s)
         rtvi = None
         if leg.carries_messages:
-            rtvi = Rtvi(leg.send_message, hearing.agent.cut, language.turn)
+            rtvi = Rtvi(leg.send_message, hearing.agent.cut_by_typing, language.turn)
         processors = [transport.input(), self.stt, user, *middle, transport.output(), assistant]
         self.worker = PipelineWorker(
             Pipeline(processors),

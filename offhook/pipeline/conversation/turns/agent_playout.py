@@ -106,6 +106,13 @@ class AgentPlayout:
             self._emit(Interrupted(self._audio.end_ms, said, unsaid))
         return said
 
+    def cut_by_typing(self) -> bool:
+        """Silence the agent, over which the caller types; return False if it may not be
+        interrupted."""
+        if self.interruptible:
+            self.cut()
+        return self.interruptible
+
     def _forget_no_echo(self) -> None:
         self._facts.no_echo_ms = self.echo.no_echo_ms = 0
 

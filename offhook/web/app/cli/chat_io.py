@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from offhook.media.leg import CallInfo
+from offhook.media.leg import CallInfo, ModelTokens
 from offhook.web.config.config import Config
 from offhook.web.edge.text.text_edge_io import Exchange, ToolCall, conversation, text_edge
 
@@ -67,7 +67,16 @@ async def chat(
             exchange = await talk.say(line)
             report(line, exchange)
             well &= not exchange.faults
+        if not as_json and (taken := talk.leg.tokens).input:
+            show(_taken(taken))
     return well
+
+
+def _taken(tokens: ModelTokens) -> str:
+    """Returns what the models have taken, for people."""
+    cached = f" ({tokens.cached:,} of them cached)" if tokens.cached else ""
+    cost = "" if tokens.cost is None else f", which cost {tokens.cost:.6f}"
+    return f"{tokens.input:,} tokens in{cached}, {tokens.output:,} out{cost}"
 
 
 async def _given(lines: Sequence[str]) -> AsyncIterator[str]:

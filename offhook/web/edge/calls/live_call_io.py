@@ -19,7 +19,13 @@ from offhook.media.recording_io import RecordingWriter
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.call_io import Agent, Call
-from offhook.pipeline.conversation.events import CallEnded, CallStarted, Event, TurnLatency
+from offhook.pipeline.conversation.events import (
+    CallEnded,
+    CallStarted,
+    Event,
+    TokensUsed,
+    TurnLatency,
+)
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.signaling.peer_io import PeerLeg
 from offhook.web.config.config import Agent as AgentSettings
@@ -40,7 +46,7 @@ from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.workers.engines.call_engines_io import CallEngines
 from offhook.web.workers.engines.engines_io import open_synthesizer
 
-QUIET_EVENTS = ("caller_partial", "speech_started", "dtmf")
+QUIET_EVENTS = ("caller_partial", "speech_started", "dtmf", "tokens_used")
 """Events that are logged at DEBUG."""
 
 Direct = Callable[[Call, Agent], Agent]
@@ -183,6 +189,8 @@ class LiveCall:
         if self.direct is None:
             await self._restore()
         past = self._past
+        if past is None and self.direct is None:
+            self._agent = host.agents.on_duty(self._agent, leg.info)
         settings = host.agents.called(self._agent if past is None else past.saved.answering)
         if settings.of_kind.answers:
             return settings
@@ -297,12 +305,25 @@ class LiveCall:
         self._host.metrics.record(event)
         if isinstance(event, CallStarted):
             self._has_started = True
+        elif isinstance(event, TokensUsed):
+            self._add_tokens(event)
         self._log(event)
         message = for_the_page(event, operator=self.leg.is_operators)
         if message is not None:
             self.send(message)
         if self._host.config.tracing.otlp_endpoint and isinstance(event, TurnLatency):
             tracing_io.latency_spans(self.id, event)
+
+    def _add_tokens(self, used: TokensUsed) -> None:
+        """Adds what an answer took to what the call has taken."""
+        tokens, prices = self.leg.tokens, self._host.config.prices.get(used.model)
+        tokens.input += used.input_tokens
+        tokens.cached += used.cached_tokens
+        tokens.output += used.output_tokens
+        if prices is not None:
+            cost = prices.cost(used)
+            tokens.cost = (tokens.cost or 0.0) + cost
+            self._host.metrics.cost.labels(used.model).inc(cost)
 
     def _log(self, event: Event) -> None:
         silent = self.leg.claim is not None and self.leg.waits

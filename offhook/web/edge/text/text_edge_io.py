@@ -19,8 +19,10 @@ from offhook.pipeline.conversation.events import (
     AgentChanged,
     AgentFailed,
     AgentTurn,
+    DetailNoted,
     Event,
     PassagesFound,
+    TokensUsed,
 )
 from offhook.web.config.config import Config, ConfigError, Recording, Speech, WebRtc
 from offhook.web.edge.edge_io import Edge
@@ -60,6 +62,11 @@ class Exchange:
     """Agents to which the call was handed over, one after the other."""
     faults: list[str] = field(default_factory=list)
     """What has failed, and why."""
+    collected: dict[str, str] = field(default_factory=dict)
+    """Details of the caller that the agent has noted."""
+    input_tokens: int = 0
+    """Of the language models that have answered, as their servers report them."""
+    output_tokens: int = 0
     first_word_ms: int | None = None
     ended: str = ""
     """Why the call is over; empty while it goes on."""
@@ -71,11 +78,12 @@ class Exchange:
 
 def without_doors(config: Config) -> Config:
     """Returns a configuration whose agents nobody calls from outside."""
-    nothing = {
+    nothing: dict[str, Any] = {
         "sip": None,
         "carriers": (),
         "webrtc": WebRtc(),
         "recording": Recording(),
+        "hours": {},
         "speech": Speech(enabled=False),
         "server": config.server.model_copy(update={"redis": ""}),
     }
@@ -124,6 +132,12 @@ class TextConversation:
                 self._exchange.sources += sources
                 where = "the documents" if by == "tool" else "the documents, unasked"
                 self.leg.show(f"finds in {where}: {'; '.join(sources) or 'nothing'}")
+            case DetailNoted(name=name, text=text):
+                self._exchange.collected[name] = text
+                self.leg.show(f"notes {name}: {text}")
+            case TokensUsed():
+                self._exchange.input_tokens += event.input_tokens
+                self._exchange.output_tokens += event.output_tokens
             case AgentFailed(fault=fault, cause=cause):
                 self._exchange.faults.append(f"{fault}: {cause}" if cause else str(fault))
 

@@ -24,6 +24,7 @@ from offhook.pipeline.conversation.agents.realtime_session import (
     ResponseFailed,
     ResponseState,
     TextDelta,
+    UsageReported,
     WordsPlayed,
 )
 
@@ -116,7 +117,9 @@ def test_a_turn_is_appended_committed_and_answered() -> None:
     assert (first, rest) == (TextDelta(response, "Nine to "), TextDelta(response, "six."))
     assert isinstance(audio, AudioDelta)
     assert np.array_equal(audio.pcm, SECOND)
-    assert done == ResponseDone(response, 7, 5)
+    assert isinstance(done, ResponseDone)
+    assert done.usage is not None
+    assert (done.usage.prompt_tokens, done.usage.completion_tokens) == (7, 5)
     assert response.transcript == "Nine to six."
     assert response.samples == RATE_OUT
 
@@ -193,7 +196,10 @@ def test_the_next_response_waits_for_the_end_of_the_cancelled_one() -> None:
     server.created()
     server.audio()
     assert server.events() == []
-    server.done("cancelled")
+    server.done("cancelled", usage={"input_tokens": 7, "output_tokens": 5})
+    (report,) = server.events()
+    assert isinstance(report, UsageReported)  # what nobody hears costs too
+    assert report.usage.completion_tokens == 5
     assert server.read() == ["response.create"]
     server.created("resp_2")
     server.audio(response="resp_2", item="item_2")
@@ -208,7 +214,7 @@ def test_function_calls_come_with_the_end_and_are_open_until_their_output() -> N
     item = {"type": "function_call", "call_id": "c1", "name": "stock", "arguments": "{}"}
     server.send("response.output_item.done", response_id="resp_1", item=item)
     server.done()
-    assert server.events() == [ResponseDone(response, 0, 0)]
+    assert server.events() == [ResponseDone(response)]
     assert [call.name for call in response.calls] == ["stock"]
     assert server.session.open_calls == {"c1"}
     server.session.add_output("c1", '{"bells": 12}')

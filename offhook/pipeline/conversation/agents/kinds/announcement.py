@@ -1,0 +1,31 @@
+"""The kind `announcement`: it says one thing, and then puts the caller through or hangs up."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentKind
+
+
+class AnnouncementSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    transfer: str = ""
+    """Number or address to which the caller is transferred then; empty: the call ends."""
+
+
+def _faults(table: Any) -> Iterator[str]:
+    if not table.greeting:
+        yield f'kind = "{ANNOUNCEMENT.name}" needs greeting: what it says'
+
+
+ANNOUNCEMENT = AgentKind(
+    "announcement",
+    "A recorded sentence answers",
+    "offhook.pipeline.conversation.agents.kinds.announcement_io:make",
+    settings=AnnouncementSettings,
+    keys=frozenset({"greeting", "voice", "speed", "lexicon"}),
+    converses=False,
+    faults=_faults,
+)

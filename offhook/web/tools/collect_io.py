@@ -1,0 +1,33 @@
+"""The tool with which a model notes the details of a caller."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.directed_io import FunctionTool
+from offhook.pipeline.conversation.events import DetailNoted
+from offhook.web.config.agents import NOTE, Agent
+from offhook.web.config.tools import ToolOptions
+from offhook.web.tools.collected import Details
+from offhook.web.tools.function_io import Fill, FunctionDefinition, function_of, turns_of
+
+_DESCRIPTION = (
+    "Notes details that the caller has given, one or several. Its result says what is noted, what "
+    "the caller has to agree to first, what is wrong, and what is still missing."
+)
+
+
+def note_details(agent: Agent, call: Call, fill: Fill) -> FunctionTool:
+    """Returns the tool for the model of a call."""
+    details = Details(agent.collect, call.leg.collected)
+
+    async def run(arguments: Mapping[str, Any]) -> Any:
+        noted, told = details.give(arguments, turns_of(call))
+        for name, value in noted.items():
+            call.emit(DetailNoted(call.leg.heard_ms, name, str(value)))
+        return told
+
+    properties = {name: detail.json_schema() for name, detail in agent.collect.items()}
+    parameters = {"type": "object", "properties": properties}
+    defined = FunctionDefinition(NOTE, _DESCRIPTION, parameters, NOTE)
+    return function_of(defined, ToolOptions(), call, fill, run)
