@@ -66,7 +66,7 @@ class Sounds:
         end = self._begin(turn + 1) if turn + 1 < self.turns else float("inf")
         return self._begin(turn), end
 
-    def _asked_at(self, turn: int) -> float:
+    def _end_of_question(self, turn: int) -> float:
         """Returns when the caller was done in a turn."""
         begin, end = self._window(turn)
         spans = self.caller.within(begin, end)
@@ -86,14 +86,14 @@ class Sounds:
     def answer_ms(self, turn: int) -> int | None:
         """Returns the time from the caller's last sound of a turn to the agent's first after it;
         None: there is none."""
-        asked, (_, end) = self._asked_at(turn), self._window(turn)
+        asked, (_, end) = self._end_of_question(turn), self._window(turn)
         answers = self.agent.within(asked, end)
         return round((answers[0][0] - asked) * 1000) if answers else None
 
     def silence_ms(self, turn: int) -> int | None:
         """Returns the longest time in which the caller heard nothing, from the caller's last sound
         of a turn to the end of the answer; None: there is no answer."""
-        last, (_, end) = self._asked_at(turn), self._window(turn)
+        last, (_, end) = self._end_of_question(turn), self._window(turn)
         longest = None
         for begin, until in self.agent.within(last, end):
             longest = max(longest or 0.0, begin - last)

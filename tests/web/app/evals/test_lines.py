@@ -126,6 +126,7 @@ async def test_two_callers_at_once_are_not_mixed_up(tmp_path: Path) -> None:
 
 
 SLOW = """
+      - expect: [{event: response, heard: true, text_contains: "Hello"}]
       - user: "Where is my order?"
         expect: [{event: response, LIMIT: 300}]
 """
@@ -143,7 +144,7 @@ async def test_a_late_answer_fails(tmp_path: Path, limit: str, says_so: str) -> 
         scripted.on_last = late
         outcome = await tried(path, agent(scripted.url))
     [failure] = outcome.failures
-    assert failure.startswith(f"turn 0 expectation 0 (response): {says_so}"), failure
+    assert failure.startswith(f"turn 1 expectation 0 (response): {says_so}"), failure
     assert failure.endswith("not within 300 ms")
 
 
