@@ -165,7 +165,7 @@ class EvalLine:
     @contextmanager
     def _joined(self, leg: EvalLeg, line: Leg, live: LiveCall) -> Iterator[None]:
         """Joins the harness's leg with the caller's while inside."""
-        leg.microphone = Microphone(self._settings).hear
+        leg.microphone = Microphone(self._settings).process
         bridge = Bridge(leg, line)
         leg.listener = _ToAgent(line, live.leg)
         line.attach(_ToHarness(leg))

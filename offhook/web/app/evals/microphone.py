@@ -20,7 +20,7 @@ class Microphone:
         self._noise = None if settings.noise is None else _noise(settings.noise)
         self._at = 0
 
-    def hear(self, pcm: Pcm) -> Pcm:
+    def process(self, pcm: Pcm) -> Pcm:
         """Returns what the microphone hears while the caller says this."""
         if self._noise is None and self._gain == 1:
             return pcm

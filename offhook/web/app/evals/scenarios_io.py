@@ -104,13 +104,13 @@ def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> S
             if check is not None:
                 checks.append(check)
     heard = {(check.turn, check.expectation) for check in checks if check.heard}
-    numbers = tuple(_take_out(script, turn, heard) for turn in range(len(script.turns)))
+    numbers = tuple(_remove_checks(script, turn, heard) for turn in range(len(script.turns)))
     if script.user_audio and not script.bot_audio:
-        numbers = tuple(_let_speak(script, turn, numbers[turn]) for turn in range(len(numbers)))
+        numbers = tuple(_wait_for_speech(script, turn, numbers[turn]) for turn in range(len(numbers)))
     return Scenario(script, line, tuple(checks), numbers)
 
 
-def _take_out(script: Any, number: int, heard: set[tuple[int, int]]) -> tuple[int, ...]:
+def _remove_checks(script: Any, number: int, heard: set[tuple[int, int]]) -> tuple[int, ...]:
     """Leaves to the harness of what is to be heard only that the agent speaks, or nothing if the
     answer is waited for anyway, or is not, as the next turn interrupts it. Returns the numbers of
     the expectations that stay."""
@@ -129,7 +129,7 @@ def _take_out(script: Any, number: int, heard: set[tuple[int, int]]) -> tuple[in
     return stay
 
 
-def _let_speak(script: Any, number: int, numbers: tuple[int, ...]) -> tuple[int, ...]:
+def _wait_for_speech(script: Any, number: int, numbers: tuple[int, ...]) -> tuple[int, ...]:
     """Has the harness wait for the sound of an answer before the caller speaks again: it knows the
     words sooner, and would have the caller talk over them. Returns `numbers` with what was
     added."""
