@@ -106,7 +106,9 @@ def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> S
     heard = {(check.turn, check.expectation) for check in checks if check.heard}
     numbers = tuple(_remove_checks(script, turn, heard) for turn in range(len(script.turns)))
     if script.user_audio and not script.bot_audio:
-        numbers = tuple(_wait_for_speech(script, turn, numbers[turn]) for turn in range(len(numbers)))
+        numbers = tuple(
+            _wait_for_speech(script, turn, numbers[turn]) for turn in range(len(numbers))
+        )
     return Scenario(script, line, tuple(checks), numbers)
 
 
