@@ -1,8 +1,5 @@
 """What a caller hears, judged packet by packet as it would be played."""
 
-from dataclasses import dataclass, field
-from random import Random
-
 import numpy as np
 
 from benchmarks.speech.number_words import WordCounter
@@ -21,23 +18,6 @@ LOUD = 300
 CONCEALED_PACKETS = 3
 """Missing packets that a decoder conceals; more are silence."""
 CODEC_MS = 5
-
-
-@dataclass
-class Way:
-    """Impairments of the network between a caller and the server, the same in both directions."""
-
-    loss: float = 0.0
-    """Share of the packets, 0..1, dropped at random. A stream over TCP has none."""
-    jitter_ms: float = 0.0
-    """Every packet is delayed by up to this."""
-    chance: Random = field(default_factory=Random)
-
-    def loses(self) -> bool:
-        return self.loss > 0 and self.chance.random() < self.loss
-
-    def delay_s(self) -> float:
-        return self.chance.uniform(0, self.jitter_ms) / 1000 if self.jitter_ms else 0.0
 
 
 class Ear:

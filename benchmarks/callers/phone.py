@@ -5,7 +5,6 @@ from random import Random
 from time import monotonic, time
 
 from benchmarks.callers.caller import Caller
-from benchmarks.callers.ear import Way
 from benchmarks.callers.rtp import CLOCK_RATE, TICKS, RtpSocket, offer
 from benchmarks.callers.signalling import Signalling
 from offhook.media.codecs.g711 import PcmuDecoder
@@ -15,6 +14,7 @@ from offhook.media.rtp.telephone_event import EventSender
 from offhook.telephony.sip.messages import sdp
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Answered, Ended, OfferReceived
+from offhook.web.app.callers.way import Way
 
 ANSWER_S = 10.0
 EVENTS = 101

@@ -22,12 +22,11 @@ import numpy as np
 from benchmarks.callers import rtp
 from benchmarks.callers.browsers import CONNECT_S
 from benchmarks.callers.caller import Caller, Habits, SpokenLine
-from benchmarks.callers.ear import Ear, Way
+from benchmarks.callers.ear import Ear
 from benchmarks.callers.phone import PhoneCall
 from benchmarks.callers.records import CODECS, CallRecord, Kind, ProcessRecord, Report
 from benchmarks.callers.signalling import Signalling
 from benchmarks.callers.twilio import TwilioCall
-from benchmarks.callers.webhook import Application, Refused
 from benchmarks.callers.webrtc import BrowserCall
 from benchmarks.processes.own_server import HOST
 from benchmarks.processes.process import OwnCost, input_lines, say
@@ -39,6 +38,8 @@ from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.media.tasks_io import TaskSet
 from offhook.signaling.peer_io import use_addresses
+from offhook.web.app.callers.way import Way
+from offhook.web.app.callers.webhook_io import Application, Refused
 from offhook.web.config.config import Log
 from offhook.web.http.access import LOOPBACK_NAMES
 from offhook.web.http.logs_io import set_up

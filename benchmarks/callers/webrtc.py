@@ -10,13 +10,13 @@ import aiohttp
 
 from benchmarks.callers.browsers import CLOCK_RATE, ReplayLeg
 from benchmarks.callers.caller import Caller
-from benchmarks.callers.ear import Way
-from benchmarks.callers.webhook import Refused
 from offhook.media.codecs.codec import CodecError
 from offhook.media.codecs.opus import OpusDecoder
 from offhook.media.leg import LegListener
 from offhook.media.pcm import Pcm
 from offhook.media.rtp.rtp import RtpPacket, uint16_diff, uint32_diff
+from offhook.web.app.callers.way import Way
+from offhook.web.app.callers.webhook_io import Refused
 
 SILENT_S = 2.0
 """Time in s without a packet after which the server is gone: in silence it sends two a second."""

@@ -44,7 +44,8 @@ from offhook.pipeline.speech.engines import names
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.app.cli.caller_io import CallerLeg, ScriptedCall, ScriptLine
+from offhook.web.app.callers.way import Way
+from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine
 from offhook.web.config.config import AUTOMATIC, OPENAI
 
 WHISPER = "whisper"
@@ -118,26 +119,12 @@ def on_line(pcm: Pcm, noise: str = "", snr_db: float = 0.0) -> Pcm:
     return resample(mixed(sound, steady, snr_db), RATE_IN, RATE_OUT)
 
 
-class LossyLeg(CallerLeg):
-    """Loses packets that it sends."""
-
-    def __init__(self, loss: float, chance: Random) -> None:
-        super().__init__("caller")
-        self._loss, self._chance = loss, chance
-
-    def _send_rtp(self, packet: bytes) -> None:
-        if self._chance.random() >= self._loss:
-            super()._send_rtp(packet)
-
-
 class Caller(ScriptedCall):
     """Says one thing, and waits until the server has understood it."""
 
     def __init__(self, url: str, said: ScriptLine, folder: Path, loss: float) -> None:
         super().__init__(url, [said], codecs=("pcmu",))
-        if loss:
-            self.leg = LossyLeg(loss, Random(said.label))
-            self.leg.listener = self
+        self.leg.way = Way(loss, chance=Random(said.label))
         self._said = said
         self._folder = folder
         self._earlier = {*folder.glob("*.jsonl")}

@@ -14,11 +14,11 @@ import aiohttp
 
 from benchmarks.callers import generator
 from benchmarks.callers.rtp import lines
-from benchmarks.callers.twilio import TwilioStream
-from benchmarks.callers.webhook import Application, CallFacts, Refused
 from benchmarks.carriers.ear import Ear, Judged, is_loud
 from benchmarks.processes.process import core_argument, keep_to
 from benchmarks.table import percentiles
+from offhook.web.app.callers.twilio_stream_io import TwilioStream
+from offhook.web.app.callers.webhook_io import Application, CallFacts, Refused
 from offhook.web.config.config import Log
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run

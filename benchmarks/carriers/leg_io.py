@@ -14,7 +14,7 @@ from benchmarks.carriers.far_ends.far_end_io import FarEndCall, Way
 from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm, dbfs
-from offhook.web.app.cli.caller_leg import AUDIBLE_DBFS, SOUND_DBFS
+from offhook.web.app.callers.caller_leg import AUDIBLE_DBFS, SOUND_DBFS
 
 
 class FarEndLeg(Leg):

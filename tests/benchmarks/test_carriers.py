@@ -12,14 +12,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from benchmarks.callers.twilio import Marks
-from benchmarks.callers.webhook import (
-    Answer,
-    Application,
-    find_stream,
-    read_xml,
-    twilio_signature,
-)
 from benchmarks.carriers import carriers
 from benchmarks.carriers import load as carrier_load
 from benchmarks.carriers import turns as carrier_turns
@@ -36,6 +28,14 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.web.app.callers.twilio_stream_io import Marks
+from offhook.web.app.callers.webhook_io import (
+    Answer,
+    Application,
+    find_stream,
+    read_xml,
+    twilio_signature,
+)
 from offhook.web.config.config import load
 from tests.support.waiting import HANGS_S, until
 

@@ -36,9 +36,9 @@ from offhook.media.rtp.rtp import RtpPacket
 from offhook.telephony.sip.messages.message import Request, parse_message, respond
 from offhook.telephony.sip.transactions.transaction_table import TransactionTable
 from offhook.telephony.sip.user_agent import UserAgent
+from offhook.web.app.callers.caller_sip_io import QUIET_S, AgentByEar
 from offhook.web.app.cli import caller_io
 from offhook.web.app.cli.caller_io import CallError, ScriptedCall, ScriptLine
-from offhook.web.app.cli.caller_sip_io import QUIET_S, AgentByEar
 from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S
 from tests.telephony.sip.phones import ToneHost, endpoint, is_tone, port_of

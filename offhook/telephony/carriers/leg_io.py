@@ -260,10 +260,6 @@ class CarrierLeg(Leg):
         if key is not None and key.tick == 0:
             self._send_messages(self._dtmf_messages.popleft())
 
-    def send_message(self, text: str) -> bool:
-        """Carriers pass on no messages: always False."""
-        return False
-
     # --- the end ---
 
     async def transfer(self, target: str) -> None:

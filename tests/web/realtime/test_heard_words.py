@@ -26,9 +26,9 @@ from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.conversation.turns import user_turn_io
+from offhook.web.app.callers.caller_leg import AUDIBLE_DBFS
+from offhook.web.app.callers.caller_sip_io import SipCaller
 from offhook.web.app.cli.caller_io import spoken, trimmed
-from offhook.web.app.cli.caller_leg import AUDIBLE_DBFS
-from offhook.web.app.cli.caller_sip_io import SipCaller
 from offhook.web.config.config import Config
 from offhook.web.workers.engines.engines_io import open_synthesizer
 from tests.pipeline.conversation.phone import Model, model, says

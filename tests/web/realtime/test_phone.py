@@ -20,8 +20,8 @@ from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.conversation.turns import user_turn_io
 from offhook.telephony.sip.trunks.trunks import SipSettings
+from offhook.web.app.callers.caller_leg import AUDIBLE_DBFS
 from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
-from offhook.web.app.cli.caller_leg import AUDIBLE_DBFS
 from offhook.web.config.config import Agent, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application

@@ -158,9 +158,6 @@ class SipLeg(RtpLeg):
         for digit in digits.replace(",", ""):
             self.control.send_info_dtmf(digit.upper())
 
-    def send_message(self, text: str) -> bool:
-        return False
-
     # --- status ---
 
     @property

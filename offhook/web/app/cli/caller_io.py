@@ -9,13 +9,10 @@ import asyncio
 import json
 import wave
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
 
-import aiohttp
 import av
 import numpy as np
 
@@ -24,28 +21,20 @@ from offhook.media.codecs.downmix import MonoConverter
 from offhook.media.leg import LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
-from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.trunks.trunks import CODECS
-from offhook.web.app.cli.caller_leg import AUDIBLE_DBFS as AUDIBLE_DBFS
-from offhook.web.app.cli.caller_leg import ScriptedCallerLeg
-from offhook.web.app.cli.caller_sip_io import AgentByEar, SipCaller, SipCallerLeg, is_sip
+from offhook.web.app.callers.caller_leg import AUDIBLE_DBFS as AUDIBLE_DBFS
+from offhook.web.app.callers.caller_sip_io import AgentByEar, SipCaller, SipCallerLeg, is_sip
+from offhook.web.app.callers.caller_webrtc_io import CallerLeg, WebRtcCaller
+from offhook.web.app.callers.caller_webrtc_io import CallError as CallError
 
-HTTP_TIMEOUT = aiohttp.ClientTimeout(total=15)
-CANCEL_TIMEOUT = aiohttp.ClientTimeout(total=2)
-CONNECT_S = 15
 GREETING_S = 4
 """Time in s to wait for an agent that speaks first."""
 REPLY_S = 20
 """How long to wait for a reply to begin, and how long for the server to say it has ended."""
-PING_S = 1
 PAUSE_S = 0.4
 """Pause in s between the agent's last word and the caller's next."""
-
-
-class CallError(RuntimeError):
-    """Raised when the call cannot be made; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -120,17 +109,6 @@ async def spoken(synthesizer: Synthesizer, text: str, options: VoiceOptions = DE
     return np.concatenate(pieces)
 
 
-class CallerLeg(ScriptedCallerLeg, PeerLeg):
-    """A WebRTC leg that records what it hears."""
-
-    def __init__(self, call_id: str) -> None:
-        super().__init__(call_id)
-
-    def ping(self, now_ms: int) -> None:
-        if self.messages.channel is not None and self.messages.channel.readyState == "open":
-            self.messages.channel.send(f"ping: {now_ms}")
-
-
 def _sip_line(url: str, clock: PacketClock, codecs: tuple[str, ...]) -> SipCaller:
     try:
         return SipCaller(url, clock, codecs)
@@ -160,9 +138,9 @@ class ScriptedCall(LegListener):
             self.leg = self._sip.leg
         else:
             self.leg = CallerLeg("caller")
+        self._api_key = api_key
         self._lines = lines
         self._interrupt_after = interrupt_after
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._show = show
         self._agent_speaks = asyncio.Event()
         self._agent_silent = asyncio.Event()
@@ -196,14 +174,12 @@ class ScriptedCall(LegListener):
         return self.report
 
     async def _run_by_webrtc(self, leg: CallerLeg) -> None:
-        if urlsplit(self.report.url).hostname in ("localhost", "127.0.0.1", "::1"):
-            use_addresses(["127.0.0.1"])
-        ping = asyncio.create_task(self._ping(leg), name="ping")
+        line = WebRtcCaller(self.report.url, self._api_key, leg)
         try:
-            await self._connect(leg)
+            await line.call()
             await self._go_through()
         finally:
-            ping.cancel()
+            await line.close()
 
     async def _go_through(self) -> None:
         self._clock.add(self.leg)
@@ -217,55 +193,6 @@ class ScriptedCall(LegListener):
             raise CallError(f"{self.report.url}: {error}") from error
         codec, srtp = line.leg.codec, line.leg.srtp
         self.report.statistics |= {"setup_ms": line.setup_ms, "codec": codec, "srtp": srtp}
-
-    async def _connect(self, leg: CallerLeg) -> None:
-        offer = {"sdp": await leg.offer(), "type": "offer", "pc_id": None, "restart_pc": False}
-        url = urljoin(self.report.url, "/api/offer")
-        try:
-            async with (
-                aiohttp.ClientSession(headers=self._headers, timeout=HTTP_TIMEOUT) as http,
-                http.post(url, json=offer) as response,
-            ):
-                answer = await response.json(content_type=None)
-                if not isinstance(answer, dict):
-                    raise ValueError("its answer is not a JSON object")
-                if response.status != 200:
-                    retry = response.headers.get("Retry-After")
-                    hint = f"; try again in {retry} s" if retry else ""
-                    raise CallError(f"{response.status}: {answer.get('error')}{hint}")
-            await leg.accept(answer.get("sdp", ""))
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise CallError(f"no offhook server at {url}: {error}") from error
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                if not await leg.until_connected():
-                    raise TimeoutError
-        except BaseException as error:
-            await self._cancel(f"{url}/{answer.get('pc_id')}")
-            if isinstance(error, TimeoutError):
-                words = f"no media connection within {CONNECT_S} s"
-                raise CallError(words) from error
-            raise
-        ready = {"version": "2.1.0", "about": {"library": "offhook call"}}
-        self._send("client-ready", ready)
-
-    async def _cancel(self, url: str) -> None:
-        """Releases the server's line; an unconnected peer cannot signal that it has left."""
-        with suppress(aiohttp.ClientError, TimeoutError):
-            async with (
-                aiohttp.ClientSession(headers=self._headers, timeout=CANCEL_TIMEOUT) as http,
-                http.delete(url),
-            ):
-                pass
-
-    async def _ping(self, leg: CallerLeg) -> None:
-        while True:
-            leg.ping(int(asyncio.get_running_loop().time() * 1000))
-            await asyncio.sleep(PING_S)
-
-    def _send(self, kind: str, data: dict[str, Any]) -> None:
-        message = {"label": "rtvi-ai", "type": kind, "id": kind, "data": data}
-        self.leg.send_message(json.dumps(message))
 
     # --- the script ---
 

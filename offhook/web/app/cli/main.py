@@ -200,6 +200,7 @@ def _chat(arguments: Namespace) -> int:
 
 def _eval(arguments: Namespace) -> int:
     from offhook.web.app.cli.eval_io import run_evals
+    from offhook.web.app.evals.line_settings import LINE_KEYS
     from offhook.web.config import config as configuration
     from offhook.web.http.logs_io import set_up
 
@@ -213,6 +214,7 @@ def _eval(arguments: Namespace) -> int:
         at_once=a.at_once,
         junit_file=a.junit,
         as_json=a.json,
+        line={name: getattr(a, name) for name in LINE_KEYS if getattr(a, name) is not None},
     )
     return int(not run(evals))
 

@@ -19,6 +19,7 @@ from offhook.pipeline.speech.engines import (
     stand_in,
     with_setting,
 )
+from offhook.web.app.evals.line_settings import OVER
 
 MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
 MAX_COUNT = 1000
@@ -154,6 +155,19 @@ def _eval_parser(evals: argparse.ArgumentParser) -> None:
     evals.add_argument(
         "--at-once", type=_count, default=1, metavar="N", help="conversations at a time"
     )
+    evals.add_argument(
+        "--over",
+        choices=OVER,
+        help="call the agent by a real line on this machine, and speak: by WebRTC, by SIP, or as "
+        "Twilio passes a call on (default: as the scenario says, or by no line)",
+    )
+    for name, metavar, what in (
+        ("loss", "PERCENT", "packets that this line loses in each direction"),
+        ("jitter", "MS", "time by which its packets are late, at most"),
+        ("noise", "DBFS", "level of the noise behind the caller, e.g. -45 (default: none)"),
+        ("level", "DB", "by how much the caller is louder, or quieter if below 0"),
+    ):
+        evals.add_argument(f"--{name}", type=float, metavar=metavar, help=what)
     evals.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit's XML to this file")
     _config_argument(evals)
     evals.add_argument("--json", action="store_true", help="one JSON object per line and run")

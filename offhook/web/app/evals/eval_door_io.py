@@ -6,6 +6,7 @@ GET /AGENT      the named agent; / the default one
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 
 from aiohttp import WSMsgType, web
 
@@ -13,8 +14,11 @@ from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call_io import Call
-from offhook.pipeline.conversation.events import AgentFailed, Event
 from offhook.web.app.evals.eval_leg_io import EvalLeg
+from offhook.web.app.evals.eval_line_io import EvalLine, LineError
+from offhook.web.app.evals.scenarios_io import Scenario
+from offhook.web.app.evals.sounds import Sounds
+from offhook.web.app.evals.visit_io import Visit
 from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.listening_io import Runner
@@ -25,22 +29,29 @@ POLL_S = 0.02
 SETTLES_S = 5.0
 """Time limit in s for an answer that the harness has read to be in the conversation before what it
 says next."""
+QUIET_S = 0.3
+"""Time in s in which the agent begins nothing, for it to have said everything."""
+LAST_WORDS_S = 60.0
+"""Time limit in s for the agent's last words, where the caller waits for them."""
 
 
 class EvalDoor:
     """Takes calls of the harness."""
 
-    def __init__(self, edge: Edge) -> None:
+    def __init__(self, edge: Edge, line: EvalLine | None = None) -> None:
+        """`line`: by which the agent is called; None: as it is in this process."""
         self.url = ""
         self._edge = edge
-        self._faults: dict[str, list[str]] = {}
-        """Of the visitors, by their numbers."""
+        self._line = line
+        self._visits: dict[str, Visit] = {}
+        """By their numbers."""
 
-    def visitor(self, agent: str) -> tuple[str, list[str]]:
-        """Returns the URL for one conversation, and the list to which what fails in it is added."""
-        number = str(len(self._faults))
-        faults = self._faults[number] = []
-        return f"{self.url}/{agent}?visitor={number}", faults
+    def visit(self, agent: str, scenario: Scenario) -> Visit:
+        """Returns what comes of a conversation, with the URL for it."""
+        number = str(len(self._visits))
+        visit = Visit(f"{self.url}/{agent}?visitor={number}", scenario)
+        self._visits[number] = visit
+        return visit
 
     def application(self) -> web.Application:
         application = web.Application()
@@ -55,15 +66,53 @@ class EvalDoor:
             raise web.HTTPNotFound(text=f"no agent is called {agent!r}")
         socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, compress=False)
         await socket.prepare(request)
-        silent = request.query.get("skip_tts") == "true"
         sends_audio = request.query.get("capture_bot_audio") == "true"
         leg = EvalLeg(self._edge.new_id(), CallInfo(edge="eval"), sends_audio=sends_audio)
+        visit = self._visits.get(request.query.get("visitor", ""))
+        if visit is not None:
+            visit.sounds, leg.has_answers_spoken = leg.sounds, visit.stays_to_end
+        try:
+            async with self._calling(leg, agent) as live:
+                silent = request.query.get("skip_tts") == "true" and self._line is None
+                await self._converse(live, leg, socket, visit, silent=silent)
+        except LineError as error:
+            if visit is not None:
+                visit.refusal = str(error)
+            await socket.close()
+        finally:
+            if visit is not None:
+                visit.over.set()
+        return socket
+
+    @asynccontextmanager
+    async def _calling(self, leg: EvalLeg, agent: str) -> AsyncIterator[LiveCall]:
+        """Has the agent called while inside. Raises LineError."""
+        if self._line is not None:
+            async with self._line.calling(leg) as live:
+                yield live
+            return
         live = self._edge.hold(leg, agent)
         running = self._edge.begin(live)
         leg.connect()
-        faults = self._faults.get(request.query.get("visitor", ""), [])
+        try:
+            yield live
+        finally:
+            leg.close(End.CALLER_HUNG_UP)
+            await asyncio.wait((running,))
+
+    async def _converse(
+        self,
+        live: LiveCall,
+        leg: EvalLeg,
+        socket: web.WebSocketResponse,
+        visit: Visit | None,
+        *,
+        silent: bool,
+    ) -> None:
+        """Passes on what the harness says until it or the agent leaves."""
         tasks = TaskSet()
-        tasks.spawn(self._note_faults(live, faults), "eval faults")
+        if visit is not None:
+            tasks.spawn(self._note_events(live, visit), "eval events")
         tasks.spawn(leg.send_to(socket), "eval messages")
         tasks.spawn(self._close_with(leg, socket), "eval socket")
         try:
@@ -71,16 +120,22 @@ class EvalDoor:
                 if message.type is not WSMsgType.TEXT:
                     continue
                 call = await self._begun(live)
-                if silent and leg.has_answered and isinstance(call, Call):
-                    await _settled(call)
+                over = leg.has_answered and not (
+                    visit is not None and visit.stays_to_end and visit.interrupts
+                )
+                if silent and over and isinstance(call, Call):
+                    await _settled(call, LAST_WORDS_S if leg.has_answers_spoken else SETTLES_S)
                 frame = await leg.receive(message.data)
+                if leg.cancelled:
+                    await socket.close()
+                    break
                 if frame is not None and isinstance(call, Call):
                     call.queue(frame)
+            if visit is not None and visit.stays_to_end and isinstance(live.conversation, Call):
+                await _heard_to_end(live.conversation, leg.sounds)
         finally:
             leg.close(End.CALLER_HUNG_UP)
-            await asyncio.wait((running,))
             await tasks.close()
-        return socket
 
     async def _begun(self, live: LiveCall) -> object:
         """Returns the conversation, once it has begun."""
@@ -88,15 +143,10 @@ class EvalDoor:
             await asyncio.sleep(POLL_S)
         return live.conversation
 
-    async def _note_faults(self, live: LiveCall, faults: list[str]) -> None:
-        """Notes what fails of the agent."""
-
-        def note(event: Event) -> None:
-            if isinstance(event, AgentFailed):
-                faults.append(f"{event.fault}: {event.cause}")
-
+    async def _note_events(self, live: LiveCall, visit: Visit) -> None:
+        """Notes what happens in the call."""
         if isinstance(call := await self._begun(live), Call):
-            call.listeners.append(note)
+            call.listeners.append(visit.note)
 
     async def _close_with(self, leg: EvalLeg, socket: web.WebSocketResponse) -> None:
         """Closes the socket when the agent hangs up."""
@@ -104,18 +154,35 @@ class EvalDoor:
         await socket.close()
 
 
-async def _settled(call: Call) -> None:
+def _is_busy(call: Call) -> bool:
+    """Whether the agent is about to answer, or speaks."""
+    return call.leg.closed is None and (call.hearing.reply.busy or call.leg.playout.queued > 0)
+
+
+async def _settled(call: Call, limit_s: float) -> None:
     """Waits until an answer that is complete is in the conversation: by text it is read sooner."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(SETTLES_S):
-            while call.hearing.reply.busy or call.leg.playout.queued:
+        async with asyncio.timeout(limit_s):
+            while _is_busy(call):
                 await asyncio.sleep(POLL_S)
 
 
+async def _heard_to_end(call: Call, sounds: Sounds) -> None:
+    """Waits until the agent has said everything, and nothing more begins."""
+    until = monotonic() + LAST_WORDS_S
+    quiet_since = monotonic()
+    while call.leg.closed is None and (now := monotonic()) < until:
+        if _is_busy(call):
+            quiet_since = now
+        elif now - quiet_since > (QUIET_S if sounds.answered else SETTLES_S):
+            return
+        await asyncio.sleep(POLL_S)
+
+
 @asynccontextmanager
-async def eval_door(edge: Edge) -> AsyncIterator[EvalDoor]:
-    """Serves the door to this machine."""
-    door = EvalDoor(edge)
+async def eval_door(edge: Edge, line: EvalLine | None = None) -> AsyncIterator[EvalDoor]:
+    """Serves the door to this machine; see EvalDoor."""
+    door = EvalDoor(edge, line)
     runner = Runner(door.application(), shutdown_timeout=1)
     await runner.setup()
     try:

@@ -8,8 +8,9 @@ import base64
 import binascii
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from pipecat.evals.serializer import (
 )
 from pipecat.frames.frames import Frame
 
-from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegStatistics
-from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
+from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, Pcm, dbfs
+from offhook.web.app.callers.caller_leg import AUDIBLE_DBFS
+from offhook.web.app.evals.sounds import Sounds
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 AUDIO_PACKETS = 5
@@ -37,6 +39,11 @@ MIN_RATE, MAX_RATE = 8_000, 48_000
 """Lowest and highest rate in Hz of its sound; at another it is ignored."""
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
+
+
+def says_something(text: str) -> bool:
+    """Whether a message of the harness is a text or keys of the caller."""
+    return '"send-text"' in text or '"dtmf"' in text
 
 
 class EvalLeg(Leg):
@@ -53,6 +60,13 @@ class EvalLeg(Leg):
         self._resampler, self._rate = InputResampler(RATE_IN), RATE_IN
         self._outgoing: list[Pcm] = []
         self._serializer = EvalSerializer()
+        self.sounds = Sounds()
+        self.has_answers_spoken = False
+        """Whether answers are spoken even if the harness only reads them."""
+        self.cancelled = False
+        """Whether the harness has said that it leaves."""
+        self.microphone: Callable[[Pcm], Pcm] = lambda sound: sound
+        """What becomes of the caller's sound before it is sent."""
         self.has_answered = False
         """Whether the harness knows all of the agent's last answer."""
 
@@ -70,13 +84,19 @@ class EvalLeg(Leg):
             case "raw-audio":
                 self._feed(data)
             case "dtmf":
+                self.sounds.messages.append(monotonic())
                 for key in data.get("buttons") or ():
                     self.listener.on_dtmf(str(key))
             case "client-message" if data.get("t") == EVAL_CANCEL_MESSAGE_TYPE:
-                self.close(End.CALLER_HUNG_UP)
+                self.cancelled = True
             case "client-message" if str(data.get("t")).startswith("eval-"):
                 return await self._serializer.deserialize(text)
-            case _:
+            case kind:
+                if kind == "send-text":
+                    self.sounds.messages.append(monotonic())
+                    if self.has_answers_spoken:
+                        data["options"] = {**(data.get("options") or {}), "audio_response": True}
+                        text = json.dumps(message)
                 self.listener.on_message(text)
         return None
 
@@ -115,9 +135,14 @@ class EvalLeg(Leg):
         return True
 
     def _receive(self, now: float) -> Pcm:
-        return self._incoming.popleft() if self._incoming else _SILENCE
+        sound = self._incoming.popleft() if self._incoming else _SILENCE
+        if dbfs(sound) > AUDIBLE_DBFS:
+            self.sounds.caller.note(now, now + PACKET_MS / 1000)
+        return self.microphone(sound)
 
     def _send(self, said: Pcm | None, now: float) -> None:
+        if said is not None and dbfs(said) > AUDIBLE_DBFS:
+            self.sounds.agent.note(now, now + PACKET_MS / 1000)
         if said is not None and self._sends_audio:
             self._outgoing.append(said)
         if self._outgoing and (said is None or len(self._outgoing) >= AUDIO_PACKETS):

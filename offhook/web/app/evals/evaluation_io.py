@@ -4,27 +4,25 @@ Scenarios by text need no engine; those with sound are heard and spoken by the c
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pipecat.evals import client
-from pipecat.evals.scenario import EvalScenarioFile, is_scenario_file
 from pipecat.evals.session import EvalSession, EvalSessionParams
 from pipecat.workers.runner import WorkerRunner
 
 from offhook.media.tasks_io import TaskSet
 from offhook.web.app.evals.eval_door_io import EvalDoor, eval_door
-from offhook.web.app.evals.scenario_keys import check_keys
+from offhook.web.app.evals.eval_line_io import eval_line, with_line
+from offhook.web.app.evals.line_settings import LineSettings
+from offhook.web.app.evals.scenarios_io import ANSWERS, Scenario
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.text.text_edge_io import TextEdge, without_doors
 
-ANSWERS = ("llm_response", "response")
-"""Events with what the agent has answered, as text or as it was heard."""
 READY_S = 120.0
 """Time limit in s for workers of the configured engines to be ready."""
 
@@ -46,31 +44,12 @@ class Outcome:
     """What has failed of the agent, such as its model."""
     heard: list[str] = field(default_factory=list)
     """What the agent has answered."""
+    answers_ms: list[int] = field(default_factory=list)
+    """How long the caller waited for each answer, from the end of the question to the first
+    sound."""
     duration_ms: int = 0
     transcript: list[dict[str, Any]] = field(default_factory=list)
     """The events that the harness has seen."""
-
-
-def scenarios_in(paths: Iterable[Path]) -> list[Any]:
-    """Returns the scenarios of files, and of folders' files. Raises ConfigError."""
-    found: list[Any] = []
-    for path in paths:
-        files = [path]
-        if path.is_dir():
-            yaml = sorted((*path.rglob("*.yaml"), *path.rglob("*.yml")))
-            files = [file for file in yaml if is_scenario_file(file)]
-            if not files:
-                raise ConfigError(f"{path}: no scenario is there (YAML with turns or a persona)")
-        for file in files:
-            try:
-                check_keys(file)
-                found += EvalScenarioFile.load(file).scenarios
-            except OSError as error:
-                raise ConfigError(f"{file}: {error.strerror}") from error
-            except Exception as error:  # ValueError, YAML's
-                words = str(error).removeprefix(f"{file}: ")
-                raise ConfigError(f"{file}: {words}") from error
-    return found
 
 
 class Evaluation:
@@ -78,50 +57,79 @@ class Evaluation:
 
     def __init__(self, config: Config, agent: str, params: EvalSessionParams) -> None:
         self._config, self._agent, self._params = config, agent, params
-        self._doors: dict[bool, EvalDoor] = {}
-        """By whether there is sound."""
+        self._doors: dict[tuple[bool, LineSettings], EvalDoor] = {}
+        """By whether there is sound, and by the line."""
         self._stack = AsyncExitStack()
         self._starting = asyncio.Lock()
 
     async def close(self) -> None:
         await self._stack.aclose()
 
-    async def run(self, scenario: Any, run: int = 1) -> Outcome:
+    async def run(self, scenario: Scenario, run: int = 1) -> Outcome:
         """Raises ConfigError, EngineError if the agent cannot be called."""
-        door = await self._door(sound=scenario.user_audio or scenario.bot_audio)
-        url, faults = door.visitor(self._agent)
-        result: Any = await EvalSession.from_scenario(scenario, url, params=self._params).run()
+        script = scenario.script
+        door = await self._door(scenario.line, sound=script.user_audio or script.bot_audio)
+        visit = door.visit(self._agent, scenario)
+        session = EvalSession.from_scenario(script, visit.url, params=self._params)
+        session.add_event_handler("on_progress", visit.on_progress)
+        result: Any = await session.run()
         events = result.events_seen
         heard = [str(e["text"]) for e in events if e["type"] in ANSWERS and e.get("text")]
         if hasattr(result, "succeeded"):  # a simulation
             failures = [] if result.succeeded else [result.error or result.reason]
             failures += [f"{m.name}: {m.reason}" for m in result.metrics if not m.passed]
-            passed, skipped = not failures, ""
+            skipped = ""
         else:
-            passed, skipped = result.passed, result.skipped or ""
-            failures = [str(failure) for failure in result.failures]
+            skipped = result.skipped or ""
+            failures = [_in_file(failure, scenario) for failure in result.failures]
+        if not skipped:
+            await visit.over.wait()
+            failures += [visit.refusal] if visit.refusal else visit.failures()
+        passed = not failures and not skipped
         return Outcome(
-            *(scenario.name, run, passed, skipped, failures, faults, heard),
-            *(result.duration_ms, events),
+            *(scenario.name, run, passed, skipped, failures, visit.faults, heard),
+            *(visit.sounds.answers_ms(), result.duration_ms, events),
         )
 
-    async def _door(self, *, sound: bool) -> EvalDoor:
+    async def _door(self, line: LineSettings, *, sound: bool) -> EvalDoor:
         async with self._starting:
-            if sound not in self._doors:
-                edge = Edge(without_doors(self._config)) if sound else TextEdge(self._config)
-                self._doors[sound] = await self._stack.enter_async_context(_opened(edge))
-            return self._doors[sound]
+            if (sound, line) not in self._doors:
+                opened = self._opened(line, sound=sound)
+                self._doors[sound, line] = await self._stack.enter_async_context(opened)
+            return self._doors[sound, line]
+
+    @asynccontextmanager
+    async def _opened(self, line: LineSettings, *, sound: bool) -> AsyncIterator[EvalDoor]:
+        if line.over:
+            edge = Edge(with_line(self._config, line.over, self._agent))
+            async with (
+                _started(edge),
+                eval_line(edge, line) as calls,
+                eval_door(edge, calls) as door,
+            ):
+                yield door
+        else:
+            edge = Edge(without_doors(self._config)) if sound else TextEdge(self._config)
+            async with _started(edge), eval_door(edge) as door:
+                yield door
+
+
+def _in_file(failure: Any, scenario: Scenario) -> str:
+    """Returns a failure in words, with the number that its expectation has in the file."""
+    turn, place = failure.turn_index, failure.expectation_index
+    if turn >= 0 and place >= 0:
+        failure = replace(failure, expectation_index=scenario.numbers[turn][place])
+    return str(failure)
 
 
 @asynccontextmanager
-async def _opened(edge: Edge) -> AsyncIterator[EvalDoor]:
+async def _started(edge: Edge) -> AsyncIterator[None]:
     await edge.start()
     try:
         async with asyncio.timeout(READY_S):
             while not edge.ready:
                 await asyncio.sleep(0.1)
-        async with eval_door(edge) as door:
-            yield door
+        yield
     finally:
         await edge.close()
 
@@ -129,7 +137,7 @@ async def _opened(edge: Edge) -> AsyncIterator[EvalDoor]:
 async def evaluate(
     config: Config,
     agent: str,
-    scenarios: Sequence[Any],
+    scenarios: Sequence[Scenario],
     *,
     runs: int = 1,
     at_once: int = 1,
@@ -144,7 +152,7 @@ async def evaluate(
     evaluation = Evaluation(config, agent, params or EvalSessionParams())
     room = asyncio.Semaphore(at_once)
 
-    async def one(scenario: Any, run: int) -> Outcome:
+    async def one(scenario: Scenario, run: int) -> Outcome:
         async with room:
             outcome = await evaluation.run(scenario, run)
             done(outcome)

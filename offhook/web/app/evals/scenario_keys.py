@@ -9,8 +9,11 @@ from typing import Any
 import yaml
 from pipecat.utils.yaml import include_loader
 
+from offhook.web.app.evals.checks import CHECK_KEYS
+from offhook.web.app.evals.line_settings import LINE_KEYS
+
 SCENARIO = (
-    *("name", "user", "judge", "context", "turns", "stop_on_failure", "trigger_disconnect"),
+    *("line", "name", "user", "judge", "context", "turns", "stop_on_failure", "trigger_disconnect"),
     *("persona", "goal", "success", "metrics", "simulator", "runs"),
     *("max_turns", "max_duration_s", "max_silence_s"),
 )
@@ -19,6 +22,7 @@ SEND_AFTER = ("event", "delay_ms")
 EXPECTATION = (
     *("event", "within_ms", "text_contains", "text_excludes", "eval", "absent", "check_from"),
     *("calls", "name", "args", "marker", "marker_first", "markers", "text_after"),
+    *CHECK_KEYS,
 )
 CALL = ("name", "args")
 EVENTS = (
@@ -31,24 +35,32 @@ EVENTS = (
 """What an expectation may wait for."""
 
 
-def check_keys(file: Path) -> None:
-    """Raises ValueError for a key or an event that a scenario does not have, OSError, and YAML's
-    errors."""
+def read_table(file: Path) -> Any:
+    """Returns what a file of scenarios says. Raises ValueError for a key or an event that a
+    scenario does not have, OSError, and YAML's errors."""
     with file.open(encoding="utf-8") as opened:
         table = yaml.load(opened, include_loader(file.parent, base=yaml.SafeLoader))
     faults = list(_faults(table))
     if faults:
         raise ValueError("; ".join(faults))
+    return table
 
 
 def _faults(table: Any) -> Iterator[str]:
     yield from _unknown(table, (*SCENARIO, "scenarios"), "")
+    yield from _of_line(table, "")
     scenarios = table.get("scenarios") if isinstance(table, dict) else None
     for number, scenario in enumerate(scenarios if isinstance(scenarios, list) else ()):
         name = scenario.get("name", number) if isinstance(scenario, dict) else number
         yield from _unknown(scenario, SCENARIO, f"scenario {name}: ")
+        yield from _of_line(scenario, f"scenario {name}: ")
         yield from _of_turns(scenario, f"scenario {name}: ")
     yield from _of_turns(table, "")
+
+
+def _of_line(scenario: Any, where: str) -> Iterator[str]:
+    line = scenario.get("line") if isinstance(scenario, dict) else None
+    yield from _unknown(line, LINE_KEYS, f"{where}line: ")
 
 
 def _of_turns(scenario: Any, where: str) -> Iterator[str]:

@@ -15,8 +15,9 @@ from aiohttp import web
 from pipecat.evals.session import EvalSession
 
 from offhook.web.app.evals.eval_door_io import eval_door
-from offhook.web.app.evals.evaluation_io import Outcome, evaluate, scenarios_in
+from offhook.web.app.evals.evaluation_io import Outcome, evaluate
 from offhook.web.app.evals.junit import junit
+from offhook.web.app.evals.scenarios_io import scenarios_in
 from offhook.web.config.agents import Agent
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.tools import HttpTool
@@ -165,7 +166,7 @@ async def test_a_fault_is_caught_by_its_scenario_and_by_no_other(
 ) -> None:
     scenarios = scenarios_in([file])
     for scenario in scenarios:
-        for turn in scenario.turns:
+        for turn in scenario.script.turns:
             for expectation in turn.expect:
                 expectation.within_ms = 60_000 if not fault else 5_000
     async with shop_with(fault) as config:
@@ -181,7 +182,7 @@ async def test_pipecats_own_harness_calls_the_door(file: Path) -> None:
         try:
             async with eval_door(edge) as door:
                 url = door.url
-                result = await EvalSession.from_scenario(order, f"{url}/shop").run()
+                result = await EvalSession.from_scenario(order.script, f"{url}/shop").run()
                 assert result.passed, result.failures
                 kinds = [event["type"] for event in result.events_seen]
                 assert "function_call" in kinds
@@ -306,13 +307,15 @@ def test_the_command_exits_with_1_if_one_fails(tmp_path: Path) -> None:
     tried = run(tmp_path, "eval", "desk.yaml", "--json", "--runs", "2", "--junit", "out.xml")
     assert tried.returncode == 1, tried.stderr
     verdicts: list[tuple[str, int, bool]] = []
-    for line in tried.stdout.splitlines():
-        outcome = json.loads(line)
+    *lines, summary = map(json.loads, tried.stdout.splitlines())
+    for outcome in lines:
         verdicts.append((outcome["scenario"], outcome["run"], outcome["passed"]))
     assert sorted(verdicts) == [
         *(("desk/hours", 1, True), ("desk/hours", 2, True)),
         *(("desk/wrong", 1, False), ("desk/wrong", 2, False)),
     ]
+    assert (summary["passed"], summary["failed"], summary["skipped"]) == (2, 2, 0)
+    assert summary["answers_ms"]["desk/hours"]["answers"] == 2
     assert ElementTree.parse(tmp_path / "out.xml").getroot().get("failures") == "2"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks.callers.caller import Caller, Habits, SpokenLine
-from benchmarks.callers.ear import Ear, Way
+from benchmarks.callers.ear import Ear
 from benchmarks.callers.phone import PhoneCall
 from benchmarks.callers.records import CallRecord, TurnRecord
 from benchmarks.callers.rtp import Pace
@@ -31,6 +31,7 @@ from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
+from offhook.web.app.callers.way import Way
 from offhook.web.edge.resume.recovery import MAX_RECOVERING, SavedCallState
 from tests.deploy.site import QUICK
 from tests.pipeline.speech.voice.test_audio_cache import redis_server

@@ -21,7 +21,8 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import CODECS, SipSettings, Trunk
-from offhook.web.app.cli.caller_leg import AUDIBLE_DBFS, ScriptedCallerLeg
+from offhook.web.app.callers.caller_leg import AUDIBLE_DBFS, ScriptedCallerLeg
+from offhook.web.app.callers.impaired_leg_io import ImpairedLeg
 from offhook.web.http.access import LOOPBACK_NAMES
 
 QUIET_S = 0.9
@@ -58,7 +59,7 @@ class AgentByEar:
         self._silent.set()
 
 
-class SipCallerLeg(ScriptedCallerLeg, SipLeg):
+class SipCallerLeg(ScriptedCallerLeg, ImpairedLeg, SipLeg):
     def use_address(self, address: str) -> None:
         """Sets our address in the offer."""
         self._transport.address = address
