@@ -1,9 +1,7 @@
 """Browsers on `[webrtc] port`: offers without candidates, ICE-TCP, and ICE restarts."""
 
 import asyncio
-import ctypes
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -18,6 +16,7 @@ from tests.browser.conftest import HERE, serving
 from tests.browser.firefox_io import firefox
 from tests.support.cutting import Way, way_to
 from tests.support.ice import Nat
+from tests.support.networks import Network
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -142,19 +141,17 @@ async def test_firefox_calls_by_tcp(tmp_path: Path) -> None:
 
 # --- a firewall that lets no UDP through ---
 
-NEW_NETWORK = 0x40000000
-"""CLONE_NEWNET of <sched.h>."""
-FIREWALL = (
-    "ip link set lo up",
-    "ip link add office type veth peer name street",
-    "ip address add 10.53.0.1/24 dev office",
-    "ip link set office up",
-    "ip link set street up",
-    "ip route add default via 10.53.0.2 dev office",
-    "nft add table inet firewall",
-    "nft add chain inet firewall in { type filter hook input priority 0 ; }",
-    "nft add rule inet firewall in meta l4proto udp counter drop",
-)
+FIREWALL = """
+ip link set lo up
+ip link add office type veth peer name street
+ip address add 10.53.0.1/24 dev office
+ip link set office up
+ip link set street up
+ip route add default via 10.53.0.2 dev office
+nft add table inet firewall
+nft add chain inet firewall in { type filter hook input priority 0 ; }
+nft add rule inet firewall in meta l4proto udp counter drop
+"""
 
 
 @pytest.fixture
@@ -162,20 +159,17 @@ def firewall() -> Iterator[None]:
     """Has what the test starts run in a network of its own, without UDP."""
     if shutil.which("nft") is None:
         pytest.skip("needs nft: apt-get install nftables")
-    libc = ctypes.CDLL(None, use_errno=True)
-    with open("/proc/self/ns/net") as before:
-        if libc.unshare(NEW_NETWORK):
-            pytest.skip(f"needs a network of its own: {os.strerror(ctypes.get_errno())}")
-        try:
-            for line in FIREWALL:
-                subprocess.run(line.split(), check=True)
+    network = Network()
+    try:
+        network.run(FIREWALL)
+        with network.entered():
             yield
             rules = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True)
-            dropped = re.search(r"packets (\d+)", rules.stdout)
-            assert dropped is not None
-            assert int(dropped[1]) > 0
-        finally:
-            assert libc.setns(before.fileno(), NEW_NETWORK) == 0
+        dropped = re.search(r"packets (\d+)", rules.stdout)
+        assert dropped is not None
+        assert int(dropped[1]) > 0
+    finally:
+        network.close()
 
 
 @pytest.mark.slow

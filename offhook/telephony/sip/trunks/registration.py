@@ -196,6 +196,12 @@ class Registration:
         if self._state is not RegistrationState.REFUSED:
             self._apply(Event.DUE, now)
 
+    def server_back(self, target: int, now: float) -> None:
+        """A server is back: if it comes before the one with the binding, move there."""
+        if target < self.servers.current:
+            self.servers.back(target)
+            self.refresh(now)
+
     def request_to_send(self) -> tuple[Request, int] | None:
         """Return a REGISTER without Via and the number of its server; usually None."""
         request, self._unsent = self._unsent, None

@@ -170,9 +170,10 @@ class Upkeep:
     def update(self, now: float) -> None:
         """Send pending requests and report changes. A registration is refreshed at once if its
         server has gone down, so that another takes over, or has come back, and may have forgotten
-        us."""
-        changed = [flow for watch in self._watches.values() for flow in watch.changed_servers()]
-        self.registrations.refresh(changed, now)
+        us; and if one before its server has come back, so that it returns there."""
+        for watch in self._watches.values():
+            for flow in watch.changed_servers():
+                self.registrations.server_changed(watch.trunk, flow, watch.is_down(flow), now)
         if self.registrations.update(now):
             self._update_keep_alives(now)
         while self.registrations.events:
