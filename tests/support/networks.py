@@ -1,4 +1,4 @@
-"""Networks of a test's own, as only root makes them: this machine's, a NAT, and a phone's behind it.
+"""Networks of a test's own, as only root makes them: ours, a NAT, and a phone's behind it.
 
 What a test starts while it is in a network runs there; a socket stays where it was made.
 """
