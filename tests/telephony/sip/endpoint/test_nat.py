@@ -59,7 +59,7 @@ async def test_a_phone_behind_a_nat_is_heard_hears_and_is_hung_up(
     assert is_tone(phone.heard()[-8000:], 8000, OUR_TONE)
 
 
-HEADERS = """Via: SIP/2.0/UDP [local_ip]:[local_port];branch=[branch];rport
+HEADERS = """Via: SIP/2.0/UDP SENT-BY:[local_port];branch=[branch];rport
 From: <sip:phone@[local_ip]>;tag=[call_number]
 Call-ID: [call_id]
 Contact: <sip:phone@[local_ip]:[local_port]>
@@ -124,8 +124,12 @@ Content-Length: 0
 
 
 @needs_sipp
-async def test_sipp_goes_on_from_another_port_and_is_hung_up(tmp_path, nat: NatNetwork) -> None:
-    (tmp_path / "phone.xml").write_text(CALLS)
+@pytest.mark.parametrize("sent_by", [PHONE, PUBLIC])
+async def test_sipp_goes_on_from_another_port_and_is_hung_up(
+    tmp_path, nat: NatNetwork, sent_by: str
+) -> None:
+    """Also where the NAT, or STUN, has put the public address into its Via, and not its Contact."""
+    (tmp_path / "phone.xml").write_text(CALLS.replace("SENT-BY", sent_by))
     tone = 8000 * np.sin(2 * np.pi * THEIR_TONE / RATE_OUT * np.arange(RATE_OUT))
     (tmp_path / "tone.ul").write_bytes(PcmuEncoder().encode(tone.astype(np.int16)))
     async with endpoint(host=OURS, trunks=(BEHIND,)) as (sip, host):
