@@ -5,7 +5,6 @@ What a test starts while it is in a network runs there; a socket stays where it 
 
 import ctypes
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -103,17 +102,3 @@ class NatNetwork:
     def close(self) -> None:
         for network in (self.ours, self._nat, self.phone):
             network.close()
-
-
-@pytest.fixture
-def nat() -> Iterator[NatNetwork]:
-    """The test is in our network, at OURS; the phone's is to be entered."""
-    missing = [tool for tool in ("ip", "nft", "sysctl") if shutil.which(tool) is None]
-    if os.geteuid() != 0 or missing:
-        pytest.skip(f"needs root{''.join(f' and {tool}' for tool in missing)}")
-    networks = NatNetwork()
-    try:
-        with networks.ours.entered():
-            yield networks
-    finally:
-        networks.close()

@@ -192,15 +192,10 @@ class Registration:
             self._apply(Event.BROKEN, now)
 
     def refresh(self, now: float) -> None:
-        """Refresh or renew the binding now: its server has gone, or has come back."""
+        """Refresh or renew the binding now: its server has gone, or has come back, or one before it
+        has."""
         if self._state is not RegistrationState.REFUSED:
             self._apply(Event.DUE, now)
-
-    def server_back(self, target: int, now: float) -> None:
-        """A server is back: if it comes before the one with the binding, move there."""
-        if target < self.servers.current:
-            self.servers.back(target)
-            self.refresh(now)
 
     def request_to_send(self) -> tuple[Request, int] | None:
         """Return a REGISTER without Via and the number of its server; usually None."""

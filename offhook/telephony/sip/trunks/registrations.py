@@ -175,8 +175,9 @@ class Registrations:
             if self._target(registration).remote == flow.remote:
                 registration.refresh(now)
         own, flows = self.of(trunk), self._servers.of(trunk.name)
-        if own is not None and not down and flow in flows:
-            own.server_back(flows.index(flow), now)
+        back = not down and flow in flows
+        if own is not None and back and own.servers.back(flows.index(flow)):
+            own.refresh(now)
 
     # --- time ---
 

@@ -38,10 +38,12 @@ class ServerChoice:
                 return True
         return False
 
-    def back(self, target: int) -> None:
-        """A server is back: the next round starts with it if it comes before the one in use."""
-        if target < min(self.current, MAX_TARGETS):
+    def back(self, target: int) -> bool:
+        """A server is back: the next round starts with it if it comes before the one in use.
+        Returns whether it does."""
+        if before := target < min(self.current, MAX_TARGETS):
             self._back = target
+        return before
 
     def busy_until(self, until: float) -> None:
         """The server in use wants no request before."""

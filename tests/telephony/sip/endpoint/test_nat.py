@@ -2,6 +2,9 @@
 during a call."""
 
 import asyncio
+import os
+import shutil
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_OUT
 from offhook.telephony.sip.trunks.trunks import Trunk
-from tests.support.networks import OURS, PHONE, PUBLIC, NatNetwork, nat
+from tests.support.networks import OURS, PHONE, PUBLIC, NatNetwork
 from tests.support.waiting import until
 from tests.telephony.sip.phones import (
     OUR_TONE,
@@ -24,8 +27,21 @@ from tests.telephony.sip.phones import (
     sipp,
 )
 
-__all__ = ["nat"]
 BEHIND = Trunk("behind", addresses=(PUBLIC,))
+
+
+@pytest.fixture
+def nat() -> Iterator[NatNetwork]:
+    """The test is in our network, at OURS; the phone's is to be entered."""
+    missing = [tool for tool in ("ip", "nft", "sysctl") if shutil.which(tool) is None]
+    if os.geteuid() != 0 or missing:
+        pytest.skip(f"needs root{''.join(f' and {tool}' for tool in missing)}")
+    networks = NatNetwork()
+    try:
+        with networks.ours.entered():
+            yield networks
+    finally:
+        networks.close()
 
 
 @needs_baresip
