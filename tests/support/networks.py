@@ -99,6 +99,11 @@ class NatNetwork:
             (error,) = struct.unpack_from("=i", netlink.recv(64), 16)
             assert error == 0, os.strerror(-error)
 
+    def forgets_after(self, seconds: int) -> None:
+        """The NAT forgets what it has seen no datagrams of for that long."""
+        for what in ("timeout", "timeout_stream"):
+            self._nat.run(f"sysctl -qw net.netfilter.nf_conntrack_udp_{what}={seconds}")
+
     def close(self) -> None:
         for network in (self.ours, self._nat, self.phone):
             network.close()

@@ -51,6 +51,7 @@ from offhook.telephony.sip.transactions.transactions import (
     ResponseReceived,
     Transactions,
 )
+from offhook.telephony.sip.trunks.keep_alive import KeepAlives
 from offhook.telephony.sip.trunks.registration import Registration
 from offhook.telephony.sip.trunks.registrations import RegistrationChanged, Registrations
 from offhook.telephony.sip.trunks.trunk_servers import TrunkServers
@@ -122,7 +123,9 @@ class UserAgent:
         send = self._sender.request
         registrations = Registrations(settings, servers, send, address_of)
         self.addresses = OwnAddresses(address_of, registrations)
-        self.upkeep = Upkeep(settings, servers, registrations, send, self.addresses.introduction)
+        keep_alives = KeepAlives(self.routes.__len__, self.routes.behind_nat)
+        introduction = self.addresses.introduction
+        self.upkeep = Upkeep(settings, servers, registrations, send, introduction, keep_alives)
 
     @property
     def sessions(self) -> int:

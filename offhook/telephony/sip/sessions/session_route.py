@@ -118,6 +118,15 @@ class SessionRoute:
             return replace(self.flow, remote=remote, connection=0)
         return self._hops.flow_to(transport, remote)
 
+    @property
+    def behind_nat(self) -> bool:
+        """Whether the far end is reached over UDP, and only while a NAT remembers it."""
+        dialog = self.session.dialog if self.session is not None else None
+        address = _numeric(dialog.next_hop.host) if dialog is not None else None
+        return (
+            self.flow.transport == "UDP" and address is not None and not self._is_reachable(address)
+        )
+
     def _is_reachable(self, address: str) -> bool:
         """Whether a request may go to the address of a next hop: a phone's own, behind a NAT, leads
         nowhere, or to somebody else."""

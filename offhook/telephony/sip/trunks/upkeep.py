@@ -46,9 +46,10 @@ class Upkeep:
         registrations: Registrations,
         send: Callable[[Request, Flow, float], object],
         introduction: Callable[[Flow, Trunk], Sequence[tuple[str, str]]],
+        keep_alives: KeepAlives,
     ) -> None:
         """`send` starts a transaction. `introduction` returns the headers of OPTIONS that say to a
-        trunk who we are."""
+        trunk who we are. `keep_alives` knows the calls."""
         self.registrations = registrations
         self._settings = settings
         self._servers = servers
@@ -60,7 +61,7 @@ class Upkeep:
             if trunk.server
         }
         self._reported_states: dict[str, TrunkState] = {}
-        self._keep_alives = KeepAlives()
+        self._keep_alives = keep_alives
         self._events: deque[RegistrationChanged | TrunkChanged] = deque()
 
     # --- for the owner ---

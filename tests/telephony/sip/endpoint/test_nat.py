@@ -12,6 +12,7 @@ import pytest
 
 from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_OUT
+from offhook.telephony.sip.trunks import keep_alive
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.networks import OURS, PHONE, PUBLIC, NatNetwork
 from tests.support.waiting import until
@@ -73,6 +74,24 @@ async def test_a_phone_behind_a_nat_is_heard_hears_and_is_hung_up(
         await talk.leg.hang_up("done")
         await phone.event("CALL_CLOSED")
     assert is_tone(phone.heard()[-8000:], 8000, OUR_TONE)
+
+
+@needs_baresip
+async def test_a_phone_is_hung_up_after_a_call_longer_than_its_nat_remembers(
+    tmp_path, nat: NatNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep_alive, "KEEP_ALIVE_INTERVAL_S", 0.5)
+    nat.forgets_after(2)
+    phone = Baresip(tmp_path / "phone", host=PHONE)
+    async with AsyncExitStack() as stack:
+        sip, host = await stack.enter_async_context(endpoint(host=OURS, trunks=(BEHIND,)))
+        with nat.phone.entered():
+            await stack.enter_async_context(phone.running())
+        await phone.dial(f"sip:agent@{OURS}:{port_of(sip, 'UDP')}")
+        talk = await host.talk()
+        await asyncio.sleep(5)
+        await talk.leg.hang_up("done")
+        await phone.event("CALL_CLOSED")
 
 
 HEADERS = """Via: SIP/2.0/UDP SENT-BY:[local_port];branch=[branch];rport
