@@ -45,6 +45,12 @@ def nat() -> Iterator[NatNetwork]:
         networks.close()
 
 
+async def hung_up(phone: Baresip) -> None:
+    """By us; by itself it ends a call when its sound is over."""
+    closed = await phone.event("CALL_CLOSED")
+    assert closed["param"] != "end of file"
+
+
 @needs_baresip
 @pytest.mark.parametrize(("transport", "rebinds"), [("UDP", False), ("UDP", True), ("TCP", False)])
 async def test_a_phone_behind_a_nat_is_heard_hears_and_is_hung_up(
@@ -72,7 +78,7 @@ async def test_a_phone_behind_a_nat_is_heard_hears_and_is_hung_up(
             assert (route.flow.remote[0], route.flow.remote != before) == (PUBLIC, True)
         await asyncio.sleep(2)
         await talk.leg.hang_up("done")
-        await phone.event("CALL_CLOSED")
+        await hung_up(phone)
     assert is_tone(phone.heard()[-8000:], 8000, OUR_TONE)
 
 
@@ -91,7 +97,7 @@ async def test_a_phone_is_hung_up_after_a_call_longer_than_its_nat_remembers(
         talk = await host.talk()
         await asyncio.sleep(5)
         await talk.leg.hang_up("done")
-        await phone.event("CALL_CLOSED")
+        await hung_up(phone)
 
 
 HEADERS = """Via: SIP/2.0/UDP SENT-BY:[local_port];branch=[branch];rport
