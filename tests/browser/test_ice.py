@@ -1,10 +1,7 @@
 """Browsers on `[webrtc] port`: offers without candidates, ICE-TCP, and ICE restarts."""
 
 import asyncio
-import contextlib
-import ctypes
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,8 +14,11 @@ from aioice.ice import get_host_addresses
 
 from tests.browser.conftest import HERE, serving
 from tests.browser.firefox_io import firefox
+from tests.support.cutting import Way, way_to
 from tests.support.ice import Nat
+from tests.support.networks import Network
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.browser
 
@@ -84,52 +84,25 @@ async def test_chromium_hardly_notices_that_its_nat_gives_it_another_port(
     assert server.faults() == []
 
 
-class Proxy:
-    """Passes on TCP connections to a port, until they are cut."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self.connections = 0
-        self._open: set[asyncio.StreamWriter] = set()
-
-    async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        there, back = await asyncio.open_connection("127.0.0.1", self._port)
-        self._open |= {writer, back}
-        await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
-
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(65536):
-                writer.write(data)
-        writer.close()
-
-    def cut(self) -> None:
-        for writer in self._open:
-            writer.transport.abort()
-        self._open.clear()
-
-
 @pytest.mark.slow
 async def test_chromium_keeps_its_call_when_its_tcp_connection_is_cut(
     drive: Callable[..., Any],
 ) -> None:
-    port, through = free_port(), free_port()
-    proxy = Proxy(port)
-    server_of_proxy = await asyncio.start_server(proxy.pass_on, "127.0.0.1", through)
-    way = {"transport": "tcp", "through": through, "microphone": True, "watch_ms": 14_000}
+    port = free_port()
 
-    async def cut() -> None:
-        while not proxy.connections:
-            await asyncio.sleep(0.05)
+    async def cut(proxy: Way) -> None:
+        await until(lambda: proxy.connections)
         await asyncio.sleep(4)
         proxy.cut()
 
-    async with serving(OFFHOOK_WEBRTC_PORT=str(port), OFFHOOK_OPUS_DTX="false") as server:
-        cutting = asyncio.create_task(cut())
+    async with (
+        way_to(port) as proxy,
+        serving(OFFHOOK_WEBRTC_PORT=str(port), OFFHOOK_OPUS_DTX="false") as server,
+    ):
+        cutting = asyncio.create_task(cut(proxy))
+        way = {"transport": "tcp", "through": proxy.port, "microphone": True, "watch_ms": 14_000}
         seen = await drive("ice_calls.mjs", url=f"{server.url}/", ways=[way])
         await cutting
-    server_of_proxy.close()
     (result,) = seen["results"]
     assert result["connected"]["protocol"] == "tcp"
     assert proxy.connections >= 2
@@ -168,19 +141,17 @@ async def test_firefox_calls_by_tcp(tmp_path: Path) -> None:
 
 # --- a firewall that lets no UDP through ---
 
-NEW_NETWORK = 0x40000000
-"""CLONE_NEWNET of <sched.h>."""
-FIREWALL = (
-    "ip link set lo up",
-    "ip link add office type veth peer name street",
-    "ip address add 10.53.0.1/24 dev office",
-    "ip link set office up",
-    "ip link set street up",
-    "ip route add default via 10.53.0.2 dev office",
-    "nft add table inet firewall",
-    "nft add chain inet firewall in { type filter hook input priority 0 ; }",
-    "nft add rule inet firewall in meta l4proto udp counter drop",
-)
+FIREWALL = """
+ip link set lo up
+ip link add office type veth peer name street
+ip address add 10.53.0.1/24 dev office
+ip link set office up
+ip link set street up
+ip route add default via 10.53.0.2 dev office
+nft add table inet firewall
+nft add chain inet firewall in { type filter hook input priority 0 ; }
+nft add rule inet firewall in meta l4proto udp counter drop
+"""
 
 
 @pytest.fixture
@@ -188,20 +159,17 @@ def firewall() -> Iterator[None]:
     """Has what the test starts run in a network of its own, without UDP."""
     if shutil.which("nft") is None:
         pytest.skip("needs nft: apt-get install nftables")
-    libc = ctypes.CDLL(None, use_errno=True)
-    with open("/proc/self/ns/net") as before:
-        if libc.unshare(NEW_NETWORK):
-            pytest.skip(f"needs a network of its own: {os.strerror(ctypes.get_errno())}")
-        try:
-            for line in FIREWALL:
-                subprocess.run(line.split(), check=True)
+    network = Network()
+    try:
+        network.run(FIREWALL)
+        with network.entered():
             yield
             rules = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True)
-            dropped = re.search(r"packets (\d+)", rules.stdout)
-            assert dropped is not None
-            assert int(dropped[1]) > 0
-        finally:
-            assert libc.setns(before.fileno(), NEW_NETWORK) == 0
+        dropped = re.search(r"packets (\d+)", rules.stdout)
+        assert dropped is not None
+        assert int(dropped[1]) > 0
+    finally:
+        network.close()
 
 
 @pytest.mark.slow

@@ -1,17 +1,24 @@
 """JavaScript SIP clients in Chromium, over WSS: signalling by our SIP edge, sound by WebRTC."""
 
+import asyncio
 import subprocess
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
+from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.browser.conftest import HERE, MICROPHONE_RATE
+from tests.support.cutting import way_to
+from tests.support.waiting import until
 from tests.telephony.sip.phones import (
     OUR_TONE,
     THEIR_TONE,
+    ToneHost,
     endpoint,
     port_of,
     write_certificate,
@@ -51,35 +58,64 @@ async def page(bundle: Path):
         await runner.cleanup()
 
 
+@asynccontextmanager
+async def edge(directory: Path) -> AsyncIterator[tuple[SipEndpoint, ToneHost]]:
+    """Ours, for browsers with a password."""
+    certificate, key = write_certificate(directory)
+    trunk = Trunk("browsers", username="alice", password="secret")
+    settings = {"wss": 0, "certificate": certificate, "key": key, "browsers": True}
+    async with endpoint(trunks=(trunk,), **settings) as ours:
+        yield ours
+
+
+def call_of(directory: Path, url: str, port: int) -> dict[str, Any]:
+    """What a script needs for the browser's call to this port."""
+    microphone = directory / "microphone.wav"
+    write_tone(microphone, THEIR_TONE, MICROPHONE_RATE)
+    server = f"wss://127.0.0.1:{port}"
+    who = {"target": "sip:100@browser.invalid", "user": "alice", "password": "secret"}
+    return {"url": url, "microphone": str(microphone), "call": {"server": server, **who}}
+
+
 async def test_a_browser_calls_talks_presses_keys_holds_and_hangs_up(
     tmp_path, bundle, drive, loopback
 ):
-    certificate, key = write_certificate(tmp_path)
-    write_tone(tmp_path / "microphone.wav", THEIR_TONE, MICROPHONE_RATE)
-    trunk = Trunk("browsers", username="alice", password="secret")
-    settings = {"wss": 0, "certificate": certificate, "key": key, "browsers": True}
-    async with endpoint(trunks=(trunk,), **settings) as (sip, host), page(bundle) as url:
-        port = port_of(sip, "WSS")
-        told = await drive(
-            "sip_calls.mjs",
-            url=url,
-            microphone=str(tmp_path / "microphone.wav"),
-            call={
-                "server": f"wss://127.0.0.1:{port}",
-                "target": "sip:100@browser.invalid",
-                "user": "alice",
-                "password": "secret",
-            },
-        )
+    async with edge(tmp_path) as (sip, host), page(bundle) as url:
+        told = await drive("sip_calls.mjs", **call_of(tmp_path, url, port_of(sip, "WSS")))
         talk = host.talks[0]
         assert talk.hears(THEIR_TONE)
     assert told["hz"] == pytest.approx(OUR_TONE, abs=10)
     assert told["again"] == pytest.approx(OUR_TONE, abs=10)
     assert told["takesKeys"]
     assert talk.keys == "7#42*"
-    assert told["events"][:2] == ["hold", "unhold"]
+    assert told["events"][:3] == ["connected", "hold", "unhold"]
     assert not told["troubles"]
     record = host.records[0]
     assert record.ended_by == "remote"
     assert record.transport == "WSS"
     assert record.trunk == "browsers"
+
+
+@pytest.mark.parametrize("ways", [["re-INVITE"], ["INFO"], []])
+async def test_a_browser_whose_websocket_is_cut_talks_on_and_is_hung_up(
+    tmp_path, bundle, drive, loopback, ways
+):
+    async with (
+        edge(tmp_path) as (sip, host),
+        way_to(port_of(sip, "WSS")) as way,
+        page(bundle) as url,
+    ):
+        options = {**call_of(tmp_path, url, way.port), "ways": ways}
+        driving = asyncio.create_task(drive("sip_cut.mjs", **options))
+        talk = await host.talk()
+        await until(lambda: talk.keys.startswith("1") and talk.hears(THEIR_TONE))
+        way.cut()
+        await until(lambda: talk.keys.endswith("2"))
+        await until(lambda: talk.hears(THEIR_TONE))
+        await talk.leg.hang_up("done")
+        told = await driving
+    assert way.connections == 2
+    assert told["inCall"]
+    for when in ("before", "between", "after"):
+        assert told[when] == pytest.approx(OUR_TONE, abs=10), when
+    assert host.records[0].ended_by == "local"

@@ -39,6 +39,7 @@ MODULES = (
 READ_LATE = ("OFFHOOK_", "PYTEST_", "PYTHONPATH", "TMPDIR")
 """Beginnings of the names of variables that mean nothing to a module being imported."""
 REQUEST_BYTES = 1 << 18
+NETWORK = "/proc/thread-self/ns/net"
 PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None)
 _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -51,6 +52,7 @@ class Template:
     def __init__(self) -> None:
         variables = environment()
         self._variables, self._path = _read_early(variables), variables["PYTHONPATH"]
+        self._network = os.readlink(NETWORK)
         self._lock = threading.Lock()
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # children of its children that have ended are ours
@@ -62,7 +64,10 @@ class Template:
             )
 
     def fits(self, variables: Mapping[str, str]) -> bool:
-        """Returns whether a server with this environment imports what the template has."""
+        """Returns whether a server with this environment, in the network that this thread is in,
+        has what the template has."""
+        if os.readlink(NETWORK) != self._network:
+            return False
         if variables.get("PYTHONPATH", self._path) != self._path:
             return False  # it may find other packages
         return _read_early(variables) == self._variables

@@ -42,7 +42,8 @@ class SipStack:
         """Those in force."""
         self._on_event = on_event
         self.transports = Transports(self._received, self._failed)
-        self.agent = UserAgent(settings, self.address_of, self.transports.flow_to)
+        ways = self.transports
+        self.agent = UserAgent(settings, self.address_of, ways.flow_to, ways.later_flows)
         self._local_addresses = LocalAddresses()
         self._timer = CoreTimer(self.agent.get_timer, self._due)
         self._working = False

@@ -51,6 +51,7 @@ from offhook.telephony.sip.transactions.transactions import (
     ResponseReceived,
     Transactions,
 )
+from offhook.telephony.sip.trunks.keep_alive import KeepAlives
 from offhook.telephony.sip.trunks.registration import Registration
 from offhook.telephony.sip.trunks.registrations import RegistrationChanged, Registrations
 from offhook.telephony.sip.trunks.trunk_servers import TrunkServers
@@ -98,9 +99,11 @@ class UserAgent:
         settings: SipSettings,
         address_of: Callable[[Flow], tuple[str, int]],
         flow_to: Callable[[TransportName, str, int], Flow],
+        later_flows: Callable[[Flow], Sequence[Flow]] = lambda flow: (),
     ) -> None:
         """`address_of` returns our host and port as the far end of a flow reaches them. `flow_to`
-        returns the flow to a numeric address."""
+        returns the flow to a numeric address, `later_flows` those of connections opened to us from
+        the same address as a flow, and after it."""
         self.counts = MessageCounters()
         self.accepts_calls: Callable[[], bool] = lambda: True
         """Whether calls are accepted now. OPTIONS gets the status an INVITE would get (RFC 3261
@@ -110,7 +113,9 @@ class UserAgent:
         self._events: deque[UserAgentEvent] = deque()
         self._transactions = Transactions(self._sent_by)
         servers = TrunkServers()
-        self._sender = MessageSender(self._transactions, self.counts, servers.is_server, flow_to)
+        self._sender = MessageSender(
+            self._transactions, self.counts, servers.is_server, flow_to, later_flows
+        )
         self.routes = SessionRoutes()
         self.next_hops = NextHops(flow_to, lambda hop: self._events.append(Locate(hop)))
         known = self._transactions.table.follows
@@ -118,7 +123,9 @@ class UserAgent:
         send = self._sender.request
         registrations = Registrations(settings, servers, send, address_of)
         self.addresses = OwnAddresses(address_of, registrations)
-        self.upkeep = Upkeep(settings, servers, registrations, send, self.addresses.introduction)
+        keep_alives = KeepAlives(self.routes.__len__, self.routes.behind_nat)
+        introduction = self.addresses.introduction
+        self.upkeep = Upkeep(settings, servers, registrations, send, introduction, keep_alives)
 
     @property
     def sessions(self) -> int:

@@ -1,4 +1,4 @@
-// JsSIP as an application uses it; sip_calls.mjs presses its buttons.
+// JsSIP as an application uses it; sip_calls.mjs and sip_cut.mjs press its buttons.
 
 import JsSIP from "jssip";
 import { hears, takesKeys } from "./ears.js";
@@ -17,7 +17,8 @@ window.dial = ({ server, target, user, password }) =>
       register: false,
       session_timers: true,
     });
-    agent.on("connected", () => {
+    agent.on("connected", () => events.push("connected")); // again by itself, after it was cut
+    agent.once("connected", () => {
       session = agent.call(target, {
         mediaConstraints: {
           // A tone is noise to a browser, and would be taken away.
@@ -41,5 +42,6 @@ window.takesKeys = () => takesKeys(session.connection);
 window.hears = () => hears(session.connection);
 window.hold = () => new Promise((resolve) => session.hold({}, resolve));
 window.unhold = () => new Promise((resolve) => session.unhold({}, resolve));
+window.inCall = () => !session.isEnded();
 window.hangUp = () => session.terminate();
 window.events = events;

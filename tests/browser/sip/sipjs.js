@@ -1,4 +1,4 @@
-// SIP.js as an application uses it; sip_calls.mjs presses its buttons.
+// SIP.js as an application uses it; sip_calls.mjs and sip_cut.mjs press its buttons.
 
 import { Inviter, SessionState, UserAgent } from "sip.js";
 import { hears, takesKeys } from "./ears.js";
@@ -20,6 +20,10 @@ window.dial = async ({ server, target, user, password }) => {
       peerConnectionConfiguration: { iceServers: [] },
     },
     logLevel: "error",
+    delegate: {
+      onConnect: () => events.push("connected"),
+      onDisconnect: (error) => error && void reconnect(agent),
+    },
   });
   await agent.start();
   session = new Inviter(agent, UserAgent.makeURI(target), {
@@ -58,8 +62,20 @@ window.takesKeys = () => takesKeys(connection());
 window.hears = () => hears(connection());
 window.hold = () => hold(true);
 window.unhold = () => hold(false);
+window.inCall = () => session.state === SessionState.Established;
 window.hangUp = () => session.bye();
 window.events = events;
+
+/** As often as it takes: SIP.js leaves this to its application. */
+async function reconnect(agent) {
+  for (;;) {
+    try {
+      return await agent.reconnect();
+    } catch {
+      await new Promise((then) => setTimeout(then, 200));
+    }
+  }
+}
 
 function hold(on) {
   session.sessionDescriptionHandlerOptionsReInvite = { hold: on };

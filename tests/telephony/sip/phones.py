@@ -433,6 +433,29 @@ async def kamailio(
             await process.wait()
 
 
+async def sipp(
+    directory: Path,
+    *arguments: str,
+    seconds: float = 60,
+    host: str = "127.0.0.1",
+    network: str = "",
+) -> tuple[int, str]:
+    """Run it to its end: exit code (0: every call as in the scenario) and what it printed.
+    `network`: the path of another one to run in."""
+    process = await asyncio.create_subprocess_exec(
+        *(("nsenter", f"--net={network}") if network else ()),
+        *("sipp", "-nostdin", "-i", host, "-timeout", f"{seconds - 3}s", *arguments),
+        cwd=directory,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(seconds):
+        output, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode(errors="replace")[-4000:]
+
+
 async def registered(sip: SipEndpoint) -> None:
     """Wait until the first trunk is."""
     async with asyncio.timeout(HANGS_S):

@@ -329,7 +329,7 @@ class End:
         return self.transactions.send_request(request, self._flow(hop), now)
 
     def ack(self, request: Request, hop: Uri) -> None:
-        self.transactions.send_ack(request, self._flow(hop))
+        self.transactions.send_once(request, self._flow(hop))
 
     def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
         self.transactions.respond(transaction, response, now)

@@ -60,6 +60,10 @@ class SessionRoutes:
         """Return the routes of the calls over this flow."""
         return [route for route in self if route.flow == flow]
 
+    def behind_nat(self) -> set[Flow]:
+        """Return the flows of the calls with phones behind a NAT."""
+        return {route.flow for route in self if route.behind_nat}
+
     def add(self, route: SessionRoute, session: Session, invite: Key | None = None) -> None:
         """Add a session; `invite` is the transaction of an inbound one's INVITE."""
         route.session = session

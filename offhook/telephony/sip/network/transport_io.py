@@ -226,6 +226,17 @@ class Transports:
             return self._routes[number].flow
         return self._new_route(transport, remote, server_name, verify)
 
+    def later_flows(self, flow: Flow) -> list[Flow]:
+        """Return the flows of the connections that peers have opened from the address of a flow, by
+        its transport, after it was opened."""
+        peers = (c.flow for n, c in self._connections.items() if n in self._sources)
+        return [
+            peer
+            for peer in peers
+            if (peer.transport, peer.remote[0]) == (flow.transport, flow.remote[0])
+            and peer.connection > flow.connection
+        ]
+
     def send(self, data: bytes, flow: Flow) -> None:
         """Send one message, without waiting for the peer. A stream not connected yet is
         connected."""

@@ -7,7 +7,8 @@ the next hop is a name                       its resolved address; until then th
 an address that the far end has in its Via
 too, and does not send from; or has left;
 or nearer to us than the source of its       that source
-packets, or of the other IP version
+packets, or of another private network, or
+of the other IP version
 
 The last rule reaches phones behind a NAT, which give their private address (RFC 3581 §4: `received`
 is not what their Via says). It also keeps a far end from directing us at services of our own
@@ -18,7 +19,14 @@ of the last request in order, so that a phone is followed to its next connection
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
 
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.message import Request, Response
@@ -33,6 +41,12 @@ DEFAULT_PORTS: Mapping[str, int] = {"UDP": 5060, "TCP": 5060, "TLS": 5061, "WS":
 """Default ports (RFC 3261 §18.1.1, RFC 7118 §5.2)."""
 
 
+PRIVATE = tuple(
+    ip_network(text)
+    for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+)
+"""Private addresses (RFC 1918, RFC 6598, RFC 4193). Who has one and sends from another of these is
+behind a NAT."""
 MAX_LEFT = 4
 """Places remembered that a far end has left; a Contact of an older one is taken at its word."""
 
@@ -104,6 +118,15 @@ class SessionRoute:
             return replace(self.flow, remote=remote, connection=0)
         return self._hops.flow_to(transport, remote)
 
+    @property
+    def behind_nat(self) -> bool:
+        """Whether the far end is reached over UDP, and only while a NAT remembers it."""
+        dialog = self.session.dialog if self.session is not None else None
+        address = _numeric(dialog.next_hop.host) if dialog is not None else None
+        return (
+            self.flow.transport == "UDP" and address is not None and not self._is_reachable(address)
+        )
+
     def _is_reachable(self, address: str) -> bool:
         """Whether a request may go to the address of a next hop: a phone's own, behind a NAT, leads
         nowhere, or to somebody else."""
@@ -117,7 +140,10 @@ class SessionRoute:
 
     def _may_lead_to(self, address: str) -> bool:
         theirs, source = ip_address(address), ip_address(self.flow.remote[0])
-        return theirs.version == source.version and _distance(theirs) >= max(0, _distance(source))
+        if theirs.version != source.version or _distance(theirs) < max(0, _distance(source)):
+            return False
+        networks = {_private_network(theirs), _private_network(source)} - {None}
+        return len(networks) < 2
 
     def follow(self, request: Request, flow: Flow) -> None:
         """Follow the far end to where it has sent a request of the call from: another port or
@@ -195,6 +221,11 @@ def _numeric(host: str) -> str | None:
         return str(ip_address(host))
     except ValueError:
         return None
+
+
+def _private_network(address: IPv4Address | IPv6Address) -> IPv4Network | IPv6Network | None:
+    """The private addresses that this one is of; None if it is of none."""
+    return next((network for network in PRIVATE if address in network), None)
 
 
 def _distance(address: IPv4Address | IPv6Address) -> int:

@@ -2,7 +2,7 @@
 responses with and without a transaction."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from offhook.telephony.sip.messages.flow import Flow, TransportName
@@ -10,6 +10,7 @@ from offhook.telephony.sip.messages.message import Request, Response, respond
 from offhook.telephony.sip.transactions.large_requests import LargeRequests
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
 from offhook.telephony.sip.transactions.transactions import Lines, Transactions
+from offhook.telephony.sip.transactions.undelivered_byes import UndeliveredByes
 
 
 @dataclass
@@ -40,12 +41,15 @@ class MessageSender:
         counts: MessageCounters,
         is_target: Callable[[Flow], bool],
         flow_to: Callable[[TransportName, str, int], Flow],
+        later_flows: Callable[[Flow], Sequence[Flow]],
     ) -> None:
         """`is_target` returns whether a trunk's server is at the flow's far end. `flow_to` returns
-        the flow to a numeric address."""
+        the flow to a numeric address, `later_flows` those of connections opened to us from the same
+        address as a flow, and after it."""
         self._transactions = transactions
         self._counts = counts
         self._large = LargeRequests(is_target, flow_to)
+        self._byes = UndeliveredByes(later_flows)
 
     def request(self, request: Request, flow: Flow, now: float) -> ClientTransaction:
         """Send a request: over TCP if it is too large for `flow`."""
@@ -56,7 +60,7 @@ class MessageSender:
         return transaction
 
     def ack(self, request: Request, flow: Flow) -> None:
-        self._transactions.send_ack(request, flow)
+        self._transactions.send_once(request, flow)
 
     def cancel(self, transaction: ClientTransaction, now: float) -> None:
         self._transactions.cancel(transaction, now)
@@ -87,15 +91,25 @@ class MessageSender:
         self._large.answered(transaction)
 
     def fall_back(self, transaction: ClientTransaction, now: float) -> bool:
-        """Resend an unanswered request over another flow. Returns whether there is one."""
+        """Resend an unanswered request over another flow. Returns whether there is one, from which
+        a response can be expected."""
         way = self._large.failed(transaction, now)
         if way is not None:
             self._transactions.resend(transaction, way, now)
+        else:
+            self._byes.add(transaction, now)
+            self._send_byes(now)
         return way is not None
 
     def get_timer(self) -> float | None:
-        return self._large.get_timer()
+        timers = self._large.get_timer(), self._byes.get_timer()
+        return min((t for t in timers if t is not None), default=None)
 
     def handle_timer(self, now: float) -> None:
         for transaction in self._large.overdue(now):
             self.fall_back(transaction, now)
+        self._send_byes(now)
+
+    def _send_byes(self, now: float) -> None:
+        for request, flow in self._byes.due(now):
+            self._transactions.send_once(request, flow)

@@ -217,8 +217,9 @@ class Transactions:
         transaction.state, transaction.flow, transaction.broken = transaction.first, flow, ""
         self._start(transaction, now)
 
-    def send_ack(self, request: Request, flow: Flow) -> None:
-        """Send the ACK of a 2xx, which has no transaction (§13.2.2.4)."""
+    def send_once(self, request: Request, flow: Flow) -> None:
+        """Send a request without a transaction, such as the ACK of a 2xx (§13.2.2.4): it is not
+        retransmitted, and a response to it is ignored."""
         branch = MAGIC_COOKIE + secrets.token_hex(12)
         self._outbox.append((self._with_via(request, flow, branch).serialize(), flow))
 

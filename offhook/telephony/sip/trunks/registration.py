@@ -192,7 +192,8 @@ class Registration:
             self._apply(Event.BROKEN, now)
 
     def refresh(self, now: float) -> None:
-        """Refresh or renew the binding now: its server has gone, or has come back."""
+        """Refresh or renew the binding now: its server has gone, or has come back, or one before it
+        has."""
         if self._state is not RegistrationState.REFUSED:
             self._apply(Event.DUE, now)
 

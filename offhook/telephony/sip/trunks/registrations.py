@@ -6,7 +6,7 @@ arrive all the while.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
@@ -168,12 +168,16 @@ class Registrations:
                 registration.learn_address(response)
                 self._update_contact(registration, now)
 
-    def refresh(self, servers: Iterable[Flow], now: float) -> None:
-        """Refresh the registrations at these servers."""
-        remotes = {flow.remote for flow in servers}
-        for registration in self._by_call_id.values() if remotes else ():
-            if self._target(registration).remote in remotes:
+    def server_changed(self, trunk: Trunk, flow: Flow, down: bool, now: float) -> None:
+        """A server of a trunk has gone down or come back: refresh the registrations at it, and
+        move the trunk's to one that is back and comes before its own."""
+        for registration in self._by_call_id.values():
+            if self._target(registration).remote == flow.remote:
                 registration.refresh(now)
+        own, flows = self.of(trunk), self._servers.of(trunk.name)
+        back = not down and flow in flows
+        if own is not None and back and own.servers.back(flows.index(flow)):
+            own.refresh(now)
 
     # --- time ---
 

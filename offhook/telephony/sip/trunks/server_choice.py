@@ -12,12 +12,16 @@ class ServerChoice:
         """How many there are."""
         self.current = 0
         """The server in use now, or used last."""
+        self._back: int | None = None
+        """The one before it that is back, and that the next round starts with."""
         self._tried: set[int] = set()
         self._busy_until: dict[int, float] = {}
         """Servers that sent Retry-After."""
 
     def start_round(self, now: float) -> None:
-        """Start with the server used last unless it is busy."""
+        """Start with the server used last unless it is busy, or one before it is back."""
+        if self._back is not None:
+            self.current, self._back = self._back, None
         self._tried.clear()
         self._busy_until = {t: until for t, until in self._busy_until.items() if until > now}
         if self.current in self._busy_until or self.current >= self.number:
@@ -33,6 +37,13 @@ class ServerChoice:
                 self.current = target
                 return True
         return False
+
+    def back(self, target: int) -> bool:
+        """A server is back: the next round starts with it if it comes before the one in use.
+        Returns whether it does."""
+        if before := target < min(self.current, MAX_TARGETS):
+            self._back = target
+        return before
 
     def busy_until(self, until: float) -> None:
         """The server in use wants no request before."""

@@ -46,9 +46,10 @@ class Upkeep:
         registrations: Registrations,
         send: Callable[[Request, Flow, float], object],
         introduction: Callable[[Flow, Trunk], Sequence[tuple[str, str]]],
+        keep_alives: KeepAlives,
     ) -> None:
         """`send` starts a transaction. `introduction` returns the headers of OPTIONS that say to a
-        trunk who we are."""
+        trunk who we are. `keep_alives` knows the calls."""
         self.registrations = registrations
         self._settings = settings
         self._servers = servers
@@ -60,7 +61,7 @@ class Upkeep:
             if trunk.server
         }
         self._reported_states: dict[str, TrunkState] = {}
-        self._keep_alives = KeepAlives()
+        self._keep_alives = keep_alives
         self._events: deque[RegistrationChanged | TrunkChanged] = deque()
 
     # --- for the owner ---
@@ -170,9 +171,10 @@ class Upkeep:
     def update(self, now: float) -> None:
         """Send pending requests and report changes. A registration is refreshed at once if its
         server has gone down, so that another takes over, or has come back, and may have forgotten
-        us."""
-        changed = [flow for watch in self._watches.values() for flow in watch.changed_servers()]
-        self.registrations.refresh(changed, now)
+        us; and if one before its server has come back, so that it returns there."""
+        for watch in self._watches.values():
+            for flow in watch.changed_servers():
+                self.registrations.server_changed(watch.trunk, flow, watch.is_down(flow), now)
         if self.registrations.update(now):
             self._update_keep_alives(now)
         while self.registrations.events:

@@ -14,6 +14,7 @@ from offhook.telephony.sip.messages.framing import StreamFramer
 from offhook.telephony.sip.messages.message import Request, parse_message, respond
 from offhook.telephony.sip.network.resolver_io import Resolver, Target
 from offhook.telephony.sip.outgoing_calls_io import Dial
+from offhook.telephony.sip.transactions import undelivered_byes
 from offhook.telephony.sip.trunks import registration, trunk_watch
 from offhook.telephony.sip.trunks.registration import Standing
 from offhook.telephony.sip.trunks.trunks import Trunk
@@ -151,6 +152,31 @@ async def _comes_back(way, sip, before, talk) -> None:
         await talk.leg.hang_up("done")
         await now.is_hung_up()
         assert "BYE" not in before.came
+
+
+@pytest.mark.parametrize("back", [True, False])
+@pytest.mark.parametrize("transport", ["TCP", "WS"])
+async def test_a_phone_that_says_nothing_when_it_is_back_is_hung_up(
+    transport: str, back: bool
+) -> None:
+    """Whether it is back when the call ends, or only then comes. It is not known which it is."""
+    way, settings = WAYS[transport], {"ws": 0, "allow_anonymous": True}
+    async with endpoint(**settings) as (sip, host):
+        with sound() as line:
+            async with way(sip) as before:
+                await before.call(line.sdp())
+                talk = await host.talk()
+            if not back:
+                await talk.leg.hang_up("done")
+            async with way(sip) as now, way(sip) as another:
+                if back:
+                    await talk.leg.hang_up("done")
+                for peer, status in ((another, 481), (now, 200)):
+                    bye = await peer.asked("BYE")
+                    assert bye.call_id == before.call_id
+                    peer.reply(bye, status)
+                await asyncio.sleep(2 * undelivered_byes.INTERVAL_S)
+                assert now.came == another.came == ["BYE"]
 
 
 async def test_a_retransmission_or_an_old_request_moves_nobody() -> None:

@@ -11,24 +11,9 @@ from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.support.ports import free_port
 from tests.support.waiting import HANGS_S
-from tests.telephony.sip.phones import endpoint, level, needs_sipp, port_of
+from tests.telephony.sip.phones import endpoint, level, needs_sipp, port_of, sipp
 
 pytestmark = needs_sipp
-
-
-async def sipp(tmp_path: Path, *arguments: str, seconds: float = 60) -> tuple[int, str]:
-    """Run it to its end: exit code (0: every call as in the scenario) and what it printed."""
-    process = await asyncio.create_subprocess_exec(
-        *("sipp", "-nostdin", "-i", "127.0.0.1", "-timeout", f"{seconds - 3}s", *arguments),
-        cwd=tmp_path,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(seconds):
-        output, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, output.decode(errors="replace")[-4000:]
 
 
 @pytest.mark.parametrize("transport", ["u1", "t1"])

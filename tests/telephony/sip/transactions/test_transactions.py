@@ -186,7 +186,7 @@ class Calls(World):
                     ack.headers.remove("Via")
                     ack.headers.set("CSeq", "1 ACK")
                     ack.headers.set("To", response.headers.get("To") or "")
-                    self.sides["a"].send_ack(ack, transaction.flow)
+                    self.sides["a"].send_once(ack, transaction.flow)
             case Failed(transaction, reason):
                 assert isinstance(transaction, ClientTransaction)
                 self.outcomes[transaction].append(reason)

@@ -328,6 +328,25 @@ def test_a_registration_moves_when_its_server_falls_silent():
     assert office.agent.upkeep.sorted(PROBED, [FIRST, SECOND]) == [SECOND]
 
 
+def test_a_registration_returns_to_the_first_server_when_that_is_back():
+    office = Office(PROBED)
+    office.silent.add(FIRST)
+    office.passes(150)
+    assert office.agent.upkeep.sorted(PROBED, [FIRST, SECOND]) == [SECOND]
+    office.silent.clear()
+    office.passes(DOWN_INTERVAL_S)
+    assert office.agent.upkeep.sorted(PROBED, [FIRST, SECOND]) == [FIRST, SECOND]
+    assert office.state.state == "up"
+    # and the second's coming and going moves nothing
+    office.silent.add(SECOND)
+    office.passes(150)
+    office.silent.clear()
+    office.passes(150)
+    registers = [(r.cseq, flow) for r, flow in office.sent if r.method == "REGISTER"]
+    assert [flow for _, flow in dict.fromkeys(registers)][-1] == FIRST
+    assert office.agent.upkeep.sorted(PROBED, [FIRST, SECOND]) == [FIRST, SECOND]
+
+
 def test_a_server_that_comes_back_is_registered_with_at_once():
     """It may have been restarted, and remember nobody."""
     office = Office(PROBED, [FIRST])
