@@ -38,8 +38,8 @@ from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.media.tasks_io import TaskSet
 from offhook.signaling.peer_io import use_addresses
+from offhook.web.app.callers.twilio.webhook_io import Application, Refused
 from offhook.web.app.callers.way import Way
-from offhook.web.app.callers.webhook_io import Application, Refused
 from offhook.web.config.config import Log
 from offhook.web.http.access import LOOPBACK_NAMES
 from offhook.web.http.logs_io import set_up

@@ -8,9 +8,9 @@ from time import monotonic
 from benchmarks.callers.caller import Caller
 from benchmarks.callers.ear import BUFFER_S
 from offhook.media.codecs.g711 import PcmuDecoder
-from offhook.web.app.callers.twilio_stream_io import RATE, TwilioStream
+from offhook.web.app.callers.twilio.stream_io import RATE, TwilioStream
+from offhook.web.app.callers.twilio.webhook_io import CallFacts
 from offhook.web.app.callers.way import Way
-from offhook.web.app.callers.webhook_io import CallFacts
 
 
 class TwilioCall(TwilioStream):

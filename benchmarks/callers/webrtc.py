@@ -15,8 +15,8 @@ from offhook.media.codecs.opus import OpusDecoder
 from offhook.media.leg import LegListener
 from offhook.media.pcm import Pcm
 from offhook.media.rtp.rtp import RtpPacket, uint16_diff, uint32_diff
+from offhook.web.app.callers.twilio.webhook_io import Refused
 from offhook.web.app.callers.way import Way
-from offhook.web.app.callers.webhook_io import Refused
 
 SILENT_S = 2.0
 """Time in s without a packet after which the server is gone: in silence it sends two a second."""

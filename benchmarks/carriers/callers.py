@@ -17,8 +17,8 @@ from benchmarks.callers.rtp import lines
 from benchmarks.carriers.ear import Ear, Judged, is_loud
 from benchmarks.processes.process import core_argument, keep_to
 from benchmarks.table import percentiles
-from offhook.web.app.callers.twilio_stream_io import TwilioStream
-from offhook.web.app.callers.webhook_io import Application, CallFacts, Refused
+from offhook.web.app.callers.twilio.stream_io import TwilioStream
+from offhook.web.app.callers.twilio.webhook_io import Application, CallFacts, Refused
 from offhook.web.config.config import Log
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run

@@ -28,8 +28,8 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.g711 import PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.telephony.carriers.settings import CarrierSettings
-from offhook.web.app.callers.twilio_stream_io import Marks
-from offhook.web.app.callers.webhook_io import (
+from offhook.web.app.callers.twilio.stream_io import Marks
+from offhook.web.app.callers.twilio.webhook_io import (
     Answer,
     Application,
     find_stream,

@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.carriers.far_ends.player import Player
 from offhook.media.codecs.g711 import ALAW_CODES, ALAW_LEVELS, ULAW_CODES, ULAW_LEVELS
 from offhook.media.pcm import PACKET_MS, Pcm
-from offhook.web.app.callers.webhook_io import CallFacts as CallFacts
+from offhook.web.app.callers.twilio.webhook_io import CallFacts as CallFacts
 
 Message = str | bytes
 Encoding = Literal["pcmu", "pcma", "l16"]

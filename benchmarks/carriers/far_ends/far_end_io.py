@@ -24,8 +24,8 @@ from benchmarks.carriers.far_ends.far_end_asterisk import AudioSocket, ChanWebSo
 from benchmarks.carriers.far_ends.far_end_binary import Genesys, Vonage
 from benchmarks.carriers.far_ends.far_end_json import Exotel, Plivo, Telnyx, Twilio
 from offhook.media.pcm import Pcm
-from offhook.web.app.callers.webhook_io import CONNECT_S as CONNECT_S
-from offhook.web.app.callers.webhook_io import Refused as Refused
+from offhook.web.app.callers.twilio.webhook_io import CONNECT_S as CONNECT_S
+from offhook.web.app.callers.twilio.webhook_io import Refused as Refused
 
 FAR_ENDS: dict[str, type[FarEnd]] = {
     kind.provider: kind

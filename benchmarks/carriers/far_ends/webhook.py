@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 
-from offhook.web.app.callers import webhook_io as webhook
-from offhook.web.app.callers.webhook_io import Answer, CallFacts, ask_webhook, read_xml
+from offhook.web.app.callers.twilio import webhook_io as webhook
+from offhook.web.app.callers.twilio.webhook_io import Answer, CallFacts, ask_webhook, read_xml
 
 BY_WEBHOOK = ("twilio", "telnyx", "plivo", "vonage", "exotel")
 """The others open their stream at once."""
@@ -56,7 +56,7 @@ def request(provider: str, facts: CallFacts) -> tuple[str, Mapping[str, str]]:
 async def find_stream(
     http: aiohttp.ClientSession, application: Application, facts: CallFacts
 ) -> tuple[str, CallFacts, dict[str, str]]:
-    """See `offhook.web.app.callers.webhook_io`."""
+    """See `offhook.web.app.callers.twilio.webhook_io`."""
     provider = application.provider
     if provider == "twilio" or not application.webhook:
         return await webhook.find_stream(http, application, facts)

@@ -11,11 +11,18 @@ from offhook.telephony.carriers.providers import OURS, provider_called, provider
 PACKAGE = Path(offhook.__file__).parent
 CARRIERS = PACKAGE / "telephony/carriers"
 TABLE = CARRIERS / "providers.py"
+CALLERS = PACKAGE / "web/app/callers"
+"""Its folders have what a provider does for a caller."""
+APART = {
+    "web/app/evals/line_settings.py": "over which lines a scenario may be played",
+    "web/app/evals/eval_line_io.py": "likewise",
+    "web/app/cli/parser.py": "likewise",
+}
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_nobody_else_names_a_provider(name: str) -> None:
-    apart = (CARRIERS / name, TABLE)
+    apart = (CARRIERS / name, CALLERS / name, TABLE, *(PACKAGE / path for path in APART))
     for kind in ("py", "js", "html", "css", "c", "h"):
         for path in PACKAGE.rglob(f"*.{kind}"):
             if not any(path.is_relative_to(place) for place in apart):

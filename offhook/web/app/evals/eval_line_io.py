@@ -18,10 +18,10 @@ from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import CODECS, SipSettings, Trunk
 from offhook.web.app.callers.caller_sip_io import SipCaller
-from offhook.web.app.callers.caller_twilio_io import TwilioCaller
 from offhook.web.app.callers.caller_webrtc_io import CallError, WebRtcCaller
+from offhook.web.app.callers.twilio.caller_io import TwilioCaller
+from offhook.web.app.callers.twilio.webhook_io import CallFacts, Refused
 from offhook.web.app.callers.way import Way
-from offhook.web.app.callers.webhook_io import CallFacts, Refused
 from offhook.web.app.evals.eval_leg_io import EvalLeg
 from offhook.web.app.evals.line_settings import LineSettings
 from offhook.web.app.evals.microphone import Microphone

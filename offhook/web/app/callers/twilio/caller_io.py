@@ -12,9 +12,9 @@ from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, SAMPLES_OUT, Pcm
-from offhook.web.app.callers.twilio_stream_io import RATE, TwilioStream
+from offhook.web.app.callers.twilio.stream_io import RATE, TwilioStream
+from offhook.web.app.callers.twilio.webhook_io import Application, CallFacts
 from offhook.web.app.callers.way import Way
-from offhook.web.app.callers.webhook_io import Application, CallFacts
 
 PACKET_BYTES = RATE * PACKET_MS // 1000
 _SILENCE_IN = np.zeros(SAMPLES_IN, np.int16)

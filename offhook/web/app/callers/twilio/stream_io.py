@@ -15,14 +15,14 @@ from typing import Any
 import aiohttp
 
 from offhook.media.pcm import PACKET_MS
-from offhook.web.app.callers.way import Way
-from offhook.web.app.callers.webhook_io import (
+from offhook.web.app.callers.twilio.webhook_io import (
     CONNECT_S,
     Application,
     CallFacts,
     Refused,
     find_stream,
 )
+from offhook.web.app.callers.way import Way
 
 RATE = 8_000
 MAX_QUEUED = 500
