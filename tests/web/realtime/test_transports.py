@@ -136,6 +136,9 @@ def without_ids(items: list[Any]) -> list[Any]:
 
 def record_of(file: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in file.read_text().splitlines()]
+    [taken] = [line for line in lines if line.get("kind") == "tokens_used"]  # by what was not said
+    assert (taken["input_tokens"], taken["output_tokens"]) == (9, 3)
+    lines.remove(taken)  # which may come before or after what is still being said
     return [{k: v for k, v in line.items() if k not in OF_THE_LINE} for line in lines[1:]]
 
 
