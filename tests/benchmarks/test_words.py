@@ -6,7 +6,6 @@ import re
 import sys
 import wave
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from benchmarks.speech.transcript import recognise
 from benchmarks.speech.whisper import whisper
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
-from offhook.signaling.peer_io import PeerLeg
 
 WHISPER_STUB = """
 import wave
@@ -69,15 +67,6 @@ def test_noise_is_on_the_line_before_the_caller_speaks_and_as_far_below_as_asked
     assert not silent[: lead - 1000].any()
     assert dbfs(silent[said]) == pytest.approx(SPEECH_DBFS, abs=0.5)
     assert dbfs(noisy[: lead - 1000]) == pytest.approx(SPEECH_DBFS - 15, abs=1.5)
-
-
-def test_a_lossy_line_loses_the_share_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[bytes] = []
-    monkeypatch.setattr(PeerLeg, "_send_rtp", lambda leg, packet: sent.append(packet))
-    leg = words.LossyLeg(0.25, Random(1))
-    for _ in range(1000):
-        leg._send_rtp(b"packet")
-    assert 700 < len(sent) < 800
 
 
 def test_engines_are_named_in_the_environment_of_the_server() -> None:

@@ -32,7 +32,7 @@ async def shop(handler: Handler) -> AsyncIterator[str]:
     """A server that responds to every path so; yields its URL."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(application, shutdown_timeout=0)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -26,6 +26,7 @@ from offhook.web.speech_api.http import speech_io as speeches_io
 from offhook.web.speech_api.http import synthesis_io as saying_io
 from offhook.web.speech_api.http.audio_encoder import FORMATS, MEDIA_TYPES, Format, StreamEncoder
 from offhook.web.workers.engines.engines_io import open_synthesizer
+from tests.support.waiting import until
 from tests.web.speech_api import conftest
 from tests.web.speech_api.conftest import WORD_S, Quick, ScriptedSynthesizer, Served, quickly_served
 from tests.web.speech_api.http.test_audio_encoder import decoded, loudest_hz
@@ -241,9 +242,9 @@ async def test_a_client_that_takes_nothing_holds_the_engine_and_is_left(
         await loop.sock_connect(client, (host, int(port)))
         head = f"POST {PATH}/pcm HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
         await loop.sock_sendall(client, head.encode() + body)
-        await conftest.until(lambda: quick_server.voice.opened)
+        await until(lambda: quick_server.voice.opened)
         speaking = quick_server.voice.opened[0]
-        await conftest.until(lambda: speaking.over)
+        await until(lambda: speaking.over)
     assert speaking.was_cancelled
     assert speaking.said < 5000
 
@@ -321,11 +322,11 @@ async def test_a_client_that_leaves_frees_the_engine(
     voice = quick_server.voice
     voice.slow_s = 0.05
     response = asyncio.create_task(quick_server.client.post(PATH, json={"input": WORDS, **fields}))
-    await conftest.until(lambda: voice.opened and voice.opened[0].said > 2)
+    await until(lambda: voice.opened and voice.opened[0].said > 2)
     if response.done():
         (await response).close()
     response.cancel()
-    await conftest.until(lambda: voice.opened[0].over)
+    await until(lambda: voice.opened[0].over)
     assert voice.opened[0].was_cancelled
 
 
