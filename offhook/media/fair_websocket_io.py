@@ -16,19 +16,11 @@ FRAMES_PER_SECOND = 1_000.0
 FRAMES_BURST = 2_000.0
 """Maximum frames of a peer that are read in a second, and at once after a pause, of whatever kind;
 it is read no faster, so that more wait in its own network. Sound has 50 a second in real time."""
-OWN_BYTES_PER_SECOND = 256e3
-OWN_BYTES_BURST = 512e3
-"""Maximum bytes of messages that are read from a peer in a second, and at once after a pause,
-whatever others send: sound of 16 kHz has 32 kB a second in real time."""
-SHARED_BYTES_PER_SECOND = 16e6
-SHARED_BYTES_BURST = 4e6
-"""The same of what all peers of this process together send faster than that, such as files."""
 PAUSE_S = 0.02
 """Time in s for which nothing is read from a peer that is faster."""
 
 
 _DATA = (WSMsgType.TEXT, WSMsgType.BINARY)
-_shared_bytes = Budget(SHARED_BYTES_PER_SECOND, SHARED_BYTES_BURST)
 
 
 class FairWebSocket(web.WebSocketResponse):
@@ -40,7 +32,6 @@ class FairWebSocket(web.WebSocketResponse):
         super().__init__(**settings, autoping=False, compress=False)
         self._answers_pings = autoping
         self._frames = Budget(FRAMES_PER_SECOND, FRAMES_BURST)
-        self._bytes = Budget(OWN_BYTES_PER_SECOND, OWN_BYTES_BURST)
         self._read_frames = 0
         self._read_bytes = 0
         """Since others had their turn."""
@@ -61,14 +52,10 @@ class FairWebSocket(web.WebSocketResponse):
     async def _give_way(self, size: int) -> None:
         self._read_frames += 1
         self._read_bytes += size
-        now = monotonic()
-        if not self._frames.spend(1, now) or not self._may_read(size, now):
+        if not self._frames.spend(1, monotonic()):
             await asyncio.sleep(PAUSE_S)
         elif self._read_frames % FRAMES_AT_ONCE and self._read_bytes < BYTES_AT_ONCE:
             return
         else:
             await asyncio.sleep(0)
         self._read_bytes = 0
-
-    def _may_read(self, size: int, now: float) -> bool:
-        return self._bytes.spend(size, now) or _shared_bytes.spend(size, now)

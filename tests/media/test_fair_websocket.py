@@ -8,14 +8,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from offhook.media import fair_websocket_io
-from offhook.media.budget import Budget
-from offhook.media.fair_websocket_io import (
-    BYTES_AT_ONCE,
-    FRAMES_AT_ONCE,
-    OWN_BYTES_BURST,
-    PAUSE_S,
-    FairWebSocket,
-)
+from offhook.media.fair_websocket_io import BYTES_AT_ONCE, FRAMES_AT_ONCE, FairWebSocket
 from tests.support.waiting import HANGS_S
 
 PING = b"\x89\x81\0\0\0\0x"
@@ -100,33 +93,3 @@ async def test_others_have_their_turn_after_each_long_message() -> None:
         while sum(turns) < 40:
             await asyncio.sleep(0.01)
     assert max(turns) <= 2
-
-
-async def test_what_all_peers_send_faster_than_sound_is_bounded_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """And whoever sends no faster waits for nobody."""
-    pauses = list[float]()
-    sleep = asyncio.sleep
-
-    async def slept(seconds: float) -> None:
-        pauses.append(seconds)
-        await sleep(0)
-
-    monkeypatch.setattr(fair_websocket_io.asyncio, "sleep", slept)
-    monkeypatch.setattr(fair_websocket_io, "_shared_bytes", Budget(0.0, 10 * 32_768))
-    now = 0.0
-    monkeypatch.setattr(fair_websocket_io, "monotonic", lambda: now)
-    fast, other, slow = (FairWebSocket() for _ in range(3))
-    own = int(OWN_BYTES_BURST) // 32_768
-    for peer in (fast, other):
-        for _ in range(own + 5):
-            await peer._give_way(32_768)
-    assert PAUSE_S not in pauses  # files in a hurry share what there is
-    await fast._give_way(32_768)
-    assert pauses[-1] == PAUSE_S
-    pauses.clear()
-    for _ in range(200):
-        now += 0.02
-        await slow._give_way(640)
-    assert PAUSE_S not in pauses
