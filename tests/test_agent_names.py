@@ -19,7 +19,7 @@ EXCEPTIONS = {
     "pipeline/speech/openai/client_io.py": ENGINE,
     "pipeline/speech/openai/spec.py": ENGINE,
     "testing/tools_io.py": "an agent that may have tools",
-    "web/config/config.py": ENGINE,
+    "web/config/engines.py": ENGINE,
     "web/edge/realtime_io.py": SESSION,
     "web/edge/reload_io.py": "a section of the configuration",
     "web/workers/engines/auto_state.py": SILENCE,

@@ -46,7 +46,7 @@ from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.app.callers.way import Way
 from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine
-from offhook.web.config.config import AUTOMATIC, OPENAI
+from offhook.web.config.engines import AUTOMATIC, OPENAI
 
 WHISPER = "whisper"
 LINES = ("webrtc", "pcmu", "noise", "loss")

@@ -25,7 +25,9 @@ from offhook.pipeline.engines.shared.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.speech.errors import EngineOverloaded
 from offhook.pipeline.speech.recognizer import Final, Progress, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
-from offhook.web.config.config import Asr, Config, Log, Server, Tts, WebRtc
+from offhook.web.config.config import Config, Log
+from offhook.web.config.engines import Asr, Tts
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.http.listening_io import Address, Runner, listener
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run

@@ -19,7 +19,8 @@ from benchmarks.command import command
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.events import AgentChanged, AgentTurn, Event
-from offhook.web.config.config import Agent, Config, Server, WebRtc
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.logs import Log
 from offhook.web.http.logs_io import set_up

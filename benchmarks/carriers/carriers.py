@@ -22,7 +22,8 @@ from benchmarks.carriers import turns as carrier_turns
 from benchmarks.carriers.far_ends.far_end_io import Way
 from benchmarks.command import command
 from benchmarks.sip.turns import print_ways
-from offhook.web.config.config import MAX_CALLS, Log
+from offhook.web.config.config import Log
+from offhook.web.config.server import MAX_CALLS
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run as run_loop
 

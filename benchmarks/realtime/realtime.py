@@ -34,7 +34,8 @@ from benchmarks.processes.process import Child, ChildError, Footprint, child, ge
 from benchmarks.realtime.sessions import DIALECTS, OpenAI, Session
 from benchmarks.realtime.webrtc import WebRtcCaller
 from benchmarks.speech.lines import voiced
-from offhook.web.config.config import MAX_CALLS, Log
+from offhook.web.config.config import Log
+from offhook.web.config.server import MAX_CALLS
 from offhook.web.http.logs_io import set_up
 from offhook.web.http.loop_io import run as run_loop
 

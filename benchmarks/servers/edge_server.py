@@ -29,8 +29,9 @@ from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.speech.vad.vad import SpeechDetector
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
-from offhook.web.config.config import MAX_CALLS, Config, Log, Server, WebRtc
 from offhook.web.config.config import Agent as AgentSettings
+from offhook.web.config.config import Config, Log
+from offhook.web.config.server import MAX_CALLS, Server, WebRtc
 from offhook.web.edge import processes_io
 from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.calls.live_call_io import LiveCall

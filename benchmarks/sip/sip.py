@@ -29,7 +29,8 @@ from benchmarks.sip import load as sip_load
 from benchmarks.sip import soak as sip_soak
 from benchmarks.sip import timers as sip_timers
 from benchmarks.sip import turns as sip_turns
-from offhook.web.config.config import MAX_CALLS, Log
+from offhook.web.config.config import Log
+from offhook.web.config.server import MAX_CALLS
 from offhook.web.http.logs_io import set_up
 
 KINDS = ("echo", "vad", "scripted")

@@ -47,7 +47,7 @@ from benchmarks.turn_taking.stock import play_stock
 from offhook.media.pcm import PACKET_MS, RATE_IN
 from offhook.pipeline.conversation.turns.turn import TurnSettings
 from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN
-from offhook.web.config.config import OPENAI
+from offhook.web.config.engines import OPENAI
 
 HALVES = ("held-out", "tuned", "all")
 POCKETSPHINX = "pocketsphinx"

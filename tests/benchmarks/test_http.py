@@ -13,7 +13,7 @@ from benchmarks.speech import http_requests as http
 from benchmarks.speech.http_live import live_run, transcribe_file
 from benchmarks.speech.http_load import LoadInputs, Requests, long_recording, sweep
 from offhook.media.pcm import RATE_IN
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.programs import Speech as Settings
 from offhook.web.speech_api.http.audio_encoder import FORMATS
 from tests.support.waiting import until
 from tests.web.speech_api.conftest import WORD_S, Quick, quickly_served

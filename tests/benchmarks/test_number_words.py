@@ -20,7 +20,7 @@ from offhook.pipeline.conversation.latency import VOICE_GAP_MS
 from offhook.pipeline.speech.recognizer import Final, StreamOptions
 from offhook.pipeline.speech.vad.vad import SpeechDetector, SpeechStop
 from offhook.pipeline.speech.vad.vad_io import VadBatch
-from offhook.web.config.config import Asr, Tts
+from offhook.web.config.engines import Asr, Tts
 from offhook.web.workers.engines.remote_engines_io import recognizer_of, synthesizer_of
 from tests.support.waiting import HANGS_S
 

@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.conversation.turns import user_turn_io
-from offhook.web.config.config import Server
+from offhook.web.config.server import Server
 from offhook.web.edge.edge_io import Edge
 from tests.browser.conftest import DRIVE_S, bundled, microphone, node, page_of_another_site
 from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says

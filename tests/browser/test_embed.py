@@ -15,7 +15,8 @@ from openai import AsyncOpenAI
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg
 from offhook.pipeline.conversation.agents.prompt import BEGINNING
-from offhook.web.config.config import Agent, Config, IceServer, Server, WebRtc
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.server import IceServer, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.browser.conftest import microphone

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from offhook.web.config.config import Config, Server
+from offhook.web.config.config import Config
+from offhook.web.config.server import Server
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.browser.conftest import HERE

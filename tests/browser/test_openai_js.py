@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from offhook.media.pcm import RATE_OUT
-from offhook.web.config.config import Server
+from offhook.web.config.server import Server
 from tests.browser.conftest import (
     bundled,
     microphone,

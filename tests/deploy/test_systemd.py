@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offhook.web.config.config import Server
+from offhook.web.config.server import Server
 from offhook.web.edge import processes_io
 from offhook.web.edge.calls import draining_io
 from tests.deploy.servers import DEPLOY

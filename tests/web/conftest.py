@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from offhook.web.config.config import Config, Server, WebRtc
+from offhook.web.config.config import Config
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 
 CONFIG = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0, drain_seconds=0))

@@ -9,8 +9,11 @@ from pydantic import ValidationError
 from offhook.media.leg import LegError
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.messages.grammar import SipError
-from offhook.web.config.config import Config, ConfigError, Server, Speech, Tts
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.engines import Tts
 from offhook.web.config.faults import faults_of
+from offhook.web.config.programs import Speech
+from offhook.web.config.server import Server
 from offhook.web.edge.edge_io import Edge, check_knowledge, check_mcp, check_realtime
 from offhook.web.edge.phones import fault_of_doors
 from offhook.web.workers.engines.abilities_io import check_engines

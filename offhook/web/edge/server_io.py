@@ -28,7 +28,8 @@ from offhook.signaling.whip.offer import OfferRefusal
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.carriers.providers import provider_called
 from offhook.telephony.sip.network.udp_io import listening_hosts
-from offhook.web.config.config import Config, ConfigError, Server
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.server import Server
 from offhook.web.edge import calls_io, whip_io
 from offhook.web.edge.calls.browser_calls_io import UnknownPeer
 from offhook.web.edge.calls.whip_calls_io import WhipRefusal

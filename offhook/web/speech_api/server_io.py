@@ -31,7 +31,7 @@ from offhook.pipeline.speech.errors import (
 from offhook.pipeline.speech.recognizer import Recognizer, TurnAnswers
 from offhook.pipeline.speech.script.lexicon import NO_LEXICON
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
-from offhook.web.config.config import Speech
+from offhook.web.config.programs import Speech
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import admit, holders_of
 from offhook.web.http.connection_io import has_disconnected

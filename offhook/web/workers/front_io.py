@@ -26,7 +26,7 @@ from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.timing import Stages
 from offhook.processes.child_io import inherited_sockets
-from offhook.web.config import config
+from offhook.web.config import programs
 from offhook.web.http.handed_over_io import Adopted
 from offhook.web.http.listening_io import Runner
 from offhook.web.http.logs_io import set_up
@@ -80,7 +80,7 @@ class FrontServer(SpeechServer):
         hears = setup.kind == "transcription"
         self.engine_metrics = metrics = ForwardedMetrics(self) if hears else TtsMetrics()
         hearing, speaking = (handle, None) if hears else (None, handle)
-        super().__init__(config.Speech(), hearing, speaking, metrics.registry, NO_CACHE)
+        super().__init__(programs.Speech(), hearing, speaking, metrics.registry, NO_CACHE)
         self._turns: TurnAnswers | None = engine.turns if hears else None
         self.id = setup.server_id
         self.connections: dict[RequestHandler, Connection] = {}

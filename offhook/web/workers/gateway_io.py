@@ -18,7 +18,8 @@ from offhook.media.memory_io import give_back_memory
 from offhook.media.tasks_io import end_all
 from offhook.pipeline.speech.engine_spec import Kind
 from offhook.pipeline.speech.engines import spec_of
-from offhook.web.config.config import Asr, Config, ConfigError, Tts
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.engines import Asr, Tts
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.listening_io import Address, listener
 from offhook.web.http.loop_io import freeze_loaded_objects

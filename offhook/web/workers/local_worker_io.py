@@ -33,16 +33,8 @@ from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.processes.child_io import Child, until_silent
 from offhook.processes.restarts import Backoff, Restarts
-from offhook.web.config.config import (
-    ALL,
-    AUTO,
-    AUTOMATIC,
-    SMALL,
-    Asr,
-    Config,
-    ConfigError,
-    Tts,
-)
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.engines import ALL, AUTO, AUTOMATIC, SMALL, Asr, Tts
 from offhook.web.http.listening_io import BACKLOG
 from offhook.web.workers.engines.abilities_io import faults_of, meanwhile
 from offhook.web.workers.engines.choice import AutoWorker, Choice, choice_for

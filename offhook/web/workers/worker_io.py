@@ -21,7 +21,7 @@ from offhook.pipeline.speech.errors import EngineFailed
 from offhook.pipeline.speech.recognizer import Progress, Recognizer, TurnAnswers
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
-from offhook.web.config.config import Speech
+from offhook.web.config.programs import Speech
 from offhook.web.http.access import AccessPolicy, Key, Role
 from offhook.web.http.listening_io import Listen
 from offhook.web.http.loop_io import YOUNG_OF_STREAMS, freeze_loaded_objects, run

@@ -16,7 +16,8 @@ from loguru import logger
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
 from offhook.pipeline.conversation.agents.model_options import ModelOptions
 from offhook.web.app.cli import main as cli
-from offhook.web.config.config import MAX_CALLS, Config, ConfigError, Log, load
+from offhook.web.config.config import Config, ConfigError, Log, load
+from offhook.web.config.server import MAX_CALLS
 from offhook.web.http.logs_io import set_up
 from offhook.web.workers import local_worker_io
 from offhook.web.workers.engines.abilities_io import check_engines, fault_of_lexicon

@@ -27,7 +27,8 @@ from offhook.pipeline.conversation.agents.agent_faults import Place
 from offhook.signaling.peer_io import use_addresses
 from offhook.signaling.smallwebrtc import Offer
 from offhook.web.app.cli.caller_io import CallerLeg
-from offhook.web.config.config import Agent, Config, Server, WebRtc
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.agents.test_agent_faults import CHINESE, DONE, FAULTS, Ills

@@ -21,17 +21,9 @@ from offhook.pipeline.speech.engine_spec import TORCH_PACKAGES
 from offhook.pipeline.speech.engines import packages
 from offhook.processes.child_io import Child
 from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine
-from offhook.web.config.config import (
-    AUTO,
-    Asr,
-    AsrEngine,
-    Config,
-    ConfigError,
-    Server,
-    Tts,
-    TtsEngine,
-    WebRtc,
-)
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.engines import AUTO, Asr, AsrEngine, Tts, TtsEngine
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.workers import local_worker_io

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.smallwebrtc import Offer
-from offhook.web.config.config import Config, ConfigError, Server, WebRtc
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.siblings_io import NumberedEdge
 from tests.support.ports import free_port

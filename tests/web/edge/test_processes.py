@@ -27,7 +27,8 @@ from offhook.media.end_reason import End
 from offhook.pipeline.conversation.events import CallEnded, CallStarted
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.app.cli.caller_io import CallerLeg
-from offhook.web.config.config import Config, Server
+from offhook.web.config.config import Config
+from offhook.web.config.server import Server
 from offhook.web.edge import server_io
 from offhook.web.edge.siblings_io import merged
 from offhook.web.http.metrics import Metrics

@@ -19,7 +19,8 @@ from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.events import AgentFailed, AgentTurn, CallerTurn, Event
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.app.cli.caller_io import GREETING_S, PAUSE_S, REPLY_S, ScriptedCall, ScriptLine
-from offhook.web.config.config import Agent, Config, Server, WebRtc
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import Model, chunk, model, says, stream

@@ -7,7 +7,8 @@ from loguru import logger
 
 from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
 from offhook.pipeline.engines.embedded.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.web.config.config import Agent, Asr, Config
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.engines import Asr
 from offhook.web.edge.edge_io import Edge
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.workers.worker_io import Worker, WorkerSettings

@@ -17,7 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from offhook.signaling import peer_io
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.smallwebrtc import MAX_BODY_BYTES, parse_offer
-from offhook.web.config.config import Agent, Config, Server, Tts, WebRtc
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.engines import Tts
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge import server_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.page import page_io

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from offhook.web.config.config import Config, ConfigError, Server, load
+from offhook.web.config.config import Config, ConfigError, load
+from offhook.web.config.server import Server
 from offhook.web.edge.phones import fault_of_doors, operator_access, outbound_routes
 from offhook.web.http.access import (
     MAX_TOKEN_S,

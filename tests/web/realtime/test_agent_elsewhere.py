@@ -7,7 +7,8 @@ from aiohttp.test_utils import TestServer
 from openai import AsyncOpenAI
 
 from offhook.media.pcm import Pcm
-from offhook.web.config.config import Agent, Config, Server
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.server import Server
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import calls, model, says

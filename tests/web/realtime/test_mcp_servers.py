@@ -12,7 +12,9 @@ import pytest
 from openai import AsyncOpenAI
 
 from offhook.web.app.doctor.mcp_io import examine_mcp
-from offhook.web.config.config import Config, ConfigError, Realtime, Server
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.programs import Realtime
+from offhook.web.config.server import Server
 from offhook.web.edge import reload_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.realtime.protocol.tools import McpTool

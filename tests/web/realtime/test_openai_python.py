@@ -20,7 +20,9 @@ from pydantic import TypeAdapter
 from websockets.exceptions import ConnectionClosed
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.web.config.config import Agent, Config, Realtime, Server
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.programs import Realtime
+from offhook.web.config.server import Server
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import Model, calls, chunk, model, says, stream

@@ -22,7 +22,8 @@ from offhook.pipeline.conversation.turns import user_turn_io
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.app.callers.caller_leg import AUDIBLE_DBFS
 from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
-from offhook.web.config.config import Agent, Config, Server, WebRtc
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.workers.engines.engines_io import open_synthesizer

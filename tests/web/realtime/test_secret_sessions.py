@@ -12,7 +12,9 @@ import pytest
 from openai import AsyncOpenAI, NotFoundError
 from websockets.exceptions import InvalidStatus
 
-from offhook.web.config.config import Agent, Config, ConfigError, Realtime, Server, WebRtc
+from offhook.web.config.config import Agent, Config, ConfigError
+from offhook.web.config.programs import Realtime
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.http.listening_io import Runner

@@ -17,7 +17,7 @@ from openai import AsyncOpenAI
 
 from offhook.media.pcm import Pcm
 from offhook.web.app.cli.caller_io import ScriptedCall
-from offhook.web.config.config import Recording
+from offhook.web.config.server import Recording
 from tests.pipeline.conversation.phone import calls, chunk, model, says, stream
 from tests.support.waiting import HANGS_S
 from tests.web.edge.test_call_control import KEY, Program

@@ -15,7 +15,8 @@ from aiortc import RTCPeerConnection, RTCSessionDescription
 from openai import AsyncOpenAI, BadRequestError
 from websockets.exceptions import ConnectionClosed
 
-from offhook.web.config.config import Agent, Config, Server, WebRtc
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.realtime.call_io import RealtimeCall

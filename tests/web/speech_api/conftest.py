@@ -34,8 +34,9 @@ from offhook.pipeline.speech.synthesizer import (
     UnknownVoice,
     VoiceOptions,
 )
-from offhook.web.config.config import Config, Server
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.config import Config
+from offhook.web.config.programs import Speech as Settings
+from offhook.web.config.server import Server
 from offhook.web.http.access import AccessPolicy
 from offhook.web.speech_api.server_io import EngineHandle as ServedEngine
 from offhook.web.speech_api.server_io import SpeechServer

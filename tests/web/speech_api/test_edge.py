@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from offhook.pipeline.engines.shared.tts_models import TtsModels
 from offhook.pipeline.speech.synthesizer import VoiceOptions
-from offhook.web.config.config import Speech, SpeechKey
+from offhook.web.config.programs import Speech, SpeechKey
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.workers.local_worker_io import on_demand

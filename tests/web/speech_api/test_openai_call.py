@@ -5,7 +5,9 @@ from aiohttp.test_utils import TestServer
 
 from offhook.pipeline.conversation.turns import user_turn_io
 from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
-from offhook.web.config.config import Asr, Config, Server, Tts, WebRtc
+from offhook.web.config.config import Config
+from offhook.web.config.engines import Asr, Tts
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.workers.engines.engines_io import open_synthesizer

@@ -25,8 +25,10 @@ from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
 from offhook.pipeline.speech.remote import synthesizer_io as remote_synthesizer_io
 from offhook.pipeline.speech.streams import utterance_stream_io
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions
-from offhook.web.config.config import Asr, Log, SpeechKey, Tts
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.config import Log
+from offhook.web.config.engines import Asr, Tts
+from offhook.web.config.programs import Speech as Settings
+from offhook.web.config.programs import SpeechKey
 from offhook.web.http.logs_io import set_up
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.workers.engines import remote_engine_io as elsewhere_io

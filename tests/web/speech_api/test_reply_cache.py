@@ -13,7 +13,7 @@ from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.script.lexicon import Lexicon
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, KnownVoice, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import Sample
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.programs import Speech as Settings
 from offhook.web.speech_api.http.audio_encoder import FORMATS
 from offhook.web.speech_api.reply_cache_io import MAX_CHARS
 from offhook.web.speech_api.server_io import SpeechServer

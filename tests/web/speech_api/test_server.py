@@ -14,8 +14,11 @@ from loguru import logger
 from prometheus_client import CollectorRegistry
 
 from offhook.media.pcm import RATE_IN
-from offhook.web.config.config import Asr, Config, Server, SpeechKey, Tts
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.config import Config
+from offhook.web.config.engines import Asr, Tts
+from offhook.web.config.programs import Speech as Settings
+from offhook.web.config.programs import SpeechKey
+from offhook.web.config.server import Server
 from offhook.web.speech_api.admission import Admission, Limits
 from offhook.web.speech_api.disconnect_io import LOOK_S
 from offhook.web.speech_api.metrics import MAX_VOICES, Labels, SpeechMetrics

@@ -32,7 +32,7 @@ from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.remote.voices_protocol import MAX_SAMPLE_BYTES
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, KnownVoice, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import Sample, VoiceCloner, VoiceError
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.programs import Speech as Settings
 from offhook.web.speech_api.http import form_io
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics

@@ -19,7 +19,9 @@ from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.web.app.cli import main as cli
 from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine
-from offhook.web.config.config import Asr, Config, Server, WebRtc
+from offhook.web.config.config import Config
+from offhook.web.config.engines import Asr
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.workers.engines.engines_io import open_recognizer

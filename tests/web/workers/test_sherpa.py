@@ -22,7 +22,10 @@ from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.app.cli import main as cli
 from offhook.web.app.cli.caller_io import ScriptedCall, ScriptLine
 from offhook.web.app.cli.transcribe_io import in_worker
-from offhook.web.config.config import Asr, Config, Server, Speech, Tts, WebRtc
+from offhook.web.config.config import Config
+from offhook.web.config.engines import Asr, Tts
+from offhook.web.config.programs import Speech
+from offhook.web.config.server import Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.http.listening_io import Address

@@ -27,7 +27,9 @@ from offhook.pipeline.speech.remote import synthesizer_io as remote_synthesizer_
 from offhook.pipeline.speech.remote import tts_protocol, worker_protocol
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, VoiceOptions
-from offhook.web.config.config import Config, ConfigError, Tts, WebRtc
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.engines import Tts
+from offhook.web.config.server import WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.speech_api.sockets import worker_stream_io
 from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics

@@ -32,7 +32,9 @@ from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.remote.worker_list_io import UNIX
 from offhook.pipeline.speech.streams import utterance_queue
 from offhook.pipeline.speech.streams.retry import RetryPolicy
-from offhook.web.config.config import Asr, Config, WebRtc
+from offhook.web.config.config import Config
+from offhook.web.config.engines import Asr
+from offhook.web.config.server import WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.listening_io import Address, listener
 from offhook.web.speech_api.server_io import DRAIN_CHECK_S

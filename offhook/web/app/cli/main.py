@@ -280,7 +280,7 @@ def _transcribe(arguments: Namespace) -> int:
         in_worker,
         transcribe_all,
     )
-    from offhook.web.config.config import Asr
+    from offhook.web.config.engines import Asr
     from offhook.web.http.logs import Log
     from offhook.web.http.logs_io import set_up
     from offhook.web.speech_api.http.transcript import Segment
@@ -376,7 +376,7 @@ def _speak(arguments: Namespace) -> int:
         speak,
     )
     from offhook.web.app.cli.transcribe_io import Bar
-    from offhook.web.config.config import Tts
+    from offhook.web.config.engines import Tts
     from offhook.web.config.pronunciation import read_lexicon
     from offhook.web.http.logs import Log
     from offhook.web.http.logs_io import set_up

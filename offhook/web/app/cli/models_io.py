@@ -12,7 +12,8 @@ from offhook.pipeline.engines.hub.download_io import in_words
 from offhook.pipeline.speech.engine_spec import FILES, KINDS, SITE, Kind, PublishedModel
 from offhook.pipeline.speech.engines import all_specs, catalogue
 from offhook.pipeline.speech.errors import EngineError
-from offhook.web.config.config import AUTOMATIC, Config
+from offhook.web.config.config import Config
+from offhook.web.config.engines import AUTOMATIC
 from offhook.web.workers.engines import machine_io
 from offhook.web.workers.engines.choice import Choice, choice_for
 from offhook.web.workers.engines.engines_io import usual_model

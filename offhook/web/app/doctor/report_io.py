@@ -37,15 +37,8 @@ from offhook.web.app.doctor.knowledge_io import examine_knowledge
 from offhook.web.app.doctor.mcp_io import examine_mcp
 from offhook.web.app.doctor.server_io import examine_calls
 from offhook.web.app.doctor.sip_io import examine_phones
-from offhook.web.config.config import (
-    Agent,
-    Asr,
-    Config,
-    ConfigError,
-    Tts,
-    file_of,
-    load,
-)
+from offhook.web.config.config import Agent, Config, ConfigError, file_of, load
+from offhook.web.config.engines import Asr, Tts
 from offhook.web.config.plugins import check_agents
 from offhook.web.edge.phones import fault_of_doors, operator_access
 from offhook.web.realtime.protocol.frozen import fault_of_frozen

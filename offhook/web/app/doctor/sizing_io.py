@@ -21,7 +21,8 @@ from offhook.web.app.doctor.sizing import (
     lines,
     size,
 )
-from offhook.web.config.config import OPENAI, Asr, Config, Tts, load
+from offhook.web.config.config import Config, load
+from offhook.web.config.engines import OPENAI, Asr, Tts
 from offhook.web.workers.engines.choice import Machine, choice_for
 from offhook.web.workers.engines.engines_io import usual_model
 from offhook.web.workers.engines.machine_io import keep_offline, look

@@ -25,7 +25,8 @@ from offhook.web.app.callers.way import Way
 from offhook.web.app.evals.eval_leg_io import EvalLeg
 from offhook.web.app.evals.line_settings import LineSettings
 from offhook.web.app.evals.microphone import Microphone
-from offhook.web.config.config import Config, WebRtc
+from offhook.web.config.config import Config
+from offhook.web.config.server import WebRtc
 from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application

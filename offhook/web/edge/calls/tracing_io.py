@@ -5,7 +5,8 @@ import time
 from importlib.util import find_spec
 
 from offhook.pipeline.conversation.events import TurnLatency
-from offhook.web.config.config import ConfigError, Tracing
+from offhook.web.config.config import ConfigError
+from offhook.web.config.server import Tracing
 
 NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 

@@ -25,7 +25,9 @@ from offhook.pipeline.conversation.events import (
     PassagesFound,
     TokensUsed,
 )
-from offhook.web.config.config import Config, ConfigError, Recording, Speech, WebRtc
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.programs import Speech
+from offhook.web.config.server import Recording, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.text.text_engines_io import TextEngines
 from offhook.web.edge.text.text_leg_io import TextLeg

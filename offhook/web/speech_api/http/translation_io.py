@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Self
 
 from loguru import logger
 
-from offhook.web.config.config import Speech
+from offhook.web.config.programs import Speech
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.transcript import Segment, name_of
 

@@ -7,14 +7,8 @@ from offhook.pipeline.engines.embedded.embedded_speech_io import listed
 from offhook.pipeline.speech.engine_spec import KINDS, EngineSpec, Kind, Need
 from offhook.pipeline.speech.engines import of_name, spec_of, specs, stand_in
 from offhook.pipeline.speech.errors import EngineError
-from offhook.web.config.config import (
-    AUTO,
-    SMALL,
-    Asr,
-    Config,
-    ConfigError,
-    Tts,
-)
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.engines import AUTO, SMALL, Asr, Tts
 from offhook.web.workers.engines.choice import model_for, rows_of
 from offhook.web.workers.engines.engines_io import at_hand
 

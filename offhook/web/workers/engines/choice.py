@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from offhook.pipeline.engines.shared.model.instructions import Instructions
 from offhook.pipeline.speech.engine_spec import ANY, EngineSpec, Kind, Need, PublishedModel
 from offhook.pipeline.speech.engines import of_name, specs, stand_in
-from offhook.web.config.config import SMALL, Config
+from offhook.web.config.config import Config
+from offhook.web.config.engines import SMALL
 
 GIB = 1 << 30
 

@@ -15,7 +15,7 @@ from offhook.pipeline.speech.engines import spec_of
 from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.recognizer import Progress, Recognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
-from offhook.web.config.config import AUTOMATIC
+from offhook.web.config.engines import AUTOMATIC
 
 CHECKOUT = Path(__file__).parents[4]
 M = TypeVar("M", bound=AsrModels | TtsModels)

@@ -9,7 +9,7 @@ from offhook.pipeline.speech.recognizer import Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
-from offhook.web.config.config import OPENAI, Asr, Tts
+from offhook.web.config.engines import OPENAI, Asr, Tts
 from offhook.web.workers.engines.engines_io import is_embedded
 from offhook.web.workers.engines.remote_engine_io import RemoteEngine
 

@@ -6,7 +6,8 @@ from importlib.util import find_spec
 
 from loguru import logger
 
-from offhook.web.config.config import ConfigError, Speech
+from offhook.web.config.config import ConfigError
+from offhook.web.config.programs import Speech
 from offhook.web.http.networks import private_network
 from offhook.web.speech_api.server_io import SpeechServer
 

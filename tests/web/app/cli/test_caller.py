@@ -32,7 +32,8 @@ from offhook.web.app.cli.caller_io import (
     spoken,
     trimmed,
 )
-from offhook.web.config.config import Agent, Config, Recording, Server, WebRtc
+from offhook.web.config.config import Agent, Config
+from offhook.web.config.server import Recording, Server, WebRtc
 from offhook.web.edge.calls.live_call_io import LiveCall
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application

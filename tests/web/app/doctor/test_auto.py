@@ -11,7 +11,9 @@ from offhook.pipeline.engines.shared.model.instructions import Instructions
 from offhook.pipeline.speech.engine_spec import TORCH_PACKAGES
 from offhook.web.app.doctor import auto_io
 from offhook.web.app.doctor.auto_io import examine_choices
-from offhook.web.config.config import Asr, Config, Server, Tts
+from offhook.web.config.config import Config
+from offhook.web.config.engines import Asr, Tts
+from offhook.web.config.server import Server
 from offhook.web.workers.engines.choice import GIB, Machine
 
 MODEL = "nvidia/nemotron-speech-streaming-en-0.6b"

@@ -9,7 +9,8 @@ import pytest
 
 from offhook.web.app.doctor.finding import Finding
 from offhook.web.app.doctor.server_io import examine_calls
-from offhook.web.config.config import Config, Server
+from offhook.web.config.config import Config
+from offhook.web.config.server import Server
 
 Examine = Callable[[dict[str, object]], list[Finding]]
 

@@ -23,7 +23,7 @@ from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
 from offhook.pipeline.speech.streams import utterance_queue
 from offhook.pipeline.speech.vad.vad import WINDOW
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.programs import Speech as Settings
 from offhook.web.realtime.protocol.client_events import (
     MAX_EVENT_CHARS,
     ClientEvent,

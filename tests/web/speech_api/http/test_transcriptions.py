@@ -35,7 +35,7 @@ from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.worker_client_io import WorkerClient, WorkerRefused
 from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.programs import Speech as Settings
 from offhook.web.speech_api.http import transcriptions_io
 from offhook.web.speech_api.server_io import SpeechServer
 from tests.attack.files import LONG, MADE, POINTING, hostile_files

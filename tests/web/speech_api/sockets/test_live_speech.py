@@ -12,7 +12,7 @@ import pytest
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError
 from offhook.pipeline.speech.synthesizer import VoiceOptions
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.programs import Speech as Settings
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.speech_request import parse
 from offhook.web.speech_api.sockets.live_speech import PROTOCOL, LiveSpeech, Start

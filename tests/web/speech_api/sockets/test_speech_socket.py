@@ -25,7 +25,7 @@ from offhook.pipeline.speech.remote.tts_protocol import (
 )
 from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode, ProtocolError
 from offhook.pipeline.speech.synthesizer import VoiceOptions
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.programs import Speech as Settings
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse
 from offhook.web.speech_api.sockets import tts_stream_io, worker_stream_io

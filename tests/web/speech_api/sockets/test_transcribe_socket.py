@@ -20,8 +20,8 @@ from offhook.pipeline.speech.remote.asr_protocol import (
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.worker_protocol import MAX_TEXT_CHARS
 from offhook.pipeline.speech.streams import utterance_queue
-from offhook.web.config.config import Speech as Settings
-from offhook.web.config.config import SpeechKey
+from offhook.web.config.programs import Speech as Settings
+from offhook.web.config.programs import SpeechKey
 from offhook.web.speech_api.server_io import EngineHandle as ServedEngine
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.speech_api.sockets import worker_stream_io

@@ -9,7 +9,8 @@ from offhook.pipeline.engines.shared.model.instructions import Instructions
 from offhook.pipeline.engines.sherpa.spec import SHERPA
 from offhook.pipeline.speech.engine_spec import Kind
 from offhook.pipeline.speech.engines import packages
-from offhook.web.config.config import Asr, Config, Tts
+from offhook.web.config.config import Config
+from offhook.web.config.engines import Asr, Tts
 from offhook.web.workers.engines import machine_io
 from offhook.web.workers.engines.choice import GIB, Machine, choice_for, choose
 

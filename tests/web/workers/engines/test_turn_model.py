@@ -8,7 +8,8 @@ import pytest
 
 from offhook.pipeline.conversation.turns.user_turn_io import TurnDetection
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
-from offhook.web.config.config import Asr, Config, ConfigError, TurnTaking
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.engines import Asr, TurnTaking
 from offhook.web.http.metrics import Metrics
 from offhook.web.workers.engines.call_engines_io import CallEngines
 from tests.support.turn_models import loudness, with_state

@@ -31,7 +31,7 @@ from wyoming.tts import (
 
 from offhook.media import silence_io
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.web.config.config import Speech as Settings
+from offhook.web.config.programs import Speech as Settings
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.workers.wyoming import connection_io, server_io
 from offhook.web.workers.wyoming.door_io import wyoming_clients
