@@ -397,6 +397,8 @@ def _unknown_words(model: type, path: KeyPath, known: _Known, name: str, given: 
     if not fields:  # a table whose keys are of a kind, such as the days of a week
         keys = [k for kind in known.kinds if get_origin(kind) is dict for k in get_args(kind)[:1]]
         names = [str(choice) for kind in keys for choice in _choices(_known(kind).kind)]
+        if not names:
+            return "cannot be a name: it has letters, digits, _ and -, 64 at most"
         near = nearest(name, names)
         return f"is unknown; {f'did you mean {near}?' if near else f'use {_either(names)}'}"
     what = "section" if not path and isinstance(given, dict | list) else "key"

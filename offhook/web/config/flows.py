@@ -262,6 +262,8 @@ def faults_of_flow(
         for one in flow.nodes[name].collect:
             if one not in details:
                 yield flow.placed((*path, "collect"), _missing("detail", one, details))
+    if details and not any(node.collect for node in flow.nodes.values()):
+        yield flow.placed(("nodes",), "the agent has details to find out: no node has collect")
     texts = [(("nodes", name, "task"), node.task) for name, node in flow.nodes.items()]
     texts += [((*path, "say"), action.say) for path, action in flow.actions()]  # type: ignore[misc]
     for path, text in texts:

@@ -99,8 +99,11 @@ class Holiday:
         last = last if last[1] else first
         if bool(first[0]) != bool(last[0]):
             raise ValueError(f"{text!r}: both dates have a year, or none has")
-        for year, month, day in (first, last):
-            date(year or _LEAP_YEAR, month, day)  # raises ValueError
+        try:
+            for year, month, day in (first, last):
+                date(year or _LEAP_YEAR, month, day)
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no date: {error}") from error
         if first[0] and first > last:
             raise ValueError(f"{text!r} ends before it begins")
         return cls(first, last)  # type: ignore[arg-type]

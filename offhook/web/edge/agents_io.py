@@ -70,7 +70,7 @@ class CallAgents:
             logger.warning("no agent is called {} any more: the usual one answers", name)
         return config.agent
 
-    def on_duty(self, name: str, info: CallInfo) -> str:
+    def on_duty(self, name: str, call_id: str, info: CallInfo) -> str:
         """Returns who answers a call to the named agent now: another one outside of its hours.
         Calls that are placed are for whom they name."""
         if info.direction == "outbound":
@@ -78,7 +78,7 @@ class CallAgents:
         agent = on_duty(self._config().hours, name or DEFAULT)
         if agent == (name or DEFAULT):
             return name
-        logger.info("outside of the hours of {}: {} answers", name or "the usual agent", agent)
+        logger.info("{}: outside of the hours of {}: {} answers", call_id, name or DEFAULT, agent)
         return agent
 
     def engines(self, a: AgentSettings, engines: Engines) -> Engines:

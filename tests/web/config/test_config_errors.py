@@ -35,6 +35,13 @@ def errors_of(text: str | bytes, environment: dict[str, str] | None = None) -> l
     [
         # Keys and sections
         ("[server]\nprot = 1", ["2: server.prot: there is no such key; did you mean port?"]),
+        (
+            "[agent]\nkind = 'openai'\n[agent.collect.'full name']\nrequired = true",
+            [
+                "3: agent.collect.full name: cannot be a name: it has letters, digits, _ and -, "
+                "64 at most"
+            ],
+        ),
         ("[sever]\nport = 1", ["1: sever: there is no such section; did you mean [server]?"]),
         (
             "port = 7860",

@@ -82,7 +82,7 @@ def test_a_moment_belongs_to_the_last_beginning_unless_that_has_ended(
         ({"open": ["Mon 09:00-09:00"]}, "ends when it begins"),
         ({"open": []}, "open"),
         ({"holidays": ["Christmas"]}, "'Christmas' is no date"),
-        ({"holidays": ["02-30"]}, "day"),
+        ({"holidays": ["02-30"]}, "'02-30' is no date: day"),
         ({"holidays": ["2026-12-24..01-01"]}, "both dates have a year"),
         ({"holidays": ["2026-12-24..2026-12-01"]}, "ends before it begins"),
         ({"time_zone": "Berlin"}, "'Berlin' is no time zone"),

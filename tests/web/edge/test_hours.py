@@ -85,6 +85,10 @@ async def test_calls_that_are_placed_and_chats_know_no_hours(edge: Edge) -> None
 async def test_an_announcement_needs_its_words_and_no_one_hands_over_to_it() -> None:
     with pytest.raises(ValidationError, match="needs greeting"):
         Agent(kind="announcement")
+    with pytest.raises(ValidationError, match="no such key as tranfer; there is transfer"):
+        Agent.model_validate({**NIGHT, "settings": {"tranfer": "+4930123"}})
+    with pytest.raises(ValidationError, match="transfer must be a number or an address"):
+        Agent.model_validate({**NIGHT, "settings": {"transfer": "not a number"}})
     with pytest.raises(ValidationError, match="tools"):
         Agent.model_validate({**NIGHT, "tools": [{"name": "a", "url": "http://127.0.0.1:1"}]})
     table = {"agent": {"kind": "openai", "handoffs": ["night"]}, "agents": {"night": NIGHT}}

@@ -145,6 +145,19 @@ async def test_new_calls_and_requests_say_words_as_the_new_lexicon_has_them(
     assert not edge.speech.lexicon.entries
 
 
+def test_hours_and_prices_change_while_the_server_runs() -> None:
+    night = {"kind": "announcement", "greeting": "We are closed."}
+    office = {"agents": ["agent"], "open": ["daily 09:00-18:00"], "otherwise": "night"}
+    table: dict[str, Any] = {"agents": {"night": night}, "hours": {"office": office}}
+    old = Config.model_validate(table)
+    office["holidays"] = ["12-25"]
+    new = Config.model_validate({**table, "prices": {"m": {"input": 1, "output": 2}}})
+    assert left_for_restart(old, new) == []
+    now = reloaded(old, new)
+    assert now.hours["office"].holidays == ("12-25",)
+    assert now.prices["m"].output == 2
+
+
 async def test_an_agent_that_has_gone_is_stood_in_for(edge: Edge, written: list[str]) -> None:
     leg = PhoneLeg()
     call = asyncio.create_task(edge.run_call(leg, "gone"))

@@ -75,6 +75,7 @@ def with_line(config: Config, over: str, agent: str) -> Config:
     changed: dict[str, Any] = {
         "server": closed.server.model_copy(update=server),
         "webrtc": WebRtc(addresses=[HOST]),
+        "log": config.log.model_copy(update={"calls": None}),  # that is of callers
         "agent": config.agents[agent] if agent else config.agent,
     }
     if over == "sip":

@@ -190,7 +190,7 @@ class LiveCall:
             await self._restore()
         past = self._past
         if past is None and self.direct is None:
-            self._agent = host.agents.on_duty(self._agent, leg.info)
+            self._agent = host.agents.on_duty(self._agent, self.id, leg.info)
         settings = host.agents.called(self._agent if past is None else past.saved.answering)
         if settings.of_kind.answers:
             return settings

@@ -82,7 +82,8 @@ class ProgramCalls:
     ) -> Decision | None:
         """Returns the decision on a call that rings here, or is about to be placed; None if it is
         answered or placed at once."""
-        agent = self._edge.agents.called(self._edge.agents.on_duty(call.agent, call.info))
+        agents = self._edge.agents
+        agent = agents.called(agents.on_duty(call.agent, call.call_id, call.info))
         if agent.of_kind.answers:
             return None
         return self._decide(call.call_id, agent, headers or headers_of(call.info))

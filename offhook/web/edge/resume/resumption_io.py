@@ -21,6 +21,7 @@ from offhook.pipeline.conversation.events import (
     CallStarted,
     CallTransferred,
     Event,
+    NodeEntered,
 )
 from offhook.web.edge.resume.saved_call import (
     Handoff,
@@ -186,7 +187,7 @@ class Resumption:
             self._store.put(call.key, saved.pack())
 
     def watch(self, leg: Leg, conversation: Call) -> None:
-        """Saves a call after each of its turns."""
+        """Saves a call after each of its turns, and when a flow leads on."""
         call = self._calls.get(leg.call_id)
         if call is None:
             return
@@ -201,7 +202,7 @@ class Resumption:
                 case AgentChanged(agent=agent, before=before, text=told):
                     call.handoff = Handoff(agent, before, told)
                     self._save(call)
-                case AgentTurn() | CallStarted():
+                case AgentTurn() | CallStarted() | NodeEntered():
                     self._save(call)
                 case CallTransferred():
                     self._finish(leg, call, End.TRANSFERRED)
