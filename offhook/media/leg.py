@@ -88,6 +88,10 @@ class LegStatistics:
         return asdict(self)
 
 
+Collected = dict[str, str | float | bool]
+"""Details that agents have noted of a caller, by their names."""
+
+
 @dataclass
 class ModelTokens:
     """What the language models of a call have taken so far."""
@@ -162,8 +166,7 @@ class Leg(ABC):
         self.call_id = call_id
         self.info = CallInfo()
         self.tokens = ModelTokens()
-        self.collected: dict[str, str | float | bool] = {}
-        """Details that agents have noted of the caller, by their names."""
+        self.collected: Collected = {}
         self.playout = Playout()
         self.ticks = 0
         self._heard: Pcm = _NOTHING

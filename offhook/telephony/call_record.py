@@ -4,6 +4,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
+from offhook.media.leg import Collected
+
 _DIGITS = {"cost": 6}
 """Digits after the point, where they are not three."""
 
@@ -73,7 +75,7 @@ class CallRecord:
     output_tokens: int = 0
     cost: float | None = None
     """Of these tokens, by the prices of the configuration; None without any."""
-    collected: dict[str, str | float | bool] = field(default_factory=dict)
+    collected: Collected = field(default_factory=dict)
     """Details that agents have noted, by their names in the configuration."""
     transferred_to: str = ""
     attempts: tuple[Attempt, ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from offhook.media.end_reason import End
-from offhook.media.leg import CallInfo, Claim, LegStatistics, ModelTokens
+from offhook.media.leg import CallInfo, Claim, Collected, LegStatistics, ModelTokens
 from offhook.telephony.call_progress_io import (
     CallHistory,
     CallProgress,
@@ -77,7 +77,7 @@ class CarrierCall:
         """Set once the call has ended."""
         self._tokens = ModelTokens()
         """Of all its streams, one after the other."""
-        self._collected: dict[str, str | float | bool] = {}
+        self._collected: Collected = {}
         self._on_ended = on_ended
         self._left: CallRecord | None = None
         """Its record as of when it last left us by a transfer."""

@@ -38,18 +38,9 @@ from offhook.pipeline.speech.vad.turn_model_io import SMART_TURN, WORDS, is_turn
 from offhook.web.config.pronunciation import Pronouncing
 from offhook.web.config.section import Secret, Section, or_plugin
 
-if TYPE_CHECKING:
-    pass
-
 OPENAI = "openai"
-
-
 AUTO = "auto"
-
-
 SMALL = "small"
-
-
 AUTOMATIC = (AUTO, SMALL)
 """Engines that bring in another one in place of the embedded one."""
 

@@ -1,7 +1,7 @@
 """`[speech]` and `[realtime]`: what programs may ask of the server."""
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import (
     Field,
@@ -12,9 +12,6 @@ from pydantic import (
 from offhook.web.config.section import Secret, Section
 from offhook.web.http.access import is_loopback
 from offhook.web.http.networks import private_network
-
-if TYPE_CHECKING:
-    pass
 
 
 class Realtime(Section):

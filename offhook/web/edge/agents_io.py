@@ -70,16 +70,13 @@ class CallAgents:
             logger.warning("no agent is called {} any more: the usual one answers", name)
         return config.agent
 
-    def on_duty(self, name: str, call_id: str, info: CallInfo) -> str:
+    def on_duty(self, name: str, info: CallInfo) -> str:
         """Returns who answers a call to the named agent now: another one outside of its hours.
         Calls that are placed are for whom they name."""
         if info.direction == "outbound":
             return name
         agent = on_duty(self._config().hours, name or DEFAULT)
-        if agent == (name or DEFAULT):
-            return name
-        logger.info("{}: outside of the hours of {}: {} answers", call_id, name or DEFAULT, agent)
-        return agent
+        return name if agent == (name or DEFAULT) else agent
 
     def engines(self, a: AgentSettings, engines: Engines) -> Engines:
         """Returns the engines of a call as its agent wants to hear and speak."""

@@ -15,19 +15,16 @@ Each detail by itself:
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from offhook.media.leg import Collected
 from offhook.web.config.collect import Detail, Unreadable, Value
 
 ASK = "not noted yet: repeat it to the caller, and once they have agreed call this function again"
 
 
-Noted = dict[str, Value]
-"""What is noted, by the names of the details."""
-
-
 class Details:
     """The details of one conversation."""
 
-    def __init__(self, details: Mapping[str, Detail], known: Noted) -> None:
+    def __init__(self, details: Mapping[str, Detail], known: Collected) -> None:
         """`known` is what has been noted in the call so far; it is added to."""
         self._details = details
         self._known = known
@@ -42,12 +39,10 @@ class Details:
             if detail.required and name not in self._known
         }
 
-    def give(
-        self, values: Mapping[str, Any], turns: int
-    ) -> tuple[dict[str, Value], dict[str, Any]]:
+    def give(self, values: Mapping[str, Any], turns: int) -> tuple[Collected, dict[str, Any]]:
         """Returns what is newly noted of these values, and what the model is told. `turns` is how
         often the caller has spoken."""
-        noted: Noted = {}
+        noted: Collected = {}
         ask, wrong = dict[str, str](), dict[str, str]()
         for name, given in values.items():
             detail = self._details.get(name)

@@ -5,8 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offhook.media.leg import Collected
 from offhook.web.config.collect import Detail
-from offhook.web.tools.collected import ASK, Details, Noted, instructions
+from offhook.web.tools.collected import ASK, Details, instructions
 
 PHONE = Detail(type="phone", ask="where to call back", required=True)
 NAME = Detail(required=True)
@@ -19,7 +20,7 @@ def asked(value: str) -> str:
 
 
 def test_a_detail_that_is_not_repeated_is_noted_at_once() -> None:
-    known: Noted = {}
+    known: Collected = {}
     details = Details(ALL, known)
     noted, told = details.give({"name": " Anna "}, 1)
     assert noted == known == {"name": "Anna"}

@@ -28,6 +28,7 @@ from offhook.pipeline.conversation.events import (
 )
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.signaling.peer_io import PeerLeg
+from offhook.web.config.agents import DEFAULT
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.edge.admission_io import CallAdmission
@@ -190,7 +191,10 @@ class LiveCall:
             await self._restore()
         past = self._past
         if past is None and self.direct is None:
-            self._agent = host.agents.on_duty(self._agent, self.id, leg.info)
+            called, self._agent = self._agent, host.agents.on_duty(self._agent, leg.info)
+            if called != self._agent:
+                words = "{}: outside of the hours of {}: {} answers"
+                logger.info(words, self.id, called or DEFAULT, self._agent)
         settings = host.agents.called(self._agent if past is None else past.saved.answering)
         if settings.of_kind.answers:
             return settings

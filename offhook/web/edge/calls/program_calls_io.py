@@ -83,7 +83,7 @@ class ProgramCalls:
         """Returns the decision on a call that rings here, or is about to be placed; None if it is
         answered or placed at once."""
         agents = self._edge.agents
-        agent = agents.called(agents.on_duty(call.agent, call.call_id, call.info))
+        agent = agents.called(agents.on_duty(call.agent, call.info))
         if agent.of_kind.answers:
             return None
         return self._decide(call.call_id, agent, headers or headers_of(call.info))
