@@ -369,6 +369,24 @@ async def test_hanging_up_twice_at_once_and_again_is_hanging_up_once():
         assert told == ["one"]
 
 
+async def test_hanging_up_while_the_offer_is_answered_refuses_it_and_leaves_no_socket():
+    caller = PeerLeg("caller")
+    offer = await caller.offer()
+    for steps in range(100):
+        leg = PeerLeg("callee")
+        answering = asyncio.create_task(leg.answer(offer))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if answering.done():
+            break
+        await leg.hang_up("replaced")
+        with pytest.raises(OfferError):
+            await answering
+    assert steps > 10
+    await leg.hang_up("done")
+    await caller.hang_up("done")
+
+
 async def test_a_cancelled_hang_up_is_cancelled_and_still_frees_the_peer():
     async with call() as (caller, _):
         task = asyncio.create_task(caller.hang_up("goodbye"))

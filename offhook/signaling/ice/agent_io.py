@@ -97,6 +97,16 @@ class _AgentConnection(Connection):
         self._checked: set[Address] = set()
         """Addresses that were checked because the peer's RTP seemed to come from there."""
 
+    async def gather_candidates(self) -> None:
+        """Gathers our candidates; closes what was opened for them if the connection has been closed
+        meanwhile, which could not know of it."""
+        await self._gather()
+        if self._closing:
+            await self.close()
+
+    async def _gather(self) -> None:
+        await super().gather_candidates()
+
     def receive(self, data: bytes, remote: Address, protocol: aioice.ice.StunProtocol) -> None:
         """Handles a datagram that is not STUN, from a socket of this connection."""
         if remote in self._sources[protocol]:
@@ -197,7 +207,7 @@ class PortConnection(_AgentConnection):
         self._heir: IceSession | None = None
         self._shares: dict[Local, _PortProtocol] = {}
 
-    async def gather_candidates(self) -> None:
+    async def _gather(self) -> None:
         """Takes the candidates of the port; only a relayed one needs a socket."""
         if self._local_candidates_start:
             return

@@ -25,6 +25,7 @@ from offhook.web.http.shares import Holders, ShareExceeded
 
 NO_PUBLISHER_RETRY_S = 2
 """Retry-After in s of a player whose publisher is not there yet."""
+NO_PUBLISHER = "nobody publishes to this room"
 REFUSED = "the offer was refused"
 
 
@@ -82,9 +83,12 @@ class WhipCalls:
             else:
                 answer = await leg.answer(sdp)
         except BaseException as error:
+            publisher_left = protocol is WhipProtocol.WHEP and leg.closed is not None
             await leg.hang_up(REFUSED)
             if isinstance(error, NoPorts):
                 raise self._host.browsers.no_ports() from error
+            if isinstance(error, OfferError) and publisher_left:
+                raise WhipRefusal(409, NO_PUBLISHER, NO_PUBLISHER_RETRY_S) from error
             raise
         return session, ipv4_first(answer)
 
@@ -102,7 +106,7 @@ class WhipCalls:
         has its share of them."""
         publisher = self._publisher(room)
         if publisher is None:
-            raise WhipRefusal(409, "nobody publishes to this room", NO_PUBLISHER_RETRY_S)
+            raise WhipRefusal(409, NO_PUBLISHER, NO_PUBLISHER_RETRY_S)
         if len(publisher.players) >= MAX_PLAYERS:
             raise WhipRefusal(503, f"this room has {MAX_PLAYERS} players", RETRY_AFTER_S)
         held = (player.claim.holders for player in publisher.players if player.claim is not None)
