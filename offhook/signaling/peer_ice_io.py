@@ -103,6 +103,13 @@ class PeerIce:
         for agent in self._agents:
             await agent.connections.cancel_restart()
 
+    def check_answerable(self) -> None:
+        """Raise OfferError if the leg has been closed, which leaves no candidates either, and
+        NoPorts."""
+        if not self._is_up():
+            raise OfferError("the call has ended")
+        self.check_ports()
+
     def check_ports(self) -> None:
         """Raise NoPorts if there is no candidate of ours."""
         if any(a.has_gathered for a in self._agents) and not any(

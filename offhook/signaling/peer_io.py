@@ -263,8 +263,7 @@ class PeerLeg(RtpLeg):
     # --- offer and answer ---
 
     async def answer(self, sdp: str) -> str:
-        """Answer an offer, initial or renegotiated, with our SDP. Raises OfferError, also if the
-        leg is closed meanwhile, and NoPorts."""
+        """Answer an offer, initial or renegotiated, with our SDP. Raises OfferError and NoPorts."""
         check_offer(sdp)
         if len(self._pc.getTransceivers()) > MAX_MEDIA_SECTIONS:
             raise OfferError(f"more than {MAX_MEDIA_SECTIONS} m-lines have been offered")
@@ -276,9 +275,7 @@ class PeerLeg(RtpLeg):
         except Exception as error:  # aiortc raises exceptions of any type
             await self.ice.cancel_restart()
             raise OfferError(f"cannot answer the offer: {reason_of(error)}") from error
-        if not self._is_up():  # which leaves no candidates either
-            raise OfferError("the call has ended")
-        self.ice.check_ports()
+        self.ice.check_answerable()
         self._watch()
         answer = _with_opus_parameters(self._pc.localDescription.sdp)
         return answer if _BUNDLE.search(sdp) else _BUNDLE.sub("", answer)

@@ -78,6 +78,8 @@ class Peer:
         self._invite: Request | None = None
         self._send = send
         self._waiting: list[Request | Response] = []
+        self._replies: dict[tuple[str, str], Response] = {}
+        """Our final replies, by branch and method."""
         self._came = asyncio.Event()
 
     def go_on_with(self, other: "Peer") -> None:
@@ -89,6 +91,11 @@ class Peer:
 
     def receive(self, data: bytes) -> None:
         message = parse_message(data)
+        if isinstance(message, Request):
+            again = self._replies.get((message.via.branch or "", message.method))
+            if again is not None:  # sent again before our reply arrived, as on a busy machine
+                self.send(again)
+                return
         self.log.append(message)
         self._waiting.append(message)
         self._came.set()
@@ -124,7 +131,7 @@ class Peer:
         return response
 
     async def asked(self, method: str) -> Request:
-        """The next request of that method, repeats too."""
+        """The next request of that method; repeats too, until it is answered."""
         request = await self._next(
             lambda m: isinstance(m, Request) and m.method == method, f"{method}"
         )
@@ -230,6 +237,8 @@ class Peer:
             body=(sdp or "").encode(),
             content_type="application/sdp" if sdp else "",
         )
+        if status >= 200:
+            self._replies[request.via.branch or "", request.method] = response
         self.send(response)
         return response
 
