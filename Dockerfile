@@ -116,6 +116,8 @@ ENV PATH=/opt/offhook/src/bin:/opt/offhook/bin:$PATH \
     MODELSCOPE_CACHE=/models/modelscope \
     OFFHOOK_SERVER_HOST=0.0.0.0 \
     OFFHOOK_TTS_VOICES=/voices \
+    OFFHOOK_RECORDS_URL=sqlite:////recordings/calls.db \
+    OFFHOOK_RECORDS_SPOOL=/recordings/spool \
     OFFHOOK_RECORDING_DIRECTORY=/recordings
 WORKDIR /var/lib/offhook
 USER 10001:10001

@@ -11,6 +11,7 @@ SIZING = {
     "edge": "calls.edge",
     "failover": "calls.failover",
     "http": "speech.http_requests",
+    "records": "records.kept_calls",
     "sip": "sip.sip",
     "stream": "speech.stream",
     "turns": "calls.call_turns",

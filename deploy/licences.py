@@ -14,7 +14,7 @@ from deploy.locked import locked
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/licences.md"
-PARTS = ("base", "espeak", "knowledge", "mcp", "qwen", "redis", "tracing", "wyoming")
+PARTS = ("base", "espeak", "knowledge", "mcp", "postgres", "qwen", "redis", "tracing", "wyoming")
 """What is shipped or installed for users; a package is listed with the first that has it."""
 
 SPDX = {
@@ -34,13 +34,23 @@ SAID_HERE = {
     "colorama": "BSD-3-Clause",
     "httpx2-jsfetch": "BSD-3-Clause",
     "pywin32": "PSF-2.0",
+    "tzdata": "Apache-2.0",
     "win32-setctime": "MIT",
     "espeakng-loader": "GPL-3.0-or-later",
 }
 """Of packages for other platforms or versions of Python, and of one whose metadata says nothing."""
 FINE = {
     *("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "LGPL"),
-    *("LGPL-2.1-or-later", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib"),
+    *(
+        "LGPL-2.1-or-later",
+        "LGPL-3.0-only",
+        "MIT",
+        "MIT-0",
+        "MIT-CMU",
+        "MPL-2.0",
+        "PSF-2.0",
+        "Zlib",
+    ),
 }
 """That a program under Apache-2.0 may stand on; LGPL and MPL as libraries of their own."""
 KNOWN = {"espeakng-loader"}

@@ -188,6 +188,10 @@ class RecordingWriter:
         self._opened.put(RecordingFiles(self._directory, recorder))
         return recorder
 
+    def path_of(self, recorder: Recorder) -> Path:
+        """Returns where the sound of a recording is written."""
+        return self._directory.absolute() / f"{recording_name(recorder.call_id)}.ogg"
+
     def close(self) -> None:
         """Finish all recordings and end the thread. Blocks on the disk, so not for the event
         loop."""

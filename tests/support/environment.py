@@ -8,6 +8,8 @@ OF_TESTS = {
     "OFFHOOK_SERVER_MAX_LATENESS_MS": "0",
     # Where there is a network, a test must not wait for models nor be heard by other engines.
     "OFFHOOK_ENGINES_OFFLINE": "true",
+    # Calls of tests are nobody's business afterwards, except in tests of what is kept.
+    "OFFHOOK_RECORDS_URL": "",
 }
 
 

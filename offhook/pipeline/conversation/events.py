@@ -49,6 +49,14 @@ class CallerTurn:
 
 
 @dataclass(frozen=True)
+class CallerTyped:
+    """The caller has written to the agent instead of speaking."""
+
+    at_ms: int
+    text: str
+
+
+@dataclass(frozen=True)
 class TurnDiscarded:
     at_ms: int
 
@@ -177,6 +185,25 @@ class AnswerDropped:
 
 
 @dataclass(frozen=True)
+class ToolUsed:
+    """The agent's model has called a tool, and it has answered or failed."""
+
+    at_ms: int
+    """When it was called."""
+    name: str
+    arguments: str
+    """JSON, at most TOLD_CHARACTERS of it."""
+    result: str
+    """The same of what the model was told."""
+    took_ms: int
+    failed: bool
+
+
+TOLD_CHARACTERS = 4000
+"""Characters of a tool's arguments, and of its result, that events tell."""
+
+
+@dataclass(frozen=True)
 class PassagesFound:
     """The documents of the agent were searched, and the model answers by what was found."""
 
@@ -273,6 +300,7 @@ Event = (
     | SpeechStarted
     | CallerPartial
     | CallerTurn
+    | CallerTyped
     | TurnDiscarded
     | PlayoutPaused
     | PlayoutResumed
@@ -285,6 +313,7 @@ Event = (
     | TokensUsed
     | DetailNoted
     | AnswerDropped
+    | ToolUsed
     | PassagesFound
     | TurnLatency
     | Dtmf

@@ -42,6 +42,7 @@ from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.prices import Prices
 from offhook.web.config.programs import Realtime, Speech
+from offhook.web.config.records import Records
 from offhook.web.config.section import Section
 from offhook.web.config.server import Opus, Recording, Server, Tracing, WebRtc
 from offhook.web.config.toml_text import KeyPath, TomlText, read_toml
@@ -84,6 +85,7 @@ class Config(Section):
     speech: Speech = Speech()
     realtime: Realtime = Realtime()
     recording: Recording = Recording()
+    records: Records = Records()
     log: Log = Log()
     tracing: Tracing = Tracing()
     turn: TurnTaking = TurnTaking()
@@ -212,6 +214,7 @@ class Config(Section):
             origins=server.origins,
             keys=tuple(keys),
             admin_key=server.admin_key,
+            reader_key=server.reader_key,
             admin_listen=server.admin_listen,
             metrics=Role.PUBLIC if server.metrics == "open" else with_key,
             proxies=tuple(map(ipaddress.ip_network, server.proxies)),

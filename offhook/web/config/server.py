@@ -53,6 +53,9 @@ class Server(Section):
     admin_key: Secret = ""
     """The operator's key for /calls, /sip/trace and /tokens. Without it they accept only direct
     connections from this machine."""
+    reader_key: Secret = ""
+    """Key of those who may look at the calls that are kept, in the console and at /calls, but
+    neither listen to recordings nor change anything."""
     admin_listen: str = ""
     """Separate address of the operator's routes: unix:PATH or host:port on this machine."""
     names: frozenset[str] = frozenset()
@@ -113,6 +116,10 @@ class Server(Section):
     def _roles_have_keys_of_their_own(self) -> "Server":
         if self.admin_key and self.admin_key == self.api_key:
             raise ValueError("admin_key: callers have this key (api_key)")
+        if self.reader_key and not self.admin_key:
+            raise ValueError("reader_key: only beside an admin_key; without, this machine reads")
+        if self.reader_key and self.reader_key in (self.admin_key, self.api_key):
+            raise ValueError("reader_key: another role has this key")
         return self
 
     @property

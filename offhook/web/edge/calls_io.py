@@ -16,6 +16,7 @@ from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.capture.pcap import PCAP
+from offhook.web.edge import history_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE
 from offhook.web.edge.phones import DialRequestError, EndedCall, by_sip, parse_dial
@@ -56,7 +57,9 @@ async def place(request: web.Request) -> web.Response:
 
 
 async def listed(request: web.Request) -> web.Response:
-    """GET /calls: all calls in progress."""
+    """GET /calls: all calls in progress; with parameters, those that are kept."""
+    if request.query:
+        return await history_io.found(request)
     edge = request.app[EDGE]
     calls = [described(found(edge, call_id), call_id) for call_id in edge.call_ids()]
     return web.json_response({"calls": calls})
@@ -64,8 +67,14 @@ async def listed(request: web.Request) -> web.Response:
 
 async def shown(request: web.Request) -> web.Response:
     """GET /calls/{call}."""
-    call_id = request.match_info["call"]
-    return web.json_response(described(found(request.app[EDGE], call_id), call_id))
+    call_id, edge = request.match_info["call"], request.app[EDGE]
+    try:
+        call = found(edge, call_id)
+    except UnknownCall:
+        if edge.records.kept is None:
+            raise
+        return await history_io.shown(request)
+    return web.json_response(described(call, call_id))
 
 
 async def hung_up(request: web.Request) -> web.Response:

@@ -83,6 +83,7 @@ async def _open(settings: Settings) -> AsyncIterator[Edge]:
     """An edge that takes calls from the port and from its siblings. Raises EngineError, OSError."""
     bot = load_bot(settings.bot_file) if settings.bot_file is not None else None
     edge = NumberedEdge(settings.config, bot, settings.number, settings.secret_key, settings.auto)
+    edge.records.open_store(settings.config, settings.number)
     await edge.start()
     async with shared(edge, settings.directory):
         yield edge

@@ -30,11 +30,12 @@ from offhook.telephony.carriers.providers import provider_called
 from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.server import Server
-from offhook.web.edge import calls_io, whip_io
+from offhook.web.edge import calls_io, history_io, whip_io
 from offhook.web.edge.calls.browser_calls_io import UnknownPeer
 from offhook.web.edge.calls.whip_calls_io import WhipRefusal
 from offhook.web.edge.carriers import routes_io as carrier_routes
 from offhook.web.edge.carriers.routes_io import OF_CARRIERS
+from offhook.web.edge.console import console_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
 from offhook.web.edge.page import page_io
@@ -114,6 +115,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(404, "unknown session")
     except calls_io.UnknownCall:
         return error(404, "unknown call_id")
+    except history_io.NoRecords as fault:
+        return error(409 if str(fault) == history_io.NOT_KEPT else 503, str(fault))
     except NoPhones:
         return error(409, "this server has no phones: its configuration has no [sip]")
     except LegError as fault:
@@ -226,6 +229,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     app.router.add_get("/status", status)
     health = Health(edge.health, partial(readiness, edge), edge.metrics.registry)
     add_health_routes(app, health)
+    history_io.add_routes(app.router)  # before /calls/{call}
     calls_io.add_routes(app.router)
     carrier_routes.add_routes(app.router)
     whip_io.add_routes(app.router)
@@ -236,6 +240,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
         mount(app, edge.speech)
         add_conversations(app)
     page_io.add_routes(app.router)
+    console_io.add_routes(app.router)
     open_door(app, lambda: edge.access, door)
     return app
 
@@ -318,6 +323,7 @@ async def serve(config: Config, bot_file: Path | None = None, read: Read | None 
     as_read = config
     async with local_workers(config) as config, auto_workers(config) as auto:
         edge = Edge(config, bot, auto=auto)
+        edge.records.open_store(config)
         await edge.start()
         if read is not None:
             stop.reload = Reload(edge, as_read, read)

@@ -185,11 +185,11 @@ class Siblings:
 
     async def _about_calls(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         wanted = request.match_info.handler
-        if wanted is calls_io.listed:
+        if wanted is calls_io.listed and not request.query:
             return await self._calls(request)
         call_id = request.match_info.get("call", "")
         number = next((n for n in self._http if call_id.startswith(f"{n}-")), WITH_PHONES)
-        if number == self._number:
+        if number == self._number or wanted is calls_io.listed:
             return await handler(request)
         try:
             if wanted is calls_io.followed:

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from offhook.web.http.networks import Network
+from offhook.web.http.session_cookie import cookie_in, is_session_of
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -52,6 +53,8 @@ class Role(Enum):
     METRICS = "metrics"
     """PUBLIC or the key's owner, depending on `AccessPolicy.metrics`."""
     OPERATOR = "operator"
+    RECORDS = "records"
+    """The operator; who has the reader's key may look, and change nothing."""
     SESSION = "session"
     """Whoever knows the URL of a session, which cannot be guessed, of WHIP or WHEP: mediamtx's
     pages send their key only with the request that creates it, and a token may expire before its
@@ -85,7 +88,10 @@ ROUTES: Mapping[str, Role] = {
     "v1/realtime/calls/{call}/leave": Role.SESSION,
     "ws": Role.SPEECH,
     "openapi.json": Role.SPEECH,
-    "calls": Role.OPERATOR,
+    "calls": Role.RECORDS,
+    "calls/forget": Role.OPERATOR,
+    "calls/{call}/recording": Role.OPERATOR,
+    "console": Role.PUBLIC,  # the files; what they show is at /calls
     "sip": Role.OPERATOR,
     "tokens": Role.OPERATOR,
     "engines": Role.OPERATOR,
@@ -98,6 +104,8 @@ SCOPES_OF: Mapping[Role, frozenset[Scope]] = {
 }
 """The scopes of which one is required; of other roles, "call"."""
 
+SAFE = ("GET", "HEAD")
+"""Methods that change nothing."""
 KEY_PROTOCOL = "openai-insecure-api-key."
 """Pages cannot send headers with a WebSocket, so OpenAI's clients send the key as a subprotocol."""
 TOKEN_PREFIX = "offhook_"
@@ -256,6 +264,8 @@ class AccessPolicy:
     """Origins of other sites whose pages may call."""
     keys: tuple[Key, ...] = ()
     admin_key: str = field(default="", repr=False)
+    reader_key: str = field(default="", repr=False)
+    """Key of those who may look at calls, but neither listen to them nor change anything."""
     admin_listen: str = ""
     """Separate address of the operator's routes, if any."""
     metrics: Role = Role.PUBLIC
@@ -294,8 +304,9 @@ class AccessPolicy:
             return Grant()
         if role is not Role.PUBLIC:
             self._check_origin(role, head)
-        if role is Role.OPERATOR:
-            return self._admit_operator(head, admin)
+        if role in (Role.OPERATOR, Role.RECORDS):
+            reads = role is Role.RECORDS and head.method in SAFE
+            return self._admit_operator(head, admin, now, reads=reads)
         if role is Role.CONTROL:
             return self._admit_control(head)
         keyed = any(not _scopes_of(role).isdisjoint(key.scopes) for key in self.keys)
@@ -353,14 +364,18 @@ class AccessPolicy:
 
     # --- the parts of it ---
 
-    def _admit_operator(self, head: Head, admin: bool) -> Grant:
+    def _admit_operator(self, head: Head, admin: bool, now: float, *, reads: bool) -> Grant:
         if self.admin_listen and not admin:
             raise Refusal(403, f"the operator's routes are at {self.admin_listen} ([server])")
         if self.admin_key:
-            if not _same(head.key, self.admin_key):
-                words = "the operator's key ([server] admin_key) is required as a bearer token"
-                raise Refusal(401, words, "invalid_api_key")
-            return Grant("admin")
+            who = self.key_holder(head, now)
+            if who == "admin" or (reads and who == "reader"):
+                return Grant(who)
+            if who == "reader":
+                words = "the reader's key only shows calls: this needs the operator's"
+                raise Refusal(403, words, "insufficient_scope")
+            words = "the operator's key ([server] admin_key) is required as a bearer token"
+            raise Refusal(401, words, "invalid_api_key")
         why = self._not_the_operator(head)
         if why:
             raise Refusal(
@@ -369,6 +384,17 @@ class AccessPolicy:
                 "set [server] admin_key",
             )
         return Grant()
+
+    def key_holder(self, head: Head, now: float) -> str:
+        """Returns whose key, or session of the console, a request has: "admin", "reader" or "". A
+        session changes something only from a page of ours, as its Origin says."""
+        given, cookie = head.key, cookie_in(head.headers)
+        if head.method not in SAFE and not head.origin:
+            cookie = ""
+        for name, key in (("admin", self.admin_key), ("reader", self.reader_key)):
+            if key and (_same(given, key) or (cookie and is_session_of(key, cookie, now))):
+                return name
+        return ""
 
     def _admit_control(self, head: Head) -> Grant:
         """A token or client secret is a caller's, who must not make more of them or decide on the
@@ -412,7 +438,7 @@ class AccessPolicy:
         origin = head.origin
         if not is_foreign(origin, head.host):
             return
-        if role in (Role.OPERATOR, Role.CONTROL):
+        if role in (Role.OPERATOR, Role.RECORDS, Role.CONTROL):
             raise Refusal(403, "a page of another site may not use this route")
         if origin not in self.origins:
             words = f"a page of {origin[:80]} may not use this server"

@@ -33,8 +33,8 @@ for each kind: the value that is bound. The next minute's line counts those left
 RELAYS = ("offhook.web.workers.local_worker_io",)
 """Call sites that relay another process's lines may log RELAY_BURST, since a traceback has many
 lines."""
-WORDS = ("text", "heard", "unheard")
-"""Event fields with what the caller or the agent said."""
+WORDS = ("text", "heard", "unheard", "arguments", "result")
+"""Event fields with what the caller or the agent said, or what a tool was told and answered."""
 
 
 class Log(BaseModel):

@@ -226,6 +226,16 @@ class Metrics:
             "Recordings that could not be begun or went no further; the calls went on",
             registry=registry,
         )
+        self.records_lost = Counter(
+            "offhook_records_lost_total",
+            "Entries of calls that could neither be written to the database nor to the disk",
+            registry=registry,
+        )
+        self.records_written = Counter(
+            "offhook_records_written_total",
+            "Entries of calls written to the database",
+            registry=registry,
+        )
         malformed = Counter(
             "offhook_stun_malformed_total",
             "Datagrams to the ports of WebRTC that are no STUN, though they look like it",

@@ -49,7 +49,7 @@ class WebhookSender:
         try:
             while True:
                 started = monotonic()
-                failed = await self._attempt(webhook, event)
+                failed = await self.attempt(webhook, event)
                 if failed is None or not wanted():
                     return
                 pause = policy.pause_s(failed, started)
@@ -63,7 +63,8 @@ class WebhookSender:
         finally:
             self._pending -= 1
 
-    async def _attempt(self, webhook: Webhook, event: Event) -> AttemptFailed | None:
+    async def attempt(self, webhook: Webhook, event: Event) -> AttemptFailed | None:
+        """Sends an event once; returns how that failed, None if it is delivered."""
         if self._http is None:
             self._http = aiohttp.ClientSession()
         timeout = aiohttp.ClientTimeout(ATTEMPT_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)

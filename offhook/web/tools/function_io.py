@@ -1,6 +1,7 @@
 """A tool as the model of a call has it, and what the model and the caller learn of it."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
@@ -13,10 +14,11 @@ from pipecat.services.llm_service import FunctionCallParams
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.directed_io import FunctionTool
+from offhook.pipeline.conversation.events import TOLD_CHARACTERS, ToolUsed
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.web.config.tools import ToolOptions
 from offhook.web.tools.tool_result import ToolFailed
-from offhook.web.tools.tool_use import ToolUse
+from offhook.web.tools.tool_use import ToolUse, has_succeeded
 
 Fill = Callable[[str], str]
 """Puts the call's variables into a text."""
@@ -51,7 +53,7 @@ def function_of(
             _say_meanwhile(options.say_after, fill(options.say), call),
             name=f"tool {tool.name}",
         )
-        began = monotonic()
+        began, at_ms = monotonic(), call.leg.heard_ms
         excuse, again = "", not options.end_turn
         try:
             result = await run(params.arguments)
@@ -64,16 +66,31 @@ def function_of(
             again = not excuse
         else:
             use.end(result)
-            took = round((monotonic() - began) * 1000)
-            logger.info("{}: tool {}: {} ms", call.leg.call_id, tool.where, took)
         finally:
             saying.cancel()
+        took = round((monotonic() - began) * 1000)
+        logger.info("{}: tool {}: {} ms", call.leg.call_id, tool.where, took)
+        call.emit(
+            ToolUsed(
+                at_ms,
+                tool.name,
+                json_beginning(params.arguments),
+                json_beginning(result),
+                took,
+                failed=not has_succeeded(result),
+            )
+        )
         properties = FunctionCallResultProperties(run_llm=again)
         await params.result_callback(result, properties=properties)
         if excuse:
             await call.say(excuse, Occasion.TROUBLE)
 
     return FunctionTool(tool.name, tool.description, tool.parameters, handle)
+
+
+def json_beginning(value: Any) -> str:
+    """Returns the beginning of a value in JSON, as events tell it."""
+    return json.dumps(value, ensure_ascii=False, default=str)[:TOLD_CHARACTERS]
 
 
 def turns_of(call: Call) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -30,6 +31,7 @@ from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.pipeline.conversation.agent_slot_io import AgentBeginsFrame, AgentSlot
 from offhook.pipeline.conversation.call.agent import Agent, Engines
 from offhook.pipeline.conversation.call.followed_language import FollowedLanguage
+from offhook.pipeline.conversation.events import CallerTyped
 from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.transport_io import LegTransport
@@ -160,7 +162,8 @@ class CallPipeline:
         user, assistant = _aggregators(context, idle_s)
         rtvi = None
         if leg.carries_messages:
-            rtvi = Rtvi(leg.send_message, hearing.agent.cut_by_typing, language.turn)
+            typed = partial(_note_typed, leg, hearing, language)
+            rtvi = Rtvi(leg.send_message, hearing.agent.cut_by_typing, typed)
         processors = [transport.input(), self.stt, user, *middle, transport.output(), assistant]
         self.worker = PipelineWorker(
             Pipeline(processors),
@@ -264,3 +267,11 @@ class CallPipeline:
     def _place(self) -> AgentSlot:
         assert self._slot is not None
         return self._slot
+
+
+def _note_typed(
+    leg: Leg, hearing: UserTurnController, language: FollowedLanguage, text: str
+) -> None:
+    """Notes what the caller has typed."""
+    hearing.emit(CallerTyped(leg.heard_ms, text))
+    language.turn(text)

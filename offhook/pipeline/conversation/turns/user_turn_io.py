@@ -127,7 +127,7 @@ class UserTurnController:
         self.pace = Pace()
         """What this caller's pauses have taught."""
         self.keys = KeyEntries()
-        self._leg, self._emit, self._excuse = leg, emit, excuse
+        self._leg, self.emit, self._excuse = leg, emit, excuse
         self._end = turn_detection.questions(leg.call_id, recognizer)
         self._turn = Turn(turn_detection.settings)
         self._facts = Facts()
@@ -186,7 +186,7 @@ class UserTurnController:
 
     def press(self, key: str) -> None:
         """Process a key pressed by the caller; it is ignored while the caller is away."""
-        self._emit(Dtmf(self.heard_ms, key))
+        self.emit(Dtmf(self.heard_ms, key))
         if not self.agent.away:
             self.keys.press(key, self.heard_ms)
 
@@ -271,7 +271,7 @@ class UserTurnController:
                     if self._turn.state not in OVER_THE_AGENT:
                         self._facts.speech_ms = 0  # earlier speech does not count
                 case SpeechStart(at_sample) if not self.agent.speaking:
-                    self._emit(SpeechStarted(at_sample // MS))
+                    self.emit(SpeechStarted(at_sample // MS))
 
     # --- words ---
 
@@ -296,7 +296,7 @@ class UserTurnController:
         whole = join(self._facts.turn_text, text)
         if not whole or self.state in (*OVER_THE_AGENT, TurnState.SPEAKING):
             return False
-        self._emit(CallerPartial(self.heard_ms, whole))
+        self.emit(CallerPartial(self.heard_ms, whole))
         self.listener.on_words(whole)
         return True
 
@@ -330,7 +330,7 @@ class UserTurnController:
                 case Action.DISCARD:
                     self._reset_turn()
                     self.listener.on_resume()
-                    self._emit(TurnDiscarded(self.heard_ms))
+                    self.emit(TurnDiscarded(self.heard_ms))
         speaks = (TurnState.HEARING, TurnState.ENDING)
         if row.state is TurnState.ENDING and row.then is TurnState.HEARING:
             self._go_on()
@@ -375,7 +375,7 @@ class UserTurnController:
         self.utterances.listener.on_commit(text)
         self._reset_turn()
         self.reply.busy = True
-        self._emit(CallerTurn(at_ms, number, text))
+        self.emit(CallerTurn(at_ms, number, text))
         self.listener.on_commit(text)
 
     def _reset_turn(self) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -23,6 +24,7 @@ from offhook.web.http.loop_io import raise_descriptor_limit, run
 if TYPE_CHECKING:
     from offhook.pipeline.speech.recognizer import Progress
     from offhook.web.app.cli.models_io import Models
+    from offhook.web.records.store import CallStore
     from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 
 
@@ -256,6 +258,85 @@ def _sip_trace(arguments: Namespace) -> int:
     else:
         print(run(phones.trace(a.call, a.json)).rstrip("\n"))
     return 0
+
+
+def _kept_calls(arguments: Namespace) -> int:
+    from offhook.web.app.cli import calls_io
+    from offhook.web.config import config as configuration
+    from offhook.web.records.errors import SearchError, StoreError
+
+    a = arguments
+    try:
+        store = calls_io.opened(configuration.load(a.config).records.url)
+        if a.action in ("list", "export"):
+            return _list_calls(store, a)
+        if a.action == "forget":
+            return _forget_calls(store, a)
+        if a.action == "webhooks":
+            return _list_webhooks(store, a)
+        call = store.show(a.call)
+        if call is None:
+            raise StoreError(f"there is no call {a.call}: see offhook calls list")
+        if a.action == "play":
+            calls_io.play(call)
+        elif a.json:
+            print(json.dumps({**call, "timeline": store.timeline(a.call)}, ensure_ascii=False))
+        else:
+            print("\n".join(calls_io.story(call, store.timeline(a.call))))
+    except (SearchError, StoreError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _list_calls(store: "CallStore", arguments: Namespace) -> int:
+    from offhook.web.app.cli import calls_io
+    from offhook.web.records.search import Search
+
+    a = arguments
+    named = {"from": a.start, "to": a.end, "min_latency": a.min_latency}
+    named |= {name: getattr(a, name) for name in ("number", "agent", "trunk", "reason", "text")}
+    query = {name: value for name, value in named.items() if value}
+    search = Search.of({**query, "limit": a.limit, **({"failed": "true"} if a.failed else {})})
+    if a.action == "export":
+        for line in calls_io.exported(store, search, as_csv=a.csv):
+            print(line)
+        return 0
+    calls, cursor = store.find(search)
+    if a.json:
+        print(json.dumps({"calls": calls, "cursor": cursor}, ensure_ascii=False))
+        return 0
+    for line in calls_io.table(calls):
+        print(line)
+    if cursor:
+        print(f"… and more: --limit, or --to {calls[-1]['started']}")
+    return 0
+
+
+def _list_webhooks(store: "CallStore", arguments: Namespace) -> int:
+    from offhook.web.app.cli import calls_io
+
+    a = arguments
+    if a.replay is not None:
+        print(f"tried again now: {store.outbox.replay(time.time(), a.replay)} webhooks")
+        return 0
+    waiting = store.outbox.waiting()
+    for line in map(json.dumps, waiting) if a.json else calls_io.webhooks(waiting):
+        print(line)
+    return 0
+
+
+def _forget_calls(store: "CallStore", arguments: Namespace) -> int:
+    from offhook.web.app.cli import calls_io
+
+    a = arguments
+    if not a.yes and input(f"Delete what is known of {a.number_or_id} for ever? [y/N] ") != "y":
+        return 1
+    forgotten, faults = calls_io.forget(store, a.number_or_id)
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    print(f"forgotten: {forgotten.calls} calls, {len(forgotten.recordings)} recordings")
+    return 1 if faults or not forgotten.calls else 0
 
 
 def _operator(arguments: Namespace) -> tuple[str, str]:
@@ -675,6 +756,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "serve": _serve,
     "speech": _speech,
     "call": _call,
+    "calls": _kept_calls,
     "dial": _dial,
     "sip-trace": _sip_trace,
     "transcribe": _transcribe,

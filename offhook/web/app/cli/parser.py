@@ -66,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
         "times (default: this machine only)",
     )
 
+    _history_parser(commands.add_parser("calls", help="find, play, export and forget calls"))
     _call_parser(commands.add_parser("call", help="place a scripted call and report"))
     _phone_parsers(commands)
 
@@ -375,6 +376,44 @@ def _phone_parsers(commands: Any) -> None:
     form.add_argument(
         "--pcap", type=Path, metavar="FILE", help="write the messages as a pcap, for Wireshark"
     )
+
+
+def _history_parser(calls: argparse.ArgumentParser) -> None:
+    actions = calls.add_subparsers(dest="action", required=True, metavar="ACTION")
+    every = actions.add_parser("list", help="list calls, the last first")
+    show = actions.add_parser("show", help="show one call: what was said and done, and when")
+    play = actions.add_parser("play", help="play the recording of a call")
+    export = actions.add_parser("export", help="write calls as JSON lines or CSV")
+    forget = actions.add_parser("forget", help="delete what is known of a number, or of one call")
+    for command in (show, play):
+        command.add_argument("call", metavar="CALL_ID")
+    for command in (every, export):
+        command.add_argument("--from", dest="start", metavar="WHEN", help="2026-03-14T15:10, 24h")
+        command.add_argument("--to", dest="end", metavar="WHEN", help="the same; exclusive")
+        command.add_argument("--number", help="digits of the caller's or the called number")
+        command.add_argument("--agent")
+        command.add_argument("--trunk")
+        command.add_argument("--reason", help="why the call ended, as `the caller hung up`")
+        command.add_argument("--text", help="words that were said; lett* for a beginning")
+        command.add_argument("--min-latency", metavar="MS", help="of the slowest answer")
+        command.add_argument("--failed", action="store_true", help="where something has failed")
+        command.add_argument("--limit", default=str(20), metavar="N")
+    export.set_defaults(limit="1000")
+    export.add_argument("--csv", action="store_true", help="CSV without what was said")
+    webhooks = actions.add_parser("webhooks", help="list webhooks that wait or were given up")
+    webhooks.add_argument(
+        "--replay",
+        nargs="?",
+        const="",
+        metavar="CALL_ID",
+        help="try all of them again now, or those of one call",
+    )
+    forget.add_argument("number_or_id", metavar="NUMBER|CALL_ID")
+    forget.add_argument("--yes", action="store_true", help="do not ask")
+    for command in (every, show, webhooks):
+        command.add_argument("--json", action="store_true")
+    for command in (every, show, play, export, forget, webhooks):
+        _config_argument(command)
 
 
 def _config_argument(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,6 +45,7 @@ from offhook.web.edge.resume.saved_call import SavedCall
 from offhook.web.http.logs import brief, for_log, for_recording, kind
 from offhook.web.http.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
+from offhook.web.records.kept_call import KeptCall
 from offhook.web.workers.engines.call_engines_io import CallEngines
 from offhook.web.workers.engines.engines_io import open_synthesizer
 
@@ -116,6 +118,9 @@ class LiveCall:
         self._past = Past(returned, Occasion.NOT_TRANSFERRED) if returned is not None else None
         self._has_started = False
         """Whether CallStarted was emitted, so that CallEnded must be too."""
+        self._recording: Path | None = None
+        self._kept: KeptCall | None = None
+        """What takes the events for the store, once there are any."""
         self._not_logged: CallStarted | None = None
         """Logged with the first event of a caller who was silent so far, so that whoever calls and
         says nothing writes one line a minute."""
@@ -290,6 +295,7 @@ class LiveCall:
         try:
             part = self.leg.part
             recorder = recordings.open(self.id if part == 1 else f"{self.id}-{part}", time.time())
+            self._recording = recordings.path_of(recorder)
         except OSError as error:
             self._host.metrics.recordings_failed.inc()
             logger.error("{}: the call is not recorded: {}", self.id, error)
@@ -309,8 +315,11 @@ class LiveCall:
         self._host.metrics.record(event)
         if isinstance(event, CallStarted):
             self._has_started = True
+            self._kept = self._host.records.kept_call(self.leg, self._recording)
         elif isinstance(event, TokensUsed):
             self._add_tokens(event)
+        if self._kept is not None:
+            self._kept.note(event, self._agent or DEFAULT, time.time())
         self._log(event)
         message = for_the_page(event, operator=self.leg.is_operators)
         if message is not None:

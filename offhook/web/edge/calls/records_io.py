@@ -1,22 +1,35 @@
-"""Records of phone calls that have ended, and recordings of all."""
+"""Records of phone calls that have ended, recordings of all, and the store of all."""
 
 import asyncio
 import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from loguru import logger
 
 from offhook.media.end_reason import End, EndReason
+from offhook.media.leg import Leg
 from offhook.media.recording_io import RecordingWriter, check_writable
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.phones import EndedCall
 from offhook.web.http.metrics import Metrics
+from offhook.web.records.entries import Recorded
+from offhook.web.records.kept_call import KeptCall
+
+if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
+    from offhook.web.edge.calls.outbox_io import OutboxSender
+    from offhook.web.records.writer_io import StoreWriter
 
 ENDED_CALLS = 500
 """Ended phone calls remembered for programs that ask later, about 1 MB; the oldest are dropped."""
+
+LOOKS_AT_ONCE = 2
+"""Requests that look into the store at the same time, so that calls keep the processor."""
 
 
 class CallRecords:
@@ -27,6 +40,11 @@ class CallRecords:
         """The last ENDED_CALLS SIP calls, by their ids."""
         self.recordings: RecordingWriter | None = None
         """Writes the sound of calls, if they are recorded."""
+        self.kept: StoreWriter | None = None
+        """Writes what happens in calls to the store, if they are kept."""
+        self.looking = asyncio.Semaphore(LOOKS_AT_ONCE)
+        """Held by requests that look into the store."""
+        self._sender: OutboxSender | None = None
         self._metrics = metrics
         self._writer = ThreadPoolExecutor(1, "call records")
 
@@ -37,6 +55,50 @@ class CallRecords:
         except OSError as error:
             logger.error("calls are not recorded until this is fixed: {}", error)
         self.recordings = RecordingWriter(directory, self._metrics.recordings_failed.inc)
+
+    def open_store(self, config: Config, process: int = 1) -> None:
+        """Has calls kept from now on, if that is configured, and programs told of them; needs the
+        event loop. `process` is the number of this one. Raises ConfigError."""
+        if not config.records.url:
+            return
+        from offhook.web.edge.calls.outbox_io import OutboxSender
+        from offhook.web.records.errors import StoreError
+        from offhook.web.records.store import CallStore, Writer
+        from offhook.web.records.writer_io import StoreWriter
+
+        records = config.records
+        try:
+            store = CallStore(records.url, records.receivers)
+        except StoreError as error:
+            raise ConfigError(f"records.url: {error}") from error
+        except OSError as error:
+            logger.error("calls are not kept until this is fixed ([records] url): {}", error)
+        else:
+            self.kept = StoreWriter(
+                store,
+                Writer(f"{socket.gethostname()}:{config.server.port}", process),
+                records.spool,
+                words=records.words,
+                keep_s=records.keep_s,
+                on_lost=self._metrics.records_lost.inc,
+                on_written=self._metrics.records_written.inc,
+            )
+            self.kept.start()
+            if records.receivers:
+                self._sender = OutboxSender(store.outbox)
+                self._sender.start()
+
+    async def stop_sender(self) -> None:
+        """Ends that. Idempotent."""
+        if self._sender is not None:
+            await self._sender.close()
+            self._sender = None
+
+    def kept_call(self, leg: Leg, recording: Path | None) -> KeptCall | None:
+        """Returns what takes the events of a call; None if calls are not kept."""
+        if self.kept is None:
+            return None
+        return KeptCall(leg, self.kept.add, str(recording or ""), words=self.kept.words)
 
     def add(self, record: CallRecord, call: SipCall | None, path: Path | None) -> None:
         """Records a phone or carrier call that has ended. `call` is the one of SIP, and `path` is a
@@ -60,12 +122,17 @@ class CallRecords:
                 del self.ended[next(iter(self.ended))]
         if record.edge == "sip" and record.end_reason == End.CONTINUED_ELSEWHERE:
             return  # the server that ends the call records all of it
+        if self.kept is not None:
+            self.kept.add(Recorded(record, str(EndReason.of(record.end_reason).end)))
         if path is not None:  # in a thread: a slow disk must not interrupt the audio of all calls
             self._writer.submit(_append, path, record.line())
 
     async def close(self) -> None:
         """Waits until all is written."""
         await asyncio.to_thread(self._writer.shutdown)
+        await self.stop_sender()
+        if self.kept is not None:
+            await asyncio.to_thread(self.kept.close)
         if self.recordings is not None:
             await asyncio.to_thread(self.recordings.close)
 

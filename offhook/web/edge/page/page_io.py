@@ -47,13 +47,13 @@ class PageFile:
     etag: str
 
 
-def _read(path: Path) -> PageFile:
+def read_file(path: Path) -> PageFile:
     plain = path.read_bytes()
     etag = hashlib.sha256(plain).hexdigest()[:32]
     return PageFile(TYPES[path.suffix], plain, gzip.compress(plain, mtime=0), etag)
 
 
-def _answer(request: web.Request, file: PageFile) -> web.Response:
+def answer_file(request: web.Request, file: PageFile) -> web.Response:
     headers = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     known = request.if_none_match or ()
     if any(tag.value in (file.etag, "*") for tag in known):
@@ -67,13 +67,18 @@ def _answer(request: web.Request, file: PageFile) -> web.Response:
     return response
 
 
+def files_in(folder: Path) -> dict[str, PageFile]:
+    """Reads the files of a page, by name."""
+    return {path.name: read_file(path) for path in folder.iterdir() if path.suffix in TYPES}
+
+
 def add_routes(router: web.UrlDispatcher) -> None:
     """Adds `/`, `/page/NAME` for each of its files, and `/embed.js` for the pages of other
     sites."""
-    there = {path.name: _read(path) for path in PAGE.iterdir() if path.suffix in TYPES}
+    there = files_in(PAGE)
 
     async def index(request: web.Request) -> web.Response:
-        response = _answer(request, there["index.html"])
+        response = answer_file(request, there["index.html"])
         response.headers.update(OF_PAGE)
         return response
 
@@ -81,10 +86,10 @@ def add_routes(router: web.UrlDispatcher) -> None:
         found = there.get(request.match_info["name"])
         if found is None:
             raise web.HTTPNotFound(text="no such file")
-        return _answer(request, found)
+        return answer_file(request, found)
 
     async def embedded(request: web.Request) -> web.Response:
-        response = _answer(request, there["embed.js"])
+        response = answer_file(request, there["embed.js"])
         response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
         return response
 

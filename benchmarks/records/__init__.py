@@ -1,0 +1,1 @@
+"""What keeping calls costs, and how fast they are found again."""

@@ -1,0 +1,215 @@
+"""`offhook bench records`: a store of a million calls, and how long it takes to find some of them.
+
+Fills an empty store with made-up calls of a year: rows, two turns of words each, and the index of
+words. Then asks what people ask in the console, each question many times with other values, and
+says the median and the 95th percentile in ms; and writes calls as a server does, a batch five times
+a second or faster, and says how many entries a second that makes.
+
+The store is SQLite in a folder that is deleted afterwards, or the one at --url, which must be
+empty. --keep leaves it there, so that a server can be started on it.
+"""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+
+from benchmarks.command import command
+from benchmarks.table import Table
+from offhook.media.leg import CallInfo
+from offhook.web.records.entries import Began, Entry, Happened, Over, digits_key
+from offhook.web.records.search import Search
+from offhook.web.records.store import CallStore, Writer
+from offhook.web.records.tables import call_agents, calls, events
+
+YEAR_S = 365 * 86_400.0
+AT_ONCE = 5000
+"""Rows of one statement while the store is filled."""
+AGENTS = ("front", "billing", "repairs", "sales", "night")
+REASONS = (
+    "the caller hung up",
+    "the agent hung up",
+    "transferred",
+    "nothing heard from the caller",
+)
+COMMON = ("order", "appointment", "address", "invoice", "delivery", "please", "thanks", "number")
+"""Words of every tenth call or so."""
+WORDS = tuple(f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "bdfgklmnprst")
+"""720 words that others are drawn from."""
+QUESTIONS = 200
+"""Of each kind."""
+HERE = Writer("bench:1")
+
+
+def sentence(draw: random.Random, number: int) -> str:
+    words = [*draw.choices(WORDS, k=10), draw.choice(COMMON), f"word{number % 100_000}"]
+    draw.shuffle(words)
+    return " ".join(words)
+
+
+def rows(number: int, draw: random.Random, end: float, total: int) -> tuple[Any, ...]:
+    """Returns the rows of a call: its own, its agent's, its events', its words."""
+    call, agent = f"{number:012x}", AGENTS[number % len(AGENTS)]
+    started = end - YEAR_S * (total - number) / total
+    caller, latency = f"+4930{draw.randrange(10**7):07}", 300 + int(draw.expovariate(0.005))
+    said = (sentence(draw, number), sentence(draw, number + 1))
+    own = {
+        "id": call,
+        "state": "ended",
+        "server": "bench:1",
+        "process": 1,
+        "edge": "sip",
+        "direction": "inbound",
+        "caller": caller,
+        "caller_key": digits_key(caller),
+        "called": "+493055500",
+        "called_key": digits_key("+493055500"),
+        "trunk": "line",
+        "caller_name": "",
+        "agent": agent,
+        "started": started,
+        "answered": started,
+        "ended": started + 60,
+        "seconds": 60.0,
+        "end": draw.choice(REASONS),
+        "ended_by": "",
+        "end_reason": "the caller hung up",
+        "turns": 1,
+        "interruptions": 0,
+        "failures": int(draw.random() < 0.01),
+        "latency_ms": latency,
+        "latency_max_ms": latency,
+        "mos": 4.2,
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "cost": None,
+        "details": "{}",
+        "transferred_to": "",
+        "recording": "",
+        "forgotten": None,
+    }
+    turns = [
+        {"call": call, "position": at, "at_ms": 1000 * at, "kind": kind, "fields": fields}
+        for at, kind, fields in (
+            (1, "caller_turn", f'{{"turn": 1, "text": "{said[0]}"}}'),
+            (2, "agent_turn", f'{{"turn": 1, "text": "{said[1]}"}}'),
+        )
+    ]
+    words = {"id": call, "words": "\n".join(said)}
+    return own, {"agent": agent, "started": started, "call": call}, turns, words
+
+
+def fill(store: CallStore, total: int) -> float:
+    """Fills the store; returns how many calls a second that made."""
+    draw, end, began = random.Random(1), time.time(), time.perf_counter()
+    for first in range(0, total, AT_ONCE):
+        part = [rows(n, draw, end, total) for n in range(first, min(first + AT_ONCE, total))]
+        with store._engine.begin() as connection:
+            connection.execute(calls.insert(), [own for own, *_ in part])
+            connection.execute(call_agents.insert(), [agent for _, agent, *_ in part])
+            connection.execute(events.insert(), [turn for _, _, turns, _ in part for turn in turns])
+            connection.execute(text(store.kind.add_words), [words for *_, words in part])
+        print(f"\r{min(first + AT_ONCE, total):,} of {total:,} calls", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    if store.kind.shared:
+        with store._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("SET statement_timeout = 0"))
+            connection.execute(text("VACUUM ANALYZE"))
+    return total / (time.perf_counter() - began)
+
+
+def questions(total: int) -> dict[str, Iterator[Search]]:
+    """Returns what is asked, by what it is; each with other values every time."""
+    draw, end = random.Random(2), time.time()
+
+    def asked(**more: Any) -> Iterator[Search]:
+        while True:
+            values = {name: value() if callable(value) else value for name, value in more.items()}
+            yield Search(**values)
+
+    def moment() -> float:
+        return end - draw.random() * YEAR_S
+
+    return {
+        "the last calls": asked(),
+        "a day of the year": asked(end=moment),
+        "an agent, from then": asked(agent=lambda: draw.choice(AGENTS), end=moment),
+        "a number": asked(number=lambda: f"+4930{draw.randrange(10**7):07}"),
+        "the end of a number": asked(number=lambda: f"{draw.randrange(10**6):06}"),
+        "where something failed": asked(failed=True, end=moment),
+        "answers over 2 s": asked(min_latency=2000, end=moment),
+        "a reason": asked(reason=lambda: draw.choice(REASONS), end=moment),
+        "a word of every tenth call": asked(text=lambda: draw.choice(COMMON)),
+        "a word of ten calls": asked(text=lambda: f"word{draw.randrange(min(total, 100_000))}"),
+        "three words": asked(text=lambda: " ".join(draw.sample(WORDS, 2)) + " order"),
+        "a common word, from then": asked(text=lambda: draw.choice(COMMON), end=moment),
+        "a word and an agent": asked(
+            text=lambda: draw.choice(WORDS), agent=lambda: draw.choice(AGENTS)
+        ),
+    }
+
+
+def entries_of(number: int) -> list[Entry]:
+    """A call of ten turns as a server writes it."""
+    call, info = f"w{number}", replace(CallInfo("sip"), caller="+49301234567", called="100")
+    turns: list[Entry] = [Began(call, time.time(), "front", asdict(info))]
+    for at in range(10):
+        fields = {"turn": at, "text": "what are your opening hours on the third of may"}
+        turns.append(Happened(call, 2 * at, 1000 * at, "caller_turn", fields))
+        turns.append(Happened(call, 2 * at + 1, 1000 * at, "agent_turn", fields))
+    return [*turns, Over(call, time.time(), REASONS[0], REASONS[0], {"mos": 4.2})]
+
+
+def written_a_second(store: CallStore, seconds: float = 5.0) -> float:
+    """Writes calls one after the other, a transaction each; returns entries a second."""
+    began, entries, number = time.perf_counter(), 0, 0
+    while time.perf_counter() - began < seconds:
+        batch = entries_of(number)
+        store.write(batch, HERE, time.time())
+        entries += len(batch)
+        number += 1
+    return entries / (time.perf_counter() - began)
+
+
+def measure(store: CallStore, total: int, as_json: bool) -> None:
+    lines = Table("found", "questions of the console", "question found p50_ms p95_ms", as_json)
+    for name, searches in questions(total).items():
+        took, found = [], 0
+        for search, _ in zip(searches, range(QUESTIONS), strict=False):
+            began = time.perf_counter()
+            found += len(store.find(search)[0])
+            took.append(1000 * (time.perf_counter() - began))
+        took.sort()
+        p50, p95 = took[len(took) // 2], took[int(len(took) * 0.95)]
+        lines.row(question=name, found=found / QUESTIONS, p50_ms=p50, p95_ms=p95)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = command("records", __doc__)
+    parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--url", default="", help="an empty store; default: SQLite in a folder")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keep", type=Path, help="folder in which the file of SQLite stays")
+    arguments: argparse.Namespace = parser.parse_args(argv)
+    folder = arguments.keep or Path(tempfile.mkdtemp(prefix="offhook-records-"))
+    store = CallStore(arguments.url or f"sqlite:///{folder}/calls.db")
+    try:
+        store.prepare()
+        filled = fill(store, arguments.calls)
+        number, size = store.size()
+        print(f"{store.kind.title}: {number:,} calls, {size / 1e6:,.0f} MB, {filled:,.0f} calls/s")
+        measure(store, arguments.calls, arguments.json)
+        print(f"written: {written_a_second(store):,.0f} entries/s, a call of ten turns at a time")
+    finally:
+        store.close()
+        if arguments.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    return 0

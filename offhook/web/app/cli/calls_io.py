@@ -1,0 +1,179 @@
+"""`offhook calls`: the calls that are kept, read from the store itself: no server need run."""
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from offhook.web.records.deletion import Forgotten, delete_files
+from offhook.web.records.errors import StoreError
+from offhook.web.records.search import Search
+from offhook.web.records.store import CallStore
+
+PLAYERS = (
+    ("ffplay", "-nodisp", "-autoexit", "-loglevel", "error"),
+    ("mpv", "--no-video", "--really-quiet"),
+    ("play", "-q"),
+)
+"""Programs that play a recording, the first that is there."""
+
+EXPORTED = (
+    *("call_id", "state", "edge", "direction", "caller", "called", "trunk", "agent"),
+    *("started", "answered", "ended", "seconds", "end_reason", "ended_by", "turns"),
+    *("interruptions", "failures", "latency_ms", "latency_max_ms", "mos", "input_tokens"),
+    *("output_tokens", "cost", "transferred_to", "recording"),
+)
+"""Columns of a CSV file."""
+
+SPOKEN = {"caller_turn": "caller", "caller_typed": "caller (typed)", "agent_turn": "agent"}
+
+
+def opened(url: str) -> CallStore:
+    """Returns the store of a configuration. Raises StoreError."""
+    if not url:
+        raise StoreError("calls are not kept: [records] url is empty")
+    store = CallStore(url)
+    store.prepare()
+    return store
+
+
+def table(calls: list[dict[str, Any]]) -> Iterator[str]:
+    """Yields a line a call, times as they are here."""
+    if not calls:
+        yield "no calls"
+        return
+    yield (
+        f"{'CALL':<18} {'STARTED':<19} {'LASTED':>7}  {'FROM':<18} {'TO':<14} {'AGENT':<12} "
+        f"{'TURNS':>5} {'SLOWEST':>8}  ENDED"
+    )
+    for call in calls:
+        slowest = "" if call["latency_max_ms"] is None else f"{call['latency_max_ms']} ms"
+        ended = "in progress" if call["state"] == "live" else call["end_reason"]
+        yield (
+            f"{call['call_id']:<18} {_here(call['started'])} {_lasted(call['seconds']):>7}  "
+            f"{_short(call['caller'] or call['edge'], 18)} {_short(call['called'], 14)} "
+            f"{_short(call['agent'], 12)} {call['turns']:>5} {slowest:>8}  {_clean(ended)}"
+        )
+
+
+def story(call: dict[str, Any], timeline: list[dict[str, Any]]) -> Iterator[str]:
+    """Yields what is known of a call, for people."""
+    who = f"{call['caller'] or 'somebody'} called {call['called'] or 'us'}"
+    if call["direction"] == "outbound":
+        who = f"we called {call['called']}"
+    yield f"{call['call_id']}: {_clean(who)} by {call['edge']}, {_here(call['started'])}"
+    if call["forgotten"] is not None:
+        yield "who it was and what was said has been deleted"
+    agents = ", ".join(call["agents"])
+    if call["state"] == "live":
+        yield f"in progress, agents: {agents}"
+    else:
+        yield f"{_lasted(call['seconds'])}, agents: {agents}, ended: {_clean(call['end_reason'])}"
+    for name in ("mos", "cost", "transferred_to", "recording"):
+        if call[name]:
+            yield f"{name.replace('_', ' ')}: {_clean(str(call[name]))}"
+    for name in ("variables", "collected"):
+        if call.get(name):
+            yield f"{name}: {json.dumps(call[name], ensure_ascii=False)}"
+    yield ""
+    for event in timeline:
+        yield f"{_clock(event['at_ms'])}  {_event_line(event)}"
+
+
+def webhooks(waiting: list[dict[str, Any]]) -> Iterator[str]:
+    """Yields a line a webhook; of its address the host, as the rest may be a secret."""
+    if not waiting:
+        yield "no webhook waits"
+        return
+    yield f"{'EVENT':<18} {'CALL':<18} {'TO':<28} {'STATE':<8} {'TRIED':>5}  {'SINCE':<19}  FAULT"
+    for one in waiting:
+        since = datetime.fromtimestamp(one["created"]).astimezone()
+        yield (
+            f"{one['event']:<18} {_short(one['call'], 18)} "
+            f"{_short(urlsplit(one['url']).netloc, 28)} {one['state']:<8} {one['attempts']:>5}  "
+            f"{since:%Y-%m-%d %H:%M:%S}  {_clean(one['fault'])}"
+        )
+
+
+def exported(store: CallStore, search: Search, *, as_csv: bool) -> Iterator[str]:
+    """Yields the lines of a file: CSV of the calls, or a JSON object a call with its timeline."""
+    if not as_csv:
+        for call in store.export(search):
+            yield json.dumps(call, ensure_ascii=False)
+        return
+    yield ",".join(EXPORTED)
+    for call in store.export(search):
+        line = io.StringIO()
+        csv.writer(line).writerow(_harmless(call.get(name)) for name in EXPORTED)
+        yield line.getvalue().rstrip("\r\n")
+
+
+def play(call: dict[str, Any]) -> None:
+    """Plays the recording of a call. Raises StoreError."""
+    if not call["recording"]:
+        raise StoreError("this call was not recorded: see [recording] enabled")
+    path = Path(call["recording"])
+    if not path.is_file():
+        raise StoreError(f"{path} is not on this machine: the call was at {call['server']}")
+    for player, *options in PLAYERS:
+        if shutil.which(player):
+            subprocess.run((player, *options, str(path)), check=False)
+            return
+    programs = ", ".join(player for player, *_ in PLAYERS)
+    raise StoreError(f"none of {programs} is installed here; the recording is {path}")
+
+
+def forget(store: CallStore, number_or_id: str) -> tuple[Forgotten, list[str]]:
+    """Deletes what is known of a person; returns what that was, and what could not be deleted."""
+    forgotten = store.deletion.forget(number_or_id, time.time())
+    faults = delete_files(forgotten.recordings)
+    if forgotten.calls:
+        store.deletion.erase()
+    return forgotten, faults
+
+
+def _event_line(event: dict[str, Any]) -> str:
+    kind = event["event"]
+    if kind in SPOKEN:
+        cut = " (interrupted)" if event.get("interrupted") else ""
+        return _clean(f"{SPOKEN[kind]}: {event.get('text', '(not kept)')}{cut}")
+    if kind == "turn_latency":
+        spans = ", ".join(f"{name} {ms}" for name, ms in event["spans"])
+        return f"  answered after {event['total_ms']} ms: {spans}"
+    rest = {k: v for k, v in event.items() if k not in ("at_ms", "event") and v not in ("", None)}
+    told = json.dumps(rest, ensure_ascii=False) if rest else ""
+    return _clean(f"  {kind.replace('_', ' ')} {told}")
+
+
+def _harmless(value: Any) -> Any:
+    """Returns a cell that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value
+
+
+def _clean(text: str) -> str:
+    """Returns a text without what controls a terminal."""
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def _short(text: str, width: int) -> str:
+    text = _clean(text)
+    return f"{text if len(text) <= width else text[: width - 1] + '…':<{width}}"
+
+
+def _here(iso: str) -> str:
+    return f"{datetime.fromisoformat(iso).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _lasted(seconds: float | None) -> str:
+    return "" if seconds is None else f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def _clock(at_ms: int) -> str:
+    return f"{at_ms // 60_000:3}:{at_ms % 60_000 / 1000:04.1f}"

@@ -1,0 +1,1 @@
+"""The console: the calls of a server, in a browser."""

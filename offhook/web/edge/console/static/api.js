@@ -1,0 +1,34 @@
+// Requests to the server that the console came from.
+
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function ask(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, { ...options, credentials: "same-origin", cache: "no-store" });
+  } catch {
+    throw new Refused(0, "The server cannot be reached.");
+  }
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Refused(response.status, body.error ?? `The server answers ${response.status}.`);
+  return body;
+}
+
+const JSON_TYPE = { "Content-Type": "application/json" };
+const send = (method, path, body) => ask(path, { method, headers: JSON_TYPE, body: JSON.stringify(body) });
+
+export const session = () => ask("console/session");
+export const signIn = (key) => send("POST", "console/session", { key });
+export const signOut = () => send("DELETE", "console/session", {});
+export const search = (query) => ask(`calls?${new URLSearchParams(query)}`);
+export const call = (id) => ask(`calls/${encodeURIComponent(id)}/record`);
+export const timeline = (id) => ask(`calls/${encodeURIComponent(id)}/timeline`);
+export const numbers = (query) => ask(`calls/numbers?${new URLSearchParams(query)}`);
+export const hangUp = (id) => send("DELETE", `calls/${encodeURIComponent(id)}`, {});
+export const forget = (id) => send("POST", "calls/forget", { call_id: id });
+export const recording = (id) => `calls/${encodeURIComponent(id)}/recording`;

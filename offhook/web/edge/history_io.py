@@ -1,0 +1,143 @@
+"""The /calls routes of calls that are kept: search, one call, its timeline and recording, and the
+deletion of what is known of a person. All for the operator."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from loguru import logger
+
+from offhook.web.edge.http_io import EDGE, error
+from offhook.web.http.access_io import peer_of
+
+if TYPE_CHECKING:
+    from offhook.web.records.deletion import Forgotten
+    from offhook.web.records.store import CallStore
+
+NOT_KEPT = "calls are not kept here: see [records] url"
+
+
+class NoRecords(Exception):
+    """Raised when the store cannot answer; says why."""
+
+
+def store_of(request: web.Request) -> "CallStore":
+    """Returns the store of the edge. Raises NoRecords if it keeps none."""
+    kept = request.app[EDGE].records.kept
+    if kept is None:
+        raise NoRecords(NOT_KEPT)
+    return kept.store
+
+
+async def found(request: web.Request) -> web.Response:
+    """GET /calls?…: calls by what is known of them, the last first."""
+    from offhook.web.records.errors import SearchError
+    from offhook.web.records.search import Search
+
+    store = store_of(request)
+    try:
+        calls, cursor = await _ask(request, store.find, Search.of(request.query))
+    except SearchError as fault:
+        return error(400, str(fault))
+    return web.json_response({"calls": calls, "cursor": cursor})
+
+
+async def shown(request: web.Request) -> web.Response:
+    """GET /calls/{call}/record, and GET /calls/{call} of a call that is long over."""
+    call = await _ask(request, store_of(request).show, request.match_info["call"])
+    if call is None:
+        return error(404, "unknown call_id")
+    return web.json_response(call)
+
+
+async def timeline(request: web.Request) -> web.Response:
+    """GET /calls/{call}/timeline: what has happened in a call, in order."""
+    store, call_id = store_of(request), request.match_info["call"]
+    if await _ask(request, store.show, call_id) is None:
+        return error(404, "unknown call_id")
+    events = await _ask(request, store.timeline, call_id)
+    return web.json_response({"call_id": call_id, "timeline": events})
+
+
+async def recording(request: web.Request) -> web.StreamResponse:
+    """GET /calls/{call}/recording: Ogg Opus, the caller left and the agent right; ranges too. The
+    first request of a listener is noted in the store."""
+    store, call_id = store_of(request), request.match_info["call"]
+    call = await _ask(request, store.show, call_id)
+    if call is None:
+        return error(404, "unknown call_id")
+    if not call["recording"]:
+        return error(404, "this call was not recorded, or its recording has been deleted")
+    path = Path(call["recording"])
+    if not await asyncio.to_thread(path.is_file):
+        return error(404, f"the recording is at the server {call['server']}")
+    if request.headers.get("Range", "bytes=0-").startswith("bytes=0-"):
+        await _ask(request, store.look, call_id, "recording", peer_of(request), time.time())
+        logger.info("{}: somebody at {} listens to the recording", call_id, peer_of(request))
+    headers = {"Content-Type": "audio/ogg", "Cache-Control": "no-store"}
+    return web.FileResponse(path, headers=headers)
+
+
+async def numbers(request: web.Request) -> web.Response:
+    """GET /calls/numbers?from=…&to=…: what calls add up to; of the last 24 hours by default."""
+    from offhook.web.records.errors import SearchError
+    from offhook.web.records.search import read_time
+
+    store = store_of(request)
+    try:
+        start = read_time("from", request.query.get("from", "24h"))
+        end = read_time("to", request.query.get("to", "0m"))
+        if start >= end:
+            raise SearchError("from: is not before to")
+    except SearchError as fault:
+        return error(400, str(fault))
+    return web.json_response(await _ask(request, store.numbers, start, end))
+
+
+async def forget(request: web.Request) -> web.Response:
+    """POST /calls/forget: deletes what is known of the calls of a number, or of one call, with
+    their recordings. The rows stay, so that calls can be counted."""
+    store = store_of(request)
+    try:
+        body = json.loads(await request.read())
+        (name, wanted), *more = body.items()
+        if more or name not in ("number", "call_id") or not isinstance(wanted, str) or not wanted:
+            raise ValueError
+    except (ValueError, AttributeError):
+        return error(400, 'the body is {"number": "+49…"} or {"call_id": "…"}')
+    forgotten = await _ask(request, forget_now, store, wanted)
+    return web.json_response({"calls": forgotten.calls, "recordings": len(forgotten.recordings)})
+
+
+def forget_now(store: "CallStore", number_or_id: str) -> "Forgotten":
+    """Deletes what is known of a person from the store and the disk. Blocks. Raises StoreError."""
+    from offhook.web.records.deletion import delete_files
+    from offhook.web.records.writer_io import report_faults
+
+    forgotten = store.deletion.forget(number_or_id, time.time())
+    report_faults(delete_files(forgotten.recordings))
+    if forgotten.calls:
+        store.deletion.erase()
+    return forgotten
+
+
+async def _ask(request: web.Request, question: Any, *arguments: Any) -> Any:
+    """Answers a question to the store in a thread. Raises NoRecords."""
+    from offhook.web.records.errors import StoreError
+
+    async with request.app[EDGE].records.looking:
+        try:
+            return await asyncio.to_thread(question, *arguments)
+        except StoreError as fault:
+            raise NoRecords(str(fault)) from fault
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    router.add_post("/calls/forget", forget)
+    router.add_get("/calls/numbers", numbers)
+    router.add_get("/calls/{call}/record", shown)
+    router.add_get("/calls/{call}/timeline", timeline)
+    router.add_get("/calls/{call}/recording", recording)

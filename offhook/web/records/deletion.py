@@ -1,0 +1,137 @@
+"""What is deleted from the store: of one person at once, and of all when it is old enough."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from offhook.web.records.entries import digits_key
+from offhook.web.records.errors import StoreError
+from offhook.web.records.stores.store_kind import StoreKind
+from offhook.web.records.tables import call_agents, calls, deliveries, events, looks
+
+BATCH = 500
+"""Calls that are deleted at once: others write in between."""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was deleted of a person."""
+
+    calls: int
+    recordings: tuple[str, ...]
+    """Files that are to be deleted too."""
+
+
+class Deletion:
+    """Deletes from one store. Methods raise StoreError if it cannot be used now."""
+
+    def __init__(
+        self,
+        kind: StoreKind,
+        engine: sa.Engine,
+        begin: Callable[[], AbstractContextManager[sa.Connection]],
+    ) -> None:
+        """`begin` opens a transaction."""
+        self._kind, self._engine, self._begin = kind, engine, begin
+
+    def forget(self, number_or_id: str, now: float) -> Forgotten:
+        """Deletes what was said and who it was in the calls of a number, or in one call: words,
+        numbers, names, variables. The rows stay, so that calls can be counted. The caller deletes
+        the recordings, and calls `erase` afterwards."""
+        is_it = calls.c.id == number_or_id
+        if key := digits_key(number_or_id):
+            is_it = sa.or_(is_it, calls.c.caller_key == key, calls.c.called_key == key)
+        return self._blank(sa.and_(is_it, calls.c.state == "ended"), now)
+
+    def expire_words(self, before: float, now: float) -> Forgotten:
+        """The same for the calls that ended before a time and have not been forgotten yet."""
+        return self._blank(_ended(before), now)
+
+    def expire_calls(self, before: float) -> Forgotten:
+        """Deletes the calls that ended before a time, rows and all."""
+        number, recordings = 0, list[str]()
+        while True:
+            with self._begin() as connection:
+                rows = connection.execute(
+                    sa.select(calls.c.id, calls.c.recording)
+                    .where(calls.c.state == "ended", calls.c.ended < before)
+                    .limit(BATCH)
+                ).all()
+                ids = [row.id for row in rows]
+                self._drop_words(connection, ids)
+                connection.execute(calls.delete().where(calls.c.id.in_(ids)))
+            number += len(rows)
+            recordings += [row.recording for row in rows if row.recording]
+            if len(rows) < BATCH:
+                return Forgotten(number, tuple(recordings))
+
+    def expire_recordings(self, before: float) -> Forgotten:
+        """Has the calls that ended before a time have no recording."""
+        with self._begin() as connection:
+            old = sa.and_(_ended(before), calls.c.recording != "")
+            found = connection.scalars(sa.select(calls.c.recording).where(old)).all()
+            connection.execute(calls.update().where(old).values(recording=""))
+        return Forgotten(len(found), tuple(found))
+
+    def erase(self) -> None:
+        """Makes what was deleted disappear from the database's files."""
+        try:
+            self._kind.erase(self._engine)
+        except DBAPIError as error:
+            raise StoreError(f"what was deleted cannot be erased yet: {error.orig}") from error
+
+    def _blank(self, which: sa.ColumnElement[bool], now: float) -> Forgotten:
+        number, recordings = 0, list[str]()
+        blank = {
+            **dict.fromkeys(("caller", "caller_name", "called", "caller_key", "called_key"), ""),
+            "transferred_to": "",
+            "recording": "",
+            "details": "{}",
+            "forgotten": now,
+        }
+        while True:
+            with self._begin() as connection:
+                rows = connection.execute(
+                    sa.select(calls.c.id, calls.c.recording)
+                    .where(which, calls.c.forgotten.is_(None))
+                    .limit(BATCH)
+                ).all()
+                ids = [row.id for row in rows]
+                self._drop_words(connection, ids, agents=False)
+                connection.execute(calls.update().where(calls.c.id.in_(ids)).values(blank))
+            number += len(rows)
+            recordings += [row.recording for row in rows if row.recording]
+            if len(rows) < BATCH:
+                return Forgotten(number, tuple(recordings))
+
+    def _drop_words(
+        self, connection: sa.Connection, ids: Sequence[str], *, agents: bool = True
+    ) -> None:
+        if not ids:
+            return
+        connection.execute(sa.text(self._kind.drop_words), [{"id": call} for call in ids])
+        connection.execute(events.delete().where(events.c.call.in_(ids)))
+        connection.execute(looks.delete().where(looks.c.call.in_(ids)))
+        connection.execute(deliveries.delete().where(deliveries.c.call.in_(ids)))
+        if agents:
+            connection.execute(call_agents.delete().where(call_agents.c.call.in_(ids)))
+
+
+def delete_files(recordings: Sequence[str]) -> list[str]:
+    """Deletes recordings with their timelines; returns those that could not be deleted, and why."""
+    faults = []
+    for name in recordings:
+        for path in (Path(name), Path(name).with_suffix(".jsonl")):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                faults.append(f"{path}: {error.strerror}")
+    return faults
+
+
+def _ended(before: float) -> sa.ColumnElement[bool]:
+    return sa.and_(calls.c.state == "ended", calls.c.ended < before)

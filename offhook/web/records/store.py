@@ -1,0 +1,442 @@
+"""The store of calls: rows in, searches out. Everything here blocks: see `writer_io` for calls in
+progress, and `reader_io` for answers over HTTP."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+
+from offhook.telephony.call_record import CallRecord
+from offhook.web.records.deletion import Deletion
+from offhook.web.records.entries import (
+    Began,
+    Entry,
+    Happened,
+    Over,
+    Recorded,
+    as_json,
+    digits_key,
+    seconds_of,
+    storable,
+)
+from offhook.web.records.errors import EntryError, StoreError
+from offhook.web.records.numbers import numbers
+from offhook.web.records.outbox import Outbox, is_complete
+from offhook.web.records.search import LISTED, Search
+from offhook.web.records.stores.kinds import kind_of
+from offhook.web.records.summary import Summary
+from offhook.web.records.tables import (
+    METADATA,
+    MIGRATIONS,
+    VERSION,
+    call_agents,
+    calls,
+    events,
+    looks,
+    servers,
+    versions,
+)
+from offhook.web.records.webhooks import Receiver
+
+CRASHED = "the server stopped"
+"""Why a call has ended that was in progress in a process that is gone."""
+BATCH = 500
+"""Calls that are deleted, or exported, at once: others write in between."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A process that writes to the store."""
+
+    server: str
+    """Unique among the servers that share it."""
+    process: int = 1
+
+
+class CallStore:
+    """Calls in a database. Methods raise StoreError if it cannot be used now."""
+
+    def __init__(self, url: str, receivers: Sequence[Receiver] = ()) -> None:
+        """`receivers` are told of what is written, by webhook. Raises StoreError for a URL that
+        names no database of ours."""
+        self.kind = kind_of(url)
+        self.url = url
+        self._engine = self.kind.open(url)
+        self.deletion = Deletion(self.kind, self._engine, self._begin)
+        self.outbox = Outbox(receivers, self._begin)
+
+    @property
+    def place(self) -> str:
+        """Returns where calls are kept, without a password."""
+        return self._engine.url.render_as_string()
+
+    def prepare(self) -> None:
+        """Creates the tables, or brings them up to date."""
+        with self._begin() as connection:
+            METADATA.create_all(connection)
+            for statement in self.kind.create:
+                connection.exec_driver_sql(statement)
+            found = connection.execute(sa.select(sa.func.max(versions.c.version))).scalar()
+            if found is not None and found > VERSION:
+                raise StoreError(
+                    f"{self.place} was written by a newer offhook (version {found} of its tables, "
+                    f"this one knows {VERSION}): update offhook, or name another [records] url"
+                )
+            for version in range((found or VERSION) + 1, VERSION + 1):
+                for statement in MIGRATIONS[version]:
+                    connection.exec_driver_sql(statement)
+            if found != VERSION:
+                connection.execute(versions.delete())
+                connection.execute(versions.insert(), {"version": VERSION})
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _begin(self) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except (DBAPIError, OSError) as error:
+            cause = getattr(error, "orig", error)
+            kind = EntryError if isinstance(error, (DataError, IntegrityError)) else StoreError
+            raise kind(f"{self.place}: {' '.join(str(cause).split())}") from error
+
+    # --- writing ---
+
+    def write(self, entries: Sequence[Entry], writer: Writer, now: float) -> None:
+        """Writes what has happened, all of it or nothing. What was written before stays as it is,
+        so that entries may come again. `now` is seconds since 1970. Raises EntryError, too."""
+        happened: list[dict[str, Any]] = []
+        with self._begin() as connection:
+            for entry in entries:
+                if isinstance(entry, Happened):
+                    happened.append(_event_row(entry))
+                    continue
+                self._write_events(connection, happened, now)
+                happened.clear()
+                match entry:
+                    case Began():
+                        self._begin_call(connection, entry, writer, now)
+                    case Over():
+                        self._end_call(connection, entry)
+                        self._announce_end(connection, entry.call, now)
+                    case Recorded():
+                        self._add_record(connection, entry, writer)
+                        self._announce_end(connection, entry.record.call_id, now)
+            self._write_events(connection, happened, now)
+
+    def _write_events(
+        self, connection: sa.Connection, rows: Sequence[dict[str, Any]], now: float
+    ) -> None:
+        if rows:
+            new = self.outbox.new_of(connection, rows)
+            connection.execute(self.kind.insert(events).on_conflict_do_nothing(), list(rows))
+            self.outbox.add_happened(connection, new, now)
+
+    def _announce_end(self, connection: sa.Connection, call: str, now: float) -> None:
+        """Has all that is known of a call told, once nothing more is to come."""
+        if self.outbox.wants("call.ended") and is_complete(connection, call):
+            known = _shown(connection, call)
+            assert known is not None
+            data = {**known, "timeline": _timeline(connection, call)}
+            self.outbox.add(connection, call, "call.ended", data, now)
+
+    def _upsert(self, connection: sa.Connection, row: dict[str, Any], *stays: str) -> None:
+        """Inserts a call's row, or updates it but for the columns that stay as they are."""
+        insert = self.kind.insert(calls).values(row)
+        changed = {name: insert.excluded[name] for name in row if name not in ("id", *stays)}
+        connection.execute(insert.on_conflict_do_update(index_elements=["id"], set_=changed))
+
+    def _begin_call(
+        self, connection: sa.Connection, entry: Began, writer: Writer, now: float
+    ) -> None:
+        info = entry.info
+        is_new = self.outbox.wants("call.started") and _shown(connection, entry.call) is None
+        extra = {name: info[name] for name in ("diverted_from", "headers", "variables")}
+        row = {
+            "id": entry.call,
+            "state": "live",
+            "server": writer.server,
+            "process": writer.process,
+            "started": entry.at,
+            "answered": entry.at,
+            "agent": entry.agent,
+            "ended": None,
+            "seconds": None,
+            "end": "",
+            "end_reason": "",
+            **{
+                name: storable(info[name]) for name in ("edge", "direction", "caller_name", "trunk")
+            },
+            **_parties(info["caller"], info["called"]),
+            "details": as_json({name: value for name, value in extra.items() if value}),
+        }
+        # A call that continues here began elsewhere.
+        self._upsert(connection, row, "started", "answered", "agent", "details")
+        self._add_agents(connection, entry.call, [entry.agent])
+        if is_new and (known := _shown(connection, entry.call)) is not None:
+            self.outbox.add(connection, entry.call, "call.started", known, now)
+
+    def _add_agents(self, connection: sa.Connection, call: str, agents: Sequence[str]) -> None:
+        started = sa.select(calls.c.started).where(calls.c.id == call).scalar_subquery()
+        for agent in dict.fromkeys(agents):
+            row = {"agent": storable(agent), "call": call, "started": started}
+            connection.execute(self.kind.insert(call_agents).values(row).on_conflict_do_nothing())
+
+    def _end_call(self, connection: sa.Connection, entry: Over) -> None:
+        row: dict[str, Any] = {"state": "ended", "ended": entry.at, "recording": entry.recording}
+        if entry.tokens is not None:
+            row |= entry.tokens
+        row["mos"] = entry.statistics.get("mos")
+        more = {"statistics": entry.statistics}
+        if entry.collected:
+            more["collected"] = entry.collected
+        # Of a phone call the record knows better, which may be here already.
+        known = connection.execute(
+            sa.select(calls.c.end, calls.c.started).where(calls.c.id == entry.call)
+        ).one_or_none()
+        if known is None:
+            return
+        if known.end in ("", CRASHED):  # or it was taken for lost
+            reason = {"end": entry.end, "end_reason": storable(entry.reason)}
+            row |= {**reason, "seconds": max(0.0, entry.at - known.started)}
+        self._update(connection, entry.call, row, more)
+        self._sum_up(connection, entry.call)
+
+    def _add_record(self, connection: sa.Connection, entry: Recorded, writer: Writer) -> None:
+        record = entry.record
+        ended = seconds_of(record.ended) or 0.0
+        row = {
+            "id": record.call_id,
+            "state": "ended",
+            "server": writer.server,
+            "process": writer.process,
+            "started": seconds_of(record.started) or ended,
+            "answered": seconds_of(record.answered),
+            "ended": ended,
+            "seconds": record.duration_seconds,
+            "end": entry.end,
+            "end_reason": storable(record.end_reason),
+            **{name: getattr(record, name) for name in ("edge", "direction", "ended_by")},
+            **{name: storable(getattr(record, name)) for name in ("trunk", "transferred_to")},
+            **_parties(record.caller, record.called),
+            **{name: getattr(record, name) for name in ("input_tokens", "output_tokens", "cost")},
+            "mos": record.mos,
+            "agent": record.agent,
+        }
+        self._upsert(connection, row, *(() if record.agent else ("agent",)))
+        self._update(connection, record.call_id, {}, {"record": _beyond_columns(record)})
+
+    def _update(
+        self, connection: sa.Connection, call: str, row: dict[str, Any], more: dict[str, Any]
+    ) -> None:
+        """Changes columns of a call, and adds to its details."""
+        of_call = calls.c.id == call
+        details = connection.execute(sa.select(calls.c.details).where(of_call)).scalar_one()
+        row["details"] = as_json({**json.loads(details), **more})
+        connection.execute(calls.update().where(of_call).values(row))
+
+    def _sum_up(self, connection: sa.Connection, call: str) -> None:
+        """Completes the row of a call by its events, and has its words found from now on."""
+        summary = Summary.of(
+            (kind, json.loads(fields))
+            for kind, fields in connection.execute(
+                sa.select(events.c.kind, events.c.fields)
+                .where(events.c.call == call)
+                .order_by(events.c.position)
+            )
+        )
+        row = summary.columns()
+        connection.execute(calls.update().where(calls.c.id == call).values(row))
+        self._add_agents(connection, call, summary.agents)
+        if summary.words:
+            words = {"id": call, "words": "\n".join(summary.words)}
+            connection.execute(sa.text(self.kind.add_words), words)
+
+    # --- processes that write ---
+
+    def seen(self, writer: Writer, now: float) -> None:
+        """Notes that a process is there."""
+        row = {"server": writer.server, "process": writer.process, "seen": now}
+        insert = self.kind.insert(servers).values(row)
+        keys = ["server", "process"]
+        with self._begin() as connection:
+            connection.execute(
+                insert.on_conflict_do_update(index_elements=keys, set_={"seen": now})
+            )
+
+    def close_lost(self, now: float, unseen_s: float, writer: Writer | None = None) -> list[str]:
+        """Ends the calls of processes that were not seen for `unseen_s`, and those that `writer`,
+        which starts now, has left; returns their ids."""
+        gone = servers.c.seen < now - unseen_s
+        if writer is not None:
+            is_it = sa.and_(servers.c.server == writer.server, servers.c.process == writer.process)
+            gone = sa.or_(gone, is_it)
+        with self._begin() as connection:
+            lost = connection.execute(
+                sa.select(calls.c.id, calls.c.started, servers.c.seen)
+                .join(
+                    servers,
+                    sa.and_(
+                        servers.c.server == calls.c.server, servers.c.process == calls.c.process
+                    ),
+                )
+                .where(calls.c.state == "live", gone)
+            ).all()
+            for call, started, seen in lost:
+                last = connection.execute(
+                    sa.select(sa.func.max(events.c.at_ms)).where(events.c.call == call)
+                ).scalar()
+                ended = max(started + (last or 0) / 1000, min(seen, now))
+                row = {
+                    "state": "ended",
+                    "ended": ended,
+                    "seconds": ended - started,
+                    "end": CRASHED,
+                    "end_reason": CRASHED,
+                    "ended_by": "local",
+                }
+                connection.execute(calls.update().where(calls.c.id == call).values(row))
+                self._sum_up(connection, call)
+                if self.outbox.wants("call.ended"):
+                    known = _shown(connection, call) or {}
+                    data = {**known, "timeline": _timeline(connection, call)}
+                    self.outbox.add(connection, call, "call.ended", data, now)
+        return [row.id for row in lost]
+
+    # --- reading ---
+
+    def find(self, search: Search) -> tuple[list[dict[str, Any]], str]:
+        """Returns calls, the last first, and the cursor of those before them; "" if there are none.
+        Raises SearchError."""
+        with self._begin() as connection:
+            rows = connection.execute(search.select(self.kind)).mappings().all()
+            shown = rows[: search.limit]
+            live = [row["id"] for row in shown if row["state"] == "live"]
+            words = _last_words(connection, live) if search.state == "live" else {}
+        more = len(rows) > search.limit
+        cursor = search.cursor_after(dict(shown[-1]), self.kind) if more else ""
+        return [{**_listed(row), **words.get(row["id"], {})} for row in shown], cursor
+
+    def show(self, call: str) -> dict[str, Any] | None:
+        """Returns all that is known of a call but its events; None if there is none."""
+        with self._begin() as connection:
+            return _shown(connection, call)
+
+    def timeline(self, call: str) -> list[dict[str, Any]]:
+        """Returns the events of a call in order."""
+        with self._begin() as connection:
+            return _timeline(connection, call)
+
+    def numbers(self, start: float, end: float) -> dict[str, Any]:
+        """Returns what the calls that began in a time add up to, by time, agent and so on."""
+        with self._begin() as connection:
+            return numbers(connection, start, end)
+
+    def export(self, search: Search) -> Iterator[dict[str, Any]]:
+        """Yields all calls of a search with their events, the last first. Raises SearchError."""
+        cursor = search.cursor
+        while True:
+            part = Search(**{**vars(search), "limit": BATCH, "cursor": cursor})
+            found, cursor = self.find(part)
+            for row in found:
+                call = self.show(row["call_id"])
+                if call is not None:
+                    yield {**call, "timeline": self.timeline(row["call_id"])}
+            if not cursor:
+                return
+
+    def look(self, call: str, what: str, who: str, now: float) -> None:
+        """Notes that somebody listens to a call."""
+        row = {"at": now, "call": call, "what": what, "who": who}
+        with self._begin() as connection:
+            connection.execute(looks.insert(), row)
+
+    def size(self) -> tuple[int, int]:
+        """Returns the number of calls and the bytes that they take."""
+        with self._begin() as connection:
+            number = connection.execute(sa.select(sa.func.count()).select_from(calls)).scalar_one()
+            return number, self.kind.size(connection)
+
+
+def _last_words(connection: sa.Connection, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Returns what was said last in calls in progress, and how many turns there were so far."""
+    spoken = events.c.kind.in_(("caller_turn", "caller_typed", "agent_turn"))
+    turns = sa.func.sum(sa.case((events.c.kind != "agent_turn", 1), else_=0))
+    last = (
+        sa.select(events.c.call, sa.func.max(events.c.position).label("at"), turns.label("turns"))
+        .where(events.c.call.in_(ids), spoken)
+        .group_by(events.c.call)
+        .subquery()
+    )
+    is_it = sa.and_(events.c.call == last.c.call, events.c.position == last.c.at)
+    found = connection.execute(
+        sa.select(events.c.call, events.c.fields, last.c.turns).join(last, is_it)
+    )
+    return {
+        call: {"last_words": json.loads(fields).get("text", ""), "turns_so_far": turns}
+        for call, fields, turns in found
+    }
+
+
+def _parties(caller: str, called: str) -> dict[str, str]:
+    """Returns the columns that say who has called whom."""
+    return {
+        "caller": storable(caller),
+        "caller_key": digits_key(caller),
+        "called": storable(called),
+        "called_key": digits_key(called),
+    }
+
+
+def _event_row(entry: Happened) -> dict[str, Any]:
+    return {
+        "call": entry.call,
+        "position": entry.position,
+        "at_ms": entry.at_ms,
+        "kind": entry.kind,
+        "fields": as_json(entry.fields),
+    }
+
+
+def _beyond_columns(record: CallRecord) -> dict[str, Any]:
+    """Returns what a record says beyond the columns."""
+    return {name: value for name, value in record.as_dict().items() if name not in calls.c}
+
+
+def _listed(row: Any) -> dict[str, Any]:
+    """Returns a call's columns as they are shown: times as ISO 8601 in UTC."""
+    shown = {column.name: row[column.name] for column in LISTED}
+    for name in TIMES:
+        if shown[name] is not None:
+            shown[name] = datetime.fromtimestamp(shown[name], UTC).isoformat("T", "milliseconds")
+    return {"call_id": shown.pop("id"), **shown}
+
+
+TIMES = ("started", "answered", "ended", "forgotten")
+"""Columns that are times."""
+
+
+def _shown(connection: sa.Connection, call: str) -> dict[str, Any] | None:
+    row = connection.execute(sa.select(calls).where(calls.c.id == call)).mappings().first()
+    if row is None:
+        return None
+    agents = connection.scalars(
+        sa.select(call_agents.c.agent).where(call_agents.c.call == call)
+    ).all()
+    return {**_listed(row), "agents": sorted(agents), **json.loads(row["details"])}
+
+
+def _timeline(connection: sa.Connection, call: str) -> list[dict[str, Any]]:
+    rows = connection.execute(
+        sa.select(events.c.at_ms, events.c.kind, events.c.fields)
+        .where(events.c.call == call)
+        .order_by(events.c.position)
+    ).all()
+    return [{"at_ms": at, "event": kind, **json.loads(fields)} for at, kind, fields in rows]

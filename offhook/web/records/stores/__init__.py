@@ -1,0 +1,1 @@
+"""The databases that calls can be kept in, a file each."""

@@ -1,0 +1,130 @@
+"""The tables of the store, and how they have changed from version to version.
+
+The tables are the same in every database; the index of words is the database's own (`stores`).
+"""
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+
+VERSION = 1
+"""Of the tables below. A store of an older one is brought up to date by `MIGRATIONS`, and one of a
+newer one is refused."""
+
+versions = sa.Table("offhook_version", METADATA, sa.Column("version", sa.Integer, primary_key=True))
+
+calls = sa.Table(
+    "calls",
+    METADATA,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("id", sa.Text, nullable=False, unique=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("server", sa.Text, nullable=False),
+    sa.Column("process", sa.Integer, nullable=False),
+    sa.Column("edge", sa.Text, nullable=False, default=""),
+    sa.Column("direction", sa.Text, nullable=False, default=""),
+    sa.Column("caller", sa.Text, nullable=False, default=""),
+    sa.Column("caller_name", sa.Text, nullable=False, default=""),
+    sa.Column("called", sa.Text, nullable=False, default=""),
+    sa.Column("caller_key", sa.Text, nullable=False, default=""),
+    sa.Column("called_key", sa.Text, nullable=False, default=""),
+    sa.Column("trunk", sa.Text, nullable=False, default=""),
+    sa.Column("agent", sa.Text, nullable=False, default=""),
+    sa.Column("started", sa.Double, nullable=False),
+    sa.Column("answered", sa.Double),
+    sa.Column("ended", sa.Double),
+    sa.Column("seconds", sa.Double),
+    sa.Column("end", sa.Text, nullable=False, default=""),
+    sa.Column("end_reason", sa.Text, nullable=False, default=""),
+    sa.Column("ended_by", sa.Text, nullable=False, default=""),
+    sa.Column("turns", sa.Integer, nullable=False, default=0),
+    sa.Column("interruptions", sa.Integer, nullable=False, default=0),
+    sa.Column("failures", sa.Integer, nullable=False, default=0),
+    sa.Column("latency_ms", sa.Integer),
+    sa.Column("latency_max_ms", sa.Integer),
+    sa.Column("mos", sa.Double),
+    sa.Column("input_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("output_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cost", sa.Double),
+    sa.Column("transferred_to", sa.Text, nullable=False, default=""),
+    sa.Column("recording", sa.Text, nullable=False, default=""),
+    sa.Column("details", sa.Text, nullable=False, default="{}"),
+    sa.Column("forgotten", sa.Double),
+    # Of what is rare, a search reads many entries of the index instead of many rows.
+    sa.Index("calls_started", "started", "latency_max_ms", "failures"),
+    sa.Index("calls_state", "state", "started"),
+    sa.Index("calls_caller", "caller_key", "started"),
+    sa.Index("calls_called", "called_key", "started"),
+    sa.Index("calls_trunk", "trunk", "started"),
+    sa.Index("calls_edge", "edge", "started"),
+    sa.Index("calls_end", "end", "started"),
+)
+"""A row a call. Times are seconds since 1970. `caller_key` and `called_key` are the digits of a
+number from the last to the first, so that a number is found with and without its prefixes. `end` is
+the label that metrics have for why the call ended. `details` is JSON: what nobody searches for."""
+
+call_agents = sa.Table(
+    "call_agents",
+    METADATA,
+    sa.Column("agent", sa.Text, primary_key=True),
+    sa.Column("started", sa.Double, primary_key=True),
+    sa.Column("call", sa.Text, primary_key=True),
+)
+"""Every agent that a call has had."""
+
+events = sa.Table(
+    "call_events",
+    METADATA,
+    sa.Column("call", sa.Text, primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("at_ms", sa.Integer, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("fields", sa.Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What has happened in a call, in order; `at_ms` is on the clock of its recording. `fields` is the
+rest of the event as JSON."""
+
+servers = sa.Table(
+    "servers",
+    METADATA,
+    sa.Column("server", sa.Text, primary_key=True),
+    sa.Column("process", sa.Integer, primary_key=True),
+    sa.Column("seen", sa.Double, nullable=False),
+)
+"""When the processes that write here were last seen."""
+
+looks = sa.Table(
+    "looks",
+    METADATA,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("call", sa.Text, nullable=False),
+    sa.Column("what", sa.Text, nullable=False),
+    sa.Column("who", sa.Text, nullable=False),
+    sa.Index("looks_call", "call"),
+)
+"""Who has listened to which recording."""
+
+deliveries = sa.Table(
+    "deliveries",
+    METADATA,
+    sa.Column("number", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("id", sa.Text, nullable=False),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("call", sa.Text, nullable=False),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("created", sa.Double, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    sa.Column("next_at", sa.Double, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, default="waiting"),
+    sa.Column("fault", sa.Text, nullable=False, default=""),
+    sa.Index("deliveries_next", "url", "state", "next_at"),
+    sa.Index("deliveries_call", "call"),
+)
+"""Webhooks that wait for their receivers; those that were delivered are deleted, and the state of
+those that were given up is "dead"."""
+
+MIGRATIONS: dict[int, tuple[str, ...]] = {}
+"""Statements that bring a store from the version before up to each one."""

@@ -1,0 +1,77 @@
+"""Webhooks about calls: which there are, and when each is tried again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from offhook.web.records.entries import as_json
+
+EventType = Literal[
+    "call.started",
+    "call.ended",
+    "turn.caller",
+    "turn.agent",
+    "agent.failed",
+    "tool.used",
+    "transfer.completed",
+    "transfer.failed",
+]
+OF_KINDS: dict[str, EventType] = {
+    "caller_turn": "turn.caller",
+    "caller_typed": "turn.caller",
+    "agent_turn": "turn.agent",
+    "agent_failed": "agent.failed",
+    "tool_used": "tool.used",
+    "call_transferred": "transfer.completed",
+    "transfer_failed": "transfer.failed",
+}
+"""Webhooks by the kinds of events in a timeline."""
+
+FIRST_RETRY_S, MAX_RETRY_S = 5.0, 3600.0
+"""Delay in s of the second attempt; it doubles with each further one, up to the maximum."""
+GIVE_UP_S = 3 * 86_400.0
+"""Time in s after which a webhook that nobody took is given up."""
+LEASE_S = 60.0
+"""Time in s for which a process that delivers a webhook has it to itself."""
+AT_ONCE = 8
+"""Webhooks that are under way to one receiver; those of one call go one after the other."""
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """Who gets which webhooks."""
+
+    url: str
+    secrets: tuple[str, ...]
+    events: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A webhook that waits."""
+
+    number: int
+    id: str
+    """`webhook-id`, the same in all attempts."""
+    body: bytes
+    created: float
+    """Seconds since 1970."""
+    attempts: int
+
+
+def body_of(event: EventType, data: dict[str, Any], now: float) -> str:
+    """Returns the body of a webhook, as Standard Webhooks recommends it."""
+    timestamp = datetime.fromtimestamp(now, UTC).isoformat("T", "milliseconds")
+    return as_json({"type": event, "timestamp": timestamp, "data": data})
+
+
+def retry_at(delivery: Delivery, now: float) -> float | None:
+    """Returns when a webhook whose attempt has failed is tried again; None: never."""
+    if now - delivery.created > GIVE_UP_S:
+        return None
+    return now + min(FIRST_RETRY_S * 2.0 ** min(delivery.attempts, 20), MAX_RETRY_S)
+
+
+def wanting(receivers: Sequence[Receiver], event: EventType) -> list[Receiver]:
+    return [receiver for receiver in receivers if event in receiver.events]

@@ -1,0 +1,119 @@
+// The console as an operator uses it: node console.mjs {chromium, url, key, call, pictures}
+
+import { findings, open } from "./browser.mjs";
+
+const { key, reader, call, pictures, ...options } = JSON.parse(process.argv[2]);
+const { browser, page, troubles } = await open(options);
+const found = { axe: [], seen: {} };
+const refusals = () => troubles.filter((text) => !/401|403/.test(text));
+
+async function look(name) {
+  found.axe.push(...(await findings(page, name)));
+  if (!pictures) return;
+  for (const [look, scheme, size] of [["desk", "light", { width: 1280, height: 900 }], ["phone", "dark", { width: 390, height: 844 }]]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize(size);
+    await page.screenshot({ path: `${pictures}/${name}-${look}.png`, fullPage: true });
+  }
+  await page.emulateMedia({ colorScheme: "light" });
+  await page.setViewportSize({ width: 1280, height: 800 });
+}
+
+const text = (selector) => page.locator(selector).first().innerText();
+
+// Nobody sees anything without a key; a wrong one says so.
+await page.waitForSelector(".sign-in");
+await look("sign-in");
+await page.fill("#key", "wrong");
+await page.click(".sign-in button");
+await page.waitForFunction(() => document.querySelector(".sign-in .fault").textContent);
+found.seen.fault = await text(".sign-in .fault");
+await page.fill("#key", key);
+await page.keyboard.press("Enter");
+
+// The history: the last calls, and those that a search finds.
+await page.waitForSelector("tbody tr");
+found.seen.calls = await page.locator("tbody tr").count();
+await look("history");
+await page.click(".more");
+await page.waitForFunction((before) => document.querySelectorAll("tbody tr").length > before, found.seen.calls);
+found.seen.more = await page.locator("tbody tr").count();
+await page.fill("[name=text]", "lost card");
+await page.keyboard.press("Enter");
+await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+found.seen.row = await text("tbody tr");
+await page.fill("[name=text]", "nobody said this");
+await page.keyboard.press("Enter");
+await page.waitForSelector(".empty");
+await look("nothing-found");
+await page.goBack();
+
+// One call: words, what was done, and the sound, from where one clicks.
+await page.click("tbody a");
+await page.waitForSelector(".story li.caller");
+found.seen.words = await page.locator(".story .words").allInnerTexts();
+found.seen.done = await page.locator(".story .other .what").allInnerTexts();
+found.seen.unheard = await text(".story s");
+found.seen.latency = await text(".story .latency summary");
+await page.click(".player button");
+await page.waitForSelector(".waveform");
+found.seen.painted = await page.evaluate(() => {
+  const canvas = document.querySelector(".waveform");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return data.some((value) => value);
+});
+await page.locator(".story li.agent button.at").first().click();
+await page.waitForFunction(() => document.querySelector("audio").currentTime > 1);
+await page.waitForSelector(".story .now");
+found.seen.now = await text(".story .now .words");
+await page.evaluate(() => document.querySelector("audio").pause());
+found.seen.ran = await page.evaluate(() => globalThis.ran ?? "");
+await look("call");
+
+// Numbers and live calls.
+await page.click("nav a[href='#/numbers']");
+await page.waitForSelector(".cards");
+found.seen.cards = await page.locator(".cards dt").allInnerTexts();
+await page.click(".ranges a[href='#/numbers/52w']");
+await page.waitForFunction(() => document.querySelectorAll(".chart rect").length > 1);
+await look("numbers");
+await page.click("nav a[href='#/live']");
+await page.waitForSelector(".last");
+found.seen.last = await text(".last");
+await look("live");
+
+// A call that is forgotten.
+page.on("dialog", (dialog) => dialog.accept());
+await page.goto(`${options.url}#/call/${call}`);
+await page.waitForSelector(".danger");
+await page.click(".danger");
+await page.waitForFunction(() => document.querySelector(".story .soft") && !document.querySelector(".danger"));
+found.seen.forgotten = await text(".story");
+
+// The cookie is no script's, and signing out ends it.
+found.seen.cookie = await page.evaluate(() => document.cookie);
+const [cookie] = await page.context().cookies();
+found.seen.session = [cookie.httpOnly, cookie.sameSite, cookie.path];
+await page.click("#sign-out");
+await page.waitForSelector(".sign-in");
+found.seen.after = await page.evaluate(async () => (await fetch("calls?limit=1")).status);
+
+// A reader looks, and listens to nothing.
+await page.fill("#key", reader);
+await page.keyboard.press("Enter");
+await page.goto(`${options.url}#/history`);
+await page.waitForSelector("tbody a");
+found.seen.reader = await page.evaluate(async () => {
+  const status = async (path, options) => (await fetch(path, options)).status;
+  const [{ call_id: id }] = (await (await fetch("calls?text=lost")).json()).calls;
+  const json = { "Content-Type": "application/json" };
+  return {
+    look: await status(`calls/${id}/timeline`),
+    listen: await status(`calls/${id}/recording`),
+    forget: await status("calls/forget", { method: "POST", headers: json, body: JSON.stringify({ call_id: id }) }),
+    end: await status(`calls/${id}`, { method: "DELETE", headers: json }),
+  };
+});
+found.ran = await page.evaluate(() => globalThis.ran ?? "");
+await browser.close();
+console.log(JSON.stringify({ ...found, troubles: refusals() }));
