@@ -90,6 +90,10 @@ class AgentTools:
         if self._mcp is not None:
             await self._mcp.started()
 
+    def faults(self) -> list[str]:
+        """Returns which MCP servers agents do without, and why, a line each."""
+        return self._mcp.faults() if self._mcp is not None else []
+
     def functions(self, agent: Agent, call: Call, fill: Fill) -> list[FunctionTool]:
         """Returns the tools of an agent for the model of a call."""
         functions: list[FunctionTool] = []

@@ -195,7 +195,8 @@ class LiveCall:
             if called != self._agent:
                 words = "{}: outside of the hours of {}: {} answers"
                 logger.info(words, self.id, called or DEFAULT, self._agent)
-        settings = host.agents.called(self._agent if past is None else past.saved.answering)
+        leg.answered_by = self._agent if past is None else past.saved.answering
+        settings = host.agents.called(leg.answered_by)
         if settings.of_kind.answers:
             return settings
         decided = self.direct is not None or host.programs.incoming.state(self.id) is not None
@@ -324,9 +325,11 @@ class LiveCall:
         tokens.input += used.input_tokens
         tokens.cached += used.cached_tokens
         tokens.output += used.output_tokens
-        if prices is not None:
+        if prices is None:
+            tokens.unpriced.add(used.model)
+        else:
             cost = prices.cost(used)
-            tokens.cost = (tokens.cost or 0.0) + cost
+            tokens.priced = (tokens.priced or 0.0) + cost
             self._host.metrics.cost.labels(used.model).inc(cost)
 
     def _log(self, event: Event) -> None:
