@@ -54,8 +54,7 @@ class CallAgents:
         """Imports what is of other packages, and the Python functions that are tools. Raises
         ConfigError."""
         check_agents(config)
-        for load in self._tools.imports(config).values():
-            load()
+        self._tools.load(config)
 
     def check(self, name: str) -> None:
         """Raises DialError for an unknown agent."""

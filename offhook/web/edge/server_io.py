@@ -31,6 +31,7 @@ from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.server import Server
 from offhook.web.edge import calls_io, whip_io
+from offhook.web.edge.builder.watch_io import watching
 from offhook.web.edge.calls.browser_calls_io import UnknownPeer
 from offhook.web.edge.calls.whip_calls_io import WhipRefusal
 from offhook.web.edge.carriers import routes_io as carrier_routes
@@ -306,9 +307,24 @@ async def listen_for_wyoming(edge: Edge) -> AsyncIterator[None]:
         yield
 
 
-async def serve(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
+@asynccontextmanager
+async def _watched(reload: Reload | None, file: Path | None) -> AsyncIterator[None]:
+    """Reloads the configuration inside whenever this file, or one that it names, changes."""
+    if reload is None or file is None:
+        yield
+        return
+    async with watching(file, reload):
+        yield
+
+
+async def serve(
+    config: Config,
+    bot_file: Path | None = None,
+    read: Read | None = None,
+    watched: Path | None = None,
+) -> None:
     """Runs until SIGTERM or SIGINT, then drains; a second signal ends at once. SIGHUP reloads the
-    configuration."""
+    configuration, and so does a change of `watched` or of a file that it names."""
     check(config)
     async with kept_addresses(config):
         pass  # they are free
@@ -319,15 +335,16 @@ async def serve(config: Config, bot_file: Path | None = None, read: Read | None 
     async with local_workers(config) as config, auto_workers(config) as auto:
         edge = Edge(config, bot, auto=auto)
         await edge.start()
-        if read is not None:
-            stop.reload = Reload(edge, as_read, read)
+        reload = Reload(edge, as_read, read) if read is not None else None
+        if reload is not None:
+            stop.reload = reload
         runner, of_operator = Runner(application(edge)), Runner(application(edge, "admin"))
         await runner.setup()
         try:
             await runner.listen(config.server.host, config.server.port)
             await listen_for_operator(config.server, of_operator)
             say_where(config, runner.addresses[0][1])
-            async with listen_for_wyoming(edge):
+            async with listen_for_wyoming(edge), _watched(reload, watched):
                 await stop.until_drained(edge.drain)
         finally:
             await edge.close()

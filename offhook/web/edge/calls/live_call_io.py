@@ -109,6 +109,8 @@ class LiveCall:
         self.running: asyncio.Task[None] | None = None
         """The call's task; None while it only holds its line."""
         self.direct = direct
+        self.observers: list[Callable[[Call], object]] = []
+        """Are told the conversation before it begins, so that they miss nothing of it."""
         self._host = host
         self._agent = agent
         self._body = body
@@ -260,6 +262,8 @@ class LiveCall:
             *(() if past is None else (past.saved.messages, past.opening, past.saved.seconds)),
         )
         call.listeners.append(self.report)
+        for observe in self.observers:
+            observe(call)
         if host.records.recordings is not None:
             self._record(host.records.recordings, call)
         if host.resumption is not None and self.direct is None:
