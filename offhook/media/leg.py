@@ -8,7 +8,7 @@ tick counts both directions, so input, playout and recording share one time base
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -200,6 +200,9 @@ class Leg(ABC):
         self.hurries = False
         """Audio of the far end waits that is read faster than it was spoken: whoever hears it must
         be done with each packet before the next."""
+        self.shown_to: Callable[[Mapping[str, Any], Sequence[str]], object] | None = None
+        """Is told each request to a language model, with the secrets that must not be shown: a
+        page of the operator's that builds an agent; None: nobody."""
         self.overheard_by: Callable[[str], object] | None = None
         """Is told the messages of a line that carries none to its caller: an eval, which runs in
         this process; None: nobody."""

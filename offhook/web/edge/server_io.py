@@ -31,6 +31,8 @@ from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.server import Server
 from offhook.web.edge import calls_io, whip_io
+from offhook.web.edge.builder import routes_io as builder_routes
+from offhook.web.edge.builder.drafts import BUILDER, draft_of
 from offhook.web.edge.builder.watch_io import watching
 from offhook.web.edge.calls.browser_calls_io import UnknownPeer
 from offhook.web.edge.calls.whip_calls_io import WhipRefusal
@@ -107,6 +109,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     except BAD_REQUESTS as fault:
         return error(400, str(fault))
+    except Refusal as refusal:  # of what a request asks for
+        return error(refusal.status, str(refusal), **refusal.headers)
     except (OfferRefusal, WhipRefusal) as fault:
         return error(fault.status, str(fault), **getattr(fault, "headers", {}))
     except UnknownPeer:
@@ -137,9 +141,14 @@ async def start(request: web.Request) -> web.Response:
 
 async def offer(request: web.Request) -> web.Response:
     offer = parse_offer(await request.read())
-    edge = request.app[EDGE]
+    edge, is_operators, draft = request.app[EDGE], is_operator(request), None
+    if edge.bot is None and BUILDER in offer.request_data:
+        if not is_operators:
+            raise Refusal(403, "only the operator may try an agent's settings")
+        draft = draft_of(offer.request_data[BUILDER], edge.config)
+    agent = request[GRANT].agent if draft is None else draft.route
     sdp, pc_id = await edge.browsers.offer(
-        offer, request[GRANT].agent, holders_of(request), is_operators=is_operator(request)
+        offer, agent, holders_of(request), is_operators=is_operators, draft=draft
     )
     if has_disconnected(request):  # nobody would connect
         await edge.browsers.cancel(pc_id)
@@ -232,6 +241,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)
     app.router.add_post("/engines", accepted)
+    builder_routes.add_routes(app.router)
     call_control_io.add_routes(app, edge.programs)
     if edge.speech is not None and door != "admin":
         mount(app, edge.speech)

@@ -146,8 +146,8 @@ async def test_a_function_is_imported_anew_and_the_old_one_stays_while_it_is_wro
             write(Path("my_shop.py"), "import json\nnobody()\n")
             await until(lambda: any("is unchanged" in line for line in written))
             assert written[-1].endswith(
-                "my_shop:order_status cannot be used: my_shop.py:2: NameError: name 'nobody' is not "
-                "defined"
+                "my_shop:order_status cannot be used: my_shop.py:2: NameError: "
+                "name 'nobody' is not defined"
             )
             assert (await called(edge, "Where?")).tools[0].result == {"status": "here"}
 
