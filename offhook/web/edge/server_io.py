@@ -142,7 +142,8 @@ async def start(request: web.Request) -> web.Response:
 async def offer(request: web.Request) -> web.Response:
     offer = parse_offer(await request.read())
     edge, is_operators, draft = request.app[EDGE], is_operator(request), None
-    if edge.bot is None and BUILDER in offer.request_data:
+    is_call = offer.pc_id is None or offer.restart_pc  # otherwise one that goes on
+    if is_call and edge.bot is None and BUILDER in offer.request_data:
         if not is_operators:
             raise Refusal(403, "only the operator may try an agent's settings")
         draft = draft_of(offer.request_data[BUILDER], edge.config)

@@ -12,7 +12,7 @@ import { Line } from "./line.js";
 import { Problem } from "./problems.js";
 import { Downlink } from "./quality.js";
 import * as rtvi from "./rtvi.js";
-import { status, useKey } from "./signalling.js";
+import { callWith, status, useKey } from "./signalling.js";
 import { Sound } from "./sound.js";
 import { face, inCall, onLine } from "./state.js";
 import { Transcript } from "./transcript.js";
@@ -71,6 +71,7 @@ async function dial(withMicrophone = true) {
   conversation = new Conversation((entry) => onEntry(entry));
   transcript.clear();
   events.clear(performance.now());
+  callWith(builder.forTheCall); // to its end, whatever is edited meanwhile
   builder.begin(performance.now());
   view.showKeep(false, false);
   element("talk").hidden = true;

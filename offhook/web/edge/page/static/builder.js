@@ -2,7 +2,7 @@
 // Callers get none of it from the server.
 
 import { FlowView } from "./flow.js";
-import { agents, asToml, callWith } from "./signalling.js";
+import { agents, asToml } from "./signalling.js";
 
 const USUAL = "agent"; // the name of [agent]
 const KEPT = 200; // entries of what happened in a call; the oldest are forgotten
@@ -104,13 +104,21 @@ export class Builder {
     this.#choose(this.#chosen);
   }
 
-  /** Has the next call of the page bring what is tried, and says so. */
+  /** What the next call brings for the server: nothing, for who builds nothing. */
+  get forTheCall() {
+    const settings = this.#drafts.get(this.#chosen) ?? {};
+    const builds = this.#isOther || !this.#panel.hidden;
+    return builds ? { builder: { agent: this.#chosen, settings: { ...settings } } } : {};
+  }
+
+  get #isOther() {
+    return this.#drafts.has(this.#chosen) || this.#chosen !== USUAL;
+  }
+
+  /** Says what the next call has. */
   #tell() {
     const settings = this.#drafts.get(this.#chosen);
-    const isOther = settings !== undefined || this.#chosen !== USUAL;
-    const wanted = isOther || !this.#panel.hidden ? { agent: this.#chosen, settings: settings ?? {} } : null;
-    callWith(wanted === null ? {} : { builder: wanted });
-    element("builder-button").classList.toggle("edited", isOther);
+    element("builder-button").classList.toggle("edited", this.#isOther);
     element("builder-reset").disabled = settings === undefined;
     element("builder-toml").disabled = settings === undefined;
     const edited = Object.keys(settings ?? {}).map((key) => NAMES[key].toLowerCase());
