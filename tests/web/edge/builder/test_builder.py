@@ -19,13 +19,14 @@ from offhook.web.edge.builder.drafts import as_toml, draft_of
 from offhook.web.edge.builder.shown_requests import MAX_SHOWN_CHARS, MAX_TEXT_CHARS, shown_request
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
+from offhook.web.edge.siblings_io import SLACK_CALLS, NumberedEdge, Siblings, socket_path
 from offhook.web.http.access_io import OPERATOR_HEADER
 from offhook.web.http.listening_io import Runner
 from tests.pipeline.conversation.agents.test_agent_faults import SECRET
-from tests.pipeline.conversation.phone import calls, model, says
+from tests.pipeline.conversation.phone import PhoneLeg, calls, model, says
 from tests.support.waiting import HANGS_S, until
 from tests.web.conftest import CONFIG
-from tests.web.edge.scripted_edge import ScriptedEdge
+from tests.web.edge.scripted_edge import ScriptedEdge, ScriptedEngines
 from tests.web.edge.test_agent import Page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -353,6 +354,51 @@ async def test_a_sibling_says_who_the_operator_is(tmp_path: Path) -> None:
     finally:
         await edge.close()
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def two_processes(folder: Path, config: Config) -> AsyncIterator[str]:
+    """The address of a process that has calls enough to give new ones to its sibling."""
+    runners: list[Runner] = []
+    edges = [NumberedEdge(config, None, number) for number in (1, 2)]
+    siblings = [Siblings(edge, folder) for edge in edges]
+    for edge in edges:
+        edge.engines = ScriptedEngines(edge.config, edge.metrics)
+        await edge.start()
+        runners.append(Runner(application(edge, "siblings")))
+        await runners[-1].setup()
+        await runners[-1].listen_unix(socket_path(folder, edge.number))
+    full, public = edges[0], application(edges[0])
+    public.middlewares.append(siblings[0].share)
+    runners.append(Runner(public))
+    await runners[-1].setup()
+    await runners[-1].listen("127.0.0.1", 0)
+    held = []
+    for number in range(SLACK_CALLS + 3):
+        leg = PhoneLeg()
+        leg.call_id = f"1-{number}"
+        held.append(full.hold(leg))
+    try:
+        yield f"http://127.0.0.1:{runners[-1].addresses[0][1]}"
+    finally:
+        for call in held:
+            call.discard()
+        for edge in edges:
+            await edge.close()
+        for runner in runners:
+            await runner.cleanup()
+        for one in siblings:
+            await one.close()
+
+
+async def test_whoever_is_given_to_another_process_stays_who_they_are(tmp_path: Path) -> None:
+    """What is forwarded has not the Host by which a caller is told from the operator."""
+    config = served(processes=2, names=["voice.example"], max_calls=20)
+    async with two_processes(tmp_path, config) as url:
+        status, told = await offered(url, {"Host": "voice.example"}, agent="desk")
+        assert (status, told["error"]) == (403, "only the operator may try an agent's settings")
+        status, told = await offered(url, agent="desk")
+        assert (status, told["pc_id"][:2]) == (200, "2-")
 
 
 async def test_the_agents_are_told_with_their_flows(
