@@ -41,6 +41,8 @@ await page.click("#builder-button");
 await until("#builder-agent option");
 seen.agents = await texts("#builder-agent option");
 seen.usual = await texts("#builder-fields .field");
+seen.voices = await page.locator("#builder-voices option").evaluateAll((all) => all.map(({ value }) => value));
+seen.suggested = await page.getAttribute("#try-voice", "list");
 await page.selectOption("#builder-agent", "repairs");
 seen.nodes = await texts("#builder-flow .node > text:first-of-type");
 seen.listed = await texts("#builder-flow .nodes > li > .name");

@@ -68,6 +68,8 @@ async def test_an_agent_is_built_on_the_page(drive: Callable[..., Any], tmp_path
 
     assert seen["agents"] == ["the usual agent (frontdesk)", "repairs (openai)"]
     assert seen["usual"] == ["Greeting", "Goodbye", "Voice", "Speed", "Language"]
+    assert {"slt", "rms"} <= {*seen["voices"]}
+    assert seen["suggested"] == "builder-voices"
     assert {*seen["nodes"]} == {"reason", "day", "workshop"}
     assert seen["listed"] == ["reasonfirst", "day", "workshop"]
     assert seen["focused"] == "day"

@@ -12,14 +12,18 @@ from offhook.web.edge.builder.drafts import as_toml, draft_of, settings_of
 from offhook.web.edge.builder.drawing import drawing
 from offhook.web.edge.http_io import EDGE
 
+MAX_VOICES = 200
+"""Maximum voices that the builder suggests; more are left out."""
+
 
 async def agents(request: web.Request) -> web.Response:
-    """GET /builder: the agents that answer calls, the usual one first."""
+    """GET /builder: the agents that answer calls, the usual one first, and the voices."""
     edge = request.app[EDGE]
     named = {name.removeprefix("agents."): a for name, a in edge.config.named_agents().items()}
     there = {} if edge.bot is not None else named
     listed = [_described(name, a) for name, a in there.items() if a.of_kind.answers]
-    return web.json_response({"agents": listed})
+    voices = edge.engines.of_new_calls().synthesizer.voices()[:MAX_VOICES] if listed else []
+    return web.json_response({"agents": listed, "voices": voices})
 
 
 def _described(name: str, agent: Agent) -> dict[str, Any]:
@@ -28,6 +32,7 @@ def _described(name: str, agent: Agent) -> dict[str, Any]:
         "name": name,
         "kind": agent.kind,
         "description": agent.description,
+        "own_voice": agent.of_kind.own_voice,
         "settings": settings_of(agent),
         "instructions_file": agent.instructions_file,
         "flow": None if flow is None else drawing(flow),

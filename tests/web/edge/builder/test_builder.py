@@ -414,7 +414,9 @@ async def test_the_agents_are_told_with_their_flows(
     async with listening(config) as (_, url), aiohttp.ClientSession() as client:
         text = await (await client.get(f"{url}/builder")).text()
     assert SECRET not in text
-    usual, repairs = json.loads(text)["agents"]
+    told = json.loads(text)
+    assert told["voices"] == []  # the scripted voice has no name
+    usual, repairs = told["agents"]
     assert (usual["name"], usual["kind"], usual["flow"]) == ("agent", "frontdesk", None)
     assert "model" not in usual["settings"]
     assert repairs["settings"]["model"] == "m"

@@ -44,19 +44,24 @@ export class Builder {
     return !this.#panel.hidden;
   }
 
-  async #load() {
+  /** Gives whether the server has told its agents. */
+  async #ask() {
     try {
-      this.#agents = await agents();
+      const { agents: there, voices } = await agents();
+      this.#agents = there;
+      element("builder-voices").replaceChildren(...voices.map((name) => new Option(name, name)));
+      return true;
     } catch (error) {
-      return this.#say(`The agents cannot be shown: ${error.message}`);
+      this.#say(`The agents cannot be shown: ${error.message}`);
+      return false;
     }
+  }
+
+  async #load() {
+    if (!(await this.#ask())) return;
     const choice = element("builder-agent");
-    choice.replaceChildren(...this.#agents.map(({ name, kind }) => {
-      const option = document.createElement("option");
-      option.value = name;
-      option.textContent = `${name === USUAL ? "the usual agent" : name} (${kind})`;
-      return option;
-    }));
+    choice.replaceChildren(...this.#agents.map(({ name, kind }) =>
+      new Option(`${name === USUAL ? "the usual agent" : name} (${kind})`, name)));
     this.#choose(this.#agents.some(({ name }) => name === this.#chosen) ? this.#chosen : this.#agents[0]?.name);
   }
 
@@ -80,6 +85,7 @@ export class Builder {
     const draft = this.#drafts.get(this.#chosen) ?? {};
     const rows = Object.entries(agent?.settings ?? {}).map(([key, value]) => field(key, draft[key] ?? value));
     element("builder-fields").replaceChildren(...rows);
+    if (!agent?.own_voice) element("try-voice")?.setAttribute("list", "builder-voices");
     for (const key of Object.keys(draft)) element(`try-${key}`)?.closest(".field").classList.add("edited");
   }
 
@@ -172,8 +178,21 @@ export class Builder {
     this.#running.clear();
     element("builder-happened").replaceChildren();
     element("builder-nothing").hidden = false;
-    this.#inCall = this.#chosen;
-    this.#showFlow(this.#inCall, this.#agent(this.#inCall)?.flow?.initial ?? null);
+    this.#beginsWith(this.#chosen);
+    if (!this.#panel.hidden) this.#askAgain();
+  }
+
+  /** The configuration may have been changed since the panel was opened. */
+  async #askAgain() {
+    const before = JSON.stringify(this.#agent(this.#inCall)?.flow);
+    const asked = this.#inCall;
+    const told = await this.#ask();
+    if (told && asked === this.#inCall && JSON.stringify(this.#agent(asked)?.flow) !== before) this.#beginsWith(asked);
+  }
+
+  #beginsWith(name) {
+    this.#inCall = name;
+    this.#showFlow(name, this.#agent(name)?.flow?.initial ?? null);
   }
 
   end() {
@@ -182,8 +201,7 @@ export class Builder {
   }
 
   agentChanged(name) {
-    this.#inCall = name;
-    this.#showFlow(name, this.#agent(name)?.flow?.initial ?? null);
+    this.#beginsWith(name);
   }
 
   nodeEntered(node) {

@@ -44,9 +44,9 @@ export function callWith(data) {
   requestData = data;
 }
 
-/** The agents with their settings and flows, for the operator. */
+/** The agents with their settings and flows, for the operator, and voices: `{agents, voices}`. */
 export async function agents() {
-  return (await jsonOf(await fetch("builder", { headers: authorization() }))).agents;
+  return jsonOf(await fetch("builder", { headers: authorization() }));
 }
 
 /** What is tried, as lines of the configuration. */
