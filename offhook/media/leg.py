@@ -8,7 +8,7 @@ tick counts both directions, so input, playout and recording share one time base
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -100,8 +100,16 @@ class ModelTokens:
     cached: int = 0
     """Of the input, such as their servers had in a cache."""
     output: int = 0
-    cost: float | None = None
-    """In the currency of the prices; None if no model that has answered has a price."""
+    priced: float | None = None
+    """What those models cost that have a price, in its currency; None if none that has answered
+    has one."""
+    unpriced: set[str] = field(default_factory=set)
+    """Models that have answered and have no price."""
+
+    @property
+    def cost(self) -> float | None:
+        """What all of it costs; None if that is not known, as a model has no price."""
+        return None if self.unpriced else self.priced
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +175,8 @@ class Leg(ABC):
         self.info = CallInfo()
         self.tokens = ModelTokens()
         self.collected: Collected = {}
+        self.answered_by = ""
+        """Name of the agent that has answered, whoever was called; "" for the default."""
         self.playout = Playout()
         self.ticks = 0
         self._heard: Pcm = _NOTHING
@@ -181,8 +191,7 @@ class Leg(ABC):
         self.part = 1
         """Number of this line among those that its call has had, one after the other."""
         self.claim: Claim | None = None
-        """For whom admission counts the line; None: somebody whose lines have a limit of their own,
-        as a trunk's."""
+        """For whom admission counts the line; None: for a trunk, which has a limit of its own."""
         self.is_operators = False
         """The far end is a page of the operator's, which is told what fails and why."""
         self.idle = False
@@ -191,6 +200,9 @@ class Leg(ABC):
         self.hurries = False
         """Audio of the far end waits that is read faster than it was spoken: whoever hears it must
         be done with each packet before the next."""
+        self.shown_to: Callable[[Mapping[str, Any], Sequence[str]], object] | None = None
+        """Is told each request to a language model, with the secrets that must not be shown: a
+        page of the operator's that builds an agent; None: nobody."""
         self.overheard_by: Callable[[str], object] | None = None
         """Is told the messages of a line that carries none to its caller: an eval, which runs in
         this process; None: nobody."""

@@ -47,7 +47,7 @@ def check_writable(directory: Path) -> None:
     """Create the recordings folder if it is missing. Raises OSError if it is not writable."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise OSError(f"cannot write to {directory}")
+        raise PermissionError(f"this user may not write to {directory}")
 
 
 class _Pages:

@@ -74,7 +74,8 @@ class CallRecord:
     """Of these, such as the servers had in a cache."""
     output_tokens: int = 0
     cost: float | None = None
-    """Of these tokens, by the prices of the configuration; None without any."""
+    """Of these tokens, by the prices of the configuration; None if a model that has answered has no
+    price."""
     collected: Collected = field(default_factory=dict)
     """Details that agents have noted, by their names in the configuration."""
     transferred_to: str = ""

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { Conversation } from "../../offhook/web/edge/page/static/conversation.js";
 import { progressOf } from "../../offhook/web/edge/page/static/engines.js";
+import { layout, linesOf } from "../../offhook/web/edge/page/static/flow.js";
 import { asText, endingOf, fileName } from "../../offhook/web/edge/page/static/keep.js";
 import { SilenceWatch } from "../../offhook/web/edge/page/static/levels.js";
 import { asProblem, wordsFor } from "../../offhook/web/edge/page/static/problems.js";
@@ -44,6 +45,29 @@ const slow = { ...facts, state: "talking", you: false, agent: false, thinking: t
 assert.deepEqual([face(slow).phase, face(slow).pill.word], ["The server is slow", "Slow answers"]);
 assert.match(face(slow).hint, /not your connection/);
 assert.equal(face({ ...slow, quality: { word: "Poor", bars: 1 } }).pill.word, "Poor");
+
+// --- a flow: each node below those that lead to it, what leads back beside them
+
+const lead = (name, to, when = "") => ({ function: name, description: "", to, when });
+const flow = {
+  initial: "a",
+  nodes: [
+    { name: "far", edges: [], before: [], after: [] },
+    { name: "b", edges: [lead("on", "far"), lead("again", "a")], before: [], after: [] },
+    { name: "a", edges: [lead("go", "b", "what is x"), lead("go", "c", "what is y"), lead("stay", "b")], before: [], after: [] },
+    { name: "c", edges: [lead("loop", "c")], before: [], after: [] },
+    { name: "lost", edges: [], before: [], after: [] },
+  ],
+};
+const drawn = layout(flow);
+const at = Object.fromEntries(drawn.nodes.map((node) => [node.name, node]));
+assert.deepEqual(["a", "b", "c", "far", "lost"].map((name) => at[name].depth), [0, 1, 1, 2, 3]);
+assert.notEqual(at.b.x, at.c.x);
+assert.ok(at.a.y < at.b.y && at.b.y === at.c.y && at.b.y < at.far.y);
+assert.deepEqual(linesOf(flow.nodes[2]), [{ to: "b", labels: ["x", "stay"] }, { to: "c", labels: ["y"] }]);
+assert.equal(drawn.lines.length, 5);
+for (const { x, y } of drawn.lines) assert.ok(x > 0 && x < drawn.width && y > 0 && y < drawn.height);
+assert.deepEqual(layout({ initial: "a", nodes: [{ name: "a", edges: [], before: [], after: [] }] }).lines, []);
 
 // --- an engine that cannot be had
 

@@ -18,7 +18,12 @@ from pipecat.frames.frames import (
 from pipecat.observers.base_observer import FrameProcessed, FramePushed
 from pipecat.pipeline.worker_observer import WorkerObserver
 from pipecat.processors.frame_processor import FrameDirection
-from pipecat.processors.frameworks.rtvi import RTVIObserver, RTVIObserverParams, RTVIProcessor
+from pipecat.processors.frameworks.rtvi import (
+    RTVIFunctionCallReportLevel,
+    RTVIObserver,
+    RTVIObserverParams,
+    RTVIProcessor,
+)
 from pipecat.processors.frameworks.rtvi import models as rtvi
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.utils.string import SENTENCE_ENDING_PUNCTUATION, match_endofsentence
@@ -91,6 +96,13 @@ class RtviObserver(RTVIObserver):
             self._bot_transcription = ""
             data = rtvi.TextMessageData(text=said)
             await self.send_rtvi_message(rtvi.BotTranscriptionMessage(data=data))
+
+
+def with_functions() -> RTVIObserverParams:
+    """Returns what has a client told the functions that the model calls, with arguments and
+    results, of which it otherwise learns only that there are some."""
+    everything = RTVIFunctionCallReportLevel.FULL
+    return RTVIObserverParams(function_call_report_level={"*": everything})
 
 
 class PushesSeenOnce(WorkerObserver):

@@ -30,7 +30,7 @@ def detail_record(call: SipCall) -> CallRecord:
         caller=info.caller,
         called=info.called,
         diverted_from=info.diverted_from,
-        agent=call.agent,
+        agent=(call.leg.answered_by if call.leg is not None else "") or call.agent,
         transport=call.transport,
         codec=leg.codec if leg is not None else "",
         srtp=leg.srtp if leg is not None else "",

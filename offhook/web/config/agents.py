@@ -34,6 +34,7 @@ from offhook.web.config.flows import Flow, Flowing, faults_of_flow, read_flow
 from offhook.web.config.mcp import McpTools
 from offhook.web.config.pronunciation import Pronouncing
 from offhook.web.config.section import Secret, Section, or_plugin
+from offhook.web.config.targets import checked_target
 from offhook.web.config.tools import OWN, HttpTool, PythonFunction
 from offhook.web.http.webhook_signature import signing_key
 
@@ -430,6 +431,13 @@ class Agent(AgentModel, Pronouncing, Flowing):
             yield f"silence, step {number},", step.say
         for tool in self.tools:
             yield from tool.texts()
+        for name, detail in self.collect.items():
+            yield f"collect.{name}.ask", detail.ask
+
+    @field_validator("gives_up_to")
+    @classmethod
+    def _can_be_called(cls, target: str) -> str:
+        return checked_target(target) if target else ""
 
     @field_validator("secrets")
     @classmethod

@@ -2,10 +2,11 @@
 
 import math
 import re
+from collections.abc import Callable
 from datetime import date, time
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from offhook.web.config.section import Section
 
@@ -43,7 +44,8 @@ class Detail(Section):
     type: Kind = "text"
     """What it is; a value of another kind is not noted, and the model is told why."""
     ask: str = Field("", max_length=1000)
-    """What the model is told that it is, and how to ask; empty: its name alone."""
+    """What the model is told that it is, and how to ask; may contain variables. Empty: its name
+    alone."""
     required: bool = False
     """Whether the model is told that it is missing until it is noted."""
     repeat: bool | None = None
@@ -54,11 +56,22 @@ class Detail(Section):
     length: tuple[int, int] = (1, 40)
     """Fewest and most `digits`."""
 
+    @field_validator("length", mode="before")
+    @classmethod
+    def _is_a_pair(cls, length: Any) -> Any:
+        if isinstance(length, list | tuple) and len(length) == 1:
+            length = length[0]
+        if isinstance(length, int) and not isinstance(length, bool):
+            raise ValueError(f"must be [fewest, most]: write length = [{length}, {length}]")
+        return length
+
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
         given = self.model_fields_set
         if (self.type == "choice") != bool(self.choices):
             raise ValueError('choices and type = "choice" belong together')
+        if twice := _first_twice(self.choices):
+            raise ValueError(f"choices has {twice!r} twice: remove one")
         if "length" in given and self.type != "digits":
             raise ValueError('length is for type = "digits"')
         if not 1 <= self.length[0] <= self.length[1] <= 100:
@@ -68,6 +81,10 @@ class Detail(Section):
     @property
     def is_repeated(self) -> bool:
         return self.type in READ_BACK if self.repeat is None else self.repeat
+
+    def filled(self, fill: Callable[[str], str]) -> "Detail":
+        """Returns it with the variables of a call in what the model is told."""
+        return self.model_copy(update={"ask": fill(self.ask)})
 
     def json_schema(self) -> dict[str, object]:
         """Returns the JSON Schema of a value, as the model is told it."""
@@ -123,6 +140,16 @@ class Detail(Section):
                         return choice
                 raise Unreadable(f"it is one of {', '.join(self.choices)}")
         return " ".join(text.split())
+
+
+def _first_twice(choices: tuple[str, ...]) -> str:
+    """Returns the first choice that is there already, in whatever case; empty without one."""
+    seen = set[str]()
+    for choice in choices:
+        if choice.casefold() in seen:
+            return choice
+        seen.add(choice.casefold())
+    return ""
 
 
 def _number(value: str | float) -> float:

@@ -35,11 +35,12 @@ from offhook.web.config.agents import DEFAULT
 from offhook.web.config.agents import Agent as Agent
 from offhook.web.config.engines import Asr, Engines, Tts, TurnTaking
 from offhook.web.config.environment import overrides
-from offhook.web.config.faults import booleans_for_numbers, faults_of
+from offhook.web.config.faults import faults_of, mistaken_types, placed
 from offhook.web.config.flows import Flow
 from offhook.web.config.hours import Hours, faults_of_hours
 from offhook.web.config.knowledge import Knowledge
 from offhook.web.config.mcp import McpServer, McpTools
+from offhook.web.config.names import misread_names
 from offhook.web.config.prices import Prices
 from offhook.web.config.programs import Realtime, Speech
 from offhook.web.config.records import Records
@@ -162,6 +163,9 @@ class Config(Section):
                     yield f"{where}.fallback: no agent is called {agent.fallback!r}"
                 elif other is agent or (kind and of_other and not of_other.stands_in_for(kind)):
                     yield f"{where}.fallback: {agent.fallback!r} cannot answer in its place"
+            for target, fault in _transfers(where, agent):
+                if target in self.agents:
+                    yield fault(f'{target!r} is an agent: write hand_over = "{target}"')
             for name, fault in _hand_overs(where, agent):
                 other = self.agent_called(name)
                 of_other = None if other is None else kind_of(other.kind)
@@ -233,6 +237,15 @@ def _hand_overs(where: str, agent: Agent) -> Iterator[tuple[str, Callable[[str],
             yield action.hand_over, partial(_of_flow, where, flow, (*path, "hand_over"))
 
 
+def _transfers(where: str, agent: Agent) -> Iterator[tuple[str, Callable[[str], str]]]:
+    """Yields where an agent's flow transfers calls to, and what puts the place before the words
+    of a fault."""
+    flow = agent.loaded_flow
+    for path, action in flow.actions() if flow is not None else ():
+        if flow is not None and action.transfer:
+            yield action.transfer, partial(_of_flow, where, flow, (*path, "transfer"))
+
+
 def _of_flow(where: str, flow: Flow, path: KeyPath, words: str) -> str:
     return f"{where}.flow: {flow.placed(path, words)}"
 
@@ -286,14 +299,17 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
             del places[at]
         places[section, key] = name
     faults += of_variables
-    faults += booleans_for_numbers(read.table, Config, places)
+    faults += mistaken_types(read.table, Config, places)
+    misread = misread_names(read.table, Config)
+    faults += [placed(one.at, one.words, places) for one in misread]
     try:
         config = Config.model_validate(read.table)
         config._places = places
     except ValidationError as error:
-        faults += faults_of(error, Config, places)
+        told = [key for one in misread for key in one.explains]
+        faults += faults_of(error, Config, places, told=told)
     if faults:
-        raise ConfigError("\n".join(sorted(faults, key=_line_of)))
+        raise ConfigError("\n".join(sorted(dict.fromkeys(faults), key=_line_of)))
     return config
 
 

@@ -9,7 +9,7 @@ import difflib
 import json
 import re
 import types
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from datetime import date
 from enum import Enum
 from functools import cache
@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from offhook.web.config.environment import PREFIX
 from offhook.web.config.toml_text import KeyPath
 
 REFERENCE = "docs/reference/configuration.md lists all keys"
@@ -29,10 +30,12 @@ _MAX_SHOWN = 60
 MAX_FAULT_CHARS = 400
 """Limit of the description of an error, which may contain the value; the rest is left out."""
 _UNIONS = (Union, types.UnionType)
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""A name that needs no quotes in TOML."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Known:
+class Known:
     """What a place of the configuration takes."""
 
     kind: Any
@@ -50,7 +53,7 @@ class _Known:
             return (self.kind,)
         return tuple(_known(kind).kind for kind in get_args(self.kind) if kind is not type(None))
 
-    def tagged(self, tag: str | int) -> "_Known | None":
+    def tagged(self, tag: str | int) -> "Known | None":
         """The alternative of a union with this tag, its class's name; None: there is none."""
         found = (kind for kind in self.kinds if getattr(kind, "__name__", "") == tag)
         kind = next(found, None) if len(self.kinds) > 1 else None
@@ -62,15 +65,19 @@ def faults_of(
     model: type,
     places: Mapping[KeyPath, str] | None = None,
     above: KeyPath = (),
+    told: Collection[KeyPath] = (),
 ) -> list[str]:
     """Describes each error in a line.
 
     `model` is the class that was validated; `places` says where keys come from, such as
-    "offhook.toml:3" or "OFFHOOK_SERVER_PORT"; `above` is the path to the table that it was."""
+    "offhook.toml:3" or "OFFHOOK_SERVER_PORT"; `above` is the path to the table that it was. Errors
+    below the keys of `told` are left out: their cause is known."""
     faults: dict[str, None] = {}
     unknown_at: set[KeyPath] = set()
     errors = error.errors()
     for one in sorted(errors, key=lambda one: one["loc"][-1:] != (_KEY,)):
+        if any(one["loc"][: len(at)] == at for at in told):
+            continue
         path, known, unknown = _walk(model, one["loc"], above)
         last = one["loc"][-1] if one["loc"] else ""
         if one["type"] == "value_error":
@@ -94,31 +101,44 @@ def faults_of(
     return list(faults)
 
 
-def booleans_for_numbers(
+def mistaken_types(
     table: Mapping[str, Any], model: type, places: Mapping[KeyPath, str]
 ) -> list[str]:
-    """Describes each true or false where a number belongs, which pydantic reads as 1 or 0."""
+    """Describes each true or false where a number belongs, which pydantic reads as 1 or 0, and each
+    text or number where true or false belongs. Variables of the environment are texts anyway."""
 
-    def within(path: KeyPath, known: _Known, value: Any) -> Iterator[str]:
+    def within(path: KeyPath, known: Known, value: Any) -> Iterator[str]:
         if isinstance(value, dict | list):
             steps = value.items() if isinstance(value, dict) else enumerate(value)
             for step, one in steps:
-                if (inner := _inner(known, step)) is not None:
-                    yield from within((*path, step), inner, one)
-        elif isinstance(value, bool) and known.kind in (int, float):
+                if (below := inner(known, step)) is not None:
+                    yield from within((*path, step), below, one)
+        elif _is_mistaken(known, value) and not _is_variable(path, value, places):
             yield placed(path, f"{_dotted(path)}: {_type_words(path, known, value)}", places)
 
-    return list(within((), _Known(model), dict(table)))
+    return list(within((), Known(model), dict(table)))
+
+
+def _is_mistaken(known: Known, value: Any) -> bool:
+    if isinstance(value, bool):
+        return known.kind in (int, float)
+    return known.kinds == (bool,) and isinstance(value, str | int | float)
+
+
+def _is_variable(path: KeyPath, value: Any, places: Mapping[KeyPath, str]) -> bool:
+    """Whether a text is the value of a variable."""
+    is_variable = len(path) == 2 and places.get(path, "").startswith(PREFIX)
+    return is_variable and isinstance(value, str)
 
 
 def _dotted(path: KeyPath) -> str:
     return ".".join(map(str, path))
 
 
-def _named(path: KeyPath, known: _Known, words: str) -> str:
+def _named(path: KeyPath, known: Known, words: str) -> str:
     """Prefixes the key, with the one in a table that the words begin with."""
     first = re.match(r"\w*", words)
-    keys = {key for kind in known.kinds for key in _fields(kind)}
+    keys = {key for kind in known.kinds for key in fields_of(kind)}
     joint = "." if first and first[0] in keys else ": "
     return f"{_dotted(path)}{joint}{words}" if path else words
 
@@ -127,8 +147,8 @@ def placed(path: KeyPath, words: str, places: Mapping[KeyPath, str]) -> str:
     """Prefixes the place of the key: of the one that the words begin with, if they name one within
     `path`."""
     start = re.match(r"[\w.]+", words.removeprefix(_dotted(path)).lstrip(".: "))
-    inner = tuple(int(p) if p.isdecimal() else p for p in start[0].split(".")) if start else ()
-    full: KeyPath = (*path, *inner)
+    rest = tuple(int(p) if p.isdecimal() else p for p in start[0].split(".")) if start else ()
+    full: KeyPath = (*path, *rest)
     for end in range(len(full), 0, -1):
         if place := places.get(full[:end]):
             return f"{place}: {_cut(words)}"
@@ -143,7 +163,7 @@ def _cut(words: str) -> str:
 # --- what a key takes ---
 
 
-def _known(kind: Any, field: Any = None) -> _Known:
+def _known(kind: Any, field: Any = None) -> Known:
     limits: list[Any] = []
     secret, examples = False, ()
     if isinstance(field, FieldInfo):
@@ -159,11 +179,11 @@ def _known(kind: Any, field: Any = None) -> _Known:
                 secret = secret or part.repr is False
             else:
                 limits.append(part)
-    return _Known(kind, tuple(limits), secret, examples)
+    return Known(kind, tuple(limits), secret, examples)
 
 
 @cache
-def _fields(kind: Any) -> dict[str, _Known]:
+def fields_of(kind: Any) -> dict[str, Known]:
     """The keys of a table whose keys are fixed; none for anything else."""
     if not isinstance(kind, type):
         return {}
@@ -176,11 +196,11 @@ def _fields(kind: Any) -> dict[str, _Known]:
     return {}
 
 
-def _inner(known: _Known, step: str | int) -> _Known | None:
+def inner(known: Known, step: str | int) -> Known | None:
     """What is under a key or index of something; None if nothing can be there."""
     for kind in known.kinds:
         origin, parts = get_origin(kind), get_args(kind)
-        if fields := _fields(kind):
+        if fields := fields_of(kind):
             if step in fields:
                 return fields[str(step)]
         elif origin is dict and isinstance(step, str):
@@ -194,20 +214,20 @@ def _inner(known: _Known, step: str | int) -> _Known | None:
 
 def _walk(
     model: type, loc: tuple[str | int, ...], above: KeyPath
-) -> tuple[KeyPath, _Known, str | None]:
+) -> tuple[KeyPath, Known, str | None]:
     """Follows an error's location, and returns the path to the last key that exists, what is known
     of it, and, if a key of a table is wrong, that key."""
-    known, path = _Known(model), above
+    known, path = Known(model), above
     for index, step in enumerate(loc):
         if loc[index + 1 : index + 2] == (_KEY,):
             return path, known, str(step)
-        inner = _inner(known, step)
-        if inner is None and (one := known.tagged(step)) is not None:
+        below = inner(known, step)
+        if below is None and (one := known.tagged(step)) is not None:
             known = one
             continue
-        if inner is None:  # an unknown key, or the name of an alternative
+        if below is None:  # an unknown key, or the name of an alternative
             break
-        known, path = inner, (*path, step)
+        known, path = below, (*path, step)
     return path, known, None
 
 
@@ -219,8 +239,20 @@ def _is_list(kind: Any) -> bool:
     return isinstance(origin, type) and issubclass(origin, (list, tuple, Set))
 
 
-def _is_table(kind: Any) -> bool:
-    return bool(_fields(kind)) or get_origin(kind) is dict
+def is_table(kind: Any) -> bool:
+    return bool(fields_of(kind)) or get_origin(kind) is dict
+
+
+def names_tables(kind: Any) -> bool:
+    """Whether it is a table of tables, whose names are the user's."""
+    return get_origin(kind) is dict and bool(fields_of(_known(get_args(kind)[1]).kind))
+
+
+def _name_in(given: list[Any]) -> str:
+    """The name that the first entry of a list has where its table should have one."""
+    first = given[0] if given else None
+    name = first.get("name") if isinstance(first, dict) else None
+    return name if isinstance(name, str) and BARE.fullmatch(name) else "NAME"
 
 
 def _is_fixed(kind: Any) -> bool:
@@ -228,7 +260,7 @@ def _is_fixed(kind: Any) -> bool:
     return get_origin(kind) is tuple and Ellipsis not in get_args(kind)
 
 
-def _entry(kind: Any) -> _Known:
+def _entry(kind: Any) -> Known:
     return _known(get_args(kind)[0])
 
 
@@ -244,7 +276,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _limits(known: _Known) -> dict[str, Any]:
+def _limits(known: Known) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in known.limits:
         for name in ("ge", "gt", "le", "lt", "min_length", "max_length"):
@@ -253,7 +285,7 @@ def _limits(known: _Known) -> dict[str, Any]:
     return found
 
 
-def _range(known: _Known) -> str:
+def _range(known: Known) -> str:
     limits = _limits(known)
     low, high = limits.get("ge"), limits.get("le")
     if low is not None and high is not None:
@@ -271,7 +303,7 @@ def _choices(kind: Any) -> list[Any]:
     return []
 
 
-def _expected(known: _Known) -> Iterator[str]:
+def _expected(known: Known) -> Iterator[str]:
     """The alternatives of what a key takes, in words."""
     choices = [choice for kind in known.kinds for choice in _choices(kind)]
     if choices:
@@ -290,7 +322,7 @@ def _expected(known: _Known) -> Iterator[str]:
             yield f"a number{_range(known)}"
         elif kind is date:
             yield "a date, as 2026-12-24"
-        elif _is_table(kind):
+        elif is_table(kind):
             yield "a table"
         elif _is_list(kind):
             yield _list_words(kind, limits)
@@ -312,19 +344,21 @@ def _either(words: list[str]) -> str:
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _type_words(path: KeyPath, known: _Known, given: Any) -> str:
+def _type_words(path: KeyPath, known: Known, given: Any) -> str:
     """Describes a value that is not of its key's type or beyond its limits."""
     key = str(path[-1]) if path else ""
     lists = [kind for kind in known.kinds if _is_list(kind)]
-    tables = [kind for kind in known.kinds if _is_table(kind)]
+    tables = [kind for kind in known.kinds if is_table(kind)]
     header = ".".join(str(step) for step in path if isinstance(step, str))
-    if lists and _is_table(_entry(lists[0]).kind) and not isinstance(given, list):
+    if lists and is_table(_entry(lists[0]).kind) and not isinstance(given, list):
         return f"is a list of tables: write [[{header}]] above each"
     if tables and isinstance(path[-1], int):
         return f"must be a table: write [[{header}]], and its keys below it"
     if tables and path[0] == "agents" and len(path) <= 2:
         return "must be a table: write [agents.NAME]; keys of the default agent are below [agent]"
     if tables and isinstance(given, list):
+        if names_tables(tables[0]):
+            return f"is no list: each has a name, write [{header}.{_name_in(given)}]"
         return f"is one table: write [{header}], once"
     if tables:
         return f"must be a table: write [{header}], and its keys below it"
@@ -343,7 +377,7 @@ def _type_words(path: KeyPath, known: _Known, given: Any) -> str:
     return words
 
 
-def _hint(key: str, known: _Known, given: str) -> str:
+def _hint(key: str, known: Known, given: str) -> str:
     if {int, float} & set(known.kinds):
         number = re.fullmatch(r"\s*[+-]?(\d+(?:[.,]\d+)?)\s*[A-Za-z%]+\s*", given)
         unit = _UNITS.get(key.rpartition("_")[2])
@@ -371,29 +405,29 @@ def nearest(name: str, names: list[str]) -> str | None:
     return by_plain[found[0]] if found else None
 
 
-def _headers(model: type) -> Iterator[tuple[str, str, _Known]]:
+def _headers(model: type) -> Iterator[tuple[str, str, Known]]:
     """Yields the header of each section of the file, one of its keys, and what that takes."""
-    for section, known in _fields(model).items():
+    for section, known in fields_of(model).items():
         for kind in known.kinds:
             listed = _is_list(kind)
-            inner = _entry(kind).kind if listed else kind
-            for key, of_key in _fields(inner).items():
+            entry = _entry(kind).kind if listed else kind
+            for key, of_key in fields_of(entry).items():
                 yield (f"[[{section}]]" if listed else f"[{section}]"), key, of_key
 
 
-def _as_header(section: str, known: _Known) -> str:
+def _as_header(section: str, known: Known) -> str:
     """A table or list of tables as a header, anything else as it is."""
     for kind in known.kinds:
-        if _is_table(kind):
+        if is_table(kind):
             return f"[{section}]"
-        if _is_list(kind) and _is_table(_entry(kind).kind):
+        if _is_list(kind) and is_table(_entry(kind).kind):
             return f"[[{section}]]"
     return section.rpartition(".")[2]
 
 
-def _unknown_words(model: type, path: KeyPath, known: _Known, name: str, given: Any) -> str:
+def _unknown_words(model: type, path: KeyPath, known: Known, name: str, given: Any) -> str:
     """Describes a key that does not exist, and the one that was meant."""
-    fields = {key: one for kind in known.kinds for key, one in _fields(kind).items()}
+    fields = {key: one for kind in known.kinds for key, one in fields_of(kind).items()}
     if not fields:  # a table whose keys are of a kind, such as the days of a week
         keys = [k for kind in known.kinds if get_origin(kind) is dict for k in get_args(kind)[:1]]
         names = [str(choice) for kind in keys for choice in _choices(_known(kind).kind)]
@@ -406,9 +440,9 @@ def _unknown_words(model: type, path: KeyPath, known: _Known, name: str, given: 
     prefix = ".".join(str(step) for step in path if isinstance(step, str))
     if isinstance(given, dict | list):
         for header, key, of_key in _headers(model):
-            inner = _as_header(f"{header.strip('[]')}.{key}", of_key)
-            if key == name and inner.startswith("["):
-                return f"{words}; did you mean {inner}?"
+            meant = _as_header(f"{header.strip('[]')}.{key}", of_key)
+            if key == name and meant.startswith("["):
+                return f"{words}; did you mean {meant}?"
     near = nearest(name, list(fields))
     if near is not None:
         full = f"{prefix}.{near}" if prefix else near

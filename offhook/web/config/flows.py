@@ -4,12 +4,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from offhook.pipeline.conversation.call_variables import known_names, unknown_names
 from offhook.web.config.collect import NOTE
-from offhook.web.config.faults import faults_of, nearest, placed
+from offhook.web.config.faults import faults_of, mistaken_types, nearest, placed
+from offhook.web.config.names import misread_names
 from offhook.web.config.section import Section
+from offhook.web.config.targets import checked_target
 from offhook.web.config.toml_text import KeyPath, read_toml
 from offhook.web.config.tools import schema_of
 
@@ -33,6 +42,11 @@ class FlowAction(Section):
     def ends(self) -> bool:
         """Whether the flow ends with it."""
         return not self.say
+
+    @field_validator("transfer")
+    @classmethod
+    def _can_be_called(cls, target: str) -> str:
+        return checked_target(target) if target else ""
 
     @model_validator(mode="after")
     def _does_one_thing(self) -> Self:
@@ -221,12 +235,16 @@ def read_flow(file: Path) -> Flow:
     read = read_toml(text)
     places: dict[KeyPath, str] = {at: f"{file}:{line}" for at, line in read.lines.items()}
     faults = [f"{file}:{line}: {words}" for line, words in read.faults]
+    faults += mistaken_types(read.table, Flow, places)
+    misread = misread_names(read.table, Flow)
+    faults += [placed(one.at, one.words, places) for one in misread]
     try:
         flow = Flow.model_validate(read.table)
     except ValidationError as error:
-        faults += faults_of(error, Flow, places)
+        told = [key for one in misread for key in one.explains]
+        faults += faults_of(error, Flow, places, told=told)
     if faults:
-        raise ValueError("\n".join(_in_file(file, fault) for fault in faults))
+        raise ValueError("\n".join(_in_file(file, fault) for fault in dict.fromkeys(faults)))
     flow._places = places
     return flow
 

@@ -22,6 +22,8 @@ _DATES = re.compile(rf"{_DATE}(?:\.\.{_DATE})?")
 _LEAP_YEAR = 2000
 """A year that has every date."""
 _DAY_MINUTES = 24 * 60
+LOOKED_AHEAD_DAYS = 14
+"""Days for which it is said when agents come on duty next, or go off."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,16 @@ class Hours(Section):
     def now(self) -> datetime:
         """Returns the time in the zone of these hours."""
         return datetime.now(ZoneInfo(self.time_zone) if self.time_zone else None)
+
+    def next_change(self, now: datetime) -> datetime | None:
+        """Returns the local time at which the agents come on duty, or go off; None if neither is
+        within LOOKED_AHEAD_DAYS. All that is configured begins and ends with a minute."""
+        then, are = now.replace(second=0, microsecond=0), self.are_at(now)
+        for _ in range(LOOKED_AHEAD_DAYS * _DAY_MINUTES):
+            then += timedelta(minutes=1)
+            if self.are_at(then) != are:
+                return then
+        return None
 
     def are_at(self, now: datetime) -> bool:
         """Returns whether the agents answer at a local time."""

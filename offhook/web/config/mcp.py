@@ -40,8 +40,8 @@ class McpServer(Section):
     headers: dict[str, str] = Field({}, repr=False, max_length=32)
     """Headers of requests to it, such as Authorization; never logged."""
     command: tuple[str, ...] = Field((), max_length=100, examples=[["python", "server.py"]])
-    """Program, with its arguments, that is started and spoken to by its standard input and
-    output."""
+    """Program, with its arguments, that is started and spoken to by its standard input and output;
+    `python` is the one that runs this server."""
     env: dict[str, str] = Field({}, repr=False, max_length=100)
     """Variables of the program's environment, such as its keys; never logged. Of this server's own
     environment it gets the search path, its home, language, time zone and folder for temporary

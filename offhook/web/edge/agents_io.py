@@ -42,6 +42,10 @@ class CallAgents:
         self._tools.use(self._config())
         await self._tools.started()
 
+    def faults(self) -> list[str]:
+        """Returns what agents lack now of what they should have, a line each."""
+        return self._tools.faults()
+
     def use(self, config: Config) -> None:
         """Applies a new configuration of documents and MCP servers."""
         self._tools.use(config)
@@ -50,8 +54,7 @@ class CallAgents:
         """Imports what is of other packages, and the Python functions that are tools. Raises
         ConfigError."""
         check_agents(config)
-        for load in self._tools.imports(config).values():
-            load()
+        self._tools.load(config)
 
     def check(self, name: str) -> None:
         """Raises DialError for an unknown agent."""
@@ -134,7 +137,8 @@ class CallAgents:
     def _context(self, a: AgentSettings, call: Call, fill: Fill, briefing: str) -> AgentContext:
         """Returns what an agent is made of."""
         kind, fallback = a.of_kind, None
-        collects = instructions(a.collect, call.leg.collected, NOTE) if a.collect else ""
+        details = {name: detail.filled(fill) for name, detail in a.collect.items()}
+        collects = instructions(details, call.leg.collected, NOTE) if details else ""
         if a.fallback:
             other = self._config().agents[a.fallback]
             alone = other.model_copy(update={"fallback": ""})

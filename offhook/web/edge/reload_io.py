@@ -14,6 +14,7 @@ from offhook.web.config.engines import Tts
 from offhook.web.config.faults import faults_of
 from offhook.web.config.programs import Speech
 from offhook.web.config.server import Server
+from offhook.web.edge.builder.changes import changes
 from offhook.web.edge.edge_io import Edge, check_knowledge, check_mcp, check_realtime
 from offhook.web.edge.phones import fault_of_doors
 from offhook.web.workers.engines.abilities_io import check_engines
@@ -145,7 +146,9 @@ class Reload:
         """`then` is called with the configuration now in effect."""
         self._edge, self._started_with, self._read, self._then = edge, started_with, read, then
 
-    def __call__(self) -> None:
+    def __call__(self) -> bool:
+        """Returns whether what was read is used."""
+        before = self._edge.config
         try:
             config = self._read()
             if fault := fault_of_doors(config):
@@ -155,8 +158,10 @@ class Reload:
         except ConfigError as error:
             faults = str(error).replace("\n", "; ")
             logger.error("the configuration is unchanged: {}", faults)
-            return
-        logger.info("the configuration was read again")
+            return False
+        words = changes(before, self._edge.config) or "no setting is another"
+        logger.info("the configuration was read again: {}", words)
         if left := left_for_restart(self._started_with, config):
             logger.warning("what else has changed takes a restart: {}", ", ".join(left))
         self._then(self._edge.config)
+        return True

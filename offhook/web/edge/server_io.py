@@ -31,6 +31,9 @@ from offhook.telephony.sip.network.udp_io import listening_hosts
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.config.server import Server
 from offhook.web.edge import calls_io, history_io, whip_io
+from offhook.web.edge.builder import routes_io as builder_routes
+from offhook.web.edge.builder.drafts import BUILDER, draft_of
+from offhook.web.edge.builder.watch_io import watching
 from offhook.web.edge.calls.browser_calls_io import UnknownPeer
 from offhook.web.edge.calls.whip_calls_io import WhipRefusal
 from offhook.web.edge.carriers import routes_io as carrier_routes
@@ -107,6 +110,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     except BAD_REQUESTS as fault:
         return error(400, str(fault))
+    except Refusal as refusal:  # of what a request asks for
+        return error(refusal.status, str(refusal), **refusal.headers)
     except (OfferRefusal, WhipRefusal) as fault:
         return error(fault.status, str(fault), **getattr(fault, "headers", {}))
     except UnknownPeer:
@@ -139,9 +144,15 @@ async def start(request: web.Request) -> web.Response:
 
 async def offer(request: web.Request) -> web.Response:
     offer = parse_offer(await request.read())
-    edge = request.app[EDGE]
+    edge, is_operators, draft = request.app[EDGE], is_operator(request), None
+    is_call = offer.pc_id is None or offer.restart_pc  # otherwise one that goes on
+    if is_call and edge.bot is None and BUILDER in offer.request_data:
+        if not is_operators:
+            raise Refusal(403, "only the operator may try an agent's settings")
+        draft = draft_of(offer.request_data[BUILDER], edge.config)
+    agent = request[GRANT].agent if draft is None else draft.route
     sdp, pc_id = await edge.browsers.offer(
-        offer, request[GRANT].agent, holders_of(request), is_operators=is_operator(request)
+        offer, agent, holders_of(request), is_operators=is_operators, draft=draft
     )
     if has_disconnected(request):  # nobody would connect
         await edge.browsers.cancel(pc_id)
@@ -235,6 +246,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)
     app.router.add_post("/engines", accepted)
+    builder_routes.add_routes(app.router)
     call_control_io.add_routes(app, edge.programs)
     if edge.speech is not None and door != "admin":
         mount(app, edge.speech)
@@ -311,9 +323,24 @@ async def listen_for_wyoming(edge: Edge) -> AsyncIterator[None]:
         yield
 
 
-async def serve(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
+@asynccontextmanager
+async def _watched(reload: Reload | None, file: Path | None) -> AsyncIterator[None]:
+    """Reloads the configuration inside whenever this file, or one that it names, changes."""
+    if reload is None or file is None:
+        yield
+        return
+    async with watching(file, reload):
+        yield
+
+
+async def serve(
+    config: Config,
+    bot_file: Path | None = None,
+    read: Read | None = None,
+    watched: Path | None = None,
+) -> None:
     """Runs until SIGTERM or SIGINT, then drains; a second signal ends at once. SIGHUP reloads the
-    configuration."""
+    configuration, and so does a change of `watched` or of a file that it names."""
     check(config)
     async with kept_addresses(config):
         pass  # they are free
@@ -325,15 +352,16 @@ async def serve(config: Config, bot_file: Path | None = None, read: Read | None 
         edge = Edge(config, bot, auto=auto)
         edge.records.open_store(config)
         await edge.start()
-        if read is not None:
-            stop.reload = Reload(edge, as_read, read)
+        reload = Reload(edge, as_read, read) if read is not None else None
+        if reload is not None:
+            stop.reload = reload
         runner, of_operator = Runner(application(edge)), Runner(application(edge, "admin"))
         await runner.setup()
         try:
             await runner.listen(config.server.host, config.server.port)
             await listen_for_operator(config.server, of_operator)
             say_where(config, runner.addresses[0][1])
-            async with listen_for_wyoming(edge):
+            async with listen_for_wyoming(edge), _watched(reload, watched):
                 await stop.until_drained(edge.drain)
         finally:
             await edge.close()

@@ -33,7 +33,14 @@ from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
 from offhook.web.edge.refusals import RETRY_AFTER_S
 from offhook.web.http import health_io
-from offhook.web.http.access_io import FORWARDED_FOR, PEER_HEADER, head_of, peer_of
+from offhook.web.http.access_io import (
+    FORWARDED_FOR,
+    OPERATOR_HEADER,
+    PEER_HEADER,
+    head_of,
+    is_operator,
+    peer_of,
+)
 from offhook.web.realtime import call_control_io
 from offhook.web.realtime.http_io import call_not_found
 from offhook.web.realtime.incoming_io import CALL_PREFIX
@@ -307,6 +314,8 @@ class Siblings:
             headers[PEER_HEADER] = peer_of(request)
             if forwarded_for := request.headers.getall(FORWARDED_FOR, ()):
                 headers[FORWARDED_FOR] = ", ".join(forwarded_for)
+        headers = {n: v for n, v in headers.items() if n.lower() != OPERATOR_HEADER.lower()}
+        headers[OPERATOR_HEADER] = "yes" if is_operator(request) else "no"
         timeout = aiohttp.ClientTimeout(limit_s)
         async with self._http[number].request(
             request.method,

@@ -95,6 +95,7 @@ ROUTES: Mapping[str, Role] = {
     "sip": Role.OPERATOR,
     "tokens": Role.OPERATOR,
     "engines": Role.OPERATOR,
+    "builder": Role.OPERATOR,
     "carriers": Role.CARRIER,
 }
 """Roles by the beginning of a route's path; the longest applies."""

@@ -15,7 +15,7 @@ class Stop:
     """SIGTERM and SIGINT: the first requests draining, the second an immediate end. SIGHUP requests
     a reload and never ends anything."""
 
-    def __init__(self, reload: Callable[[], None] = _nothing_to_reload) -> None:
+    def __init__(self, reload: Callable[[], object] = _nothing_to_reload) -> None:
         self.drain = asyncio.Event()
         self.end = asyncio.Event()
         self.reload = reload

@@ -40,9 +40,10 @@ class AgentTools:
     """The tools of all calls of a process."""
 
     def __init__(self) -> None:
+        self._functions = PythonFunctions()
         self._kinds: dict[type, ToolKind] = {
             HttpTool: HttpTools(),
-            PythonFunction: PythonFunctions(),
+            PythonFunction: self._functions,
         }
         """By the classes of their tables; MCP servers come with the first one that there is."""
         self._knowledge: KnowledgeBases | None = None
@@ -59,6 +60,13 @@ class AgentTools:
                 if kind is not None and (load := kind.imports(tool, read)) is not None:
                     found[f"{where} {tool.function_names[0]}"] = load
         return found
+
+    def load(self, config: Config) -> None:
+        """Imports the tools of a configuration. Raises ConfigError, and keeps those that there
+        were."""
+        with self._functions.all_or_none():
+            for load in self.imports(config).values():
+                load()
 
     async def close(self) -> None:
         for kind in self._kinds.values():
@@ -89,6 +97,10 @@ class AgentTools:
             await self._knowledge.started()
         if self._mcp is not None:
             await self._mcp.started()
+
+    def faults(self) -> list[str]:
+        """Returns which MCP servers agents do without, and why, a line each."""
+        return self._mcp.faults() if self._mcp is not None else []
 
     def functions(self, agent: Agent, call: Call, fill: Fill) -> list[FunctionTool]:
         """Returns the tools of an agent for the model of a call."""

@@ -19,15 +19,16 @@ _DESCRIPTION = (
 
 def note_details(agent: Agent, call: Call, fill: Fill) -> FunctionTool:
     """Returns the tool for the model of a call."""
-    details = Details(agent.collect, call.leg.collected)
+    told = {name: detail.filled(fill) for name, detail in agent.collect.items()}
+    details = Details(told, call.leg.collected)
 
     async def run(arguments: Mapping[str, Any]) -> Any:
-        noted, told = details.give(arguments, turns_of(call))
+        noted, result = details.give(arguments, turns_of(call))
         for name, value in noted.items():
             call.emit(DetailNoted(call.leg.heard_ms, name, str(value)))
-        return told
+        return result
 
-    properties = {name: detail.json_schema() for name, detail in agent.collect.items()}
+    properties = {name: detail.json_schema() for name, detail in told.items()}
     parameters = {"type": "object", "properties": properties}
     defined = FunctionDefinition(NOTE, _DESCRIPTION, parameters, NOTE)
     return function_of(defined, ToolOptions(), call, fill, run)

@@ -7,6 +7,7 @@ MAX_MESSAGE_BYTES, and the process none of our environment but what programs nee
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from subprocess import PIPE
@@ -45,7 +46,7 @@ class ProcessTransport:
     mode: Literal["auto", "legacy"] = "auto"
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
-        self._command = command
+        self._command = (sys.executable, *command[1:]) if command[0] == "python" else command
         self._env = {name: os.environ[name] for name in INHERITED if name in os.environ} | {**env}
         self._last_words = b""
         self._pace = Pace(MAX_BYTES_PER_S)

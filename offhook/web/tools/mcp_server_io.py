@@ -175,6 +175,8 @@ class SharedServer(ListedServer):
         self.tried = asyncio.Event()
         """It has listed its tools, or failed to."""
         self.has_listed = False
+        self.why = ""
+        """Why the last attempt to connect failed, or how the connection has ended."""
         self._live = _unknown()
         self._places = asyncio.Semaphore(MAX_CALLS)
         self._calls = 0
@@ -191,17 +193,15 @@ class SharedServer(ListedServer):
 
     async def _keep_connected(self) -> None:
         retry = RetryPolicy(first_s=RETRY_S, max_s=RETRY_MAX_S, spread_s=SPREAD_S)
-        said = ""
         while True:
-            began = monotonic()
-            why = await self._connect()
+            began, said = monotonic(), self.why
+            why = self.why = await self._connect()
             self.tried.set()
             if monotonic() - began > STEADY_S:
                 retry.reset()
             level = "DEBUG" if why == said else "WARNING"
             words = "the MCP server {}: {}; it is tried again"
             logger.log(level, words, self.name, why)
-            said = why
             await asyncio.sleep(retry.next_s())
 
     async def _connect(self) -> str:

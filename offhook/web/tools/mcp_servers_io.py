@@ -65,6 +65,17 @@ class McpServers:
                 words = "the MCP server {} has not answered yet: calls have the other tools"
                 logger.warning(words, server.name)
 
+    def faults(self) -> list[str]:
+        """Returns which servers have not listed their tools, and what agents lack of the others, a
+        line each."""
+        silent = [
+            f"the MCP server {server.name}: {server.why or 'it has not answered yet'}; agents are "
+            "without its tools"
+            for server in self._servers.values()
+            if not server.has_listed
+        ]
+        return [*silent, *sorted(self._said)]
+
     async def close(self) -> None:
         await self._tasks.close()
 

@@ -17,7 +17,9 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, get_type_hints
 
@@ -99,6 +101,16 @@ class PythonFunctions:
         self._loaded: dict[str, LoadedFunction] = {}
         """By what the configuration has of them."""
 
+    @contextmanager
+    def all_or_none(self) -> Iterator[None]:
+        """Keeps the functions that there were if one cannot be imported inside."""
+        before = self._loaded.copy()
+        try:
+            yield
+        except ConfigError:
+            self._loaded = before
+            raise
+
     def imports(self, tool: PythonFunction, read: Read) -> Callable[[], str]:
         """Returns what imports a function and returns its signature. Raises ConfigError."""
 
@@ -137,7 +149,7 @@ def load(tool: PythonFunction, read: Read = _validated) -> LoadedFunction:
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters
     except Exception as error:  # whatever the module raises
-        why = f"{type(error).__name__}: {error}"
+        why = f"{_place(error)}{type(error).__name__}: {error}"
         raise ConfigError(f"the tool {tool.name}: {tool.function} cannot be used: {why}") from error
     documented = docstring_parser.parse(inspect.getdoc(function) or "")
     about = {p.arg_name: p.description for p in documented.params if p.description}
@@ -171,6 +183,18 @@ def load(tool: PythonFunction, read: Read = _validated) -> LoadedFunction:
     if has_settings:
         made = replace(made, settings={SETTINGS: read(hints[SETTINGS], tool.settings)})
     return made
+
+
+def _place(error: Exception) -> str:
+    """Returns the file and line of the builder's that raised an error, as "shop.py:7: "; empty if
+    there is none below the folder in which the server is started."""
+    here = os.getcwd()
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        places.append((error.filename, error.lineno))
+    own = [(file, line) for file, line in places if file.startswith(f"{here}{os.sep}")]
+    own = [(file, line) for file, line in own if "site-packages" not in file]
+    return f"{os.path.relpath(own[-1][0], here)}:{own[-1][1]}: " if own else ""
 
 
 def _is_section(hint: Any) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from offhook.web.config.config import Config, ConfigError, load
-from offhook.web.config.faults import _fields, faults_of
+from offhook.web.config.faults import faults_of, fields_of
 from offhook.web.config.toml_text import read_toml
 
 
@@ -40,6 +40,49 @@ def errors_of(text: str | bytes, environment: dict[str, str] | None = None) -> l
             [
                 "3: agent.collect.full name: cannot be a name: it has letters, digits, _ and -, "
                 "64 at most"
+            ],
+        ),
+        (
+            "[agent]\nkind = 'openai'\n[agent.collect.full.name]\nrequired = true",
+            ["3: agent.collect.full.name: a name has no dot: write [agent.collect.full_name]"],
+        ),
+        (
+            "[[agent.collect]]\nname = 'order'",
+            ["1: agent.collect: is no list: each has a name, write [agent.collect.order]"],
+        ),
+        (
+            "[prices.m-4.1]\ninput = 2\noutput = 8\n[prices.m-4.1-mini]\ninput = 1\noutput = 2",
+            [
+                '1: prices.m-4.1: a name with a dot needs quotes: write [prices."m-4.1"]',
+                '4: prices.m-4.1-mini: a name with a dot needs quotes: write [prices."m-4.1-mini"]',
+            ],
+        ),
+        (
+            "[hours]\nagents = ['agent']\nopen = ['daily 09:00-18:00']\notherwise = 'night'",
+            ["1: hours: each has a name: write [hours.NAME]"],
+        ),
+        (
+            "[agent]\nkind = 'openai'\n[agent.collect.pin]\ntype = 'digits'\nlength = [4]",
+            ["5: agent.collect.pin.length: must be [fewest, most]: write length = [4, 4]"],
+        ),
+        (
+            "[agent]\nkind = 'openai'\n[agent.collect.pin]\nrepeat = 'yes'\nask = 'Of {{callr}}'",
+            [
+                '4: agent.collect.pin.repeat: must be true or false, not "yes"',
+                "5: agent.collect.pin.ask has {{callr}}, which is none of caller, caller_name, "
+                "called, trunk, direction, now, date, time, weekday, header.NAME",
+            ],
+        ),
+        (
+            "[agent]\nkind = 'openai'\n[agent.collect.day]\ntype = 'choice'\n"
+            "choices = ['Monday', 'monday']",
+            ["5: agent.collect.day.choices has 'monday' twice: remove one"],
+        ),
+        (
+            "[agent]\nkind = 'openai'\ngives_up_to = 'the office'",
+            [
+                "3: agent.gives_up_to: 'the office' is neither a number, as \"+4930123456\", nor a "
+                'SIP address, as "sip:anna@pbx.example"'
             ],
         ),
         ("[sever]\nport = 1", ["1: sever: there is no such section; did you mean [server]?"]),
@@ -378,7 +421,7 @@ def places_in(kind: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | i
     if get_origin(kind) in (Union, types.UnionType):
         return [place for part in get_args(kind) for place in places_in(part, path)]
     found = [path] if path else []
-    for name, known in _fields(kind).items():
+    for name, known in fields_of(kind).items():
         found += places_in(known.kind, (*path, name))
     if get_origin(kind) is dict:
         found += places_in(get_args(kind)[1], (*path, "monday"))
@@ -407,9 +450,9 @@ def test_no_wrong_value_of_any_key_is_described_by_pydantic():
 
 
 def test_a_key_with_a_pattern_has_an_example_to_show():
-    sections = [known.kind for known in _fields(Config).values()]
+    sections = [known.kind for known in fields_of(Config).values()]
     for section in filter(None, sections):
-        for name, known in _fields(section).items():
+        for name, known in fields_of(section).items():
             has_pattern = any(getattr(limit, "pattern", None) for limit in known.limits)
             assert known.examples or not has_pattern, (section, name)
 

@@ -77,6 +77,21 @@ def test_a_flow_is_read_with_the_configuration(folder: Path) -> None:
         ("{hang_up = true}", '{hang_up = true, say = "x"}', 8, "needs one of say"),
         ("{hang_up = true}", '{hand_over = "nobody"}', 8, "no agent is called 'nobody'"),
         ("{hang_up = true}", '{hand_over = "x"}', 8, "'x' is the agent itself"),
+        ("{hang_up = true}", '{hang_up = "yes"}', 8, 'hang_up: must be true or false, not "yes"'),
+        (
+            "{hang_up = true}",
+            '{transfer = "foo bar"}',
+            8,
+            "transfer: 'foo bar' is neither a number, as \"+4930123456\", nor a SIP address",
+        ),
+        ("{hang_up = true}", '{transfer = "sip:@"}', 8, "transfer: 'sip:@' is no SIP address: "),
+        ("{hang_up = true}", '{transfer = "x"}', 8, "'x' is an agent: write hand_over = \"x\""),
+        (
+            "[nodes.b]",
+            "[nodes.b.c]",
+            6,
+            'nodes.b.c: a name with a dot needs quotes: write [nodes."b.c"]',
+        ),
         ('[{say = "Bye', '[{hang_up = true}, {say = "Bye', 8, "nothing comes after the action"),
         ('task = "A."', 'task = "A."\npre_actions = [{hang_up = true}]', 4, "would end before"),
         (
@@ -107,6 +122,13 @@ def test_all_that_is_wrong_is_said(folder: Path) -> None:
     assert [line.split(": ")[2] for line in str(refused.value).splitlines()] == [
         *("flow.toml:4", "flow.toml:6", "flow.toml:8")
     ]
+
+
+@pytest.mark.parametrize("target", ["+49 (30) 123-456", "*21", "200", "reception", "sip:a@b.de"])
+def test_who_can_be_called_can_be_transferred_to(folder: Path, target: str) -> None:
+    flow = loaded(folder, FLOW.replace("hang_up = true", f'transfer = "{target}"')).agents["x"]
+    assert flow.loaded_flow is not None
+    assert flow.loaded_flow.nodes["b"].post_actions[-1].transfer == target
 
 
 def test_a_file_that_cannot_be_read_is_a_fault(folder: Path) -> None:

@@ -8,12 +8,15 @@ from pydantic import ValidationError
 
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
+from offhook.web.app.cli.caller_io import ScriptedCall
 from offhook.web.config.agents import Agent
 from offhook.web.config.config import Config
 from offhook.web.config.hours import DAYS, Hours
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.text.text_edge_io import conversation, text_edge
+from tests.support.ports import free_port
 from tests.support.waiting import until
+from tests.web.edge.scripted_edge import ScriptedEdge
 from tests.web.edge.test_agent import Page, called
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -80,6 +83,28 @@ async def test_calls_that_are_placed_and_chats_know_no_hours(edge: Edge) -> None
         conversation(offline, "desk", CallInfo(edge="text"), print) as talk,
     ):
         assert (await talk.listen()).text == HELLO
+
+
+async def test_the_record_of_a_phone_call_names_who_has_answered() -> None:
+    port = free_port()
+    phones = {
+        "udp": port,
+        "tcp": False,
+        "allow_anonymous": True,
+        "routes": [{"agent": "desk"}],
+    }
+    table = {"server": {"port": 0, "drain_seconds": 0}, "sip": phones, "agents": agents()}
+    config = Config.model_validate({**table, "hours": never()})
+    edge = ScriptedEdge(config)
+    await edge.start()
+    try:
+        await ScriptedCall(f"sip:desk@127.0.0.1:{port}", []).run()
+        await until(lambda: edge.records.ended)
+        (ended,) = edge.records.ended.values()
+    finally:
+        await edge.close()
+    assert edge.turns() == [CLOSED]
+    assert ended.record.agent == "night"
 
 
 async def test_an_announcement_needs_its_words_and_no_one_hands_over_to_it() -> None:

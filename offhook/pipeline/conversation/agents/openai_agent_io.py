@@ -291,7 +291,8 @@ class _OpenAI(OpenAILLMService):
     ) -> Any:
         """Makes a request. Raises the client's exceptions."""
         params = {**params, "messages": self._call_details.added(params["messages"])}
-        return await model.create(create, params, self._supervision.refused)
+        told = self._supervision.refused
+        return await model.create(create, params, told, self._call.leg.shown_to)
 
     # --- one turn ---
 

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -44,14 +44,17 @@ class OpenAIModel:
         create: Callable[..., Awaitable[Any]],
         params: dict[str, Any],
         on_refused: Callable[[str, Exception, str, str], None],
+        shown_to: Callable[[Mapping[str, Any], Sequence[str]], object] | None = None,
     ) -> Any:
         """Makes a request by a method of the client, again without each parameter that the server
-        refuses, which `on_refused` is told with the error, the model and its URL. Raises the
-        client's exceptions."""
+        refuses, which `on_refused` is told with the error, the model and its URL. `shown_to` is
+        told what is sent, and which of it are secrets. Raises the client's exceptions."""
         options, traits = self.options, self.traits
         params = {**options.parameters(), **params, "extra_body": options.extra_body}
         while True:
             request = traits.accepted(params)
+            if shown_to is not None:
+                shown_to(self._shown(request), (self.api_key, *options.secrets()))
             try:
                 return await create(
                     **request, extra_headers=self.headers(), extra_query=options.query
@@ -61,6 +64,18 @@ class OpenAIModel:
                 if name is None:
                     raise
                 on_refused(name, error, self.model, self.base_url)
+
+    def _shown(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what can be shown of a request: neither headers nor query, and of the parameters
+        those that OpenAI's API has."""
+        left_out = ("model", "messages", "tools", "extra_body")
+        return {
+            "model": self.model,
+            "base_url": self.base_url,
+            "messages": request["messages"],
+            "tools": request.get("tools") or [],
+            "parameters": {n: v for n, v in request.items() if n not in left_out},
+        }
 
 
 def fault_of(error: Exception) -> tuple[Fault, float]:

@@ -32,7 +32,7 @@ from offhook.pipeline.conversation.agent_slot_io import AgentBeginsFrame, AgentS
 from offhook.pipeline.conversation.call.agent import Agent, Engines
 from offhook.pipeline.conversation.call.followed_language import FollowedLanguage
 from offhook.pipeline.conversation.events import CallerTyped
-from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi
+from offhook.pipeline.conversation.rtvi_io import PushesSeenOnce, Rtvi, with_functions
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.transport_io import LegTransport
 from offhook.pipeline.conversation.turns.user_turn_io import UserTurnController
@@ -177,6 +177,7 @@ class CallPipeline:
             conversation_id=leg.call_id,
             enable_rtvi=rtvi is not None,
             rtvi_processor=rtvi,
+            rtvi_observer_params=None if leg.shown_to is None else with_functions(),
             idle_timeout_secs=None,
             cancel_runner_on_idle_timeout=False,
         )

@@ -56,6 +56,7 @@ async def chat(
         if not as_json:
             talk.on_words, talk.on_tool = words, tool
         exchange = await talk.listen()
+        exchange.faults[:0] = edge.agents.faults()
         report("", exchange)
         well = not exchange.faults
         typed = _given(lines) if lines else _typed()
@@ -75,8 +76,16 @@ async def chat(
 def _taken(tokens: ModelTokens) -> str:
     """Returns what the models have taken, for people."""
     cached = f" ({tokens.cached:,} of them cached)" if tokens.cached else ""
-    cost = "" if tokens.cost is None else f", which cost {tokens.cost:.6f}"
-    return f"{tokens.input:,} tokens in{cached}, {tokens.output:,} out{cost}"
+    return f"{tokens.input:,} tokens in{cached}, {tokens.output:,} out{_cost(tokens)}"
+
+
+def _cost(tokens: ModelTokens) -> str:
+    if tokens.priced is None:
+        return ""
+    if not tokens.unpriced:
+        return f", which cost {tokens.priced:.6f}"
+    without = ", ".join(sorted(tokens.unpriced))
+    return f", which cost at least {tokens.priced:.6f} (no price of {without})"
 
 
 async def _given(lines: Sequence[str]) -> AsyncIterator[str]:

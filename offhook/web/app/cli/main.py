@@ -70,15 +70,21 @@ def _serve(arguments: Namespace) -> int:
         options |= {f"OFFHOOK_{k}_ENGINE": arguments.engines for k in ("ASR", "TTS")}
     if arguments.offline:
         options["OFFHOOK_ENGINES_OFFLINE"] = "true"
+    if arguments.dev:  # others would keep the modules that they have imported
+        options["OFFHOOK_SERVER_PROCESSES"] = "1"
     read = partial(configuration.load, arguments.config, {**os.environ, **options})
     config = read()
     keep_offline(config)
     set_up(config.log)
     if config.server.processes > 1:
-        from offhook.web.edge.processes_io import serve_all as serve
-    else:
-        from offhook.web.edge.server_io import serve
-    run(serve(config, arguments.bot, read))
+        from offhook.web.edge.processes_io import serve_all
+
+        run(serve_all(config, arguments.bot, read))
+        return 0
+    from offhook.web.edge.server_io import serve
+
+    watched = (arguments.config or configuration.DEFAULT_FILE) if arguments.dev else None
+    run(serve(config, arguments.bot, read, watched))
     return 0
 
 

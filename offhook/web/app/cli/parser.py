@@ -197,6 +197,12 @@ def _serve_parser(serve: argparse.ArgumentParser) -> None:
         help="download nothing: use only the models that are on this machine",
     )
     serve.add_argument("--bot", type=Path, metavar="FILE", help="run this Pipecat bot file")
+    serve.add_argument(
+        "--dev",
+        action="store_true",
+        help="use changes of the configuration, and of the files and Python modules that it names, "
+        "from the next call on",
+    )
 
 
 def _calls(text: str) -> int:

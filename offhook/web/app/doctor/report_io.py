@@ -33,6 +33,7 @@ from offhook.web.app.doctor.carriers import examine_carriers
 from offhook.web.app.doctor.finding import Finding, Outcome
 from offhook.web.app.doctor.gpu_io import SUBJECTS as GPU_SUBJECTS
 from offhook.web.app.doctor.gpu_io import described, look
+from offhook.web.app.doctor.hours import examine_hours
 from offhook.web.app.doctor.knowledge_io import examine_knowledge
 from offhook.web.app.doctor.mcp_io import examine_mcp
 from offhook.web.app.doctor.server_io import examine_calls
@@ -224,14 +225,21 @@ def _redis(url: str) -> str:
 
 def _recordings(config: Config) -> str:
     directory = config.recording.directory
-    check_writable(directory)
+    try:
+        check_writable(directory)
+    except OSError as error:
+        hint = "let the user who runs the server write there, or set [recording] directory"
+        raise OSError(f"cannot write to {directory}: {_words(error)}: {hint}") from error
     return f"into {directory}, {shutil.disk_usage(directory).free >> 30} GiB free"
 
 
 def _records(path: Path) -> str:
     place = path if path.exists() else path.absolute().parent
+    if not place.exists():
+        raise OSError(f"there is no folder {place}: create it, or set [log] calls to another file")
     if not os.access(place, os.W_OK):
-        raise OSError(f"cannot write to {place}")
+        hint = "let the user who runs the server write there, or set [log] calls to another file"
+        raise OSError(f"cannot write to {place}: {hint}")
     return f"into {path}"
 
 
@@ -350,6 +358,7 @@ def examine(path: Path | None) -> list[Finding]:
         *_beyond_the_engines(config),
         *examine_choices(config),
         *_agents(config),
+        *examine_hours(config),
         *_functions(config),
         *examine_mcp(config),
         *examine_knowledge(config),

@@ -17,6 +17,7 @@ from offhook.signaling.sdp import check_offer
 from offhook.signaling.smallwebrtc import Candidates, Offer
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.agents_io import CallAgents
+from offhook.web.edge.builder.drafts import Draft
 from offhook.web.edge.calls.live_call_io import Direct, LiveCall
 from offhook.web.edge.refusals import Busy, Reason
 from offhook.web.edge.resume.resumption_io import Resumption
@@ -110,11 +111,13 @@ class BrowserCalls:
         holders: Holders = NOBODY,
         *,
         is_operators: bool = False,
+        draft: Draft | None = None,
     ) -> tuple[str, str]:
         """Answers an SDP offer and returns the answer and the pc_id. `agent` is a name ("" for the
         default), and `holders` are those for whom the line is counted; the operator's page is told
-        what fails. Raises OfferError, UnknownPeer, Busy, and DialError for an unknown agent. With
-        `resumption` the pc_id has a token with which the caller may come back to any server."""
+        what fails, and may bring a draft of its agent. Raises OfferError, UnknownPeer, Busy, and
+        DialError for an unknown agent. With `resumption` the pc_id has a token with which the
+        caller may come back to any server."""
         host = self._host
         host.agents.check(agent)
         check_offer(offer.sdp)
@@ -134,7 +137,7 @@ class BrowserCalls:
             returning = (offer.pc_id or "").partition(SEPARATOR)[2]
             pc_id += SEPARATOR + host.resumption.expect(leg.call_id, WEBRTC, agent, returning)
         try:
-            answer = await self.begin(leg, offer.sdp, agent, body=offer.request_data)
+            answer = await self.begin(leg, offer.sdp, agent, body=offer.request_data, draft=draft)
         except BaseException:
             if host.resumption is not None:
                 host.resumption.forget(leg.call_id)
@@ -149,12 +152,15 @@ class BrowserCalls:
         *,
         body: dict[str, Any] | None = None,
         direct: Direct | None = None,
+        draft: Draft | None = None,
     ) -> str:
         """Answers an admitted caller's offer on a new leg and begins the call. Raises OfferError,
         Busy if there is no UDP port for it, and DialError for an unknown agent."""
         self._host.agents.check(agent)
         call = self._host.hold(leg, agent, body=body or {}, direct=direct)
         call.peer = leg
+        if draft is not None:
+            call.try_out(draft)
         try:
             answer = await leg.answer(sdp)
         except BaseException as error:

@@ -40,15 +40,20 @@ _REASON = {
 
 class Handoffs:
     """Makes the agents of one call. `engines` are those of its process when it began; `agent` is
-    the name of the one that it begins with, and `last` the hand-over before, of a call that is
-    continued."""
+    the name of the one that it begins with, `last` the hand-over before, of a call that is
+    continued, and `find` returns an agent by its name, None if there is none any more."""
 
     def __init__(
-        self, agents: CallAgents, engines: Engines, agent: str, last: Handoff | None
+        self,
+        agents: CallAgents,
+        engines: Engines,
+        agent: str,
+        last: Handoff | None,
+        find: Callable[[str], AgentSettings | None],
     ) -> None:
         self.last = last
         """The last hand-over; None: the call is still with the agent that it began with."""
-        self._agents, self._engines = agents, engines
+        self._agents, self._engines, self._find = agents, engines, find
         self._agent = agent or DEFAULT
         self._left = MAX_HANDOFFS
         self._under_way = False
@@ -79,7 +84,7 @@ class Handoffs:
             if why := await self._hand_over(name, call, infer, reason, done):
                 await params.result_callback({"error": f"not handed over: {why}"})
 
-        about = self._agents.find(name)
+        about = self._find(name)
         does = about.description if about is not None else ""
         description = (
             f"Hand the caller over to another agent, {name}{f': {does}' if does else ''}. Say in "
@@ -97,7 +102,7 @@ class Handoffs:
     ) -> str:
         """Hands the call over once the caller has heard what was said before, and `done` was
         awaited. Returns why it is not handed over; "" if it is."""
-        target = self._agents.find(name)
+        target = self._find(name)
         if self._under_way:
             return "it is being handed over already"
         if target is None:

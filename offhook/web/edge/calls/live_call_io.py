@@ -34,6 +34,8 @@ from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config
 from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agents_io import CallAgents
+from offhook.web.edge.builder.drafts import Draft
+from offhook.web.edge.builder.shown_requests import shown_request
 from offhook.web.edge.calls import tracing_io
 from offhook.web.edge.calls.handoffs_io import Handoffs
 from offhook.web.edge.calls.page_messages import for_the_page
@@ -111,8 +113,11 @@ class LiveCall:
         self.running: asyncio.Task[None] | None = None
         """The call's task; None while it only holds its line."""
         self.direct = direct
+        self.observers: list[Callable[[Call], object]] = []
+        """Are told the conversation before it begins, so that they miss nothing of it."""
         self._host = host
         self._agent = agent
+        self._draft: Draft | None = None
         self._body = body
         self._handoffs: Handoffs | None = None
         self._past = Past(returned, Occasion.NOT_TRANSFERRED) if returned is not None else None
@@ -130,6 +135,20 @@ class LiveCall:
         with logger.contextualize(call=self.id):  # of all lines of the task and of its tasks
             self.running = asyncio.create_task(self._run(), name=f"call {self.id}")
         return self.running
+
+    def try_out(self, draft: Draft) -> None:
+        """Has an agent of the operator's answer, at whatever hour, and the page told what goes to
+        its model."""
+        self._draft = draft
+        self.leg.shown_to = lambda request, secrets: self.send(
+            {"type": "model-request", **shown_request(request, secrets)}
+        )
+
+    def _settings_of(self, name: str) -> AgentSettings | None:
+        """Returns an agent as this call has it; None if it was removed since the call began."""
+        if self._draft is not None and (name or DEFAULT) == self._draft.agent:
+            return self._draft.settings
+        return self._host.agents.find(name or DEFAULT)
 
     def discard(self) -> None:
         """Gives up the line of a call that was not begun."""
@@ -195,12 +214,13 @@ class LiveCall:
         if self.direct is None:
             await self._restore()
         past = self._past
-        if past is None and self.direct is None:
+        if past is None and self.direct is None and self._draft is None:
             called, self._agent = self._agent, host.agents.on_duty(self._agent, leg.info)
             if called != self._agent:
                 words = "{}: outside of the hours of {}: {} answers"
                 logger.info(words, self.id, called or DEFAULT, self._agent)
-        settings = host.agents.called(self._agent if past is None else past.saved.answering)
+        leg.answered_by = self._agent if past is None else past.saved.answering
+        settings = self._settings_of(leg.answered_by) or host.agents.called(leg.answered_by)
         if settings.of_kind.answers:
             return settings
         decided = self.direct is not None or host.programs.incoming.state(self.id) is not None
@@ -253,7 +273,7 @@ class LiveCall:
         engines = host.engines.of_new_calls()
         last = None if past is None else past.saved.handoff
         name = self._agent if past is None else past.saved.answering
-        handoffs = self._handoffs = Handoffs(host.agents, engines, name, last)
+        handoffs = self._handoffs = Handoffs(host.agents, engines, name, last, self._settings_of)
         call = Call(
             leg,
             host.agents.engines(agent, engines),
@@ -264,6 +284,8 @@ class LiveCall:
             *(() if past is None else (past.saved.messages, past.opening, past.saved.seconds)),
         )
         call.listeners.append(self.report)
+        for observe in self.observers:
+            observe(call)
         if host.records.recordings is not None:
             self._record(host.records.recordings, call)
         if host.resumption is not None and self.direct is None:
@@ -333,9 +355,11 @@ class LiveCall:
         tokens.input += used.input_tokens
         tokens.cached += used.cached_tokens
         tokens.output += used.output_tokens
-        if prices is not None:
+        if prices is None:
+            tokens.unpriced.add(used.model)
+        else:
             cost = prices.cost(used)
-            tokens.cost = (tokens.cost or 0.0) + cost
+            tokens.priced = (tokens.priced or 0.0) + cost
             self._host.metrics.cost.labels(used.model).inc(cost)
 
     def _log(self, event: Event) -> None:

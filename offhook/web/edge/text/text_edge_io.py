@@ -234,14 +234,17 @@ async def conversation(
         raise ConfigError(f'kind = "{settings.kind}" converses with nobody')
     leg = TextLeg(edge.new_id(), info, show)
     call = edge.hold(leg, agent)
+    begun: asyncio.Future[TextConversation] = asyncio.get_running_loop().create_future()
+    call.observers.append(
+        lambda conversation: begun.set_result(TextConversation(leg, conversation))
+    )
     running = edge.begin(call)
     leg.connect()
     try:
-        while call.conversation is None and not running.done():
-            await asyncio.sleep(POLL_S)
-        if not isinstance(call.conversation, Call):
+        await asyncio.wait((begun, running), return_when=asyncio.FIRST_COMPLETED)
+        if not begun.done():
             raise ConfigError(f"the call has not begun: {leg.closed}")
-        yield TextConversation(leg, call.conversation)
+        yield begun.result()
     finally:
         leg.close(End.CALLER_HUNG_UP)
         await asyncio.wait((running,))

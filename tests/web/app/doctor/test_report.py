@@ -188,7 +188,10 @@ def test_recording_is_looked_at_when_it_is_on(tmp_path):
     path.write_text(f"[recording]\nenabled = true\ndirectory = '{tmp_path / 'calls'}'")
     assert found(examine(path), "recording").verdict == "ok"
     path.write_text("[recording]\nenabled = true\ndirectory = '/proc/nothing'")
-    assert found(examine(path), "recording").verdict == "fails"
+    failed = found(examine(path), "recording")
+    assert failed.verdict == "fails"
+    assert failed.detail.startswith("cannot write to /proc/nothing: ")
+    assert failed.detail.endswith("or set [recording] directory")
 
 
 @pytest.mark.usefixtures("no_engines")
@@ -197,7 +200,11 @@ def test_records_of_calls_must_have_a_place(tmp_path):
     path.write_text(f"[log]\ncalls = '{tmp_path / 'calls.jsonl'}'")
     assert found(examine(path), "records of calls").verdict == "ok"
     path.write_text(f"[log]\ncalls = '{tmp_path / 'no' / 'calls.jsonl'}'")
-    assert found(examine(path), "records of calls").verdict == "fails"
+    failed = found(examine(path), "records of calls")
+    assert failed.verdict == "fails"
+    assert failed.detail == (
+        f"there is no folder {tmp_path / 'no'}: create it, or set [log] calls to another file"
+    )
 
 
 def test_an_engine_that_is_missing_fails_or_names_what_takes_its_place(monkeypatch):

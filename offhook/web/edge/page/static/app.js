@@ -1,5 +1,6 @@
 // Puts the page together: the call, the conversation, the line, the keys.
 
+import { Builder } from "./builder.js";
 import { Call } from "./call.js";
 import { Conversation } from "./conversation.js";
 import * as devices from "./devices.js";
@@ -11,7 +12,7 @@ import { Line } from "./line.js";
 import { Problem } from "./problems.js";
 import { Downlink } from "./quality.js";
 import * as rtvi from "./rtvi.js";
-import { status, useKey } from "./signalling.js";
+import { callWith, status, useKey } from "./signalling.js";
 import { Sound } from "./sound.js";
 import { face, inCall, onLine } from "./state.js";
 import { Transcript } from "./transcript.js";
@@ -33,6 +34,7 @@ let call = new Call(ofCall); // the one in progress, the last, or the first to c
 const line = new Line(element("line"), levels);
 const transcript = new Transcript(element("talk"), element("log"), element("captions"), element("latest"));
 const events = new Events(element("events"));
+const builder = new Builder(element("builder"));
 const sound = new Sound(element("sound"), element("speaker"), {
   onMicrophone: changeMicrophone,
   levelInCall: () => (call.track ? youLevel : null),
@@ -69,6 +71,8 @@ async function dial(withMicrophone = true) {
   conversation = new Conversation((entry) => onEntry(entry));
   transcript.clear();
   events.clear(performance.now());
+  callWith(builder.forTheCall); // to its end, whatever is edited meanwhile
+  builder.begin(performance.now());
   view.showKeep(false, false);
   element("talk").hidden = true;
   element("try").hidden = false;
@@ -135,6 +139,7 @@ async function keepScreenOn(mine) {
 }
 
 function end() {
+  builder.end();
   if (current) keepCall();
   else context?.suspend();
   current?.intervals.forEach(clearInterval);
@@ -295,13 +300,23 @@ const HANDLERS = {
   "bot-output": ({ text, will_be_spoken: spoken }) => {
     if (spoken === false) conversation.note(text);
   },
+  "llm-function-call-in-progress": (called) => builder.functionBegan(called, performance.now()),
+  "llm-function-call-stopped": (called) => builder.functionEnded(called, performance.now()),
   error: ({ error, fatal }) => (fatal ? call.breakDown(error) : conversation.note(error)),
 };
 
 const OWN_HANDLERS = {
   welcome: (answers) => view.showAnswers(answers),
-  "node-entered": ({ node }) => conversation.note(`The flow goes on at “${node}”`),
-  "agent-changed": ({ agent }) => conversation.note(`Now you speak with “${agent}”`),
+  "node-entered": ({ node }) => {
+    builder.nodeEntered(node);
+    conversation.note(`The flow goes on at “${node}”`);
+  },
+  "agent-changed": ({ agent }) => {
+    builder.agentChanged(agent);
+    conversation.note(`Now you speak with “${agent}”`);
+  },
+  "model-request": (request) => builder.request(request, performance.now()),
+  "agent-failed": (failure) => builder.fault(failure, performance.now()),
   "turn-latency": (breakdown) => {
     current?.replies.push(breakdown.total_ms);
     view.showAnswerTime(breakdown.total_ms);
@@ -383,6 +398,13 @@ function toggleEvents() {
   element(open ? "events" : "events-button").focus({ preventScroll: true });
 }
 
+function toggleBuilder() {
+  const open = builder.toggle();
+  element("builder-button").setAttribute("aria-expanded", String(open));
+  document.body.classList.toggle("with-builder", open);
+  element(open ? "builder" : "builder-button").focus({ preventScroll: true });
+}
+
 const INTERACTIVE = "a, button, input, select, textarea, summary, [contenteditable]";
 
 /** Keys that work anywhere but inside a control that has its own use for them. */
@@ -410,6 +432,8 @@ function escape(event) {
     quality.querySelector("summary").focus();
   } else if (event.target.closest("#events")) {
     toggleEvents();
+  } else if (event.target.closest("#builder")) {
+    toggleBuilder();
   } else if (keypadOpen) {
     openKeypad(false);
     element("keypad-button").focus();
@@ -438,6 +462,7 @@ for (const id of ["events-filter", "events-faults"]) {
   element(id).addEventListener("input", () =>
     events.filter(element("events-filter").value, element("events-faults").checked));
 }
+for (const id of ["builder-button", "builder-close"]) element(id).addEventListener("click", toggleBuilder);
 element("events-filter").form.addEventListener("submit", (event) => event.preventDefault());
 element("engines-accept").addEventListener("click", () =>
   engines.accept().catch(() => {}).finally(askStatus));

@@ -37,6 +37,23 @@ export async function status() {
   return response.ok ? response.json() : {};
 }
 
+let requestData = {}; // of the offers to come
+
+/** What a call brings for the server: see builder.js. */
+export function callWith(data) {
+  requestData = data;
+}
+
+/** The agents with their settings and flows, for the operator, and voices: `{agents, voices}`. */
+export async function agents() {
+  return jsonOf(await fetch("builder", { headers: authorization() }));
+}
+
+/** What is tried, as lines of the configuration. */
+export async function asToml(draft) {
+  return (await jsonOf(await fetch("builder/toml", request("POST", draft)))).toml;
+}
+
 /** Wants the engines that are on offer. Gives their states. */
 export async function acceptEngines() {
   return (await jsonOf(await fetch("engines", request("POST", {})))).engines;
@@ -59,7 +76,7 @@ export async function start(signal) {
 
 /** Sends an offer; `pcId` and `restart` renew a call that exists. Gives `{sdp, type, pc_id}`. */
 export async function offer(url, { sdp, type }, pcId, restart, signal) {
-  const body = { sdp, type, pc_id: pcId, restart_pc: restart, requestData: {} };
+  const body = { sdp, type, pc_id: pcId, restart_pc: restart, requestData };
   return jsonOf(await fetch(url, request("POST", body, signal)));
 }
 

@@ -59,6 +59,7 @@ export function showAnswers(answers) {
 /** The links that only the operator may follow. */
 export function showOperator(is) {
   element("operator").hidden = !is;
+  element("builder-button").hidden = !is;
 }
 
 export function suggestions() {
