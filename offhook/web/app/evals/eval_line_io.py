@@ -3,7 +3,7 @@ SIP, or as a carrier passes it on."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from random import Random
@@ -115,15 +115,23 @@ class EvalLine:
         self._dialing = asyncio.Lock()
         """One is dialed at a time, so that the edge's next call is known to be that one."""
         self._coming: asyncio.Queue[LiveCall] = asyncio.Queue(MAX_COMING)
-        edge.call_class = _watched(self._coming)
+        self._on_call: Callable[[str], object] = lambda call_id: None
+        """Called with the id of the next call."""
+        edge.call_class = _watched(self._note)
+
+    def _note(self, call: LiveCall) -> None:
+        self._on_call(call.leg.call_id)
+        self._coming.put_nowait(call)
 
     @asynccontextmanager
-    async def calling(self, leg: EvalLeg) -> AsyncIterator[LiveCall]:
-        """Calls the agent, and has the harness's leg talk with it while inside. Raises
-        LineError."""
+    async def calling(
+        self, leg: EvalLeg, on_call: Callable[[str], object]
+    ) -> AsyncIterator[LiveCall]:
+        """Calls the agent, and has the harness's leg talk with it while inside. `on_call` is called
+        with the id of the call before it begins. Raises LineError."""
         caller = self._caller()
         try:
-            live = await self._dial(caller)
+            live = await self._dial(caller, on_call)
             with self._joined(leg, caller.leg, live):
                 yield live
         finally:
@@ -150,9 +158,10 @@ class EvalLine:
         caller.leg.way = way
         return caller
 
-    async def _dial(self, caller: Caller) -> LiveCall:
+    async def _dial(self, caller: Caller, on_call: Callable[[str], object]) -> LiveCall:
         """Returns the edge's call. Raises LineError."""
         async with self._dialing:
+            self._on_call = on_call
             while not self._coming.empty():  # one that failed
                 self._coming.get_nowait()
             try:
@@ -224,8 +233,8 @@ class _Unheard(deque[str]):
         self.append(text)
 
 
-def _watched(coming: asyncio.Queue[LiveCall]) -> type[LiveCall]:
-    """Returns what calls are that report themselves, and what they tell on a line without
+def _watched(note: Callable[[LiveCall], object]) -> type[LiveCall]:
+    """Returns what calls are that report themselves to `note`, and what they tell on a line without
     messages."""
 
     class WatchedCall(LiveCall):
@@ -233,7 +242,7 @@ def _watched(coming: asyncio.Queue[LiveCall]) -> type[LiveCall]:
             super().__init__(*arguments, **named)
             if not self.leg.carries_messages:
                 self.leg.overheard_by = _Unheard(maxlen=MAX_UNHEARD)
-            coming.put_nowait(self)
+            note(self)
 
     return WatchedCall
 

@@ -283,7 +283,7 @@ def test_a_file_that_is_none_is_said_with_its_name(tmp_path: Path, text: str, sa
 def test_a_folder_without_scenarios_and_an_unknown_agent_are_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no scenario is there"):
         scenarios_in([tmp_path])
-    with pytest.raises(ConfigError, match=r"no agent is called 'x' \(there: none\)"):
+    with pytest.raises(ConfigError, match=r"no agent is called 'x' \(there: agent\)"):
         asyncio.run(evaluate(Config(), "x", []))
 
 
