@@ -128,7 +128,7 @@ class Evaluation:
             edge = Edge(with_line(self._config, line.over, self._agent))
             async with (
                 _started(edge),
-                eval_line(edge, line) as calls,
+                eval_line(edge, line, self._agent) as calls,
                 eval_door(edge, calls, self._coverage) as door,
             ):
                 yield door

@@ -115,7 +115,9 @@ class Visit:
 
     def failures(self) -> list[str]:
         """Returns why the conversation fails, beside what the harness has found."""
-        failures = list(failures_of(self.scenario.checks, self._heard_by_turn(), self.sounds))
+        failures: list[str] = []
+        if checks := self.scenario.checks:
+            failures += failures_of(checks, self._heard_by_turn(), self.sounds)
         if self.scenario.line.over and self._heard and not self.sounds.agent.all:
             failures.append(f"no sound of the agent came by {self.scenario.line.over}")
         return failures
