@@ -134,8 +134,8 @@ class EvalLeg(Leg):
             self._readiness = text
             return True
         if '"bot-llm-' in text:
-            self.model_writes = True
-            if self.is_told:
+            self.model_writes = self.model_writes or '"bot-llm-text"' in text
+            if self.is_told or not self._is_ready:
                 return True
         return self._send_message(text)
 
@@ -148,7 +148,10 @@ class EvalLeg(Leg):
         return True
 
     def tell(self, words: str) -> None:
-        """Tells the harness of something that the agent has said, as if a model had written it."""
+        """Tells the harness of something that the agent has said, as if a model had written it. A
+        caller who begins behind the greeting has no use for that."""
+        if not self._is_ready:
+            return
         for kind, data in (("started", None), ("text", {"text": words}), ("stopped", None)):
             message = {"label": "rtvi-ai", "type": f"bot-llm-{kind}", "data": data}
             self._send_message(json.dumps(message))

@@ -69,7 +69,8 @@ def unmet(
             if any(_fits(event, one) for event in events):
                 yield f"{one.where}it came"
             continue
-        yield from _of_texts(one, texts)
+        if not one.calls:
+            yield from _of_texts(one, texts)
         for name, arguments in one.calls:
             if not any(_is_call(event, one.event, name, arguments) for event in events):
                 yield f"{one.where}{name}({_words(arguments)}) was not called"

@@ -1,0 +1,94 @@
+"""A suite of scenarios passes on a sound agent. Each fault that is planted is caught by the
+scenario that is meant for it, and by no other, every time."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from offhook.web.app.evals.coverage import coverage_of
+from offhook.web.app.evals.evaluation_io import Outcome, evaluate
+from offhook.web.app.evals.junit import junit
+from offhook.web.app.evals.scenarios_io import Scenario
+from tests.web.app.evals import workshop as planted
+from tests.web.app.evals.test_evaluation import cache as cache
+from tests.web.app.evals.workshop import workshop
+
+CAUGHT_BY = {
+    planted.WRONG_ARGUMENT: "orders/asks for the number",
+    planted.TALKS_OVER: "announcer/may be interrupted",
+    planted.FORGETS: "talk/remembers what was interrupted",
+    planted.TWICE: "talk/hours",
+    planted.NEVER_ASKS: "talk/asks for the day",
+    planted.SLOW: "talk/answers soon",
+    planted.LANGUAGE: "talk/speaks German",
+    planted.MARKDOWN: "talk/plain words",
+    planted.LOSES_KEY: "talk/keys",
+    planted.HANGS_UP: "talk/stays",
+}
+AT_ONCE = 6
+SHORT_MS = 3000
+"""Time in which the scenario that is meant for a fault gives up."""
+
+
+def give_up_soon(scenarios: list[Scenario], name: str) -> None:
+    for scenario in scenarios:
+        if scenario.name == name:
+            for turn in scenario.script.turns:
+                for expectation in turn.expect:
+                    expectation.within_ms = SHORT_MS
+
+
+async def outcomes_with(fault: str, runs: int = 1) -> list[Outcome]:
+    async with workshop(fault) as (config, scenarios, announced):
+        give_up_soon([*scenarios, *announced], CAUGHT_BY.get(fault, ""))
+        many = {"runs": runs, "at_once": AT_ONCE}
+        found = await evaluate(config, "workshop", scenarios, **many)  # type: ignore[arg-type]
+        return found + await evaluate(config, "announcer", announced, **many)  # type: ignore[arg-type]
+
+
+async def test_all_scenarios_pass_on_a_sound_agent() -> None:
+    outcomes = await outcomes_with("")
+    assert len(outcomes) >= 30
+    assert {o.scenario: o.failures for o in outcomes if not o.passed} == {}
+
+
+@pytest.mark.parametrize("fault", CAUGHT_BY)
+async def test_a_fault_is_caught_by_the_scenario_meant_for_it_alone(fault: str) -> None:
+    outcomes = await outcomes_with(fault)
+    failed = {o.scenario: o.failures for o in outcomes if not o.passed}
+    assert list(failed) == [CAUGHT_BY[fault]], failed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", *CAUGHT_BY])
+async def test_every_run_gives_the_same_verdicts(fault: str) -> None:
+    verdicts: dict[int, dict[str, bool]] = {}
+    for outcome in await outcomes_with(fault, runs=3):
+        verdicts.setdefault(outcome.run, {})[outcome.scenario] = outcome.passed
+    first, *others = verdicts.values()
+    assert [name for name, passed in first.items() if not passed] == [CAUGHT_BY[fault]] * bool(
+        fault
+    )
+    assert others == [first, first]
+
+
+async def test_what_no_scenario_has_used_is_told() -> None:
+    async with workshop() as (config, scenarios, _):
+        coverage = coverage_of(config, "workshop")
+        some = [one for one in scenarios if one.name.startswith("others/")]
+        await evaluate(config, "workshop", some, at_once=AT_ONCE, coverage=coverage)
+    assert [str(feature) for feature in coverage.unused] == [
+        "tool order_status of workshop",
+        "tool cancel_order of workshop",
+        "tool price of workshop",
+        "tool book of workshop",
+        "tool call_back of workshop",
+    ]
+    assert str(coverage) == "7 of 12 tools, hand-overs and nodes used"
+    used = {f"{one['kind']} {one['name']}": one["in"] for one in coverage.as_json()["used"]}
+    assert used["hand-over sales"] == 3
+    assert used["node name"] == 2
+    assert used["node later"] == 1
+    suite = ElementTree.fromstring(junit([], coverage))
+    values = [(p.get("name"), p.get("value")) for p in suite.iter("property")]
+    assert values[:2] == [("coverage", str(coverage)), ("unused", "tool order_status of workshop")]
