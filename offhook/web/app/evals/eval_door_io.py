@@ -178,15 +178,15 @@ class EvalDoor:
         """Notes what happens in the call, and tells the harness what it could not know."""
         call = await _begun(live)
         if not isinstance(call, Call):
-            leg.let_begin()
+            leg.release()
             return
         visit.begin()
-        call.listeners += [visit.note, _sentences_told(leg)]
+        call.listeners += [visit.note, _report_sentences(leg)]
         if visit.scenario.is_played:
-            await _tell_replies(call, leg, visit)
+            await _report_replies(call, leg, visit)
         else:
             await _greeted(call, visit)
-            leg.let_begin()
+            leg.release()
 
     async def _close_with(self, leg: EvalLeg, socket: web.WebSocketResponse) -> None:
         """Closes the socket when the agent hangs up."""
@@ -201,20 +201,20 @@ async def _begun(live: LiveCall) -> object:
     return live.conversation
 
 
-def _sentences_told(leg: EvalLeg) -> Callable[[Event], None]:
+def _report_sentences(leg: EvalLeg) -> Callable[[Event], None]:
     """Returns a listener that tells the harness of what a call says by itself, such as the
     greeting: it would know only what a model has written."""
 
     def listen(event: Event) -> None:
         if isinstance(event, AgentTurn):
             if not leg.model_writes and not leg.is_told:
-                leg.tell(event.text)
+                leg.report(event.text)
             leg.model_writes = False
 
     return listen
 
 
-async def _tell_replies(call: Call, leg: EvalLeg, visit: Visit) -> None:
+async def _report_replies(call: Call, leg: EvalLeg, visit: Visit) -> None:
     """Tells the model that plays the caller what was heard of the agent, once that has said
     everything: it answers at once."""
     told, begins, quiet_since = 0, True, monotonic()
@@ -224,10 +224,10 @@ async def _tell_replies(call: Call, leg: EvalLeg, visit: Visit) -> None:
         if _is_busy(call) or visit.changes:
             quiet_since = now
         elif new and now - quiet_since > QUIET_S:
-            leg.tell(" ".join(new))
+            leg.report(" ".join(new))
             told, begins = told + len(new), False
         elif begins and now - quiet_since > BEGINS_S:
-            leg.tell(SILENCE)
+            leg.report(SILENCE)
             begins = False
 
 

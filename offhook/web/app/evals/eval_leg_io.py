@@ -68,7 +68,7 @@ class EvalLeg(Leg):
         self.has_answered = False
         """Whether the harness knows all of the agent's last answer."""
         self.is_told = False
-        """Whether the harness is told of what was heard by `tell`, not of what the model writes."""
+        """Whether the harness learns what was heard by `report`, not what the model writes."""
         self.model_writes = False
         """Whether the model has written something since this was set to False."""
         self._is_ready, self._readiness = True, ""
@@ -147,7 +147,7 @@ class EvalLeg(Leg):
         self._unsent.put_nowait(text)
         return True
 
-    def tell(self, words: str) -> None:
+    def report(self, words: str) -> None:
         """Tells the harness of something that the agent has said, as if a model had written it. A
         caller who begins behind the greeting has no use for that."""
         if not self._is_ready:
@@ -157,10 +157,10 @@ class EvalLeg(Leg):
             self._send_message(json.dumps(message))
 
     def hold_back(self) -> None:
-        """Keeps from the harness that the agent is ready, until `let_begin`."""
+        """Keeps from the harness that the agent is ready, until `release`."""
         self._is_ready = False
 
-    def let_begin(self) -> None:
+    def release(self) -> None:
         """Has the harness begin."""
         self._is_ready = True
         if self._readiness:

@@ -117,9 +117,9 @@ def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> S
     if line.over:
         script.user_audio = True
         script.user_speech = script.user_speech or VOICE
-    script.judge = _asked_by_us(script.judge)
+    script.judge = _with_our_service(script.judge)
     if "turns" not in table:
-        script.simulator = _asked_by_us(script.simulator)
+        script.simulator = _with_our_service(script.simulator)
         listed = enumerate(table.get("expect") or ())
         expected = tuple(expected_of(number, one) for number, one in listed)
         return Scenario(script, line, expected=expected, stubs=stubs)
@@ -143,11 +143,11 @@ def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> S
     return Scenario(script, line, tuple(checks), numbers, stubs=stubs)
 
 
-def _asked_by_us(model: Any) -> dict[str, Any]:
+def _with_our_service(model: Any) -> dict[str, Any]:
     """Returns how a model is asked, where the file has it on a server with OpenAI's chat API."""
     asked = dict(model or {})
     if isinstance(asked.get("explainer"), dict):
-        asked["explainer"] = _asked_by_us(asked["explainer"])
+        asked["explainer"] = _with_our_service(asked["explainer"])
     return asked | MODEL if asked.get("service") == "openai" else asked
 
 
