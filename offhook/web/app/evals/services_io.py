@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import numpy as np
+from pipecat.evals.services import DEFAULT_OPENAI_MODEL
 from pipecat.frames.frames import Frame, TTSAudioRawFrame, TTSStartedFrame, TTSStoppedFrame
 from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.services.settings import TTSSettings
@@ -70,13 +71,14 @@ def chat_model(config: Mapping[str, Any]) -> OpenAILLMService:
     """Returns a model as `judge.eval` or `simulator` of a scenario describes it: `endpoint` is the
     URL of a server with OpenAI's chat API, `key_env` the environment variable with its key, and
     `extra` has further parameters of its requests. Raises ValueError."""
-    if not (model := config.get("model")):
-        raise ValueError("the model that judges, or plays the caller, needs model: NAME")
+    endpoint = config.get("endpoint")
+    model = config.get("model") or (None if endpoint else DEFAULT_OPENAI_MODEL)
+    if model is None:
+        raise ValueError(f"the model at {endpoint} needs model: NAME")
     variable = str(config.get("key_env") or KEY_VARIABLE)
     key = os.environ.get(variable, "")
     if not key and "key_env" in config:
         raise ValueError(f"key_env: the environment has no variable {variable}")
-    endpoint = config.get("endpoint")
     settings = OpenAILLMService.Settings(model=str(model), extra=dict(config.get("extra") or {}))
     return OpenAILLMService(
         api_key=key or NO_KEY, base_url=str(endpoint) if endpoint else None, settings=settings

@@ -142,7 +142,7 @@ def test_misuse_is_said(tmp_path: Path, more: str, says_so: str) -> None:
 @pytest.mark.parametrize(
     ("model_of", "says_so"),
     [
-        ("{service: openai}", "needs model: NAME"),
+        ("{service: openai, endpoint: 'http://x/v1'}", "the model at http://x/v1 needs model"),
         ("{service: openai, model: m, key_env: NOT_THERE}", "no variable NOT_THERE"),
     ],
 )

@@ -1,6 +1,7 @@
 """A suite of scenarios passes on a sound agent. Each fault that is planted is caught by the
 scenario that is meant for it, and by no other, every time."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from offhook.web.app.evals.coverage import coverage_of
 from offhook.web.app.evals.evaluation_io import Outcome, evaluate
 from offhook.web.app.evals.junit import junit
-from offhook.web.app.evals.scenarios_io import Scenario
+from offhook.web.app.evals.line_settings import OVER, LineSettings
+from offhook.web.app.evals.scenarios_io import VOICE, Scenario
 from tests.web.app.evals import workshop as planted
 from tests.web.app.evals.test_evaluation import cache as cache
 from tests.web.app.evals.workshop import workshop
@@ -69,6 +71,24 @@ async def test_every_run_gives_the_same_verdicts(fault: str) -> None:
     caught_by = [CAUGHT_BY[fault]] if fault else []
     assert [name for name, passed in first.items() if not passed] == caught_by
     assert others == [first, first]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", planted.LOSES_KEY])
+@pytest.mark.parametrize("over", OVER)
+async def test_a_lost_key_is_caught_by_lines_too(over: str, fault: str) -> None:
+    async with workshop(fault) as (config, scenarios, _):
+        chosen = [
+            replace(scenario, line=LineSettings(over))
+            for scenario in scenarios
+            if scenario.name in ("talk/greets", "talk/keys")
+        ]
+        for scenario in chosen:
+            scenario.script.user_audio, scenario.script.user_speech = True, VOICE
+        give_up_soon(chosen, CAUGHT_BY.get(fault, ""))
+        outcomes = await evaluate(config, "workshop", chosen)
+    failed = {o.scenario: o.failures for o in outcomes if not o.passed}
+    assert list(failed) == ([CAUGHT_BY[fault]] if fault else []), failed
 
 
 async def test_what_no_scenario_has_used_is_told() -> None:
