@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from time import monotonic
+from typing import Any
 
 from aiohttp import WSMsgType, web
 
@@ -40,10 +41,11 @@ QUIET_S = 0.3
 LAST_WORDS_S = 60.0
 """Time limit in s for the agent's last words, where the caller waits for them."""
 GREETS_S = 1.0
-"""Time in s from the beginning of a call in which an agent that speaks first has begun to."""
+"""Time in s from the beginning of a call in which an agent has begun to speak that may speak
+first."""
 GREETED_S = 45.0
 """Time limit in s for a greeting; then the caller speaks over it."""
-BEGINS_S = 5.0
+ANSWERS_S = 5.0
 """Time in s after which a caller without a script begins, if the agent does not."""
 SILENCE = "(silence)"
 """What the model that plays such a caller is told of it."""
@@ -64,17 +66,22 @@ class EvalDoor:
         """By their numbers."""
         self._stage = Stage(edge.config, coverage or Coverage())
         edge.agents.stand_in(self._stage.stand_in)
+        self._listeners: dict[str, tuple[Callable[[Event], None], ...]] = {}
+        """What receives the events of calls, by their ids."""
+        edge.call_class = _reporting(edge.call_class, self._receive)
 
     def visit(self, agent: str, scenario: Scenario) -> Visit:
         """Returns what comes of a conversation, with the URL for it."""
         number = str(len(self._visits))
         agents = {DEFAULT: self._edge.config.agent, **self._edge.config.agents}
         flows = {name: one.loaded_flow for name, one in agents.items()}
+        name, flow = agent or DEFAULT, flows[agent or DEFAULT]
         visit = Visit(
             f"{self.url}/{agent}?visitor={number}",
             scenario,
-            agent or DEFAULT,
+            name,
             {name: flow.initial for name, flow in flows.items() if flow is not None},
+            greets=bool(agents[name].greeting or (flow is not None and flow.first_words)),
         )
         self._visits[number] = visit
         return visit
@@ -118,7 +125,7 @@ class EvalDoor:
         self, leg: EvalLeg, agent: str, visit: Visit | None
     ) -> AsyncIterator[LiveCall]:
         """Has the agent called while inside. Raises LineError."""
-        on_call = partial(self._enter, visit)
+        on_call = partial(self._enter, visit, leg)
         if self._line is not None:
             async with self._line.calling(leg, on_call) as live:
                 yield live
@@ -133,9 +140,14 @@ class EvalDoor:
             leg.close(End.CALLER_HUNG_UP)
             await asyncio.wait((running,))
 
-    def _enter(self, visit: Visit | None, call_id: str) -> None:
+    def _enter(self, visit: Visit | None, leg: EvalLeg, call_id: str) -> None:
         if visit is not None:
             self._stage.enter(call_id, visit)
+            self._listeners[call_id] = visit.note, _report_sentences(leg)
+
+    def _receive(self, call_id: str, event: Event) -> None:
+        for listener in self._listeners.get(call_id, ()):
+            listener(event)
 
     async def _converse(
         self,
@@ -175,13 +187,12 @@ class EvalDoor:
             await tasks.close()
 
     async def _follow(self, live: LiveCall, leg: EvalLeg, visit: Visit) -> None:
-        """Notes what happens in the call, and tells the harness what it could not know."""
+        """Has the harness begin when the caller would, and tells it what a caller hears who is
+        played."""
         call = await _begun(live)
         if not isinstance(call, Call):
             leg.release()
             return
-        visit.begin()
-        call.listeners += [visit.note, _report_sentences(leg)]
         if visit.scenario.is_played:
             await _report_replies(call, leg, visit)
         else:
@@ -192,6 +203,17 @@ class EvalDoor:
         """Closes the socket when the agent hangs up."""
         await leg.until_closed()
         await socket.close()
+
+
+def _reporting(base: Any, receive: Callable[[str, Event], None]) -> type[LiveCall]:
+    """Returns what calls are of which `receive` gets all events."""
+
+    class ReportingCall(base):  # type: ignore[misc]
+        def report(self, event: Event) -> None:
+            super().report(event)
+            receive(self.id, event)
+
+    return ReportingCall
 
 
 async def _begun(live: LiveCall) -> object:
@@ -226,16 +248,16 @@ async def _report_replies(call: Call, leg: EvalLeg, visit: Visit) -> None:
         elif new and now - quiet_since > QUIET_S:
             leg.report(" ".join(new))
             told, begins = told + len(new), False
-        elif begins and now - quiet_since > BEGINS_S:
+        elif begins and now - quiet_since > ANSWERS_S:
             leg.report(SILENCE)
             begins = False
 
 
 async def _greeted(call: Call, visit: Visit) -> None:
     """Waits until the agent has greeted the caller, or is not about to."""
-    began = monotonic()
+    began, begins_s = monotonic(), GREETED_S if visit.greets else GREETS_S
     while call.leg.closed is None and (waited := monotonic() - began) < GREETED_S:
-        if not _is_busy(call) and (visit.replies or waited > GREETS_S):
+        if not _is_busy(call) and (visit.replies or waited > begins_s):
             return
         await asyncio.sleep(POLL_S)
 

@@ -11,6 +11,7 @@ from offhook.pipeline.conversation.events import (
     AgentFailed,
     AgentTurn,
     CallerTurn,
+    CallStarted,
     Event,
     NodeEntered,
 )
@@ -18,6 +19,9 @@ from offhook.web.app.evals.checks import failures_of
 from offhook.web.app.evals.coverage import Feature
 from offhook.web.app.evals.scenarios_io import Scenario
 from offhook.web.app.evals.sounds import Sounds
+
+BEGINS_S = 5.0
+"""Time in s in which an agent begins that has taken a call over, if it does at all."""
 
 
 @dataclass
@@ -36,13 +40,15 @@ class Visit:
     """What the conversation has used of the agents."""
     replies: list[str] = field(default_factory=list)
     """What the caller has heard of each reply."""
-    changes: bool = False
-    """Whether another agent has taken the call over, and is still to begin."""
+    greets: bool = False
+    """Whether the agent certainly speaks first."""
     faults: list[str] = field(default_factory=list)
     """What failed of the agent."""
     refusal: str = ""
     """Why there was no call."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed_at: float | None = None
+    """When another agent has taken the call over that has not spoken yet."""
     _asked: dict[int, float] = field(default_factory=dict)
     """When the agent got each turn of the caller."""
     _heard: list[tuple[float, float, AgentTurn]] = field(default_factory=list)
@@ -52,6 +58,11 @@ class Visit:
     def stays_to_end(self) -> bool:
         """Whether the caller stays until the agent has said all of its last answer."""
         return bool(self.scenario.checks) or self.scenario.is_played
+
+    @property
+    def changes(self) -> bool:
+        """Whether another agent has taken the call over, and is still to begin."""
+        return self._changed_at is not None and monotonic() - self._changed_at < BEGINS_S
 
     @property
     def interrupts(self) -> bool:
@@ -68,7 +79,7 @@ class Visit:
             return first.send_after is None and (first.user is not None or first.dtmf is not None)
         return False
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """The conversation has begun with this agent."""
         if (first := self.first_nodes.get(self.agent)) is not None:
             self.used.add(Feature("node", self.agent, first))
@@ -76,6 +87,8 @@ class Visit:
     def note(self, event: Event) -> None:
         """Notes an event of the call."""
         match event:
+            case CallStarted():
+                self._begin()
             case AgentFailed(fault=fault, cause=cause):
                 self.faults.append(f"{fault}: {cause}")
             case CallerTurn(turn=turn):
@@ -85,8 +98,8 @@ class Visit:
                 self._note_reply(event, monotonic())
             case AgentChanged(agent=agent):
                 self.used.add(Feature("hand-over", self.agent, agent))
-                self.agent, self.changes = agent, True
-                self.begin()
+                self.agent, self._changed_at = agent, monotonic()
+                self._begin()
             case NodeEntered(node=node):
                 self.used.add(Feature("node", self.agent, node))
 
@@ -98,7 +111,7 @@ class Visit:
             self.sounds.go_on(now)
         self._heard.append((begun, now, reply))
         self.replies.append(reply.text)
-        self.changes = False
+        self._changed_at = None
 
     def __post_init__(self) -> None:
         self.sounds.unscripted = self.scenario.is_played

@@ -2,13 +2,14 @@
 scenario that is meant for it, and by no other, every time."""
 
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from offhook.web.app.cli.eval_io import run_evals
 from offhook.web.app.evals.coverage import coverage_of
 from offhook.web.app.evals.evaluation_io import Outcome, evaluate
-from offhook.web.app.evals.junit import junit
 from offhook.web.app.evals.line_settings import OVER, LineSettings
 from offhook.web.app.evals.scenarios_io import VOICE, Scenario
 from tests.web.app.evals import workshop as planted
@@ -108,6 +109,21 @@ async def test_what_no_scenario_has_used_is_told() -> None:
     assert used["hand-over sales"] == 3
     assert used["node name"] == 2
     assert used["node later"] == 1
-    suite = ElementTree.fromstring(junit([], coverage))
-    values = [(p.get("name"), p.get("value")) for p in suite.iter("property")]
-    assert values[:2] == [("coverage", str(coverage)), ("unused", "tool order_status of workshop")]
+
+
+async def test_the_command_shows_what_is_unused(tmp_path: Path) -> None:
+    shown: list[str] = []
+    file = tmp_path / "out.xml"
+    async with workshop() as (config, _, _):
+        asked = (config, "workshop", [planted.SUITE / "others.yaml"], shown.append)
+        assert await run_evals(*asked, at_once=AT_ONCE, junit_file=file)
+    assert shown[-4:] == [
+        "unused  tool book of workshop",
+        "unused  tool call_back of workshop",
+        "7 of 12 tools, hand-overs and nodes used",
+        "5 passed, 0 failed, 0 skipped",
+    ]
+    properties = ElementTree.parse(file).getroot().iter("property")
+    assert [p.get("value") for p in properties if p.get("name") == "unused"] == [
+        line.removeprefix("unused  ") for line in shown if line.startswith("unused  ")
+    ]
