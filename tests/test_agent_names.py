@@ -19,6 +19,7 @@ EXCEPTIONS = {
     "pipeline/speech/openai/client_io.py": ENGINE,
     "pipeline/speech/openai/spec.py": ENGINE,
     "testing/tools_io.py": "an agent that may have tools",
+    "web/app/evals/scenarios_io.py": "a service of Pipecat's harness",
     "web/config/engines.py": ENGINE,
     "web/edge/realtime_io.py": SESSION,
     "web/edge/reload_io.py": "a section of the configuration",

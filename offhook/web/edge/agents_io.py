@@ -23,7 +23,7 @@ from offhook.web.config.hours import on_duty
 from offhook.web.config.plugins import check_agents
 from offhook.web.http.logs import brief, for_log
 from offhook.web.http.logs import kind as kind_of_event
-from offhook.web.tools.agent_tools_io import AgentTools
+from offhook.web.tools.agent_tools_io import AgentTools, StandIns
 from offhook.web.tools.collected import instructions
 from offhook.web.tools.function_io import Fill
 
@@ -55,6 +55,10 @@ class CallAgents:
         ConfigError."""
         check_agents(config)
         self._tools.load(config)
+
+    def stand_in(self, stand_ins: StandIns) -> None:
+        """Has the tools of calls answered by others: their conversations are tried."""
+        self._tools.stand_ins = stand_ins
 
     def check(self, name: str) -> None:
         """Raises DialError for an unknown agent."""

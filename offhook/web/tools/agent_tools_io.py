@@ -12,7 +12,7 @@ from offhook.web.config.agents import Agent
 from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpTools
 from offhook.web.config.plugins import key_path, settings_of
-from offhook.web.config.tools import HttpTool, PythonFunction
+from offhook.web.config.tools import HttpTool, PythonFunction, ToolOptions
 from offhook.web.tools.collect_io import note_details
 from offhook.web.tools.function_io import Fill
 from offhook.web.tools.http_tool_io import HttpTools
@@ -21,6 +21,13 @@ from offhook.web.tools.python_tool_io import PythonFunctions, Read
 if TYPE_CHECKING:  # with documents, or an MCP server: what few agents have takes memory
     from offhook.web.tools.knowledge.knowledge_io import KnowledgeBases
     from offhook.web.tools.mcp_servers_io import McpServers
+
+
+StandIns = Callable[
+    [Agent, Sequence[tuple[FunctionTool, ToolOptions | None]], Call, Fill], list[FunctionTool]
+]
+"""Returns what the model of a call has in place of an agent's tools, each given with its options;
+None: it is one that the agent has for its documents or details."""
 
 
 class ToolKind(Protocol):
@@ -46,6 +53,8 @@ class AgentTools:
             PythonFunction: self._functions,
         }
         """By the classes of their tables; MCP servers come with the first one that there is."""
+        self.stand_ins: StandIns | None = None
+        """Answers tools in their place where conversations are tried; None: they run."""
         self._knowledge: KnowledgeBases | None = None
         self._mcp: McpServers | None = None
 
@@ -104,15 +113,17 @@ class AgentTools:
 
     def functions(self, agent: Agent, call: Call, fill: Fill) -> list[FunctionTool]:
         """Returns the tools of an agent for the model of a call."""
-        functions: list[FunctionTool] = []
+        found: list[tuple[FunctionTool, ToolOptions | None]] = []
         for tool in agent.tools:
             if kind := self._kinds.get(type(tool)):
-                functions += kind.functions(tool, agent, call, fill)
+                found += [(one, tool) for one in kind.functions(tool, agent, call, fill)]
         if agent.collect:
-            functions.append(note_details(agent, call, fill))
+            found.append((note_details(agent, call, fill), None))
         if agent.knowledge and self._knowledge is not None:
-            functions.append(self._knowledge.function(agent, call, fill))
-        return functions
+            found.append((self._knowledge.function(agent, call, fill), None))
+        if self.stand_ins is not None:
+            return self.stand_ins(agent, found, call, fill)
+        return [function for function, _ in found]
 
     def finder(self, agent: Agent) -> FindPassages | None:
         """Returns what finds the passages that are in an agent's requests; None if none are."""

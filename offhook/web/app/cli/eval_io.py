@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from offhook.web.app.evals.coverage import coverage_of
 from offhook.web.app.evals.evaluation_io import Outcome, evaluate
 from offhook.web.app.evals.junit import junit
 from offhook.web.app.evals.line_settings import LineSettings
@@ -56,19 +57,26 @@ async def run_evals(
         fields = asdict(outcome)
         show(json.dumps(fields, ensure_ascii=False) if as_json else in_words(outcome))
 
-    outcomes = await evaluate(config, agent, scenarios, runs=runs, at_once=at_once, done=done)
+    coverage = coverage_of(config, agent)
+    outcomes = await evaluate(
+        *(config, agent, scenarios), runs=runs, at_once=at_once, coverage=coverage, done=done
+    )
     if junit_file is not None:
-        await asyncio.to_thread(junit_file.write_text, junit(outcomes), "utf-8")
+        await asyncio.to_thread(junit_file.write_text, junit(outcomes, coverage), "utf-8")
     passed = sum(outcome.passed for outcome in outcomes)
     skipped = sum(bool(outcome.skipped) for outcome in outcomes)
     counts = {"passed": passed, "failed": len(outcomes) - passed - skipped, "skipped": skipped}
     answers = answer_times(outcomes)
     if as_json:
-        show(json.dumps({**counts, "answers_ms": answers}))
+        show(json.dumps({**counts, "answers_ms": answers, "coverage": coverage.as_json()}))
         return passed == len(outcomes)
     if runs > 1 or any(scenario.waits_matter for scenario in scenarios):
         for name, took in answers.items():
             show(f"answers  {name}  p50 {took['p50']} ms, p95 {took['p95']} ms ({took['answers']})")
+    for feature in coverage.unused:
+        show(f"unused  {feature}")
+    if coverage.uses:
+        show(str(coverage))
     show(", ".join(f"{count} {what}" for what, count in counts.items()))
     return passed == len(outcomes)
 

@@ -41,9 +41,9 @@ MIN_RATE, MAX_RATE = 8_000, 48_000
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
 
-def says_something(text: str) -> bool:
-    """Whether a message of the harness is a text or keys of the caller."""
-    return '"send-text"' in text or '"dtmf"' in text
+def leaves(text: str) -> bool:
+    """Whether a message of the harness says that it leaves."""
+    return f'"{EVAL_CANCEL_MESSAGE_TYPE}"' in text
 
 
 class EvalLeg(Leg):
@@ -63,12 +63,15 @@ class EvalLeg(Leg):
         self.sounds = Sounds()
         self.has_answers_spoken = False
         """Whether answers are spoken even if the harness only reads them."""
-        self.cancelled = False
-        """Whether the harness has said that it leaves."""
         self.microphone: Callable[[Pcm], Pcm] = lambda sound: sound
         """What becomes of the caller's sound before it is sent."""
         self.has_answered = False
         """Whether the harness knows all of the agent's last answer."""
+        self.is_told = False
+        """Whether the harness learns what was heard by `report`, not what the model writes."""
+        self.model_writes = False
+        """Whether the model has written something since this was set to False."""
+        self._is_ready, self._readiness = True, ""
 
     async def receive(self, text: str) -> Frame | None:
         """Takes a message of the harness. Returns the frame that it stands for, if it is the
@@ -87,13 +90,13 @@ class EvalLeg(Leg):
                 self.sounds.messages.append(monotonic())
                 for key in data.get("buttons") or ():
                     self.listener.on_dtmf(str(key))
-            case "client-message" if data.get("t") == EVAL_CANCEL_MESSAGE_TYPE:
-                self.cancelled = True
             case "client-message" if str(data.get("t")).startswith("eval-"):
                 return await self._serializer.deserialize(text)
             case kind:
                 if kind == "send-text":
-                    self.sounds.messages.append(monotonic())
+                    now = monotonic()
+                    self.sounds.messages.append(now)
+                    self.sounds.give(now)
                     if self.has_answers_spoken:
                         data["options"] = {**(data.get("options") or {}), "audio_response": True}
                         text = json.dumps(message)
@@ -127,12 +130,41 @@ class EvalLeg(Leg):
         return True
 
     def send_message(self, text: str) -> bool:
+        if not self._is_ready and '"bot-ready"' in text:
+            self._readiness = text
+            return True
+        if '"bot-llm-' in text:
+            self.model_writes = self.model_writes or '"bot-llm-text"' in text
+            if self.is_told or not self._is_ready:
+                return True
+        return self._send_message(text)
+
+    def _send_message(self, text: str) -> bool:
         if '"bot-llm-st' in text:  # started, or stopped
             self.has_answered = '"bot-llm-stopped"' in text
         if self._unsent.full():
             self._unsent.get_nowait()
         self._unsent.put_nowait(text)
         return True
+
+    def report(self, words: str) -> None:
+        """Tells the harness of something that the agent has said, as if a model had written it. A
+        caller who begins behind the greeting has no use for that."""
+        if not self._is_ready:
+            return
+        for kind, data in (("started", None), ("text", {"text": words}), ("stopped", None)):
+            message = {"label": "rtvi-ai", "type": f"bot-llm-{kind}", "data": data}
+            self._send_message(json.dumps(message))
+
+    def hold_back(self) -> None:
+        """Keeps from the harness that the agent is ready, until `release`."""
+        self._is_ready = False
+
+    def release(self) -> None:
+        """Has the harness begin."""
+        self._is_ready = True
+        if self._readiness:
+            self._send_message(self._readiness)
 
     def _receive(self, now: float) -> Pcm:
         sound = self._incoming.popleft() if self._incoming else _SILENCE

@@ -3,7 +3,7 @@ SIP, or as a carrier passes it on."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from random import Random
@@ -16,7 +16,7 @@ from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg, LegError, LegListener
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.carriers.settings import CarrierSettings
-from offhook.telephony.sip.trunks.trunks import CODECS, SipSettings, Trunk
+from offhook.telephony.sip.trunks.trunks import CODECS, Route, SipSettings, Trunk
 from offhook.web.app.callers.caller_sip_io import SipCaller
 from offhook.web.app.callers.caller_webrtc_io import CallError, WebRtcCaller
 from offhook.web.app.callers.twilio.caller_io import TwilioCaller
@@ -69,15 +69,16 @@ class Caller(Protocol):
 
 def with_line(config: Config, over: str, agent: str) -> Config:
     """Returns a configuration that callers on this machine reach by one kind of line, and whose
-    default agent is the named one."""
+    calls are for the named agent, "" for the default."""
     server = {"host": HOST, "port": 0, "api_key": "", "admin_key": "", "max_lateness_ms": 0}
     closed = without_doors(config)
     changed: dict[str, Any] = {
         "server": closed.server.model_copy(update=server),
         "webrtc": WebRtc(addresses=[HOST]),
         "log": config.log.model_copy(update={"calls": None}),  # that is of callers
-        "agent": config.agents[agent] if agent else config.agent,
     }
+    if agent and not config.agent.of_kind.answers:  # a program would be asked about each call
+        changed["agent"] = config.agents[agent]
     if over == "sip":
         codecs = config.sip.trunks[0].codecs if config.sip and config.sip.trunks else CODECS
         changed["sip"] = SipSettings(
@@ -85,6 +86,7 @@ def with_line(config: Config, over: str, agent: str) -> Config:
             udp=0,
             tcp=None,
             trunks=(Trunk(NAME, addresses=(HOST,), codecs=codecs),),
+            routes=(Route(agent=agent),),
             requests_per_second=PER_SECOND,
             invites_per_second=PER_SECOND,
         )
@@ -97,7 +99,7 @@ def with_line(config: Config, over: str, agent: str) -> Config:
             account=CallFacts().account,
             secret=token_hex(16),
             rest_url=NO_REST,
-            agent="",
+            agent=agent,
             public_url="",
             max_calls=0,
         )
@@ -108,22 +110,30 @@ def with_line(config: Config, over: str, agent: str) -> Config:
 class EvalLine:
     """Calls an edge."""
 
-    def __init__(self, edge: Edge, url: str, settings: LineSettings) -> None:
-        """`url` is where the edge's HTTP server listens."""
+    def __init__(self, edge: Edge, url: str, settings: LineSettings, agent: str) -> None:
+        """`url` is where the edge's HTTP server listens, `agent` who answers: see `with_line`."""
         self._edge, self._url, self._settings = edge, url, settings
         self._clock = PacketClock()
         self._dialing = asyncio.Lock()
         """One is dialed at a time, so that the edge's next call is known to be that one."""
         self._coming: asyncio.Queue[LiveCall] = asyncio.Queue(MAX_COMING)
-        edge.call_class = _watched(self._coming)
+        self._on_call: Callable[[str], object] = lambda call_id: None
+        """Called with the id of the next call."""
+        edge.call_class = _watched(self._note, agent)
+
+    def _note(self, call: LiveCall) -> None:
+        self._on_call(call.leg.call_id)
+        self._coming.put_nowait(call)
 
     @asynccontextmanager
-    async def calling(self, leg: EvalLeg) -> AsyncIterator[LiveCall]:
-        """Calls the agent, and has the harness's leg talk with it while inside. Raises
-        LineError."""
+    async def calling(
+        self, leg: EvalLeg, on_call: Callable[[str], object]
+    ) -> AsyncIterator[LiveCall]:
+        """Calls the agent, and has the harness's leg talk with it while inside. `on_call` is called
+        with the id of the call before it begins. Raises LineError."""
         caller = self._caller()
         try:
-            live = await self._dial(caller)
+            live = await self._dial(caller, on_call)
             with self._joined(leg, caller.leg, live):
                 yield live
         finally:
@@ -150,9 +160,10 @@ class EvalLine:
         caller.leg.way = way
         return caller
 
-    async def _dial(self, caller: Caller) -> LiveCall:
+    async def _dial(self, caller: Caller, on_call: Callable[[str], object]) -> LiveCall:
         """Returns the edge's call. Raises LineError."""
         async with self._dialing:
+            self._on_call = on_call
             while not self._coming.empty():  # one that failed
                 self._coming.get_nowait()
             try:
@@ -224,27 +235,28 @@ class _Unheard(deque[str]):
         self.append(text)
 
 
-def _watched(coming: asyncio.Queue[LiveCall]) -> type[LiveCall]:
-    """Returns what calls are that report themselves, and what they tell on a line without
-    messages."""
+def _watched(note: Callable[[LiveCall], object], agent: str) -> type[LiveCall]:
+    """Returns what calls of an agent are that report themselves to `note`, and what they tell on a
+    line without messages."""
 
     class WatchedCall(LiveCall):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
+        def __init__(self, host: Any, leg: Leg, called: str = "", **named: Any) -> None:
+            super().__init__(host, leg, agent or called, **named)
             if not self.leg.carries_messages:
                 self.leg.overheard_by = _Unheard(maxlen=MAX_UNHEARD)
-            coming.put_nowait(self)
+            note(self)
 
     return WatchedCall
 
 
 @asynccontextmanager
-async def eval_line(edge: Edge, settings: LineSettings) -> AsyncIterator[EvalLine]:
-    """Has an edge listen on this machine while inside, for calls by one kind of line."""
+async def eval_line(edge: Edge, settings: LineSettings, agent: str) -> AsyncIterator[EvalLine]:
+    """Has an edge listen on this machine while inside, for calls of an agent by one kind of
+    line."""
     runner = Runner(application(edge), shutdown_timeout=1)
     await runner.setup()
     try:
         await runner.listen(HOST, 0)
-        yield EvalLine(edge, f"http://{HOST}:{runner.addresses[0][1]}", settings)
+        yield EvalLine(edge, f"http://{HOST}:{runner.addresses[0][1]}", settings, agent)
     finally:
         await runner.cleanup()

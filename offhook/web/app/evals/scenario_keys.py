@@ -11,9 +11,22 @@ from pipecat.utils.yaml import include_loader
 
 from offhook.web.app.evals.checks import CHECK_KEYS
 from offhook.web.app.evals.line_settings import LINE_KEYS
+from offhook.web.app.evals.stubs import ANSWER_KEYS, STUB_KEYS
+from offhook.web.app.evals.whole import WHOLE_KEYS
 
 SCENARIO = (
-    *("line", "name", "user", "judge", "context", "turns", "stop_on_failure", "trigger_disconnect"),
+    *(
+        "line",
+        "stubs",
+        "expect",
+        "name",
+        "user",
+        "judge",
+        "context",
+        "turns",
+        "stop_on_failure",
+        "trigger_disconnect",
+    ),
     *("persona", "goal", "success", "metrics", "simulator", "runs"),
     *("max_turns", "max_duration_s", "max_silence_s"),
 )
@@ -48,19 +61,26 @@ def read_table(file: Path) -> Any:
 
 def _faults(table: Any) -> Iterator[str]:
     yield from _unknown(table, (*SCENARIO, "scenarios"), "")
-    yield from _of_line(table, "")
+    yield from _of_scenario(table, "")
     scenarios = table.get("scenarios") if isinstance(table, dict) else None
     for number, scenario in enumerate(scenarios if isinstance(scenarios, list) else ()):
         name = scenario.get("name", number) if isinstance(scenario, dict) else number
         yield from _unknown(scenario, SCENARIO, f"scenario {name}: ")
-        yield from _of_line(scenario, f"scenario {name}: ")
-        yield from _of_turns(scenario, f"scenario {name}: ")
-    yield from _of_turns(table, "")
+        yield from _of_scenario(scenario, f"scenario {name}: ")
 
 
-def _of_line(scenario: Any, where: str) -> Iterator[str]:
-    line = scenario.get("line") if isinstance(scenario, dict) else None
-    yield from _unknown(line, LINE_KEYS, f"{where}line: ")
+def _of_scenario(scenario: Any, where: str) -> Iterator[str]:
+    if not isinstance(scenario, dict):
+        return
+    yield from _unknown(scenario.get("line"), LINE_KEYS, f"{where}line: ")
+    stubs = scenario.get("stubs")
+    for name, stub in stubs.items() if isinstance(stubs, dict) else ():
+        yield from _unknown(stub, STUB_KEYS, f"{where}stubs: {name}: ")
+        answers = stub.get("answers") if isinstance(stub, dict) else None
+        for answer in answers if isinstance(answers, list) else ():
+            yield from _unknown(answer, ANSWER_KEYS, f"{where}stubs: {name}: answers: ")
+    yield from _of_expected(scenario, WHOLE_KEYS, where)
+    yield from _of_turns(scenario, where)
 
 
 def _of_turns(scenario: Any, where: str) -> Iterator[str]:
@@ -71,17 +91,21 @@ def _of_turns(scenario: Any, where: str) -> Iterator[str]:
         if not isinstance(turn, dict):
             continue
         yield from _unknown(turn.get("send_after"), SEND_AFTER, f"{place}send_after: ")
-        expected = turn.get("expect")
-        for expectation in expected if isinstance(expected, list) else ():
-            yield from _unknown(expectation, EXPECTATION, f"{place}expect: ")
-            if not isinstance(expectation, dict):
-                continue
-            event = expectation.get("event")
-            if isinstance(event, str) and event not in EVENTS:
-                yield f"{place}there is no event {event}{_meant(event, EVENTS)}"
-            calls = expectation.get("calls")
-            for call in calls if isinstance(calls, list) else ():
-                yield from _unknown(call, CALL, f"{place}calls: ")
+        yield from _of_expected(turn, EXPECTATION, place)
+
+
+def _of_expected(table: dict[str, Any], keys: Collection[str], place: str) -> Iterator[str]:
+    expected = table.get("expect")
+    for expectation in expected if isinstance(expected, list) else ():
+        yield from _unknown(expectation, keys, f"{place}expect: ")
+        if not isinstance(expectation, dict):
+            continue
+        event = expectation.get("event")
+        if isinstance(event, str) and event not in EVENTS:
+            yield f"{place}there is no event {event}{_meant(event, EVENTS)}"
+        calls = expectation.get("calls")
+        for call in calls if isinstance(calls, list) else ():
+            yield from _unknown(call, CALL, f"{place}calls: ")
 
 
 def _unknown(table: Any, known: Collection[str], where: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Reads files of scenarios: for Pipecat's harness what it knows, and the rest for us."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from pipecat.evals.scenario import EvalExpectation, EvalScenarioFile, is_scenari
 from offhook.web.app.evals.checks import ANSWER, Check, check_of
 from offhook.web.app.evals.line_settings import NO_LINE, LineSettings, line_of
 from offhook.web.app.evals.scenario_keys import read_table
+from offhook.web.app.evals.stubs import Stub, stubs_of
+from offhook.web.app.evals.whole import Expected, expected_of
 from offhook.web.config.config import ConfigError
 
 ANSWERS = ("llm_response", "response")
@@ -17,8 +19,11 @@ ANSWERS = ("llm_response", "response")
 SPEAKS = EvalExpectation(event="bot_started_speaking", check_from="turn_start")
 """The agent speaks, or has in this turn."""
 NOTHING: Mapping[str, Any] = {}
-VOICE = {"factory": "offhook.web.app.evals.services_io.caller_voice"}
+SERVICES = "offhook.web.app.evals.services_io"
+VOICE = {"factory": f"{SERVICES}.caller_voice"}
 """With what the caller speaks on a line, unless the scenario says."""
+MODEL = {"factory": f"{SERVICES}.chat_model"}
+"""What asks a model on a server with OpenAI's chat API: Pipecat's own asks only that of OpenAI."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +37,40 @@ class Scenario:
     """What is checked when the conversation is over."""
     numbers: tuple[tuple[int, ...], ...] = ()
     """By turn, the numbers in the file of the expectations that the harness has."""
+    expected: tuple[Expected, ...] = ()
+    """What is expected of the whole conversation, if a model plays the caller."""
+    stubs: Mapping[str, Stub] = field(default_factory=dict)
+    """What answers tools in their place, by the tools' names."""
 
     @property
     def name(self) -> str:
         return str(self.script.name)
 
     @property
+    def is_played(self) -> bool:
+        """Whether a model plays the caller."""
+        return not hasattr(self.script, "turns")
+
+    @property
+    def runs(self) -> int:
+        """How often the file wants it to be run."""
+        return int(getattr(self.script, "runs", 1))
+
+    @property
     def waits_matter(self) -> bool:
         """Whether it is about how long the caller waits, too."""
-        return bool(self.line.over) or any(check.answer_within_ms for check in self.checks)
+        checks = (*self.checks, *(one.check for one in self.expected if one.check is not None))
+        return bool(self.line.over) or any(check.answer_within_ms for check in checks)
 
     def sends_message(self, turn: int) -> bool:
         """Returns whether a turn is sent as a message: a text, or keys."""
         one = self.script.turns[turn]
         return one.dtmf is not None or (one.user is not None and not self.script.user_audio)
+
+    def is_counted(self, turn: int) -> bool:
+        """Returns whether a call counts a turn among those of the caller: if that is not typed."""
+        one = self.script.turns[turn]
+        return one.dtmf is not None or self.speaks(turn)
 
     def speaks(self, turn: int) -> bool:
         """Returns whether the caller speaks in a turn."""
@@ -88,12 +113,18 @@ def _read(file: Path, line: Mapping[str, Any]) -> Iterator[Scenario]:
 
 def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> Scenario:
     """Takes out of the script what the harness does not know. Raises ValueError."""
-    line = line_of(table.get("line"), given)
+    line, stubs = line_of(table.get("line"), given), stubs_of(table.get("stubs"))
     if line.over:
         script.user_audio = True
         script.user_speech = script.user_speech or VOICE
+    script.judge = _with_our_service(script.judge)
     if "turns" not in table:
-        return Scenario(script, line)
+        script.simulator = _with_our_service(script.simulator)
+        listed = enumerate(table.get("expect") or ())
+        expected = tuple(expected_of(number, one) for number, one in listed)
+        return Scenario(script, line, expected=expected, stubs=stubs)
+    if table.get("expect"):
+        raise ValueError("expect: stands in a turn, or beside a persona")
     checks: list[Check] = []
     for number, turn in enumerate(table["turns"]):
         for place, expectation in enumerate(turn.get("expect") or ()):
@@ -109,7 +140,15 @@ def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> S
         numbers = tuple(
             _wait_for_speech(script, turn, numbers[turn]) for turn in range(len(numbers))
         )
-    return Scenario(script, line, tuple(checks), numbers)
+    return Scenario(script, line, tuple(checks), numbers, stubs=stubs)
+
+
+def _with_our_service(model: Any) -> dict[str, Any]:
+    """Returns how a model is asked, where the file has it on a server with OpenAI's chat API."""
+    asked = dict(model or {})
+    if isinstance(asked.get("explainer"), dict):
+        asked["explainer"] = _with_our_service(asked["explainer"])
+    return asked | MODEL if asked.get("service") == "openai" else asked
 
 
 def _remove_checks(script: Any, number: int, heard: set[tuple[int, int]]) -> tuple[int, ...]:

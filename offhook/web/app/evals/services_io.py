@@ -1,15 +1,21 @@
-"""The voice of callers in evals that are spoken: this machine's own.
+"""The voice of callers in evals that are spoken, this machine's own, and the models that judge and
+play callers.
 
 user:
   modality: audio
   speech: {factory: offhook.web.app.evals.services_io.caller_voice}
+judge:
+  eval: {service: openai, endpoint: "http://127.0.0.1:8000/v1", model: NAME, key_env: VARIABLE}
 """
 
+import os
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import numpy as np
+from pipecat.evals.services import DEFAULT_OPENAI_MODEL
 from pipecat.frames.frames import Frame, TTSAudioRawFrame, TTSStartedFrame, TTSStoppedFrame
+from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
 
@@ -17,6 +23,11 @@ from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.workers.engines.engines_io import open_synthesizer
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+"""Environment variable with the key of a model's server, unless a file names another."""
+NO_KEY = "none"
+"""Sent to servers that want no key: the client wants one."""
 
 
 class CallerVoice(TTSService):
@@ -54,3 +65,21 @@ def caller_voice(config: Mapping[str, Any]) -> CallerVoice:
     language = str(config.get("language", ""))
     options = VoiceOptions(voice=str(config.get("voice", "")), language=language)
     return CallerVoice(open_synthesizer(), options)
+
+
+def chat_model(config: Mapping[str, Any]) -> OpenAILLMService:
+    """Returns a model as `judge.eval` or `simulator` of a scenario describes it: `endpoint` is the
+    URL of a server with OpenAI's chat API, `key_env` the environment variable with its key, and
+    `extra` has further parameters of its requests. Raises ValueError."""
+    endpoint = config.get("endpoint")
+    model = config.get("model") or (None if endpoint else DEFAULT_OPENAI_MODEL)
+    if model is None:
+        raise ValueError(f"the model at {endpoint} needs model: NAME")
+    variable = str(config.get("key_env") or KEY_VARIABLE)
+    key = os.environ.get(variable, "")
+    if not key and "key_env" in config:
+        raise ValueError(f"key_env: the environment has no variable {variable}")
+    settings = OpenAILLMService.Settings(model=str(model), extra=dict(config.get("extra") or {}))
+    return OpenAILLMService(
+        api_key=key or NO_KEY, base_url=str(endpoint) if endpoint else None, settings=settings
+    )

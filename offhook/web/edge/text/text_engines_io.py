@@ -26,6 +26,11 @@ WORD: Pcm = np.tile(np.array([3000, -3000], np.int16), RATE_OUT * PACKET_MS // 2
 """The sound of a word, 24 kHz samples."""
 
 
+PACE_S = 0.001
+"""Time in s from word to word: what is said at once reaches the line sound first, and the words
+only behind it."""
+
+
 class SilentRecognizer(Recognizer):
     """A recognizer that hears nothing."""
 
@@ -101,6 +106,7 @@ class _Words:
             *words, rest = (rest + text).split(" ")
             for word in filter(None, words):
                 yield Speech(WORD, f"{word} ")
+                await asyncio.sleep(PACE_S)
         if rest.strip():
             yield Speech(WORD, rest)
 

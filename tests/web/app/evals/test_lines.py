@@ -125,6 +125,44 @@ async def test_two_callers_at_once_are_not_mixed_up(tmp_path: Path) -> None:
     assert [outcome.failures for outcome in outcomes] == [[], []]
 
 
+FIRST = """
+      - user: "What are your opening hours?"
+        expect:
+          - {event: response, heard: true, text_contains: "Monday", text_excludes: "Welcome"}
+          - {event: response, answer_within_ms: 800}
+"""
+
+
+@pytest.mark.parametrize("line", [{}, {"over": "webrtc"}])
+async def test_a_greeting_is_no_answer_to_what_comes_first(
+    tmp_path: Path, line: dict[str, Any]
+) -> None:
+    async def late() -> None:
+        await asyncio.sleep(1)
+
+    async with model([says("From Monday to Friday.")]) as scripted:
+        scripted.on_last = late
+        config = agent(scripted.url, greeting="Welcome to the shop.")
+        outcome = await tried(scenario(tmp_path, FIRST), config, **line)
+    [failure] = outcome.failures  # the greeting came at once, and was no answer
+    assert failure.startswith("turn 0 expectation 1 (response): answered after"), failure
+
+
+async def test_a_greeting_that_goes_on_over_the_caller_is_no_answer(tmp_path: Path) -> None:
+    turns = """
+      - user: "Skip that."
+        send_after: {delay_ms: 300}
+        expect:
+          - {event: response, heard: true, text_contains: "Skipped.", text_excludes: "pleased"}
+          - {event: response, answer_within_ms: 800}
+"""
+    long = {"greeting": "We are pleased. " * 30, "greeting_interruptible": False}
+    async with model([says("Skipped.")]) as scripted:
+        outcome = await tried(scenario(tmp_path, turns), agent(scripted.url, **long))
+    [failure] = outcome.failures  # the rest of the greeting comes first
+    assert failure.startswith("turn 0 expectation 1 (response): answered after"), failure
+
+
 SLOW = """
       - expect: [{event: response, heard: true, text_contains: "Hello"}]
       - user: "Where is my order?"
@@ -173,6 +211,21 @@ def test_an_interruption_is_not_answered_by_what_it_interrupts() -> None:
     sounds.caller.note(5.0, 6.0)
     sounds.agent.note(6.7, 8.0)
     assert sounds.answers_ms() == [1000, 700]
+
+
+def test_an_answer_begins_behind_what_the_agent_was_given() -> None:
+    sounds = Sounds()
+    sounds.begin_turn(0.0, by_message=False, spoken=True)
+    sounds.caller.note(0.2, 1.0)
+    sounds.agent.note(1.1, 1.9)  # the greeting, which was late
+    sounds.give(2.0)
+    sounds.agent.note(2.02, 3.0)
+    assert (sounds.answer_ms(0), sounds.silence_ms(0)) == (1020, 120)
+    sounds.give(3.2)  # the caller said more
+    assert not sounds.answered
+    sounds.agent.note(3.9, 4.0)
+    assert sounds.answered
+    assert sounds.answer_ms(0) == 2900
 
 
 def test_answers_are_summed_up_by_scenario() -> None:

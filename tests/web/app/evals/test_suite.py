@@ -1,0 +1,129 @@
+"""A suite of scenarios passes on a sound agent. Each fault that is planted is caught by the
+scenario that is meant for it, and by no other, every time."""
+
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from offhook.web.app.cli.eval_io import run_evals
+from offhook.web.app.evals.coverage import coverage_of
+from offhook.web.app.evals.evaluation_io import Outcome, evaluate
+from offhook.web.app.evals.line_settings import OVER, LineSettings
+from offhook.web.app.evals.scenarios_io import VOICE, Scenario
+from tests.web.app.evals import workshop as planted
+from tests.web.app.evals.test_evaluation import cache as cache
+from tests.web.app.evals.workshop import workshop
+
+CAUGHT_BY = {
+    planted.WRONG_ARGUMENT: "orders/asks for the number",
+    planted.TALKS_OVER: "announcer/may be interrupted",
+    planted.FORGETS: "talk/remembers what was interrupted",
+    planted.TWICE: "talk/hours",
+    planted.NEVER_ASKS: "talk/asks for the day",
+    planted.SLOW: "talk/answers soon",
+    planted.LANGUAGE: "talk/speaks German",
+    planted.MARKDOWN: "talk/plain words",
+    planted.LOSES_KEY: "talk/keys",
+    planted.HANGS_UP: "talk/stays",
+}
+AT_ONCE = 6
+SHORT_MS = 3000
+"""Time in which the scenario that is meant for a fault gives up."""
+
+
+def give_up_soon(scenarios: list[Scenario], name: str) -> None:
+    for scenario in scenarios:
+        if scenario.name == name:
+            for turn in scenario.script.turns:
+                for expectation in turn.expect:
+                    expectation.within_ms = SHORT_MS
+
+
+async def outcomes_with(fault: str, runs: int = 1) -> list[Outcome]:
+    async with workshop(fault) as (config, scenarios, announced):
+        give_up_soon([*scenarios, *announced], CAUGHT_BY.get(fault, ""))
+        many = {"runs": runs, "at_once": AT_ONCE}
+        found = await evaluate(config, "workshop", scenarios, **many)  # type: ignore[arg-type]
+        return found + await evaluate(config, "announcer", announced, **many)  # type: ignore[arg-type]
+
+
+async def test_all_scenarios_pass_on_a_sound_agent() -> None:
+    outcomes = await outcomes_with("")
+    assert len(outcomes) >= 30
+    assert {o.scenario: o.failures for o in outcomes if not o.passed} == {}
+
+
+@pytest.mark.parametrize("fault", CAUGHT_BY)
+async def test_a_fault_is_caught_by_the_scenario_meant_for_it_alone(fault: str) -> None:
+    outcomes = await outcomes_with(fault)
+    failed = {o.scenario: o.failures for o in outcomes if not o.passed}
+    assert list(failed) == [CAUGHT_BY[fault]], failed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", *CAUGHT_BY])
+async def test_every_run_gives_the_same_verdicts(fault: str) -> None:
+    verdicts: dict[int, dict[str, bool]] = {}
+    for outcome in await outcomes_with(fault, runs=3):
+        verdicts.setdefault(outcome.run, {})[outcome.scenario] = outcome.passed
+    first, *others = verdicts.values()
+    caught_by = [CAUGHT_BY[fault]] if fault else []
+    assert [name for name, passed in first.items() if not passed] == caught_by
+    assert others == [first, first]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", planted.LOSES_KEY])
+@pytest.mark.parametrize("over", OVER)
+async def test_a_lost_key_is_caught_by_lines_too(over: str, fault: str) -> None:
+    async with workshop(fault) as (config, scenarios, _):
+        chosen = [
+            replace(scenario, line=LineSettings(over))
+            for scenario in scenarios
+            if scenario.name in ("talk/greets", "talk/keys")
+        ]
+        for scenario in chosen:
+            scenario.script.user_audio, scenario.script.user_speech = True, VOICE
+        give_up_soon(chosen, CAUGHT_BY.get(fault, ""))
+        outcomes = await evaluate(config, "workshop", chosen)
+    failed = {o.scenario: o.failures for o in outcomes if not o.passed}
+    assert list(failed) == ([CAUGHT_BY[fault]] if fault else []), failed
+
+
+async def test_what_no_scenario_has_used_is_told() -> None:
+    async with workshop() as (config, scenarios, _):
+        coverage = coverage_of(config, "workshop")
+        some = [one for one in scenarios if one.name.startswith("others/")]
+        await evaluate(config, "workshop", some, at_once=AT_ONCE, coverage=coverage)
+    assert [str(feature) for feature in coverage.unused] == [
+        "tool order_status of workshop",
+        "tool cancel_order of workshop",
+        "tool price of workshop",
+        "tool book of workshop",
+        "tool call_back of workshop",
+    ]
+    assert str(coverage) == "7 of 12 tools, hand-overs and nodes used"
+    used = {f"{one['kind']} {one['name']}": one["in"] for one in coverage.as_json()["used"]}
+    assert used["hand-over sales"] == 3
+    assert used["node name"] == 2
+    assert used["node later"] == 1
+
+
+async def test_the_command_shows_what_is_unused(tmp_path: Path) -> None:
+    shown: list[str] = []
+    file = tmp_path / "out.xml"
+    async with workshop() as (config, _, _):
+        asked = (config, "workshop", [planted.SUITE / "others.yaml"], shown.append)
+        assert await run_evals(*asked, at_once=AT_ONCE, junit_file=file)
+    assert shown[-4:] == [
+        "unused  tool book of workshop",
+        "unused  tool call_back of workshop",
+        "7 of 12 tools, hand-overs and nodes used",
+        "5 passed, 0 failed, 0 skipped",
+    ]
+    properties = ElementTree.parse(file).getroot().iter("property")
+    assert [p.get("value") for p in properties if p.get("name") == "unused"] == [
+        line.removeprefix("unused  ") for line in shown if line.startswith("unused  ")
+    ]
