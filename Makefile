@@ -33,14 +33,16 @@ ray: .venv-ray/.made
 qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
-# In six parts at once, about as long each: most of them wait for calls that last as long as they
-# last. What is in no part is the sixth.
+# In seven parts at once, about as long each: most of them wait for calls that last as long as they
+# last. What is in no part is the seventh.
 COMPUTING := tests/pipeline tests/fuzz tests/media
 CALLING := tests/browser tests/web/realtime tests/web/speech_api
-SERVING := tests/web/edge
+SERVING := $(wildcard tests/web/edge/test_*.py) \
+	$(filter-out %/agents/ %/__pycache__/,$(wildcard tests/web/edge/*/))
+ANSWERING := tests/web/edge/agents tests/web/records
 WORKING := tests/web/workers tests/deploy tests/benchmarks
 PHONING := tests/telephony tests/signaling tests/testing
-PARTS := COMPUTING CALLING SERVING WORKING PHONING
+PARTS := COMPUTING CALLING SERVING ANSWERING WORKING PHONING
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test audit
 	@($(LINT)) >$(VENV)/lint.log 2>&1 & lint=$$!; \

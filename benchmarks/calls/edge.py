@@ -25,11 +25,12 @@ from benchmarks.table import percentiles
 from offhook.web.config.config import Log
 from offhook.web.http.logs_io import set_up
 
-Kind = Literal["edge", "port", "stock"]
-"""port: our edge with all calls on one UDP port."""
+Kind = Literal["edge", "kept", "port", "stock"]
+"""kept: our edge with calls that are kept, in SQLite; port: with all calls on one UDP port."""
 SERVERS: tuple[Kind, ...] = ("edge", "stock")
 MODULES: dict[Kind, tuple[str, ...]] = {
     "edge": ("benchmarks.servers.edge_server", "scripted"),
+    "kept": ("benchmarks.servers.edge_server", "scripted", "--kept"),
     "port": ("benchmarks.servers.edge_server", "scripted", "--one-port"),
     "stock": ("benchmarks.servers.stock_server", "scripted"),
 }
@@ -338,7 +339,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--calls", default=",".join(map(str, CALLS)), metavar="N,N,...")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument(
-        "--servers", nargs="+", choices=MODULES, default=SERVERS, help="port: edge on one UDP port"
+        "--servers",
+        nargs="+",
+        choices=MODULES,
+        default=SERVERS,
+        help="kept: edge that keeps calls; port: edge on one UDP port",
     )
     parser.add_argument(
         "--manners", nargs="+", choices=MANNERS, default=MANNERS, help="of the callers (both)"

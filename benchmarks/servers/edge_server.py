@@ -12,6 +12,9 @@ may be one of several processes that share a port, as those of `offhook serve` d
 
 import argparse
 import asyncio
+import atexit
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +34,7 @@ from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config, Log
+from offhook.web.config.records import Records
 from offhook.web.config.server import MAX_CALLS, Server, WebRtc
 from offhook.web.edge import processes_io
 from offhook.web.edge.agents_io import CallAgents
@@ -146,7 +150,17 @@ def configuration(a: argparse.Namespace) -> Config:
         webrtc=WebRtc(addresses=["127.0.0.1"], port=free_port() if a.one_port else 0),
         sip=phones(a.max_calls) if a.sip else SipSettings(),
         carriers=(TWILIO,) if a.twilio else (),
+        records=records(a),
     )
+
+
+def records(a: argparse.Namespace) -> Records:
+    """Keeps calls in a folder that is deleted at the end, if that is asked for."""
+    if not a.kept:
+        return Records(url="")
+    folder = Path(tempfile.mkdtemp(prefix="offhook-bench-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Records(url=f"sqlite:///{folder}/calls.db", spool=folder / "spool")
 
 
 def edge_of(kind: str, config: Config, words: int) -> Edge:
@@ -193,7 +207,9 @@ async def work(a: argparse.Namespace) -> None:
     if a.processes > 1:
         await serve_shared(a.kind, config, a.number, a.directory)
     else:
-        await serve(edge_of(a.kind, config, a.words))
+        edge = edge_of(a.kind, config, a.words)
+        edge.records.open_store(config)
+        await serve(edge)
 
 
 def main() -> None:
@@ -201,6 +217,7 @@ def main() -> None:
     parser.add_argument("kind", choices=("scripted", "embedded", "echo", "vad"))
     parser.add_argument("--words", type=int, default=0, help="of a scripted reply")
     parser.add_argument("--one-port", action="store_true", help="browsers share a UDP port")
+    parser.add_argument("--kept", action="store_true", help="calls are kept, in SQLite")
     parser.add_argument("--sip", action="store_true")
     parser.add_argument("--twilio", action="store_true")
     parser.add_argument("--max-calls", type=int, default=MAX_CALLS)

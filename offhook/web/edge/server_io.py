@@ -300,6 +300,8 @@ def say_where(config: Config, port: int) -> None:
     server = config.server
     name = "localhost" if server.local else server.host
     logger.bind(port=port).info("call me at http://{}:{}/", name, port)
+    if config.records.url:
+        logger.info("calls are kept: find them at http://{}:{}/console", name, port)
     logger.info("who may use /calls, /sip/trace and /tokens: {}", operator_access(config))
     if not server.local and not server.api_key:
         logger.warning("anyone who can reach this server may call it: see [server] api_key")

@@ -25,7 +25,7 @@ from offhook.web.records.entries import Recorded
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.waiting import until
 from tests.web.conftest import CONFIG
-from tests.web.edge.test_agent import Page, called
+from tests.web.edge.agents.test_agent import Page, called
 from tests.web.records.made_calls import RECORD, call_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -13,7 +13,7 @@ from offhook.web.http.logs import for_log
 from offhook.web.tools.collected import ASK
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.waiting import until
-from tests.web.edge.test_agent import Page, called
+from tests.web.edge.agents.test_agent import Page, called
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 COLLECT = {

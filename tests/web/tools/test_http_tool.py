@@ -20,7 +20,7 @@ from offhook.web.tools.http_tool_io import MAX_RESPONSE_BYTES
 from offhook.web.tools.tool_result import MAX_RESULT_CHARS
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.waiting import until
-from tests.web.edge.test_agent import Page, called
+from tests.web.edge.agents.test_agent import Page, called
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

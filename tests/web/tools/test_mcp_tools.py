@@ -25,8 +25,8 @@ from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.waiting import until
 from tests.web.conftest import CONFIG
-from tests.web.edge.test_agent import Page, called
-from tests.web.edge.test_realtime_agent import agent_at, elsewhere
+from tests.web.edge.agents.test_agent import Page, called
+from tests.web.edge.agents.test_realtime_agent import agent_at, elsewhere
 
 mcp_server_io = pytest.importorskip(
     "offhook.web.tools.mcp_server_io", reason="needs the mcp package"

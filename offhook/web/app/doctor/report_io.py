@@ -41,6 +41,7 @@ from offhook.web.app.doctor.sip_io import examine_phones
 from offhook.web.config.config import Agent, Config, ConfigError, file_of, load
 from offhook.web.config.engines import Asr, Tts
 from offhook.web.config.plugins import check_agents
+from offhook.web.config.records import Records
 from offhook.web.edge.phones import fault_of_doors, operator_access
 from offhook.web.realtime.protocol.frozen import fault_of_frozen
 from offhook.web.tools.agent_tools_io import AgentTools
@@ -233,6 +234,27 @@ def _recordings(config: Config) -> str:
     return f"into {directory}, {shutil.disk_usage(directory).free >> 30} GiB free"
 
 
+def _kept_calls(records: Records) -> str:
+    from offhook.web.records.errors import StoreError
+    from offhook.web.records.store import CallStore
+
+    hint = "see [records] url"
+    path = Path(records.url.removeprefix("sqlite:///"))
+    if records.url.startswith("sqlite:///") and not path.exists():
+        if not os.access(path.absolute().parent, os.W_OK):
+            raise OSError(f"{path} cannot be written: {hint}")
+        return f"into {path}, none so far"
+    try:
+        store = CallStore(records.url)
+        store.prepare()
+        number, size = store.size()
+        place = store.place
+        store.close()
+    except (OSError, StoreError) as error:
+        raise OSError(f"{_words(error)}: {hint}") from error
+    return f"{place}, {number} so far, {size / 1e6:.0f} MB"
+
+
 def _records(path: Path) -> str:
     place = path if path.exists() else path.absolute().parent
     if not place.exists():
@@ -372,6 +394,9 @@ def examine(path: Path | None) -> list[Finding]:
         findings.append(_attempt("saved calls", check, "calls go on, but end with this server"))
     if config.recording.enabled:
         findings.append(_attempt("recording", lambda: _recordings(config)))
+    if config.records.url:
+        check = partial(_kept_calls, config.records)
+        findings.append(_attempt("kept calls", check, "calls go on, but are not kept"))
     if config.log.calls is not None:
         findings.append(_attempt("records of calls", partial(_records, config.log.calls)))
     if config.sip is not None:

@@ -26,8 +26,8 @@ from tests.pipeline.conversation.agents.test_agent_faults import SECRET
 from tests.pipeline.conversation.phone import PhoneLeg, calls, model, says
 from tests.support.waiting import HANGS_S, until
 from tests.web.conftest import CONFIG
+from tests.web.edge.agents.test_agent import Page
 from tests.web.edge.scripted_edge import ScriptedEdge, ScriptedEngines
-from tests.web.edge.test_agent import Page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FLOW = """initial = "reason"

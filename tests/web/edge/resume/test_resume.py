@@ -29,8 +29,8 @@ from tests.pipeline.conversation.phone import COUNT, calls, model, says
 from tests.support.listening import Listening
 from tests.support.waiting import HANGS_S, until
 from tests.telephony.carriers.rest.fake_rest import FakeRest
+from tests.web.edge.agents.test_agent import said_by_flite
 from tests.web.edge.scripted_edge import ScriptedEdge
-from tests.web.edge.test_agent import said_by_flite
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback", "quick")]
 

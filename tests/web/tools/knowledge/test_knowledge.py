@@ -23,8 +23,8 @@ from offhook.web.tools.knowledge import knowledge_io
 from offhook.web.tools.knowledge.knowledge_io import KnowledgeBase
 from tests.pipeline.conversation.phone import Model, calls, model, says
 from tests.support.waiting import HANGS_S, until
-from tests.web.edge.test_agent import Page, called, said_by_flite
-from tests.web.edge.test_realtime_agent import agent_at, elsewhere
+from tests.web.edge.agents.test_agent import Page, called, said_by_flite
+from tests.web.edge.agents.test_realtime_agent import agent_at, elsewhere
 from tests.web.tools.test_http_tool import shop
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

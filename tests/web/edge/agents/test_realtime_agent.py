@@ -16,7 +16,7 @@ from offhook.web.config.config import Agent
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import COUNT, Model, calls, chunk, model, says, stream
 from tests.support.waiting import HANGS_S
-from tests.web.edge.test_agent import Page, called, said_by_flite
+from tests.web.edge.agents.test_agent import Page, called, said_by_flite
 from tests.web.realtime.test_webrtc import edge_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -35,9 +35,9 @@ from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import COUNT, Model, calls, completion, model, says
 from tests.support.ports import free_port
 from tests.support.waiting import until
+from tests.web.edge.agents.test_agent import Page, called, said_by_flite
+from tests.web.edge.agents.test_realtime_agent import agent_at, elsewhere
 from tests.web.edge.scripted_edge import ScriptedEdge
-from tests.web.edge.test_agent import Page, called, said_by_flite
-from tests.web.edge.test_realtime_agent import agent_at, elsewhere
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HELLO, PUT_THROUGH = "Hello.", "I put you through to billing."

@@ -39,7 +39,7 @@ from tests.pipeline.conversation.agents.test_agent_faults import FAULTS, SECRET
 from tests.pipeline.conversation.phone import PhoneLeg, chunk, model, says
 from tests.support.waiting import HANGS_S, until
 from tests.web.conftest import CONFIG
-from tests.web.edge.test_agent_probe import model_server, refuses
+from tests.web.edge.agents.test_agent_probe import model_server, refuses
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LATE_S = 5

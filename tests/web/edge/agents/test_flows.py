@@ -21,13 +21,13 @@ from offhook.web.edge.calls.page_messages import for_the_page
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import COUNT, Model, calls, model, says
 from tests.support.waiting import until
-from tests.web.edge.test_agent import Page
-from tests.web.edge.test_handover import Call, agent, calling, prompt, said_to, spoken, tools
+from tests.web.edge.agents.test_agent import Page
+from tests.web.edge.agents.test_handover import Call, agent, calling, prompt, said_to, spoken, tools
 from tests.web.tools.test_http_tool import shop
 
 assert spoken  # a fixture
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-DOCUMENT = Path(__file__).parents[3] / "docs" / "flows.md"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "flows.md"
 HELLO = "Hello."
 TWO = """
 initial = "name"

@@ -15,7 +15,7 @@ from offhook.web.workers.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.phone import model, says
 from tests.support.waiting import until
 from tests.web.conftest import CONFIG
-from tests.web.edge.test_agent import called, said_by_flite
+from tests.web.edge.agents.test_agent import called, said_by_flite
 from tests.web.workers.workers import LosableServer
 
 QUESTION = "When are you open?"

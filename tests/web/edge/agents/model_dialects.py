@@ -1,5 +1,5 @@
 """What callers hear of every dialect of a model's server, at the start of an answer, in its middle
-and after a tool: `python -m tests.web.edge.model_dialects [WORD …]`.
+and after a tool: `python -m tests.web.edge.agents.model_dialects [WORD …]`.
 
 A real edge is called over WebRTC and over the Realtime API. The table has the words as their marks
 were played, and the longest silence. The exit status is 1 if one is longer than MAX_SILENCE_S.

@@ -16,8 +16,8 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.text.text_edge_io import conversation, text_edge
 from tests.support.ports import free_port
 from tests.support.waiting import until
+from tests.web.edge.agents.test_agent import Page, called
 from tests.web.edge.scripted_edge import ScriptedEdge
-from tests.web.edge.test_agent import Page, called
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HELLO = "Hello, this is the desk."

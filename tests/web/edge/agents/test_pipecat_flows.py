@@ -10,8 +10,8 @@ from offhook.pipeline.conversation.bot_io import load_bot
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.support.waiting import HANGS_S, until
-from tests.web.edge.test_agent import Page
-from tests.web.edge.test_handover import prompt, tools
+from tests.web.edge.agents.test_agent import Page
+from tests.web.edge.agents.test_handover import prompt, tools
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BOT = Path(__file__).parent / "flow_bot.py"
