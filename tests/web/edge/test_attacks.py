@@ -88,6 +88,8 @@ OPERATORS = [
     ("GET", "/calls/numbers"),
     ("POST", "/calls/forget"),
     ("GET", "/sip/trace"),
+    ("GET", "/builder"),
+    ("POST", "/builder/toml"),
     ("POST", "/engines"),
     ("POST", "/tokens"),
 ]
