@@ -23,14 +23,14 @@ RUN useradd --uid 10001 --user-group --create-home --home-dir /var/lib/offhook o
 
 
 # What each image has, in a stage of its own: a change elsewhere in pyproject.toml then moves no layer.
-# Servers can share, through Redis, the replies that they keep.
+# Servers can share the replies that they keep, through Redis, and the calls, through PostgreSQL.
 FROM base AS locks
 COPY pyproject.toml requirements.lock /tmp/locks/
 COPY deploy/locked.py deploy/cpu_torch.py /tmp/locks/deploy/
-RUN python3 /tmp/locks/deploy/locked.py base knowledge mcp redis wyoming > /tmp/cpu.lock \
-    && python3 /tmp/locks/deploy/locked.py --without-torch base knowledge mcp redis wyoming qwen \
+RUN python3 /tmp/locks/deploy/locked.py base knowledge mcp postgres redis wyoming > /tmp/cpu.lock \
+    && python3 /tmp/locks/deploy/locked.py --without-torch base knowledge mcp postgres redis wyoming qwen \
         > /tmp/cpu-engines.lock \
-    && python3 /tmp/locks/deploy/locked.py base knowledge mcp redis wyoming qwen > /tmp/cuda.lock \
+    && python3 /tmp/locks/deploy/locked.py base knowledge mcp postgres redis wyoming qwen > /tmp/cuda.lock \
     && sed -n 's/ \\$//p' /tmp/locks/requirements.lock > /tmp/versions.txt
 
 

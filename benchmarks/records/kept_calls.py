@@ -165,7 +165,7 @@ def entries_of(number: int) -> list[Entry]:
         fields = {"turn": at, "text": "what are your opening hours on the third of may"}
         turns.append(Happened(call, 2 * at, 1000 * at, "caller_turn", fields))
         turns.append(Happened(call, 2 * at + 1, 1000 * at, "agent_turn", fields))
-    return [*turns, Over(call, time.time(), REASONS[0], REASONS[0], {"mos": 4.2})]
+    return [*turns, Over(call, time.time(), REASONS[0], REASONS[0], "remote", {"mos": 4.2})]
 
 
 def written_a_second(store: CallStore, seconds: float = 5.0) -> float:

@@ -58,7 +58,9 @@ def filled(folder: Path) -> str:
     store.prepare()
     for number in range(60):
         store.write(
-            call_of(f"c{number}", "what are your hours", at=now - 600 - 7200 * number), HERE
+            call_of(f"c{number}", "what are your hours", at=now - 600 - 7200 * number),
+            HERE,
+            now,
         )
     sound = OggOpusFile(folder / "hostile.ogg")
     beep = (8000 * np.sin(np.arange(24_000 * 6) / 20)).astype(np.int16)

@@ -1,9 +1,10 @@
 """The configuration section [records]: the calls that are kept."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from offhook.web.config.section import Section
 from offhook.web.http.webhook_signature import signing_key
@@ -58,7 +59,15 @@ class Records(Section):
     def _names_a_database(cls, url: str) -> str:
         if url and "://" not in url:
             raise ValueError("a URL as sqlite:///calls.db, or empty for none")
+        if url.startswith("sqlite:") and not re.fullmatch(r"sqlite:///[^?:]+", url):
+            raise ValueError("names no file: sqlite:///calls.db, or sqlite:////a/whole/path.db")
         return url
+
+    @model_validator(mode="after")
+    def _webhooks_wait_in_the_store(self) -> "Records":
+        if self.webhooks and not self.url:
+            raise ValueError("webhooks: they wait in the database, so url must name one")
+        return self
 
     @property
     def receivers(self) -> tuple[Receiver, ...]:

@@ -76,7 +76,8 @@ async def recording(request: web.Request) -> web.StreamResponse:
         return error(404, f"the recording is at the server {call['server']}")
     if request.headers.get("Range", "bytes=0-").startswith("bytes=0-"):
         await _ask(request, store.look, call_id, "recording", peer_of(request), time.time())
-        logger.info("{}: somebody at {} listens to the recording", call_id, peer_of(request))
+        line = logger.bind(a_minute=f"{call_id} {peer_of(request)}")
+        line.info("{}: somebody at {} listens to the recording", call_id, peer_of(request))
     headers = {"Content-Type": "audio/ogg", "Cache-Control": "no-store"}
     return web.FileResponse(path, headers=headers)
 

@@ -375,7 +375,12 @@ class AccessPolicy:
             if who == "reader":
                 words = "the reader's key only shows calls: this needs the operator's"
                 raise Refusal(403, words, "insufficient_scope")
-            words = "the operator's key ([server] admin_key) is required as a bearer token"
+            readers = (
+                ", or the reader's ([server] reader_key)," if reads and self.reader_key else ""
+            )
+            words = (
+                f"the operator's key ([server] admin_key){readers} is required as a bearer token"
+            )
             raise Refusal(401, words, "invalid_api_key")
         why = self._not_the_operator(head)
         if why:

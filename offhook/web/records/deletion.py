@@ -44,7 +44,9 @@ class Deletion:
         the recordings, and calls `erase` afterwards."""
         is_it = calls.c.id == number_or_id
         if key := digits_key(number_or_id):
-            is_it = sa.or_(is_it, calls.c.caller_key == key, calls.c.called_key == key)
+            # The same with a prefix of international calls, as 00 instead of +.
+            keys = [key.rstrip("0") + zeros for zeros in ("", "0", "00")]
+            is_it = sa.or_(is_it, calls.c.caller_key.in_(keys), calls.c.called_key.in_(keys))
         return self._blank(sa.and_(is_it, calls.c.state == "ended"), now)
 
     def expire_words(self, before: float, now: float) -> Forgotten:

@@ -46,6 +46,8 @@ class Over:
     reason: str
     end: str
     """The label that metrics have for it."""
+    ended_by: str
+    """"remote" if the far end has hung up, else "local"."""
     statistics: Mapping[str, Any]
     recording: str = ""
     tokens: Mapping[str, Any] | None = None

@@ -17,6 +17,10 @@ from offhook.web.records.entries import PART_POSITIONS, Began, Entry, Happened, 
 
 LEFT_OUT = (CallerPartial, TurnDiscarded)
 """Events that a final one makes up for."""
+BY_THE_FAR_END = (
+    *(End.CALLER_HUNG_UP, End.OTHER_END_HUNG_UP, End.STREAM_CLOSED),
+    *(End.ASTERISK_HUNG_UP, End.ASTERISK_CLOSED),
+)
 IN_THE_ROW = frozenset({"at_ms", "headers", "variables", "statistics"})
 """Fields that are no part of an event in the store."""
 
@@ -67,6 +71,7 @@ class KeptCall:
             now,
             str(event.reason),
             str(event.reason.end),
+            "remote" if event.reason.end in BY_THE_FAR_END else "local",
             event.statistics,
             self._recording,
             taken,

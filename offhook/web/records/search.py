@@ -118,7 +118,9 @@ class Search:
     def _words(self) -> list[str]:
         words = _WORD.findall(self.text.lower())
         if not words or len(words) > MAX_WORDS:
-            raise SearchError(f"text: 1 to {MAX_WORDS} words, one that ends in * is a beginning")
+            raise SearchError(
+                f"text: write 1 to {MAX_WORDS} words, as refund, or lett* for a beginning"
+            )
         return words
 
     def _numbers(self, number: sa.ColumnElement[int]) -> Iterator[sa.ColumnElement[bool]]:

@@ -45,6 +45,8 @@ from offhook.web.records.webhooks import Receiver
 
 CRASHED = "the server stopped"
 """Why a call has ended that was in progress in a process that is gone."""
+LOOK_S = 600.0
+"""Time in s within which requests of one listener are one look at a recording."""
 BATCH = 500
 """Calls that are deleted, or exported, at once: others write in between."""
 
@@ -205,6 +207,7 @@ class CallStore:
             return
         if known.end in ("", CRASHED):  # or it was taken for lost
             reason = {"end": entry.end, "end_reason": storable(entry.reason)}
+            reason["ended_by"] = entry.ended_by
             row |= {**reason, "seconds": max(0.0, entry.at - known.started)}
         self._update(connection, entry.call, row, more)
         self._sum_up(connection, entry.call)
@@ -353,10 +356,13 @@ class CallStore:
                 return
 
     def look(self, call: str, what: str, who: str, now: float) -> None:
-        """Notes that somebody listens to a call."""
+        """Notes that somebody listens to a call: once in LOOK_S, as players ask for parts."""
         row = {"at": now, "call": call, "what": what, "who": who}
+        same = (looks.c.call == call, looks.c.what == what, looks.c.who == who)
         with self._begin() as connection:
-            connection.execute(looks.insert(), row)
+            lately = sa.select(looks.c.number).where(*same, looks.c.at > now - LOOK_S)
+            if connection.execute(lately.limit(1)).first() is None:
+                connection.execute(looks.insert(), row)
 
     def size(self) -> tuple[int, int]:
         """Returns the number of calls and the bytes that they take."""
@@ -415,8 +421,12 @@ def _listed(row: Any) -> dict[str, Any]:
     shown = {column.name: row[column.name] for column in LISTED}
     for name in TIMES:
         if shown[name] is not None:
-            shown[name] = datetime.fromtimestamp(shown[name], UTC).isoformat("T", "milliseconds")
+            shown[name] = _iso(shown[name])
     return {"call_id": shown.pop("id"), **shown}
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat("T", "milliseconds")
 
 
 TIMES = ("started", "answered", "ended", "forgotten")
@@ -430,7 +440,12 @@ def _shown(connection: sa.Connection, call: str) -> dict[str, Any] | None:
     agents = connection.scalars(
         sa.select(call_agents.c.agent).where(call_agents.c.call == call)
     ).all()
-    return {**_listed(row), "agents": sorted(agents), **json.loads(row["details"])}
+    seen = connection.execute(
+        sa.select(looks.c.at, looks.c.what, looks.c.who).where(looks.c.call == call)
+    )
+    told = [{**look, "at": _iso(look["at"])} for look in seen.mappings()]
+    more = {"agents": sorted(agents), "looks": told}
+    return {**_listed(row), **more, **json.loads(row["details"])}
 
 
 def _timeline(connection: sa.Connection, call: str) -> list[dict[str, Any]]:

@@ -77,6 +77,8 @@ class StoreWriter:
         self._spooled = 0
         """Entries in our spool."""
         self._failing = False
+        self.ready = False
+        """Whether the tables are there."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="call store", daemon=True)
 
@@ -104,7 +106,6 @@ class StoreWriter:
 
     def _run(self) -> None:
         next_try = next_seen = next_expiry = 0.0
-        prepared = False
         while True:
             ends = self._stop.wait(WRITE_S)
             now = time.monotonic()
@@ -112,21 +113,21 @@ class StoreWriter:
                 self._to_spool()
                 continue
             try:
-                if not prepared:
+                if not self.ready:
                     self._prepare()
-                    prepared = True
+                    self.ready = True
                 self._replay()
                 self._write_waiting()
                 if now >= next_seen:
-                    next_seen = now + SEEN_S
                     self.store.seen(self._writer, time.time())
                     self.store.close_lost(time.time(), UNSEEN_S)
+                    next_seen = now + SEEN_S
                 if now >= next_expiry and not ends:
-                    next_expiry = now + EXPIRE_S
                     self._expire()
+                    next_expiry = now + EXPIRE_S
                 self._is_there()
             except StoreError as error:
-                next_try = now + self._failed(error)
+                next_try = time.monotonic() + self._failed(error)
                 self._to_spool()
             except Exception:
                 logger.exception("calls are not kept")

@@ -80,8 +80,8 @@ async def hears_nothing(leg, seconds=0.3):
 
 async def talk(a, b, first=440, second=880):
     """A tone each way, judged by what is heard."""
-    a.playout.write(tone(first, 60))  # a busy machine has holes in it
-    b.playout.write(tone(second, 60))
+    a.playout.write(tone(first, 20))  # a busy machine has holes in it
+    b.playout.write(tone(second, 20))
     await asyncio.gather(hears(b, first), hears(a, second))
     a.playout.flush()
     b.playout.flush()

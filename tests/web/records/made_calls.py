@@ -44,7 +44,7 @@ def said(call: str, position: int, who: str, text: str, at_ms: int = 0) -> Happe
 
 def over(call: str, at: float = NOON + 20, **more: Any) -> Over:
     reason = "the caller hung up"
-    return Over(call, at, reason, reason, {"mos": 4.2, "packets_lost": 3}, **more)
+    return Over(call, at, reason, reason, "remote", {"mos": 4.2, "packets_lost": 3}, **more)
 
 
 def call_of(call: str, *words: str, at: float = NOON, **info: Any) -> list[Entry]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from offhook.web.records.deletion import Forgotten, delete_files
 from offhook.web.records.errors import StoreError
@@ -32,6 +31,9 @@ EXPORTED = (
 )
 """Columns of a CSV file."""
 
+JOINERS = "\u200c\u200d"
+"""Of ordinary Persian, Hindi and emoji."""
+
 SPOKEN = {"caller_turn": "caller", "caller_typed": "caller (typed)", "agent_turn": "agent"}
 
 
@@ -39,9 +41,24 @@ def opened(url: str) -> CallStore:
     """Returns the store of a configuration. Raises StoreError."""
     if not url:
         raise StoreError("calls are not kept: [records] url is empty")
+    path = Path(url.removeprefix("sqlite:///"))
+    if url.startswith("sqlite:///") and not path.exists():
+        raise StoreError(
+            f"there is no {path} here: run this in the folder that the server was started in, or "
+            "name its configuration with --config and an absolute path in [records] url"
+        )
     store = CallStore(url)
     store.prepare()
     return store
+
+
+def in_this_zone(text: str) -> str:
+    """Returns a time without a zone with that of this machine, in which lists show times."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return text if time.tzinfo else time.astimezone().isoformat()
 
 
 def table(calls: list[dict[str, Any]]) -> Iterator[str]:
@@ -77,27 +94,31 @@ def story(call: dict[str, Any], timeline: list[dict[str, Any]]) -> Iterator[str]
     else:
         yield f"{_lasted(call['seconds'])}, agents: {agents}, ended: {_clean(call['end_reason'])}"
     for name in ("mos", "cost", "transferred_to", "recording"):
-        if call[name]:
+        if isinstance(call[name], float):
+            yield f"{name}: {call[name]:.4g}"
+        elif call[name]:
             yield f"{name.replace('_', ' ')}: {_clean(str(call[name]))}"
     for name in ("variables", "collected"):
         if call.get(name):
             yield f"{name}: {json.dumps(call[name], ensure_ascii=False)}"
     yield ""
+    for look in call["looks"]:
+        yield f"{look['what']} opened by {look['who']}, {_here(look['at'])}"
     for event in timeline:
         yield f"{_clock(event['at_ms'])}  {_event_line(event)}"
 
 
 def webhooks(waiting: list[dict[str, Any]]) -> Iterator[str]:
-    """Yields a line a webhook; of its address the host, as the rest may be a secret."""
+    """Yields a line a webhook."""
     if not waiting:
         yield "no webhook waits"
         return
-    yield f"{'EVENT':<18} {'CALL':<18} {'TO':<28} {'STATE':<8} {'TRIED':>5}  {'SINCE':<19}  FAULT"
+    yield f"{'EVENT':<18} {'CALL':<18} {'TO':<40} {'STATE':<8} {'TRIED':>5}  {'SINCE':<19}  FAULT"
     for one in waiting:
         since = datetime.fromtimestamp(one["created"]).astimezone()
         yield (
             f"{one['event']:<18} {_short(one['call'], 18)} "
-            f"{_short(urlsplit(one['url']).netloc, 28)} {one['state']:<8} {one['attempts']:>5}  "
+            f"{_short(one['url'].partition('://')[2], 40)} {one['state']:<8} {one['attempts']:>5}  "
             f"{since:%Y-%m-%d %H:%M:%S}  {_clean(one['fault'])}"
         )
 
@@ -154,12 +175,13 @@ def _event_line(event: dict[str, Any]) -> str:
 
 def _harmless(value: Any) -> Any:
     """Returns a cell that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if is_formula else value
 
 
 def _clean(text: str) -> str:
     """Returns a text without what controls a terminal."""
-    return "".join(c if c.isprintable() else "�" for c in text)
+    return "".join(c if c.isprintable() or c in JOINERS else "�" for c in text)
 
 
 def _short(text: str, width: int) -> str:

@@ -72,7 +72,8 @@ def _serve(arguments: Namespace) -> int:
         options["OFFHOOK_ENGINES_OFFLINE"] = "true"
     if arguments.dev:  # others would keep the modules that they have imported
         options["OFFHOOK_SERVER_PROCESSES"] = "1"
-    read = partial(configuration.load, arguments.config, {**os.environ, **options})
+    file = configuration.file_of(arguments.config)  # if it goes, that is no wish for the defaults
+    read = partial(configuration.load, file, {**os.environ, **options})
     config = read()
     keep_offline(config)
     set_up(config.log)
@@ -99,7 +100,8 @@ def _speech(arguments: Namespace) -> int:
         options["OFFHOOK_SPEECH_WYOMING"] = arguments.wyoming
     if arguments.wyoming_network:
         options["OFFHOOK_SPEECH_WYOMING_NETWORKS"] = json.dumps(arguments.wyoming_network)
-    read = partial(configuration.load, arguments.config, {**os.environ, **options})
+    file = configuration.file_of(arguments.config)  # if it goes, that is no wish for the defaults
+    read = partial(configuration.load, file, {**os.environ, **options})
     config = read()
     keep_offline(config)
     set_up(config.log)
@@ -213,6 +215,11 @@ def _eval(arguments: Namespace) -> int:
     from offhook.web.http.logs_io import set_up
 
     a = arguments
+    if a.from_call:
+        return _scenario_of(a)
+    if not a.paths:
+        print("which scenarios? a FILE or a folder, or --from CALL_ID to make one", file=sys.stderr)
+        return 2
     set_up(configuration.Log(level="ERROR"))
     logger.disable("pipecat")  # what the harness logs is in the outcomes too
     evals = run_evals(
@@ -225,6 +232,24 @@ def _eval(arguments: Namespace) -> int:
         line={name: getattr(a, name) for name in LINE_KEYS if getattr(a, name) is not None},
     )
     return int(not run(evals))
+
+
+def _scenario_of(arguments: Namespace) -> int:
+    from offhook.web.app.cli import calls_io
+    from offhook.web.app.evals.from_call import scenario_of
+    from offhook.web.config import config as configuration
+    from offhook.web.records.errors import StoreError
+
+    call = arguments.from_call
+    try:
+        store = calls_io.opened(configuration.load(arguments.config).records.url)
+        if store.show(call) is None:
+            raise StoreError(f"there is no call {call}: see offhook calls list")
+        print(scenario_of(call, store.timeline(call)), end="")
+    except (StoreError, ValueError) as error:
+        print(f"{call}: {error}" if isinstance(error, ValueError) else error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def _dial(arguments: Namespace) -> int:
@@ -300,10 +325,16 @@ def _list_calls(store: "CallStore", arguments: Namespace) -> int:
     from offhook.web.records.search import Search
 
     a = arguments
-    named = {"from": a.start, "to": a.end, "min_latency": a.min_latency}
-    named |= {name: getattr(a, name) for name in ("number", "agent", "trunk", "reason", "text")}
+    named = {"min_latency": a.min_latency}
+    for name, when in (("from", a.start), ("to", a.end)):
+        named[name] = calls_io.in_this_zone(when) if when else ""
+    named |= {
+        name: getattr(a, name)
+        for name in ("number", "agent", "trunk", "edge", "state", "reason", "text")
+    }
     query = {name: value for name, value in named.items() if value}
-    search = Search.of({**query, "limit": a.limit, **({"failed": "true"} if a.failed else {})})
+    query |= {name: "true" for name in ("failed", "interrupted") if getattr(a, name)}
+    search = Search.of({**query, "limit": a.limit})
     if a.action == "export":
         for line in calls_io.exported(store, search, as_csv=a.csv):
             print(line)
@@ -336,13 +367,23 @@ def _forget_calls(store: "CallStore", arguments: Namespace) -> int:
     from offhook.web.app.cli import calls_io
 
     a = arguments
+    if not a.yes and not sys.stdin.isatty():
+        print("nobody can be asked here: add --yes to delete for ever", file=sys.stderr)
+        return 1
     if not a.yes and input(f"Delete what is known of {a.number_or_id} for ever? [y/N] ") != "y":
         return 1
     forgotten, faults = calls_io.forget(store, a.number_or_id)
+    if not forgotten.calls:
+        print(
+            f"nothing is known of {a.number_or_id} in calls that are over: is it a whole number as "
+            "in offhook calls list, or the id of a call that is over?",
+            file=sys.stderr,
+        )
+        return 1
     for fault in faults:
         print(fault, file=sys.stderr)
     print(f"forgotten: {forgotten.calls} calls, {len(forgotten.recordings)} recordings")
-    return 1 if faults or not forgotten.calls else 0
+    return 1 if faults else 0
 
 
 def _operator(arguments: Namespace) -> tuple[str, str]:

@@ -138,10 +138,17 @@ def _chat_parser(chat: argparse.ArgumentParser) -> None:
 def _eval_parser(evals: argparse.ArgumentParser) -> None:
     evals.add_argument(
         "paths",
-        nargs="+",
+        nargs="*",
         type=Path,
         metavar="FILE",
         help="a file of scenarios in Pipecat's format, or a folder of them",
+    )
+    evals.add_argument(
+        "--from",
+        dest="from_call",
+        default="",
+        metavar="CALL_ID",
+        help="print a scenario made from a call that is kept, and try nothing",
     )
     evals.add_argument(
         "--agent",
@@ -394,16 +401,24 @@ def _history_parser(calls: argparse.ArgumentParser) -> None:
     for command in (show, play):
         command.add_argument("call", metavar="CALL_ID")
     for command in (every, export):
-        command.add_argument("--from", dest="start", metavar="WHEN", help="2026-03-14T15:10, 24h")
+        command.add_argument(
+            "--from",
+            dest="start",
+            metavar="WHEN",
+            help="2026-03-14T15:10 as it is here, or 24h, 7d ago",
+        )
         command.add_argument("--to", dest="end", metavar="WHEN", help="the same; exclusive")
-        command.add_argument("--number", help="digits of the caller's or the called number")
+        command.add_argument("--number", help="the last digits, three or more, of either number")
         command.add_argument("--agent")
         command.add_argument("--trunk")
         command.add_argument("--reason", help="why the call ended, as `the caller hung up`")
         command.add_argument("--text", help="words that were said; lett* for a beginning")
         command.add_argument("--min-latency", metavar="MS", help="of the slowest answer")
         command.add_argument("--failed", action="store_true", help="where something has failed")
-        command.add_argument("--limit", default=str(20), metavar="N")
+        command.add_argument("--interrupted", action="store_true", help="where the caller did")
+        command.add_argument("--edge", help="webrtc, sip, or a carrier's provider")
+        command.add_argument("--state", choices=("live", "ended"))
+        command.add_argument("--limit", default=str(20), metavar="N", help="20, at most 1000")
     export.set_defaults(limit="1000")
     export.add_argument("--csv", action="store_true", help="CSV without what was said")
     webhooks = actions.add_parser("webhooks", help="list webhooks that wait or were given up")

@@ -396,7 +396,9 @@ def examine(path: Path | None) -> list[Finding]:
         findings.append(_attempt("recording", lambda: _recordings(config)))
     if config.records.url:
         check = partial(_kept_calls, config.records)
-        findings.append(_attempt("kept calls", check, "calls go on, but are not kept"))
+        findings.append(
+            _attempt("kept calls", check, "calls go on, and what they do waits in [records] spool")
+        )
     if config.log.calls is not None:
         findings.append(_attempt("records of calls", partial(_records, config.log.calls)))
     if config.sip is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from loguru import logger
@@ -21,8 +22,10 @@ class OutboxSender:
     """Delivers the webhooks of one store; a task for each receiver, so that one that is slow or
     dead delays no other."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, ready: Callable[[], bool]) -> None:
+        """`ready` says whether the store's tables are there."""
         self._outbox = outbox
+        self._ready = ready
         self._sender = WebhookSender()
         self._tasks = TaskSet()
 
@@ -36,6 +39,8 @@ class OutboxSender:
         await self._sender.close()
 
     async def _serve(self, receiver: Receiver) -> None:
+        while not self._ready():
+            await asyncio.sleep(LOOK_S)
         while True:
             due: list[Delivery] = []
             try:
@@ -54,7 +59,7 @@ class OutboxSender:
             await asyncio.to_thread(self._outbox.delivered, delivery)
             return
         host = urlsplit(receiver.url).netloc  # the rest may be a secret
-        line = logger.bind(a_minute=f"webhook {host}")
+        line = logger.bind(a_minute=f"webhook {receiver.url} {failed}")
         if await asyncio.to_thread(self._outbox.failed, delivery, str(failed), time.time()):
             logger.error("webhook {} to {} is given up: {}", delivery.id, host, failed)
         else:

@@ -85,7 +85,8 @@ class CallRecords:
             )
             self.kept.start()
             if records.receivers:
-                self._sender = OutboxSender(store.outbox)
+                writer = self.kept
+                self._sender = OutboxSender(store.outbox, lambda: writer.ready)
                 self._sender.start()
 
     async def stop_sender(self) -> None:

@@ -92,6 +92,16 @@ def test_what_does_not_work_is_said(
     assert words in err
 
 
+def test_a_folder_without_calls_is_said_and_stays_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = ran(capsys, "list")
+    assert code == 1
+    assert "there is no calls.db here" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_server_that_keeps_nothing_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ function facts(call) {
     ["Tokens", call.input_tokens ? `${count(call.input_tokens)} in, ${count(call.output_tokens)} out` : ""],
     ["Cost", money(call.cost)],
     ["Server", call.server],
+    ["Listened to by", call.looks.map(({ who, at }) => `${who}, ${new Date(at).toLocaleString()}`).join("; ")],
     ["Call", make("code", {}, call.call_id)],
   ];
   return make("dl", { className: "facts" }, ...list.filter(([, value]) => value).map(([name, value]) =>
@@ -71,7 +72,12 @@ function details(call) {
     make("details", { open: name === "collected" }, make("summary", {}, title),
       make("dl", { className: "facts" }, ...Object.entries(call[name]).map(([key, value]) =>
         make("div", {}, make("dt", {}, key.replaceAll("_", " ")),
-          make("dd", { dir: "auto" }, typeof value === "object" ? JSON.stringify(value) : String(value)))))));
+          make("dd", { dir: "auto" }, shown(value)))))));
+}
+
+function shown(value) {
+  if (typeof value === "number") return String(Number(value.toPrecision(4)));
+  return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value ?? "");
 }
 
 /** The player, what jumps to a time in ms, and what marks the words that are heard. */

@@ -19,7 +19,7 @@ async function show() {
   leaving = new AbortController();
   const { signal } = leaving;
   const [, name, rest = ""] = /^#\/(\w+)\/?(.*)$/.exec(location.hash) ?? [null, "history"];
-  const view = VIEWS[name] ? name : "history";
+  const view = VIEWS[name] ? name : name === "calls" ? "call" : "history";
   for (const link of document.querySelectorAll("nav a")) {
     link.ariaCurrent = link.hash === `#/${view}` ? "page" : null;
   }

@@ -46,8 +46,16 @@ function filters(query) {
 }
 
 async function fill(list, query, signal, cursor) {
-  const { calls, cursor: next } = await search({ limit: 50, ...query, ...(cursor ? { cursor } : {}) });
+  let found;
+  try {
+    found = await search({ limit: 50, ...query, ...(cursor ? { cursor } : {}) });
+  } catch (error) {
+    if (error.status !== 400) throw error;
+    list.replaceChildren(empty("That cannot be looked for", error.message)); // the form stays
+    return say(error.message);
+  }
   if (signal.aborted) return;
+  const { calls, cursor: next } = found;
   list.querySelector(".more")?.remove();
   if (!calls.length && !cursor) {
     const none = Object.keys(query).length

@@ -14,7 +14,7 @@ const SPANS = {
 export function storyOf(events, seek) {
   const longest = Math.max(1, ...events.filter((e) => e.event === "turn_latency").map((e) => e.total_ms));
   const items = [];
-  let spoke = 0, answered = null, cut = null, latency = null, free = true;
+  let spoke = 0, answered = null, cut = null, latency = null, free = true, before = 0;
   for (const event of events) {
     switch (event.event) {
       case "speech_started": if (free) [spoke, free] = [event.at_ms, false]; break;
@@ -22,20 +22,22 @@ export function storyOf(events, seek) {
       case "interrupted": cut = event; break;
       case "caller_typed":
         items.push(words("caller", event, event.at_ms, seek));
+        before = event.at_ms;
         break;
       case "caller_turn":
         items.push(words("caller", event, Math.min(spoke || event.at_ms, event.at_ms), seek));
-        [spoke, free] = [0, true];
+        [spoke, free, before] = [0, true, event.at_ms];
         break;
       case "agent_turn":
-        items.push(words("agent", event, answered ?? Math.max(0, event.at_ms - 3000), seek, cut));
-        if (latency) items.push(waterfall(latency, longest));
-        [answered, cut, latency] = [null, null, null];
+        items.push(words("agent", event, Math.min(answered ?? before, event.at_ms), seek, cut));
+        if (latency) items.push(waterfall(latency, longest, latency.at_ms));
+        [answered, cut, latency, before] = [null, null, null, event.at_ms];
         break;
       default: if (!UNTOLD.has(event.event)) items.push(other(event, seek));
     }
   }
-  return items;
+  // In the order in which they began: an answer that is cut is told when the cut is.
+  return items.sort((one, other) => one.dataset.from - other.dataset.from);
 }
 
 function words(who, event, from, seek, cut = null) {
@@ -50,7 +52,7 @@ function moment(ms, seek) {
   return make("button", { type: "button", className: "at", onclick: () => seek(ms), title: "Listen from here" }, clock(ms));
 }
 
-function waterfall({ spans, total_ms: total }, longest) {
+function waterfall({ spans, total_ms: total }, longest, from) {
   const bar = make("span", { className: "strip", ariaHidden: "true" });
   for (const [name, ms] of spans) {
     const piece = make("i", { data: { span: name }, title: `${SPANS[name] ?? name}: ${milliseconds(ms)}` });
@@ -59,7 +61,7 @@ function waterfall({ spans, total_ms: total }, longest) {
   }
   bar.style.width = `${(100 * total) / longest}%`;
   const told = spans.map(([name, ms]) => `${SPANS[name] ?? name} ${milliseconds(ms)}`).join(", ");
-  return make("li", { className: "latency" },
+  return make("li", { className: "latency", data: { from, to: from } },
     make("details", {}, make("summary", {}, bar, `answered in ${milliseconds(total)}`), make("p", {}, told)));
 }
 

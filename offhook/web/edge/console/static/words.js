@@ -14,7 +14,7 @@ export function time(iso) {
 /** 75.2 → "1:15" */
 export function lasted(seconds) {
   if (seconds === null || seconds === undefined) return "";
-  const whole = Math.max(0, Math.round(seconds));
+  const whole = Math.max(0, Math.floor(seconds));
   const [minutes, rest] = [Math.floor(whole / 60) % 60, String(whole % 60).padStart(2, "0")];
   const hours = Math.floor(whole / 3600);
   return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;

@@ -1,0 +1,103 @@
+"""A scenario made from a call that is kept: the caller says the same again, tools answer as they
+did then, and the same functions are expected."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+MAX_COLUMNS = 10**9
+"""So that YAML stays on one line."""
+_HEAD = """\
+# Made from call {call}. The caller says what was said then, and tools answer as they did. The
+# agent's words stand in comments: replace `{{event: response}}` by what has to be in an answer, as
+# text_contains: "tomorrow", or eval: "says when the order comes".
+"""
+
+
+def scenario_of(call: str, timeline: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a file of scenarios. Raises ValueError if the caller has said nothing, or words are
+    not kept."""
+    turns = _turns(timeline)
+    if not any(turn.user for turn in turns):
+        raise ValueError("the caller has said nothing in it, or words are not kept")
+    name = _quoted(f"call-{call}")
+    lines = [_HEAD.format(call=call), f"name: {name}"]
+    if stubs := _stubs(timeline):
+        lines.append("stubs:")
+        lines += [f"  {_quoted(tool)}: {answers}" for tool, answers in stubs.items()]
+    lines += ["scenarios:", f"  - name: {name}", "    turns:"]
+    for turn in turns:
+        lines += turn.lines()
+    return "\n".join(lines) + "\n"
+
+
+class _Turn:
+    def __init__(self, user: str = "") -> None:
+        self.user = user
+        self.calls: list[str] = []
+        self.answers: list[str] = []
+
+    def lines(self) -> list[str]:
+        said = [f"      - user: {_quoted(self.user)}"] if self.user else []
+        begins = "        " if said else "      - "
+        expected = [f"          - {{event: function_call, calls: [{call}]}}" for call in self.calls]
+        if self.answers:
+            expected += [f"          # {_quoted(answer)}" for answer in self.answers]
+            expected.append("          - {event: response}")
+        return [*said, f"{begins}expect:", *expected] if expected else said
+
+
+def _turns(timeline: Sequence[Mapping[str, Any]]) -> list[_Turn]:
+    turns = [_Turn()]
+    for event in timeline:
+        match event:
+            case {"event": "caller_turn" | "caller_typed", "text": str(text)} if text.strip():
+                turns.append(_Turn(text))
+            case {"event": "agent_turn", "text": str(text)}:
+                turns[-1].answers.append(text)
+            case {"event": "tool_used", "name": str(name), "arguments": str(arguments)}:
+                args = f", args: {_quoted(json.loads(arguments))}" if _is_json(arguments) else ""
+                turns[-1].calls.append(f"{{name: {_quoted(name)}{args}}}")
+    return [turn for turn in turns if turn.user or turn.answers]
+
+
+def _stubs(timeline: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns the answers of each tool, in the format of scenarios. What was cut off, as its JSON
+    shows, is left out: the tool itself answers then."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for event in timeline:
+        if event["event"] == "tool_used" and _is_json(event.get("result", "")):
+            result = json.loads(event["result"])
+            failed = event.get("failed") and isinstance(result, dict) and "error" in result
+            found[event["name"]].append(
+                f"{{failure: {_quoted(str(result['error']))}}}"
+                if failed
+                else f"{{result: {_quoted(result)}}}"
+            )
+    return {
+        tool: answers[0] if len(answers) == 1 else f"{{answers: [{', '.join(answers)}]}}"
+        for tool, answers in found.items()
+    }
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _quoted(value: Any) -> str:
+    """Returns a value as YAML on one line."""
+    text = yaml.safe_dump(
+        [value],
+        default_flow_style=True,
+        default_style='"' if isinstance(value, str) else None,
+        width=MAX_COLUMNS,
+        allow_unicode=True,
+    )
+    return str(text).strip()[1:-1]
