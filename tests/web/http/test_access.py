@@ -274,7 +274,8 @@ def test_metrics_are_whose_they_are_set_to_be():
 
 def test_a_route_that_nobody_put_in_the_table_is_the_operators():
     assert AccessPolicy().role_of("/something/new") is Role.OPERATOR
-    assert AccessPolicy().role_of("/calls/{call}/events") is Role.OPERATOR
+    assert AccessPolicy().role_of("/sip/{call}/events") is Role.OPERATOR
+    assert AccessPolicy().role_of("/calls/{call}/events") is Role.RECORDS
 
 
 # --- carriers ---
