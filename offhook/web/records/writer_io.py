@@ -22,7 +22,7 @@ from offhook.web.records.entries import Entry
 from offhook.web.records.errors import EntryError, StoreError
 from offhook.web.records.spool import entries_of, lines_of
 from offhook.web.records.spool_file_io import SpoolFile
-from offhook.web.records.store import CallStore, Writer
+from offhook.web.records.store import CallStore, Writer, rehearse
 
 WRITE_S = 0.2
 """Interval in s at which what has happened is written."""
@@ -140,6 +140,7 @@ class StoreWriter:
 
     def _prepare(self) -> None:
         self.store.prepare()
+        rehearse(self.store, self._writer)
         now = time.time()
         lost = self.store.close_lost(now, UNSEEN_S, self._writer)
         self.store.seen(self._writer, now)

@@ -13,7 +13,7 @@ from offhook.telephony.call_record import CallRecord
 from offhook.web.records.entries import Entry, Happened, Recorded, digits_key
 from offhook.web.records.errors import SearchError, StoreError
 from offhook.web.records.search import Search
-from offhook.web.records.store import CRASHED, CallStore, Writer
+from offhook.web.records.store import CRASHED, CallStore, Writer, rehearse
 from tests.web.records.made_calls import (
     HERE,
     NOON,
@@ -78,6 +78,14 @@ def test_a_phone_call_has_its_record_whichever_comes_first(store: CallStore) -> 
 def test_a_call_that_reached_no_agent_is_there(store: CallStore) -> None:
     store.write([Recorded(_record("busy"), "busy")], HERE, NOON)
     assert ids(store, reason="busy") == ["busy"]
+
+
+def test_a_rehearsal_leaves_nothing(store: CallStore) -> None:
+    rehearse(store, HERE)
+    assert ids(store) == []
+    store.write(call_of("call", "hello"), HERE, NOON)
+    rehearse(store, HERE)
+    assert ids(store) == ids(store, text="hello") == ["call"]
 
 
 def test_entries_that_come_again_change_nothing(store: CallStore) -> None:
