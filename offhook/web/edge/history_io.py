@@ -115,13 +115,10 @@ async def forget(request: web.Request) -> web.Response:
 
 def forget_now(store: "CallStore", number_or_id: str) -> "Forgotten":
     """Deletes what is known of a person from the store and the disk. Blocks. Raises StoreError."""
-    from offhook.web.records.deletion import delete_files
     from offhook.web.records.writer_io import report_faults
 
-    forgotten = store.deletion.forget(number_or_id, time.time())
-    report_faults(delete_files(forgotten.recordings))
-    if forgotten.calls:
-        store.deletion.erase()
+    forgotten, faults = store.deletion.forget_for_good(number_or_id, time.time())
+    report_faults(faults)
     return forgotten
 
 

@@ -86,6 +86,15 @@ class Deletion:
         except DBAPIError as error:
             raise StoreError(f"what was deleted cannot be erased yet: {error.orig}") from error
 
+    def forget_for_good(self, number_or_id: str, now: float) -> tuple[Forgotten, list[str]]:
+        """Does all of it: `forget`, the recordings, `erase`. Returns what that was, and which files
+        could not be deleted."""
+        forgotten = self.forget(number_or_id, now)
+        faults = delete_files(forgotten.recordings)
+        if forgotten.calls:
+            self.erase()
+        return forgotten, faults
+
     def _blank(self, which: sa.ColumnElement[bool], now: float) -> Forgotten:
         number, recordings = 0, list[str]()
         blank = {

@@ -149,10 +149,7 @@ class CallStore:
     def _announce_end(self, connection: sa.Connection, call: str, now: float) -> None:
         """Has all that is known of a call told, once nothing more is to come."""
         if self.outbox.wants("call.ended") and is_complete(connection, call):
-            known = _shown(connection, call)
-            assert known is not None
-            data = {**known, "timeline": _timeline(connection, call)}
-            self.outbox.add(connection, call, "call.ended", data, now)
+            self.outbox.add(connection, call, "call.ended", _whole(connection, call), now)
 
     def _upsert(self, connection: sa.Connection, row: dict[str, Any], *stays: str) -> None:
         """Inserts a call's row, or updates it but for the columns that stay as they are."""
@@ -313,9 +310,7 @@ class CallStore:
                 connection.execute(calls.update().where(calls.c.id == call).values(row))
                 self._sum_up(connection, call)
                 if self.outbox.wants("call.ended"):
-                    known = _shown(connection, call) or {}
-                    data = {**known, "timeline": _timeline(connection, call)}
-                    self.outbox.add(connection, call, "call.ended", data, now)
+                    self.outbox.add(connection, call, "call.ended", _whole(connection, call), now)
         return [row.id for row in lost]
 
     # --- reading ---
@@ -460,6 +455,11 @@ def _timeline(connection: sa.Connection, call: str) -> list[dict[str, Any]]:
         .order_by(events.c.position)
     ).all()
     return [{"at_ms": at, "event": kind, **json.loads(fields)} for at, kind, fields in rows]
+
+
+def _whole(connection: sa.Connection, call: str) -> dict[str, Any]:
+    """Returns all that is known of a call that is there, with its events."""
+    return {**(_shown(connection, call) or {}), "timeline": _timeline(connection, call)}
 
 
 def rehearse(store: CallStore, writer: Writer) -> None:

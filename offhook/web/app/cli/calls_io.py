@@ -5,13 +5,11 @@ import io
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from offhook.web.records.deletion import Forgotten, delete_files
 from offhook.web.records.errors import StoreError
 from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore
@@ -149,15 +147,6 @@ def play(call: dict[str, Any]) -> None:
             return
     programs = ", ".join(player for player, *_ in PLAYERS)
     raise StoreError(f"none of {programs} is installed here; the recording is {path}")
-
-
-def forget(store: CallStore, number_or_id: str) -> tuple[Forgotten, list[str]]:
-    """Deletes what is known of a person; returns what that was, and what could not be deleted."""
-    forgotten = store.deletion.forget(number_or_id, time.time())
-    faults = delete_files(forgotten.recordings)
-    if forgotten.calls:
-        store.deletion.erase()
-    return forgotten, faults
 
 
 def _event_line(event: dict[str, Any]) -> str:

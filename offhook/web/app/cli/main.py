@@ -364,7 +364,6 @@ def _list_webhooks(store: "CallStore", arguments: Namespace) -> int:
 
 
 def _forget_calls(store: "CallStore", arguments: Namespace) -> int:
-    from offhook.web.app.cli import calls_io
 
     a = arguments
     if not a.yes and not sys.stdin.isatty():
@@ -372,7 +371,7 @@ def _forget_calls(store: "CallStore", arguments: Namespace) -> int:
         return 1
     if not a.yes and input(f"Delete what is known of {a.number_or_id} for ever? [y/N] ") != "y":
         return 1
-    forgotten, faults = calls_io.forget(store, a.number_or_id)
+    forgotten, faults = store.deletion.forget_for_good(a.number_or_id, time.time())
     if not forgotten.calls:
         print(
             f"nothing is known of {a.number_or_id} in calls that are over: is it a whole number as "

@@ -9,7 +9,7 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.web.edge.http_io import error
-from offhook.web.edge.page.page_io import OF_PAGE, POLICY, answer_file, files_in
+from offhook.web.edge.page.page_io import OF_PAGE, POLICY, add_page, files_in
 from offhook.web.http.access import Head, is_foreign
 from offhook.web.http.access_io import ACCESS, head_of, is_operator, peer_of
 from offhook.web.http.session_cookie import COOKIE, SESSION_S, issue_session
@@ -74,21 +74,7 @@ async def sign_out(request: web.Request) -> web.Response:
 
 def add_routes(router: web.UrlDispatcher) -> None:
     """Adds `/console`, `/console/NAME` for each of its files, and the routes of a session."""
-    there = files_in(STATIC)
-
-    async def index(request: web.Request) -> web.Response:
-        response = answer_file(request, there["index.html"])
-        response.headers.update(OF_CONSOLE)
-        return response
-
-    async def file(request: web.Request) -> web.Response:
-        found = there.get(request.match_info["name"])
-        if found is None:
-            raise web.HTTPNotFound(text="no such file")
-        return answer_file(request, found)
-
-    router.add_get("/console", index)
     router.add_get("/console/session", session)
     router.add_post("/console/session", sign_in)
     router.add_delete("/console/session", sign_out)
-    router.add_get("/console/{name}", file)
+    add_page(router, files_in(STATIC), "/console", "/console", OF_CONSOLE)

@@ -3,6 +3,7 @@ each time (RFC 9110 §13.1.2)."""
 
 import gzip
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -72,14 +73,18 @@ def files_in(folder: Path) -> dict[str, PageFile]:
     return {path.name: read_file(path) for path in folder.iterdir() if path.suffix in TYPES}
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
-    """Adds `/`, `/page/NAME` for each of its files, and `/embed.js` for the pages of other
-    sites."""
-    there = files_in(PAGE)
+def add_page(
+    router: web.UrlDispatcher,
+    there: Mapping[str, PageFile],
+    path: str,
+    files: str,
+    headers: Mapping[str, str],
+) -> None:
+    """Adds a page's index at `path`, with these headers, and each of its files at `files`/NAME."""
 
     async def index(request: web.Request) -> web.Response:
         response = answer_file(request, there["index.html"])
-        response.headers.update(OF_PAGE)
+        response.headers.update(headers)
         return response
 
     async def file(request: web.Request) -> web.Response:
@@ -88,11 +93,19 @@ def add_routes(router: web.UrlDispatcher) -> None:
             raise web.HTTPNotFound(text="no such file")
         return answer_file(request, found)
 
+    router.add_get(path, index)
+    router.add_get(f"{files}/{{name}}", file)
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """Adds `/`, `/page/NAME` for each of its files, and `/embed.js` for the pages of other
+    sites."""
+    there = files_in(PAGE)
+
     async def embedded(request: web.Request) -> web.Response:
         response = answer_file(request, there["embed.js"])
         response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
         return response
 
-    router.add_get("/", index)
     router.add_get("/embed.js", embedded)
-    router.add_get("/page/{name}", file)
+    add_page(router, there, "/", "/page", OF_PAGE)
