@@ -13,6 +13,7 @@ from aiohttp import web
 
 from offhook.media.leg import CallInfo
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline.conversation import call_io, summary_io
 from offhook.pipeline.conversation.agents.prompt import TAKEN_OVER
 from offhook.pipeline.conversation.events import (
     AgentChanged,
@@ -34,7 +35,7 @@ from offhook.web.edge.calls.handoffs_io import MAX_HANDOFFS
 from offhook.web.edge.edge_io import Edge
 from tests.pipeline.conversation.phone import COUNT, Model, calls, completion, model, says
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import HANGS_S, until
 from tests.web.edge.agents.test_agent import Page, called, said_by_flite
 from tests.web.edge.agents.test_realtime_agent import agent_at, elsewhere
 from tests.web.edge.scripted_edge import ScriptedEdge
@@ -286,6 +287,14 @@ def later(*answers: str) -> tuple[asyncio.Event, Callable[[web.Request], Any]]:
     return due, answer
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A summary, and a caller's sentence, may take as long as a busy machine takes for them."""
+    monkeypatch.setattr(summary_io, "SUMMARY_S", HANGS_S)
+    monkeypatch.setattr(call_io, "LISTENS_S", HANGS_S)
+
+
+@pytest.mark.usefixtures("unhurried")
 async def test_what_is_said_meanwhile_is_for_the_next_agent_and_heard_once(
     edge: Edge, spoken: list[tuple[str, str]], question: Pcm
 ) -> None:
@@ -311,6 +320,7 @@ async def test_what_is_said_meanwhile_is_for_the_next_agent_and_heard_once(
     assert "a bill that is too high" in prompt(billing.requests[0])
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_who_speaks_during_the_switch_is_answered_at_the_end_of_the_turn(
     edge: Edge, spoken: list[tuple[str, str]], long_question: Pcm
 ) -> None:

@@ -35,6 +35,8 @@ from tests.web.edge.scripted_edge import ScriptedEdge
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("loopback", "quick")]
 
 RESUMED = SENTENCES["en"][Occasion.RESUMED]
+FOR_LONG = " ".join([COUNT] * 100)
+"""A reply that has more than a minute to go when the caller comes to the other server."""
 READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}}
 
 
@@ -414,7 +416,7 @@ async def test_a_call_goes_on_in_its_node(redis_url: str, tmp_path: Path) -> Non
         post_actions = [{hang_up = true}]
         """
     )
-    answers = [says("Hello.")], [calls("named")], [says(COUNT)], [says("Goodbye.")]
+    answers = [says("Hello.")], [calls("named")], [says(FOR_LONG)], [says("Goodbye.")]
     async with model(*answers) as endpoint:
         of_model = {"kind": "openai", "model": "scripted", "base_url": endpoint.url}
         table = {**of_model, "flow": str(flow), "think_ahead": False}
