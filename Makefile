@@ -33,16 +33,18 @@ ray: .venv-ray/.made
 qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
-# In seven parts at once, about as long each: most of them wait for calls that last as long as they
-# last. What is in no part is the seventh.
-COMPUTING := tests/pipeline tests/fuzz tests/media
-CALLING := tests/browser tests/web/realtime tests/web/speech_api
-SERVING := $(wildcard tests/web/edge/test_*.py) \
-	$(filter-out %/agents/ %/__pycache__/,$(wildcard tests/web/edge/*/))
-ANSWERING := tests/web/edge/agents tests/web/records
-WORKING := tests/web/workers tests/deploy tests/benchmarks
-PHONING := tests/telephony tests/signaling tests/testing
-PARTS := COMPUTING CALLING SERVING ANSWERING WORKING PHONING
+# In ten parts at once, about as long each: most of them wait for calls that last as long as they
+# last. What is in no part is the tenth.
+COMPUTING := tests/pipeline/engines
+TALKING := tests/pipeline/conversation tests/pipeline/speech tests/media tests/fuzz tests/testing
+CALLING := tests/browser tests/web/speech_api
+SERVING := $(wildcard tests/web/edge/test_*.py) tests/web/edge/text
+ANSWERING := tests/web/edge/agents tests/web/realtime
+WORKING := tests/web/workers tests/benchmarks
+DEPLOYING := tests/deploy tests/web/records $(filter-out %/agents/ %/text/ %/__pycache__/,$(wildcard tests/web/edge/*/))
+PHONING := tests/telephony tests/signaling
+USING := tests/web/app
+PARTS := COMPUTING TALKING CALLING SERVING ANSWERING WORKING DEPLOYING PHONING USING
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test audit
 	@($(LINT)) >$(VENV)/lint.log 2>&1 & lint=$$!; \

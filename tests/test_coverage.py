@@ -33,6 +33,7 @@ FROZEN = "tests/web/realtime/conversation/test_frozen.py"
 """It gives every event every field, and reaches no branch that others do not."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tests", sorted(set(TESTED.values())))
 def test_each_branch_is_run_by_tests_of_its_own(tests: str, tmp_path: Path) -> None:
     modules = [module for module, its in TESTED.items() if its == tests]

@@ -20,7 +20,8 @@ pytestmark = needs_kamailio
 BOT = "async def bot(arguments):\n    await arguments.webrtc_connection.until_closed()\n"
 
 
-def serving(folder: Path, port: int) -> TwoProcesses:
+def serving(folder: Path, port: int, **more: str) -> TwoProcesses:
+    """A server whose port of SIP is known; `more` are further settings, as RECORDS_URL="…"."""
     folder.mkdir()
     (folder / "bot.py").write_text(BOT)
     settings = {
@@ -30,6 +31,7 @@ def serving(folder: Path, port: int) -> TwoProcesses:
         "SIP_UDP": str(port),
         "SIP_TCP": str(port),
         "SIP_TRUNKS": json.dumps([{"name": "proxy", "addresses": [HOST]}]),
+        **more,
     }
     return TwoProcesses(folder, "--bot", str(folder / "bot.py"), **settings)
 

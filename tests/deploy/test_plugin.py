@@ -149,6 +149,7 @@ def test_what_does_not_fit_is_said_with_its_place(plugged: Path, text: str, faul
     assert f"offhook.toml:{fault}" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_server_hears_and_speaks_with_it_in_workers(plugged: Path) -> None:
     """The doctor and the server know its name and never import it."""
     folder = plugged.parent
@@ -201,6 +202,7 @@ def test_an_agent_of_it_answers_calls(plugged: Path) -> None:
         assert not ENGINES & imported(plugged).keys()
 
 
+@pytest.mark.slow
 def test_a_model_calls_a_tool_of_it(plugged: Path) -> None:
     folder = plugged.parent
 

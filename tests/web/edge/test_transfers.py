@@ -28,7 +28,7 @@ from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge.carriers import calls_io
 from offhook.web.edge.server_io import application
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.ends import tone
 from tests.telephony.sip.phones import LOOPBACK, ToneHost, endpoint, write_tone
@@ -252,7 +252,7 @@ BY_SIP: list[tuple[str, str, Script | None, list[str], str]] = [
 
 
 @asynccontextmanager
-async def transferring(way: str, music: Path) -> AsyncIterator[Ends]:
+async def transferring(way: str, outcome: str, music: Path) -> AsyncIterator[Ends]:
     async with udp_peer() as target:
         server = f"127.0.0.1:{target.port}"
         trunk = replace(
@@ -264,7 +264,9 @@ async def transferring(way: str, music: Path) -> AsyncIterator[Ends]:
             reliable=False,
         )
         host = TransferringHost(f"sip:desk@{server}")
-        settings = {"trunks": (trunk,), "ring_seconds": 2 * RINGS_S}
+        # What rings until we give up is the only one of which the answer may not be waited for.
+        rings_s = 2 * RINGS_S if outcome == "no answer" else HANGS_S
+        settings = {"trunks": (trunk,), "ring_seconds": rings_s}
         async with endpoint(host, **settings) as (sip, _), udp_peer(sip) as far:
             with sound() as line, sound() as other:
                 ends = Ends(sip, host, far, target, line)
@@ -280,7 +282,7 @@ async def transferring(way: str, music: Path) -> AsyncIterator[Ends]:
 async def by_sip(way: str, outcome: str, script: Script | None, end: str, music: Path) -> Row:
     if script is None:
         return way, outcome, None, end
-    async with transferring(way, music) as ends:
+    async with transferring(way, outcome, music) as ends:
         await script(ends)
         if end.startswith("the caller's"):
             assert "BYE" not in ends.far.came

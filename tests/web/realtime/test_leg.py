@@ -14,7 +14,6 @@ from offhook.web.realtime.call_io import RealtimeCall, RealtimeCallState
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
 from offhook.web.realtime.conversation.scope import Transport
 from offhook.web.realtime.leg_io import (
-    FULL_S,
     GRACE_MS,
     MAX_BACKLOG_S,
     MAX_HELD_MS,
@@ -173,12 +172,13 @@ def test_minutes_in_one_event_are_resampled_as_they_are_read(
     np.testing.assert_array_equal(np.concatenate(packets)[: len(whole)], whole)
 
 
-def test_chunks_of_a_sample_count_too() -> None:
+def test_chunks_of_a_sample_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leg_io, "FULL_S", 20)
     leg, sample = SocketLeg("a"), ramp(1 / SAMPLES_IN)
     for _ in range(RATE_IN):
         leg.feed(sample, 48_000)
     assert not leg.is_ahead
-    for _ in range((FULL_S - 1) * RATE_IN + 1):
+    for _ in range(19 * RATE_IN + 1):
         leg.feed(sample, 48_000)
     assert leg.is_ahead
 

@@ -113,18 +113,21 @@ async def test_a_reply_sounds_and_is_counted_as_the_workers() -> None:
         )
 
 
-@pytest.mark.parametrize("form", ["wav", "mp3", "sse"])
-async def test_in_every_form(form: str) -> None:
-    more = {"stream_format": "sse"} if form == "sse" else {"response_format": form, "stream": False}
-    async with fronted() as (client, _), client.post(PATH, json=wanted(**more)) as response:
-        body = await response.read()
-    assert response.status == 200
+async def test_in_every_form() -> None:
     begins = {"wav": (b"RIFF",), "mp3": (b"ID3", b"\xff"), "sse": (b"data:",)}
-    assert body.startswith(begins[form])
-    assert form != "sse" or b"speech.audio.done" in body
+    async with fronted() as (client, _):
+        for form, first in begins.items():
+            more = {"response_format": form, "stream": False}
+            if form == "sse":
+                more = {"stream_format": "sse"}
+            async with client.post(PATH, json=wanted(**more)) as response:
+                body = await response.read()
+            assert response.status == 200
+            assert body.startswith(first)
+            assert form != "sse" or b"speech.audio.done" in body
 
 
-async def test_the_connection_serves_further_requests() -> None:
+async def test_a_connection_serves_request_after_request() -> None:
     async with fronted() as (client, _), connected(client) as http:
         for _ in range(3):
             http.post(packed())
@@ -133,57 +136,55 @@ async def test_the_connection_serves_further_requests() -> None:
             http.get("/healthz")
             status, _, body = await http.answer()
             assert (status, json.loads(body)["status"]) == (200, "ok")
+        await sent_before_the_first_answer(http)
+        await sent_in_chunks_once_asked_for(http)
+        await told_what_is_wrong(http)
+        await closed_when_wanted(http)
 
 
-async def test_requests_sent_before_the_first_answer_are_answered_in_order() -> None:
-    async with fronted() as (client, _), connected(client) as http:
-        http.post(packed())
-        http.get("/healthz")
-        http.post(packed("The tree stands by the river."))
-        await http.writer.drain()
-        assert is_whole((await http.answer())[2])
-        assert json.loads((await http.answer())[2])["status"] == "ok"
-        assert len((await http.answer())[2]) > FRAMES * FRAME_SAMPLES * 2
-        http.get("/healthz")
-        http.post(packed())
-        assert json.loads((await http.answer())[2])["status"] == "ok"
-        assert is_whole((await http.answer())[2])
+async def sent_before_the_first_answer(http: Http) -> None:
+    """They are answered in order."""
+    http.post(packed())
+    http.get("/healthz")
+    http.post(packed("The tree stands by the river."))
+    await http.writer.drain()
+    assert is_whole((await http.answer())[2])
+    assert json.loads((await http.answer())[2])["status"] == "ok"
+    assert len((await http.answer())[2]) > FRAMES * FRAME_SAMPLES * 2
+    http.get("/healthz")
+    http.post(packed())
+    assert json.loads((await http.answer())[2])["status"] == "ok"
+    assert is_whole((await http.answer())[2])
 
 
-async def test_a_body_in_chunks_that_waits_to_be_asked_for() -> None:
-    async with fronted() as (client, _), connected(client) as http:
-        http.post(b"", "Transfer-Encoding: chunked", "Expect: 100-continue")
-        assert (await http.head())[0] == 100
-        body = packed()
-        for part in (body[:9], body[9:], b""):
-            http.writer.write(b"%x\r\n%b\r\n" % (len(part), part))
-            await asyncio.sleep(0.02)
-        status, _, sound = await http.answer()
-        assert (status, is_whole(sound)) == (200, True)
+async def sent_in_chunks_once_asked_for(http: Http) -> None:
+    http.post(b"", "Transfer-Encoding: chunked", "Expect: 100-continue")
+    assert (await http.head())[0] == 100
+    body = packed()
+    for part in (body[:9], body[9:], b""):
+        http.writer.write(b"%x\r\n%b\r\n" % (len(part), part))
+        await asyncio.sleep(0.02)
+    status, _, sound = await http.answer()
+    assert (status, is_whole(sound)) == (200, True)
 
 
-async def test_who_wants_the_connection_closed_sees_that() -> None:
-    async with fronted() as (client, _), connected(client) as http:
-        body = packed()
-        http.post(body, "Connection: close", f"Content-Length: {len(body)}")
-        status, headers, sound = await http.answer()
-        assert (status, headers["connection"], is_whole(sound)) == (200, "close", True)
-        async with asyncio.timeout(HANGS_S):
-            assert await http.reader.read() == b""
+async def told_what_is_wrong(http: Http) -> None:
+    for body, message in ((b"{", "JSON"), (packed(voice="nobody"), "nobody")):
+        http.post(body)
+        status, _, said = await http.answer()
+        assert status == 400
+        assert message in json.loads(said)["error"]["message"]
+    http.post(packed())
+    assert is_whole((await http.answer())[2])
 
 
-async def test_what_is_wrong_with_a_request_is_told_and_the_connection_goes_on() -> None:
-    async with fronted() as (client, _), connected(client) as http:
-        for body, message in (
-            (b"{", "JSON"),
-            (packed(voice="nobody"), "nobody"),
-        ):
-            http.post(body)
-            status, _, said = await http.answer()
-            assert status == 400
-            assert message in json.loads(said)["error"]["message"]
-        http.post(packed())
-        assert is_whole((await http.answer())[2])
+async def closed_when_wanted(http: Http) -> None:
+    body = packed()
+    http.post(body, "Connection: close", f"Content-Length: {len(body)}")
+    status, headers, sound = await http.answer()
+    assert (status, headers["connection"], is_whole(sound)) == (200, "close", True)
+    async with asyncio.timeout(HANGS_S):
+        assert await http.reader.read() == b""
 
 
 async def test_a_request_too_long_to_be_handed_over_is_answered_by_the_worker() -> None:

@@ -55,7 +55,7 @@ async def test_all_scenarios_pass_on_a_sound_agent() -> None:
     assert {o.scenario: o.failures for o in outcomes if not o.passed} == {}
 
 
-@pytest.mark.parametrize("fault", CAUGHT_BY)
+@pytest.mark.parametrize("fault", ["says it twice", "wrong tool argument"])  # the others: below
 async def test_a_fault_is_caught_by_the_scenario_meant_for_it_alone(fault: str) -> None:
     outcomes = await outcomes_with(fault)
     failed = {o.scenario: o.failures for o in outcomes if not o.passed}
