@@ -63,7 +63,7 @@ async def test_the_stock_client_calls(
     turns = [e["text"] for e in server.events("agent_turn") if e["call"] == server.calls()[0]]
     assert " ".join(texts(talk, "botTtsText")) == " ".join(turns)
     greeting, hours, place = (text for text in turns if text != WAIT)
-    assert "Lighthouse Bicycles" in greeting
+    assert greeting.startswith("Good")  # of a busy machine, the caller interrupts it
     assert "hours" in hours
     assert "Harbour Street" in place
     assert talk["microphone"] is False

@@ -4,7 +4,7 @@ import asyncio
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from time import monotonic
 
 import numpy as np
@@ -71,6 +71,12 @@ class Sound:
             self.rtcp.append((data, source[1]))
         else:
             self.received.append((monotonic(), RtpPacket.parse(data)))
+
+    def read_all(self) -> None:
+        """Read what has come and was not read yet: a busy machine reads a packet a round."""
+        with suppress(BlockingIOError):
+            while True:
+                self._read()
 
     def use(self, codec: str, payload_type: int) -> None:
         """From the next packet on."""

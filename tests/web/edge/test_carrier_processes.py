@@ -14,7 +14,7 @@ from benchmarks.carriers.far_ends.far_end_io import FarEndCall
 from benchmarks.carriers.far_ends.far_end_json import Twilio
 from offhook.telephony.carriers.streams.frames import Opcode
 from tests.attack.carriers import PROXIES, REPLAYS, streams_behind_proxies, webhook_replays
-from tests.support.waiting import HANGS_S
+from tests.support.waiting import HANGS_S, until
 from tests.telephony.carriers.masked import sent
 from tests.telephony.sip.phones import is_tone
 from tests.web.edge.test_carriers import OUR_TONE, TOKEN, stream_url
@@ -47,15 +47,26 @@ addresses = ["192.0.2.1"]
 provider = "audiosocket"
 port = 0
 """
+LOUD = 1000
+LOOKED_AT = 6000
+"""Samples of the tone."""
 TRIES = 6
 """Each may reach either process."""
 
 
 async def played(call: FarEndCall, url: str) -> np.ndarray:
+    """What somebody hears who stays until the tone has been there for as long as is looked at."""
+    player = call.far_end.player
+
+    def loud() -> int:
+        sound = np.concatenate([np.zeros(0, np.int16), *player.played])
+        found = np.flatnonzero(np.abs(sound) > LOUD)
+        return len(sound) - int(found[0]) if len(found) else 0
+
     await call.start(url)
-    await asyncio.sleep(1.3)
+    await until(lambda: loud() >= LOOKED_AT)
     await call.close()
-    return np.concatenate(call.far_end.player.played)
+    return np.concatenate(player.played)
 
 
 async def hurried(url: str, call_id: str, pause: float) -> list[str]:
@@ -134,8 +145,8 @@ async def test_streams_are_heard_whichever_process_they_come_to(tmp_path):
                 while (await (await http.get("/calls")).json())["calls"]:
                     await asyncio.sleep(0.05)
         for sound in sounds:
-            loud = np.flatnonzero(np.abs(sound) > 1000)
-            assert is_tone(sound[loud[0] :][:6000], 8000, OUR_TONE)
+            loud = np.flatnonzero(np.abs(sound) > LOUD)
+            assert is_tone(sound[loud[0] :][:LOOKED_AT], 8000, OUR_TONE)
     finally:
         server.process.terminate()
         server.process.wait()

@@ -291,6 +291,7 @@ async def by_sip(way: str, outcome: str, script: Script | None, end: str, music:
         await until(lambda: ends.host.records)
         if not end.startswith(("we", "the caller's")):
             assert end in ends.host.failed, (way, outcome)
+        ends.line.read_all()
         return way, outcome, Heard(sound_of(ends.line.packets()), PITCHES), end
 
 

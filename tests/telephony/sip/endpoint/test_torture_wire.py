@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from tests.support.sip_messages import TORTURE
+from tests.support.waiting import HANGS_S
 from tests.telephony.sip.messages.test_torture import RFC_FILES
 from tests.telephony.sip.phones import endpoint, port_of
 
@@ -60,12 +61,14 @@ def through(data: bytes, transport: str, port: int, number: int) -> bytes:
     return start + end + via.encode() + end + rest
 
 
-async def statuses(receive) -> set[int]:
-    """Of all responses that come, until none comes any more."""
+async def statuses(receive, wanted: set[int]) -> set[int]:
+    """Of all responses that come: at least until those that are wanted have come, and until none
+    comes any more."""
     found: set[int] = set()
     while True:
+        waits_s = HANGS_S if wanted - found else 0.03 if found - {100} else QUIET_S
         try:
-            data = await asyncio.wait_for(receive(), 0.03 if found - {100} else QUIET_S)
+            data = await asyncio.wait_for(receive(), waits_s)
         except (TimeoutError, OSError):
             break
         if not data:
@@ -75,22 +78,22 @@ async def statuses(receive) -> set[int]:
     return found - {100}  # where an answer takes long
 
 
-async def over_udp(port: int, data: bytes, number: int) -> set[int]:
+async def over_udp(port: int, data: bytes, number: int, wanted: set[int]) -> set[int]:
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         sock.bind(("127.0.0.1", 0))
         message = through(data, "UDP", sock.getsockname()[1], number)
         await loop.sock_sendto(sock, message, ("127.0.0.1", port))
-        return await statuses(lambda: loop.sock_recv(sock, 65536))
+        return await statuses(lambda: loop.sock_recv(sock, 65536), wanted)
 
 
-async def over_tcp(port: int, data: bytes, number: int) -> set[int]:
+async def over_tcp(port: int, data: bytes, number: int, wanted: set[int]) -> set[int]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         own = writer.get_extra_info("sockname")[1]
         writer.write(through(data, "TCP", own, number))
-        return await statuses(lambda: reader.read(65536))
+        return await statuses(lambda: reader.read(65536), wanted)
     finally:
         writer.close()
 
@@ -118,8 +121,10 @@ async def test_every_message_has_its_outcome_and_the_edge_lives(transport, sourc
     async with endpoint() as (sip, _):
         port = port_of(sip, transport)
         found = {}
+        wanted = {name: outcome(name, data, transport) for name, data in messages.items()}
         for number, (name, data) in enumerate(sorted(messages.items())):
-            found[name] = await send(port, data, number)
-            assert await send(port, ALIVE % number, 1000 + number) == {200}, f"dead after {name}"
-    assert found == {name: outcome(name, data, transport) for name, data in messages.items()}
+            found[name] = await send(port, data, number, wanted[name])
+            alive = await send(port, ALIVE % number, 1000 + number, {200})
+            assert alive == {200}, f"dead after {name}"
+    assert found == wanted
     assert len(found) == 49

