@@ -54,6 +54,10 @@ PATIENCE_S = 5
 REPLY_PAUSE_S = 0.5
 """Silence in s after which the agent has finished; shorter silence is a gap."""
 HOLE_S = 0.010
+PUNCTUAL = 0.1
+"""Share of a reply's packets that are as punctual as it is: what comes earlier was sent ahead, as
+before the server collects garbage, and makes the others no later."""
+EARLY_MS = 5
 LOUD = 1000
 """Peak threshold: the agent's buzz exceeds it in every 5 ms, silence and coding noise never do."""
 BLOCK = RATE_IN * 5 // 1000
@@ -71,8 +75,10 @@ class CallCounters:
     holes: int = 0
     """Silences within the agent's speech, sent or caused by missing packets."""
     late_ms: list[float] = field(default_factory=list)
-    """Lateness of every speech packet, by its timestamp, relative to the most punctual one of its
+    """Lateness of every speech packet, by its timestamp, relative to the punctual ones of its
     reply."""
+    early: int = 0
+    """Speech packets that came more than EARLY_MS before these."""
     lines: int = 0
     """Lines known to be answered or not."""
     answered: int = 0
@@ -134,8 +140,9 @@ class AgentSound:
     def end_reply(self) -> None:
         if self._transits:
             transits = np.array(self._transits)
-            late = np.round((transits - transits.min()) * 1000, 2)
-            self.counts.late_ms += late.round(1).tolist()
+            late = (transits - np.quantile(transits, PUNCTUAL)) * 1000
+            self.counts.late_ms += np.maximum(late, 0).round(1).tolist()
+            self.counts.early += int(np.count_nonzero(late < -EARLY_MS))
             self._transits.clear()
 
 

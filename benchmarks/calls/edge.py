@@ -76,6 +76,8 @@ class Row:
     missing: int
     holes_per_minute: float
     late_ms: dict[str, float]
+    early: int
+    """Packets that were sent ahead, as before the server collects garbage."""
     answered: float | None
     response_ms: dict[str, float]
     rss_mb: float
@@ -185,6 +187,7 @@ async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> 
         missing=counts.missing,
         holes_per_minute=_rate(counts.holes, counts.speech_packets / 50 / 60),
         late_ms=percentiles(counts.late_ms),
+        early=counts.early,
         answered=round(counts.answered / counts.lines, 3) if counts.lines else None,
         response_ms=percentiles(counts.response_ms),
         rss_mb=full.rss_mb,
@@ -268,7 +271,7 @@ async def capacity(
 HEADER = (
     f"{'server':7}{'manner':13}{'calls':>6}{'ref.':>5}{'% core':>8}{'/call':>7}{'pkt/s':>7}"
     f"{'agent':>7}{'miss':>6}{'holes/min':>10}{'late p50':>9}{'p95':>7}{'p99':>7}{'max':>7}"
-    f"{'answ.':>7}{'resp p50':>9}{'p95':>7}{'RSS MB':>8}{'/call':>7}{'grew':>6}"
+    f"{'early':>6}{'answ.':>7}{'resp p50':>9}{'p95':>7}{'RSS MB':>8}{'/call':>7}{'grew':>6}"
     f"{'lag p99':>8}{'tick p99':>9}{'load %':>7}  threads, % core/call"
 )
 
@@ -285,7 +288,7 @@ def line(row: Row | Failed) -> str:
         f"{row.server:7}{row.manner:13}{calls:>6}{row.refusals:5}{row.cpu_percent:8.1f}"
         f"{row.cpu_per_call_percent:7.2f}{row.packets_per_s:7.1f}{row.agent_share:7.0%}"
         f"{row.missing:6}{row.holes_per_minute:10.1f}{late.get('p50', 0):9.1f}"
-        f"{late.get('p95', 0):7.1f}{late.get('p99', 0):7.1f}{late.get('max', 0):7.1f}"
+        f"{late.get('p95', 0):7.1f}{late.get('p99', 0):7.1f}{late.get('max', 0):7.1f}{row.early:6}"
         f"{answered:>7}{response.get('p50', 0):9.0f}{response.get('p95', 0):7.0f}"
         f"{row.rss_mb:8.0f}{row.rss_per_call_mb:7.2f}{row.rss_growth_mb:6.1f}"
         f"{row.lag_ms['p99']:8.1f}{tick:>9}"

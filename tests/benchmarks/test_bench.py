@@ -68,6 +68,13 @@ def test_the_pause_between_replies_is_none() -> None:
 def test_lateness_is_against_the_timestamp() -> None:
     counts = heard(agent(reply()), late={30: 0.025})
     assert sorted(counts.late_ms)[-2:] == pytest.approx([0, 25], abs=0.01)
+    assert counts.early == 0
+
+
+def test_what_was_sent_ahead_makes_the_others_no_later() -> None:
+    counts = heard(agent(reply()), late={30: -0.04, 31: -0.02})
+    assert max(counts.late_ms) < 0.01
+    assert counts.early == 2
 
 
 async def test_the_scripted_voice_gives_its_text_back() -> None:
@@ -91,7 +98,7 @@ def test_the_chirp_is_heard_in_its_own_packet() -> None:
 def test_every_step_costs_something() -> None:
     speech = np.tile(word_sound(), 10)
     found = [*media.inbound(encode(speech, opus())), *media.outbound(speech)]
-    assert all(step.us > 0 for step in found)
+    assert all(step.p99_us > 0 for step in found)
     assert {"RTP parse", "pull + decode"} < {step.name for step in found}
 
 
