@@ -3,14 +3,16 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Field,
     field_validator,
     model_validator,
 )
 
+from offhook.media.line_recording import Wanted
 from offhook.web.config.section import Secret, Section
 from offhook.web.http.access import is_loopback
 from offhook.web.http.overload import LATE_MS
@@ -190,9 +192,25 @@ class Opus(Section):
         return OpusSettings(self.bitrate, self.complexity, self.fec, self.dtx)
 
 
+def _mode(enabled: object) -> object:
+    """Reads what was once true or false, also of the environment."""
+    return {True: "always", False: "never", "true": "always", "false": "never"}.get(
+        enabled.lower() if isinstance(enabled, str) else enabled,
+        enabled,
+    )
+
+
 class Recording(Section):
-    enabled: bool = False
-    """Whether every call is recorded in stereo (caller left, agent right) with a timeline."""
+    enabled: Annotated[Wanted, BeforeValidator(_mode)] = "never"
+    """Which calls are recorded in stereo (caller left, agent right) with a timeline: always,
+    on_demand (once the agent or a program has started it) or never. `record` of an agent is for its
+    calls alone; true and false are always and never."""
+    notice: str = Field("", max_length=500, examples=["This call is recorded."])
+    """What callers hear when they are recorded, before the agent's first words; nobody can talk
+    over it. `sentences.recorded` of an agent replaces it. Empty: nothing."""
+    pause_key: str = Field("", pattern=r"^[0-9*#A-D]?$", examples=["*"])
+    """Key with which a caller pauses and resumes the recording; the agent does not get it. Empty:
+    none."""
     directory: Path = Path("recordings")
     """Folder of the recordings."""
     keys: bool = False

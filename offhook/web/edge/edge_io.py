@@ -160,7 +160,7 @@ class Edge:
             self.clock.after = self.engines.configured.turn_detection.vad.run
             if config.speech.enabled:
                 self.speech = open_speech_api(config, self.engines, self.metrics)
-        if config.recording.enabled:
+        if config.records_calls:
             self.records.open_recordings(config.recording.directory)
         if config.sip is not None:
             self.sip = await open_phones(config.sip, self)

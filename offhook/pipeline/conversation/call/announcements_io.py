@@ -2,7 +2,7 @@
 nobody speaks."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -114,6 +114,31 @@ class Announcements:
             self._agent.on_unspoken(begun)
             return False
         return True
+
+    async def begin(self, context: LLMContext, run: Callable[[], Awaitable[None]]) -> None:
+        """Begin the conversation: with the notice, then with the fixed greeting or by `run`, which
+        has the agent speak unless the caller did."""
+        agent = self._agent
+        if agent.notice:
+            await self._notify(agent.notice)
+            if self.hearing.watch.turn:
+                return
+        if agent.greeting:
+            await self.greet(context)
+        else:
+            await run()
+
+    async def _notify(self, text: str) -> None:
+        """Speak a text that is no part of the conversation, and that nobody can talk over."""
+        spoken = HeardFrame()
+        spoken.interruptible = False
+        self.hearing.agent.interruptible = False
+        await self._agent.processor.push_frame(TTSSpeakFrame(text, append_to_context=False))
+        await self._agent.processor.push_frame(spoken)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SENTENCE_S):
+                await spoken.heard.wait()
+        self.hearing.agent.interruptible = True
 
     async def greet(self, context: LLMContext) -> None:
         """Speak the fixed greeting; returns when it was played or interrupted."""

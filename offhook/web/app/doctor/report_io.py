@@ -392,7 +392,7 @@ def examine(path: Path | None) -> list[Finding]:
     if config.server.redis:
         check = partial(_redis, config.server.redis)
         findings.append(_attempt("saved calls", check, "calls go on, but end with this server"))
-    if config.recording.enabled:
+    if config.records_calls:
         findings.append(_attempt("recording", lambda: _recordings(config)))
     if config.records.url:
         check = partial(_kept_calls, config.records)

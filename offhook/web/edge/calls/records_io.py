@@ -16,10 +16,11 @@ from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.server import Recording as RecordingSettings
 from offhook.web.edge.phones import EndedCall
 from offhook.web.http.metrics import Metrics
 from offhook.web.records.entries import Recorded
-from offhook.web.records.kept_call import KeptCall
+from offhook.web.records.kept_call import KeptCall, KeptSound
 
 if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
     from offhook.web.edge.calls.outbox_io import OutboxSender
@@ -95,11 +96,22 @@ class CallRecords:
             await self._sender.close()
             self._sender = None
 
-    def kept_call(self, leg: Leg, recording: Path | None) -> KeptCall | None:
+    def writer(self, recording: RecordingSettings) -> RecordingWriter:
+        """Returns what writes the sound of calls."""
+        if self.recordings is None:  # wanted since a reload
+            self.open_recordings(recording.directory)
+        assert self.recordings is not None
+        return self.recordings
+
+    def count_failed(self) -> None:
+        """Counts a recording that was not begun."""
+        self._metrics.recordings_failed.inc()
+
+    def kept_call(self, leg: Leg, sound: KeptSound | None) -> KeptCall | None:
         """Returns what takes the events of a call; None if calls are not kept."""
         if self.kept is None:
             return None
-        return KeptCall(leg, self.kept.add, str(recording or ""), words=self.kept.words)
+        return KeptCall(leg, self.kept.add, sound, words=self.kept.words)
 
     def add(self, record: CallRecord, call: SipCall | None, path: Path | None) -> None:
         """Records a phone or carrier call that has ended. `call` is the one of SIP, and `path` is a
