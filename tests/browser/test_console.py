@@ -100,7 +100,7 @@ async def test_the_console(tmp_path: Path, drive: Callable[..., Any]) -> None:
     assert any(f"Tool {EVIL}" in one for one in seen["done"])
     assert "answered in 400" in seen["latency"]
     assert seen["painted"]
-    assert seen["silences"].endswith("; paused 0:05 to 0:06")
+    assert seen["silences"].endswith("; paused 0:04.7 to 0:05.7")
     assert any("Recording paused, by the operator" in one for one in seen["done"])
     assert seen["now"].startswith("I will")
     assert "Calls" in seen["cards"]

@@ -414,13 +414,9 @@ class Call(TransportListener, CallPipelineListener):
         elif is_answered or is_returned:
             self._announcements.excuse(self._opening)
         elif (self._agent.greeting or self._agent.notice) and not messages:
-            begins = self._announcements.begin(self.context, self._run_agent)
-            self._tasks.spawn(begins, f"greet {self.leg.call_id}")
+            self._tasks.spawn(self._announcements.begin(self.context), f"greet {self.leg.call_id}")
         else:  # the agent greets the caller, or answers what is unanswered
-            await self._run_agent()
-
-    async def _run_agent(self) -> None:
-        await self._pipeline.worker.queue_frame(LLMRunFrame())
+            await self._pipeline.worker.queue_frame(LLMRunFrame())
 
     def on_over(self) -> None:
         self._finished.set()

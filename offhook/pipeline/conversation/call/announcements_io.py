@@ -2,11 +2,11 @@
 nobody speaks."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from pipecat.frames.frames import TTSSpeakFrame
+from pipecat.frames.frames import LLMRunFrame, TTSSpeakFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from offhook.media.tasks_io import TaskSet
@@ -115,9 +115,9 @@ class Announcements:
             return False
         return True
 
-    async def begin(self, context: LLMContext, run: Callable[[], Awaitable[None]]) -> None:
-        """Begin the conversation: with the notice, then with the fixed greeting or by `run`, which
-        has the agent speak unless the caller did."""
+    async def begin(self, context: LLMContext) -> None:
+        """Begin the conversation: with the notice, then with the greeting, fixed or the agent's
+        own, unless the caller has been answered meanwhile."""
         agent = self._agent
         if agent.notice:
             await self._notify(agent.notice)
@@ -126,7 +126,7 @@ class Announcements:
         if agent.greeting:
             await self.greet(context)
         else:
-            await run()
+            await self.pipeline.worker.queue_frame(LLMRunFrame())
 
     async def _notify(self, text: str) -> None:
         """Speak a text that is no part of the conversation, and that nobody can talk over."""
