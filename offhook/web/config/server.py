@@ -20,6 +20,7 @@ from offhook.web.http.shares import Shares
 
 if TYPE_CHECKING:
     from offhook.media.codecs.opus import OpusSettings
+    from offhook.media.sealing.keyring import Keyring
 
 MAX_CALLS = 256
 """Maximum of `server.max_calls`; a configuration with more is refused."""
@@ -213,9 +214,43 @@ class Recording(Section):
     none."""
     directory: Path = Path("recordings")
     """Folder of the recordings."""
+    key: Secret = ""
+    """Key with which recordings are encrypted: 32 bytes in base64, as `offhook calls key` makes
+    one. Without it nobody can play them. Empty, and without `key_file`: they are not encrypted."""
+    key_file: Path | None = None
+    """File with that key, in place of `key`. After it may come older ones, a line each, with which
+    older recordings can be played."""
     keys: bool = False
     """Whether the timeline says which keys a caller pressed: card numbers and PINs too. The log
     never does."""
+
+    @model_validator(mode="after")
+    def _has_keys(self) -> Self:
+        if self.key and self.key_file is not None:
+            raise ValueError("key and key_file exclude each other")
+        if self.key:
+            self._keyring(self.key, "key")
+        return self
+
+    def keyring(self) -> "Keyring | None":
+        """Reads the keys; None: recordings are not encrypted. Raises ValueError."""
+        if self.key_file is None:
+            return self._keyring(self.key, "key") if self.key else None
+        try:
+            text = self.key_file.expanduser().read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "is no text"
+            raise ValueError(f"key_file {self.key_file}: {why}") from error
+        return self._keyring(text, f"key_file {self.key_file}")
+
+    @staticmethod
+    def _keyring(text: str, where: str) -> "Keyring":
+        from offhook.media.sealing.keyring import KeyFault, Keyring
+
+        try:
+            return Keyring.parse(text)
+        except KeyFault as fault:
+            raise ValueError(f"{where}: {fault}") from fault
 
 
 class Tracing(Section):

@@ -161,7 +161,7 @@ class Edge:
             if config.speech.enabled:
                 self.speech = open_speech_api(config, self.engines, self.metrics)
         if config.records_calls:
-            self.records.open_recordings(config.recording.directory)
+            self.records.open_recordings(config.recording)
         if config.sip is not None:
             self.sip = await open_phones(config.sip, self)
             self.recovery = self._open_recovery(self.sip, config.sip.recovery_seconds)

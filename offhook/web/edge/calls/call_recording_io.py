@@ -33,7 +33,8 @@ from offhook.web.http.logs import for_recording, kind
 class Recordings(Protocol):
     """What opens the files of calls."""
 
-    def writer(self, recording: Recording) -> RecordingWriter: ...
+    def writer(self, recording: Recording) -> RecordingWriter:
+        """Raises NotRecorded."""
 
     def count_failed(self) -> None: ...
 

@@ -11,6 +11,7 @@ from loguru import logger
 
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg
+from offhook.media.line_recording import NotRecorded
 from offhook.media.recording_io import RecordingWriter, check_writable
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
@@ -49,13 +50,18 @@ class CallRecords:
         self._metrics = metrics
         self._writer = ThreadPoolExecutor(1, "call records")
 
-    def open_recordings(self, directory: Path) -> None:
-        """Has calls recorded from now on."""
+    def open_recordings(self, recording: RecordingSettings) -> None:
+        """Has calls recorded from now on. Raises ConfigError."""
         try:
-            check_writable(directory)
+            keys = recording.keyring()
+        except ValueError as error:
+            raise ConfigError(f"recording.{error}") from error
+        try:
+            check_writable(recording.directory)
         except OSError as error:
             logger.error("calls are not recorded until this is fixed: {}", error)
-        self.recordings = RecordingWriter(directory, self._metrics.recordings_failed.inc)
+        failed = self._metrics.recordings_failed.inc
+        self.recordings = RecordingWriter(recording.directory, failed, keys)
 
     def open_store(self, config: Config, process: int = 1) -> None:
         """Has calls kept from now on, if that is configured, and programs told of them; needs the
@@ -97,9 +103,12 @@ class CallRecords:
             self._sender = None
 
     def writer(self, recording: RecordingSettings) -> RecordingWriter:
-        """Returns what writes the sound of calls."""
+        """Returns what writes the sound of calls. Raises NotRecorded."""
         if self.recordings is None:  # wanted since a reload
-            self.open_recordings(recording.directory)
+            try:
+                self.open_recordings(recording)
+            except ConfigError as error:
+                raise NotRecorded(str(error)) from error
         assert self.recordings is not None
         return self.recordings
 
