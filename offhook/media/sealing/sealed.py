@@ -110,6 +110,7 @@ class Opener:
         if len(header) < HEADER_BYTES or not is_sealed(header):
             raise SealFault("this is no sealed file, or its header was cut off")
         self._header = header[:HEADER_BYTES]
+        self._chunk_bytes: int
         magic, key_id, self._chunk_bytes, salt = _HEADER.unpack(self._header)
         if magic != MAGIC:
             raise SealFault(f"it was sealed by a newer version of offhook: format {magic[-1]}")

@@ -195,10 +195,11 @@ class Opus(Section):
 
 def _mode(enabled: object) -> object:
     """Reads what was once true or false, also of the environment."""
-    return {True: "always", False: "never", "true": "always", "false": "never"}.get(
-        enabled.lower() if isinstance(enabled, str) else enabled,
-        enabled,
-    )
+    if enabled is True or (isinstance(enabled, str) and enabled.lower() == "true"):
+        return "always"
+    if enabled is False or (isinstance(enabled, str) and enabled.lower() == "false"):
+        return "never"
+    return enabled
 
 
 class Recording(Section):
