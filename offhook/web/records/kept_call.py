@@ -60,7 +60,8 @@ class KeptCall:
         if isinstance(event, LEFT_OUT):
             return
         if isinstance(event, CallStarted):
-            self._add(Began(leg.call_id, now, agent, asdict(leg.info)))
+            sound = "" if self._sound is None else self._sound.path
+            self._add(Began(leg.call_id, now, agent, asdict(leg.info), sound))
         fields = {
             name: value
             for name, value in for_recording(asdict(event), has_keys=False).items()

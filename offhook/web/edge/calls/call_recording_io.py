@@ -17,6 +17,7 @@ from offhook.pipeline.conversation.events import (
     CallEnded,
     CallerTurn,
     CallStarted,
+    DetailNoted,
     Event,
     RecordingPaused,
     RecordingResumed,
@@ -24,6 +25,7 @@ from offhook.pipeline.conversation.events import (
     RecordingStopped,
 )
 from offhook.pipeline.conversation.sentences import Occasion
+from offhook.pipeline.speech.redact import MASK
 from offhook.web.config.agents import Agent as AgentSettings
 from offhook.web.config.server import Recording
 from offhook.web.edge.calls.withheld import Withheld
@@ -123,6 +125,14 @@ class CallRecording:
                 self._emit(*change)
         elif isinstance(event, CallerTurn):
             self._leg.recording.end_turn()
+        elif isinstance(event, DetailNoted):
+            self._mask_detail(event)
+
+    def _mask_detail(self, noted: DetailNoted) -> None:
+        """Has records of the call, whatever writes them, have no detail that was withheld."""
+        collected = self._leg.collected
+        if noted.text != str(collected.get(noted.name, noted.text)):
+            collected[noted.name] = MASK
 
     def _speaks(self) -> bool:
         return self._began and self._call is not None and self._call.hearing.reply.written

@@ -235,6 +235,82 @@ async def test_a_secret_detail_is_noted_as_a_mask(fresh: Edge, tmp_path: Path) -
     assert "card is secret: call pause_recording before you ask for it" in asks
 
 
+FLOW = """
+initial = "hello"
+[nodes.hello]
+task = "Ask what they want."
+functions = [{name = "pay", description = "d", next = "card"}]
+[nodes.card]
+task = "Ask for the card."
+collect = ["card"]
+functions = [{name = "leave", description = "d", next = "bye"}]
+[nodes.bye]
+task = "Say goodbye."
+post_actions = [{hang_up = true}]
+"""
+
+
+async def test_a_node_that_asks_for_a_secret_pauses_whatever_the_model_does(
+    fresh: Edge, tmp_path: Path
+) -> None:
+    noted = [calls("note_details", card=CARD.replace(" ", ""))]
+    answers = [calls("pay")], [says("The number, please.")], noted, [says("All right.")]
+    flow = tmp_path / "flow.toml"
+    flow.write_text(FLOW)
+    detail = (
+        f'flow = "{flow}"\n[agents.shop.collect.card]\n'
+        'type = "digits"\nsecret = true\nrepeat = false\n'
+    )
+    async with model(*answers) as scripted, keeping(fresh, records(tmp_path)):
+        shop = agents(tmp_path, scripted.url, detail)
+        async with called(fresh, shop, recording=recording(tmp_path)) as page:
+            await until(lambda: "Hello there." in page.words())
+            page.hear(type="send-text", id="1", data={"content": "I want to pay"})
+            await until(lambda: "number, please" in page.words())
+            assert page.recording.state == "paused"
+            page.hear(type="send-text", id="2", data={"content": CARD})
+            await until(lambda: "All right." in page.words())
+            assert page.recording.state == "on"
+        await written(fresh)
+        assert fresh.records.kept is not None
+        timeline = fresh.records.kept.store.timeline(page.call_id)
+    events = [(e["event"], e["by"]) for e in timeline if e["event"].startswith("recording")]
+    assert events == [
+        ("recording_started", "settings"),
+        ("recording_paused", "detail"),
+        ("recording_resumed", "detail"),
+    ]
+    assert_no_number(bytes_of(tmp_path))
+
+
+async def test_a_model_starts_and_stops_the_recording(fresh: Edge, tmp_path: Path) -> None:
+    answers = (
+        [calls("start_recording")],
+        [says("It is on.")],
+        [calls("stop_recording")],
+        [says("It is off.")],
+    )
+    settings = recording(tmp_path, enabled="on_demand", notice="This call is recorded.")
+    async with model(*answers) as scripted, keeping(fresh, records(tmp_path)):
+        shop = agents(tmp_path, scripted.url, 'recording_tools = ["start"]\n')
+        async with called(fresh, shop, recording=settings) as page:
+            await until(lambda: "Hello there." in page.words())
+            assert not page.recording.on
+            page.hear(type="send-text", id="1", data={"content": "you may record this"})
+            await until(lambda: "It is on." in page.words())
+            assert page.recording.state == "on"
+            page.hear(type="send-text", id="2", data={"content": "stop it"})
+            await until(lambda: "It is off." in page.words())
+        await written(fresh)
+        assert fresh.records.kept is not None
+        timeline = fresh.records.kept.store.timeline(page.call_id)
+    assert "This call is recorded. It is on." in page.words()
+    events = [(e["event"], e["by"]) for e in timeline if e["event"].startswith("recording")]
+    assert events == [("recording_started", "agent"), ("recording_stopped", "agent")]
+    [first, *_] = [json.loads(line) for line in lines_of(tmp_path)][1:]
+    assert (first["kind"], first["at_ms"] < 1000) == ("recording_started", True)
+
+
 # --- over HTTP ---
 
 
