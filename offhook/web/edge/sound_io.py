@@ -25,12 +25,17 @@ async def send_sound(request: web.Request, path: Path, recording: Recording) -> 
     try:
         stored = await asyncio.to_thread(_opened, path, recording)
     except (KeyFault, SealFault, ValueError, OSError) as fault:
-        logger.error("{} cannot be played: {}", path, fault)
-        return error(409, f"the recording cannot be played: {fault}")
+        return _unplayable(path, fault)
     try:
         return await _send(request, path, stored)
     finally:
         stored.close()
+
+
+def _unplayable(path: Path, fault: Exception) -> web.Response:
+    line = logger.bind(a_minute=type(fault).__name__)
+    line.error("{} cannot be played: {}", path, fault)
+    return error(409, f"the recording cannot be played: {fault}")
 
 
 def _opened(path: Path, recording: Recording) -> StoredFile:
@@ -49,8 +54,7 @@ async def _send(request: web.Request, path: Path, stored: StoredFile) -> web.Str
     try:
         piece = await asyncio.to_thread(stored.read, start, min(stop, start + PIECE_BYTES))
     except (SealFault, OSError) as fault:
-        logger.error("{} cannot be played: {}", path, fault)
-        return error(409, f"the recording cannot be played: {fault}")
+        return _unplayable(path, fault)
     response = web.StreamResponse(headers={**HEADERS, "Accept-Ranges": "bytes"})
     if "Range" in request.headers:
         response.set_status(206)

@@ -26,7 +26,8 @@ def note_details(agent: Agent, call: Call, fill: Fill) -> FunctionTool:
     async def run(arguments: Mapping[str, Any]) -> Any:
         recording = call.leg.recording
         for name, value in arguments.items():
-            if name in told and told[name].secret:
+            is_value = isinstance(value, str | int | float) and not isinstance(value, bool)
+            if is_value and name in told and told[name].secret:
                 recording.withhold(str(value))
         noted, result = details.give(arguments, turns_of(call))
         for name, value in noted.items():

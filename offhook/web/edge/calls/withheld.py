@@ -43,6 +43,9 @@ LIKE = 4
 """Digits in a row that make a number one that was withheld."""
 MAX_RUNS = 5000
 """Runs of LIKE digits remembered of a call; with more, every number of LIKE digits is masked."""
+SHORTEST_PHRASE = 3
+"""Characters from which on a secret detail is masked as it stands; in words a shorter one would be
+everywhere."""
 MAX_PHRASES = 200
 """Secret details remembered of a call; the first ones stay."""
 LATE_MS = 30_000
@@ -115,7 +118,7 @@ class Withheld:
     def withhold_secret(self, words: str) -> None:
         """The same of a secret detail, which is masked as it stands, too."""
         self.withhold(words)
-        if words and len(self._phrases) < MAX_PHRASES:
+        if len(words) >= SHORTEST_PHRASE and len(self._phrases) < MAX_PHRASES:
             self._phrases.append(words)
 
     def kept(self, event: Event) -> Event:

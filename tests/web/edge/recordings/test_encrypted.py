@@ -147,6 +147,31 @@ async def test_a_missing_a_wrong_key_and_a_changed_file_are_said(
     assert "was changed, or is damaged, in chunk 0" in body.decode()
 
 
+async def test_a_call_in_progress_is_played_as_far_as_it_is_written(
+    fresh: Edge, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text(new_key())
+    settings = recording(tmp_path, key_file=tmp_path / "key")
+    runner = Runner(application(fresh))
+    await runner.setup()
+    await runner.listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/calls/phone/recording"
+    try:
+        async with model() as scripted, keeping(fresh, records(tmp_path)):
+            shop = agents(tmp_path, scripted.url)
+            async with called(fresh, shop, recording=settings) as page:
+                await until(lambda: "Hello there." in page.words())
+                sound = tmp_path / "sound" / "phone.ogg.sealed"
+                await until(lambda: sound.stat().st_size > 5000)
+                status, begun, _ = await get(url)
+                async with aiohttp.ClientSession() as http, http.head(url) as response:
+                    assert response.status == 200
+                    assert int(response.headers["Content-Length"]) >= len(begun)
+            assert (status, begun[:4]) == (200, b"OggS")
+    finally:
+        await runner.cleanup()
+
+
 async def test_both_files_are_deleted_with_the_call(
     fresh: Edge, recorded: tuple[Path, Recording]
 ) -> None:

@@ -141,4 +141,5 @@ def test_other_numbers_are_kept() -> None:
 def test_a_secret_is_masked_as_it_stands() -> None:
     withheld = Withheld()
     withheld.withhold_secret("Sword.fish")
+    withheld.withhold_secret("it")
     assert withheld.kept(CallerTyped(1, "it is sword.FISH!")) == CallerTyped(1, "it is ****!")
