@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from loguru import logger
 
 from offhook.media.leg import Leg
-from offhook.media.line_recording import By, Change, NotRecorded, Wanted
+from offhook.media.line_recording import By, Change, LineRecording, NotRecorded, Wanted
 from offhook.media.recording import Recorder
 from offhook.media.recording_io import RecordingWriter
 from offhook.pipeline.conversation.call_io import Call
@@ -66,7 +66,7 @@ class CallRecording:
         """By how much the file began later than the line."""
         self._path: Path | None = None
         self._withheld = Withheld(self._speaks)
-        line = leg.recording
+        line = leg.recording = LineRecording()  # the line may have had another conversation
         line.report, line.withhold = self._report, self._withheld.withhold_secret
         line.pause_key = settings.pause_key
         line.notice = agent.sentences.get(Occasion.RECORDED, settings.notice)
