@@ -17,6 +17,7 @@ import numpy as np
 
 from offhook.media.dtmf_detector import DtmfDetector
 from offhook.media.end_reason import EndReason
+from offhook.media.line_recording import LineRecording
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
 
@@ -175,6 +176,8 @@ class Leg(ABC):
         self.info = CallInfo()
         self.tokens = ModelTokens()
         self.collected: Collected = {}
+        self.recording = LineRecording()
+        """Whether it is recorded now, and what is said kept."""
         self.answered_by = ""
         """Name of the agent that has answered, whoever was called; "" for the default."""
         self.playout = Playout()
@@ -351,8 +354,10 @@ class Leg(ABC):
             self._tones = DtmfDetector(lambda digit: self.receive_digit(digit, by_tone=True))
 
     def receive_digit(self, digit: str, by_tone: bool = False) -> None:
-        """Report a digit to the listener, once if it comes as a signal and as a tone."""
-        if self._tones is None or self._digits.is_new(digit, by_tone, self.ticks):
+        """Report a digit to the listener, once if it comes as a signal and as a tone; the key that
+        pauses a recording is no digit."""
+        is_new = self._tones is None or self._digits.is_new(digit, by_tone, self.ticks)
+        if is_new and not self.recording.press(digit):
             self.listener.on_dtmf(digit)
 
     def send_dtmf(self, digits: str) -> None:

@@ -7,7 +7,6 @@ fsynced: a power cut costs what the kernel had not written.
 import os
 import threading
 from collections.abc import Callable
-from io import FileIO
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -16,6 +15,9 @@ from loguru import logger
 
 from offhook.media.pcm import PACKET_MS, Pcm
 from offhook.media.recording import RECORDING_RATE, Recorder, StereoMixer, Tick, recording_name
+from offhook.media.sealing.files_io import NewFile
+from offhook.media.sealing.keyring import Keyring
+from offhook.media.sealing.names import SUFFIX, timeline_path
 
 WRITE_INTERVAL_S = 0.4
 """Interval at which queued audio is encoded and written."""
@@ -31,16 +33,9 @@ COMPLEXITY = 5
 """Half the encoder work of complexity 10; the `audio` application keeps the channels apart."""
 
 
-def _create(path: Path) -> FileIO:
-    """Create a file readable only by us. Raises FileExistsError rather than follow or overwrite."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    return FileIO(descriptor, "wb")
-
-
-def _write_all(file: FileIO, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[file.write(rest) :]
+def sound_path(directory: Path, call_id: str, keys: Keyring | None) -> Path:
+    """Returns where the sound of a recording is written."""
+    return directory / f"{recording_name(call_id)}.ogg{'' if keys is None else SUFFIX}"
 
 
 def check_writable(directory: Path) -> None:
@@ -54,24 +49,24 @@ class _Pages:
     """The file object FFmpeg writes pages to. It stores errors instead of raising them: PyAV would
     re-raise them from its next call in the thread, perhaps for another recording."""
 
-    def __init__(self, path: Path) -> None:
-        self.file = _create(path)
+    def __init__(self, path: Path, keys: Keyring | None) -> None:
+        self.file = NewFile(path, keys)
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
         if self.error is None and not self.file.closed:
             try:
-                _write_all(self.file, data)
+                self.file.write(data)
             except OSError as error:
                 self.error = error
         return len(data)
 
 
 class OggOpusFile:
-    """Writes stereo at 24 kHz into a new Ogg Opus file (RFC 7845)."""
+    """Writes stereo at 24 kHz into a new Ogg Opus file (RFC 7845), sealed if there are keys."""
 
-    def __init__(self, path: Path) -> None:
-        self._pages = _Pages(path)
+    def __init__(self, path: Path, keys: Keyring | None = None) -> None:
+        self._pages = _Pages(path, keys)
         options = {"flush_packets": "1", "page_duration": str(PAGE_MS * 1000)}
         self._container = av.open(self._pages, "w", format="ogg", container_options=options)
         self._stream = self._container.add_stream("libopus", rate=RECORDING_RATE, layout="stereo")
@@ -94,12 +89,12 @@ class OggOpusFile:
         """Flush the encoder, write the last page and close the file. Raises OSError."""
         self._container.mux(self._stream.encode(None))
         self._container.close()
-        self._pages.file.close()
         self._check()
+        self._pages.file.finish()
 
     def abandon(self) -> None:
         """Close the file with what has been written so far."""
-        self._pages.file.close()
+        self._pages.file.abandon()
         self._container.close()
 
     def _check(self) -> None:
@@ -110,16 +105,16 @@ class OggOpusFile:
 class RecordingFiles:
     """The two files of one Recorder, written a part at a time. Methods raise OSError."""
 
-    def __init__(self, directory: Path, recorder: Recorder) -> None:
-        name = recording_name(recorder.call_id)
+    def __init__(self, directory: Path, recorder: Recorder, keys: Keyring | None = None) -> None:
+        sound = sound_path(directory, recorder.call_id, keys)
         self.recorder = recorder
         self._mixer = StereoMixer()
-        self._timeline = _create(directory / f"{name}.jsonl")
+        self._timeline = NewFile(timeline_path(sound), keys)
         try:
-            self._sound = OggOpusFile(directory / f"{name}.ogg")
+            self._sound = OggOpusFile(sound, keys)
         except OSError:
-            self._timeline.close()
-            (directory / f"{name}.jsonl").unlink()
+            self._timeline.abandon()
+            timeline_path(sound).unlink()
             raise
         self._ticks = 0
 
@@ -139,7 +134,7 @@ class RecordingFiles:
             self._sound.finish()
             self._end_timeline()
         elif lines := self.recorder.timeline.read_lines():
-            _write_all(self._timeline, lines)
+            self._timeline.write(lines)
 
     @property
     def finished(self) -> bool:
@@ -154,13 +149,13 @@ class RecordingFiles:
             missed_ms=self.recorder.missed_ms,
             lines_dropped=timeline.lines_dropped,
         )
-        _write_all(self._timeline, lines + timeline.read_lines())
-        self._timeline.close()
+        self._timeline.write(lines + timeline.read_lines())
+        self._timeline.finish()
 
     def fail(self, error: Exception) -> None:
         self.recorder.error = f"{type(error).__name__}: {error}"
         self._sound.abandon()
-        self._timeline.close()
+        self._timeline.abandon()
 
 
 class RecordingWriter:
@@ -171,8 +166,14 @@ class RecordingWriter:
     recordings, each up to the limit of its queue.
     """
 
-    def __init__(self, directory: Path, on_failed: Callable[[], None] = lambda: None) -> None:
-        self._directory = directory
+    def __init__(
+        self,
+        directory: Path,
+        on_failed: Callable[[], None] = lambda: None,
+        keys: Keyring | None = None,
+    ) -> None:
+        """With `keys` recordings are sealed."""
+        self._directory, self._keys = directory, keys
         self._on_failed = on_failed
         self._opened: SimpleQueue[RecordingFiles] = SimpleQueue()
         self._closing = threading.Event()
@@ -180,17 +181,17 @@ class RecordingWriter:
         self._thread.start()
 
     def open(self, call_id: str, started_at: float) -> Recorder:
-        """Create NAME.ogg and NAME.jsonl; `started_at` is seconds since 1970. Raises OSError, and
-        FileExistsError if the call id was recorded before. Blocks while two files are created, a
-        millisecond on a local disk."""
+        """Create NAME.ogg and NAME.jsonl, or sealed ones; `started_at` is seconds since 1970.
+        Raises OSError, and FileExistsError if the call id was recorded before. Blocks while two
+        files are created, a millisecond on a local disk."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         recorder = Recorder(call_id, started_at)
-        self._opened.put(RecordingFiles(self._directory, recorder))
+        self._opened.put(RecordingFiles(self._directory, recorder, self._keys))
         return recorder
 
     def path_of(self, recorder: Recorder) -> Path:
         """Returns where the sound of a recording is written."""
-        return self._directory.absolute() / f"{recording_name(recorder.call_id)}.ogg"
+        return sound_path(self._directory.absolute(), recorder.call_id, self._keys)
 
     def close(self) -> None:
         """Finish all recordings and end the thread. Blocks on the disk, so not for the event

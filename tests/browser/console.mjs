@@ -57,6 +57,7 @@ found.seen.unheard = await text(".story s");
 found.seen.latency = await text(".story .latency summary");
 await page.click(".player button");
 await page.waitForSelector(".waveform");
+found.seen.silences = await page.locator(".waveform").getAttribute("aria-label");
 found.seen.painted = await page.evaluate(() => {
   const canvas = document.querySelector(".waveform");
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);

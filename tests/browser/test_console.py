@@ -42,6 +42,9 @@ def hostile_call(now: float, recording: Path) -> list[Entry]:
         ),
         Happened("hostile", 7, 4500, "language_changed", {"language": EVIL, "before": "en"}),
         Happened("hostile", 8, 4600, "something_new", {"field": EVIL}),
+        Happened("hostile", 9, 0, "recording_started", {"by": "settings", "notice": EVIL}),
+        Happened("hostile", 10, 4700, "recording_paused", {"by": "operator"}),
+        Happened("hostile", 11, 5700, "recording_resumed", {"by": "operator"}),
     ]
     outside = {"caller_name": EVIL, "called": EVIL, "variables": {EVIL: EVIL}}
     return [
@@ -97,6 +100,8 @@ async def test_the_console(tmp_path: Path, drive: Callable[..., Any]) -> None:
     assert any(f"Tool {EVIL}" in one for one in seen["done"])
     assert "answered in 400" in seen["latency"]
     assert seen["painted"]
+    assert seen["silences"].endswith("; paused 0:04.7 to 0:05.7")
+    assert any("Recording paused, by the operator" in one for one in seen["done"])
     assert seen["now"].startswith("I will")
     assert "Calls" in seen["cards"]
     assert seen["last"] == "hello there"

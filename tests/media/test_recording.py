@@ -24,11 +24,15 @@ from offhook.media.recording import (
     recording_name,
 )
 from offhook.media.recording_io import (
+    BITRATE,
     WRITE_INTERVAL_S,
     OggOpusFile,
     RecordingFiles,
     RecordingWriter,
 )
+from offhook.media.sealing.files_io import StoredFile
+from offhook.media.sealing.keyring import Keyring
+from offhook.media.sealing.sealed import CHUNK_BYTES
 
 DECODED_RATE = 48_000
 STARTED_AT = 1_800_000_000.5
@@ -197,20 +201,29 @@ def test_the_queue_is_bounded_and_every_tick_comes_out_once(steps: list[tuple[bo
     assert recorder.timeline.read_lines().count(b"\n") <= TIMELINE_LINES
 
 
-def test_a_file_whose_writer_died_plays_up_to_the_last_second(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", [None, Keyring([bytes(32)])])
+def test_a_file_whose_writer_died_plays_up_to_the_last_second(
+    tmp_path: Path, keys: Keyring | None
+) -> None:
     path = tmp_path / "died.ogg"
-    file = OggOpusFile(path)
+    file = OggOpusFile(path, keys)
     voice = noise(10 * RATE_OUT * 2, 3000, 4)
     # As often as the writer's thread does it.
     bite = 2 * int(RATE_OUT * WRITE_INTERVAL_S)
     for i in range(0, len(voice), bite):
         file.write(voice[i : i + bite])
     left_behind = path.read_bytes()
+    if keys is not None:
+        assert b"OggS" not in left_behind
+        stored = StoredFile(path, keys)
+        left_behind = stored.read(0, stored.length)
+        stored.close()
     # Cut anywhere in the last page and a half too, as when the file system lost its tail.
     for cut_bytes in range(0, 1500, 150):
         sound = decode(left_behind[: len(left_behind) - cut_bytes])
         lost_ms = 10_000 - sound.shape[1] / 48
-        assert lost_ms + WRITE_INTERVAL_S * 1000 <= (850 if cut_bytes == 0 else 1100)
+        chunk_ms = 0 if keys is None else CHUNK_BYTES * 8000 / BITRATE
+        assert lost_ms + WRITE_INTERVAL_S * 1000 <= (850 if cut_bytes == 0 else 1100) + chunk_ms
         assert dbfs(sound[0]) > -30
 
 

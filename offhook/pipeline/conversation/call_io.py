@@ -413,8 +413,8 @@ class Call(TransportListener, CallPipelineListener):
             await self._agent.on_returned()
         elif is_answered or is_returned:
             self._announcements.excuse(self._opening)
-        elif self._agent.greeting and not messages:
-            self._tasks.spawn(self._announcements.greet(self.context), f"greet {self.leg.call_id}")
+        elif (self._agent.greeting or self._agent.notice) and not messages:
+            self._tasks.spawn(self._announcements.begin(self.context), f"greet {self.leg.call_id}")
         else:  # the agent greets the caller, or answers what is unanswered
             await self._pipeline.worker.queue_frame(LLMRunFrame())
 

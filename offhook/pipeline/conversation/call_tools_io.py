@@ -134,7 +134,7 @@ async def _report(
 
 def gather_digits_tool(call: Call) -> Tool:
     async def gather_digits(
-        params: FunctionCallParams, count: int = 0, finish_key: str = "#"
+        params: FunctionCallParams, count: int = 0, finish_key: str = "#", secret: bool = False
     ) -> None:
         """Get keys from the caller: a number, a choice, a code. Say what to press; the keys come
         as the caller's next message. Without this tool keys come too, when none follows for a
@@ -143,6 +143,8 @@ def gather_digits_tool(call: Call) -> Tool:
         Args:
             count: How many keys make the entry complete; 0 if that is not known.
             finish_key: The key that ends the entry; an empty string for none.
+            secret: Whether it is a card number, a PIN or the like: nothing is recorded until the
+                keys have come.
         """
         try:
             # Before the words are over: callers who know them do not wait for them.
@@ -150,6 +152,8 @@ def gather_digits_tool(call: Call) -> Tool:
         except (TypeError, ValueError) as error:  # models write what they like
             await params.result_callback({"error": str(error)})
             return
+        if secret:
+            call.leg.recording.pause("agent", until_turn=True)
         asked = await call.wait_until_heard()
         result = {"status": "the keys come as the caller's next message, as [pressed 12#]"}
         if asked:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from offhook.media.end_reason import EndReason
+from offhook.media.line_recording import By
 
 
 @dataclass(frozen=True)
@@ -272,6 +273,38 @@ class CallResumed:
 
 
 @dataclass(frozen=True)
+class RecordingStarted:
+    """The call is recorded from now on; the sound's own time begins with the first of these."""
+
+    at_ms: int
+    by: By
+    notice: str = ""
+    """What the caller hears about it; empty: nothing."""
+
+
+@dataclass(frozen=True)
+class RecordingPaused:
+    """Until RecordingResumed the recording has silence, and what is said is kept nowhere."""
+
+    at_ms: int
+    by: By
+
+
+@dataclass(frozen=True)
+class RecordingResumed:
+    at_ms: int
+    by: By
+
+
+@dataclass(frozen=True)
+class RecordingStopped:
+    """The call is recorded no more."""
+
+    at_ms: int
+    by: By
+
+
+@dataclass(frozen=True)
 class TransferFailed:
     """A transfer failed and the conversation continues."""
 
@@ -321,6 +354,10 @@ Event = (
     | CallerAmplified
     | CallHeld
     | CallResumed
+    | RecordingStarted
+    | RecordingPaused
+    | RecordingResumed
+    | RecordingStopped
     | TransferFailed
     | CallTransferred
     | CallEnded

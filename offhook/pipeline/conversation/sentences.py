@@ -31,6 +31,8 @@ class Occasion(StrEnum):
     """The call continues at another server, and it is the caller's turn."""
     NOT_TRANSFERRED = "not_transferred"
     """The caller is back from a transfer that nobody answered."""
+    RECORDED = "recorded"
+    """The call is recorded, in another language than that of the notice."""
 
 
 O = Occasion  # noqa: E741
@@ -50,6 +52,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.STILL_THERE: "Are you still there?",
         O.RESUMED: "Sorry for the interruption, I am back. Please go on.",
         O.NOT_TRANSFERRED: "Sorry, nobody answered there. How else can I help you?",
+        O.RECORDED: "This call is recorded.",
     },
     "de": {
         O.GREETING: "Guten Tag! Wie kann ich Ihnen helfen?",
@@ -70,6 +73,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.STILL_THERE: "Sind Sie noch da?",
         O.RESUMED: "Entschuldigen Sie die Unterbrechung, ich bin wieder da. Bitte fahren Sie fort.",
         O.NOT_TRANSFERRED: "Dort hat leider niemand abgenommen. Wie kann ich Ihnen sonst helfen?",
+        O.RECORDED: "Dieses Gespräch wird aufgezeichnet.",
     },
     "fr": {
         O.GREETING: "Bonjour ! Comment puis-je vous aider ?",
@@ -87,6 +91,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.STILL_THERE: "Êtes-vous toujours là ?",
         O.RESUMED: "Excusez-moi pour l'interruption. Continuez, je vous en prie.",
         O.NOT_TRANSFERRED: "Désolé, personne n'a répondu. Puis-je vous aider autrement ?",
+        O.RECORDED: "Cet appel est enregistré.",
     },
     "es": {
         O.GREETING: "¡Hola! ¿En qué puedo ayudarle?",
@@ -102,6 +107,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.STILL_THERE: "¿Sigue ahí?",
         O.RESUMED: "Disculpe la interrupción, ya estoy de vuelta. Continúe, por favor.",
         O.NOT_TRANSFERRED: "Lo siento, no ha contestado nadie. ¿En qué más puedo ayudarle?",
+        O.RECORDED: "Esta llamada se graba.",
     },
     "it": {
         O.GREETING: "Buongiorno! Come posso aiutarla?",
@@ -117,6 +123,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.STILL_THERE: "È ancora in linea?",
         O.RESUMED: "Mi scuso per l'interruzione, sono di nuovo qui. Continui pure.",
         O.NOT_TRANSFERRED: "Mi dispiace, non ha risposto nessuno. Posso aiutarla in altro modo?",
+        O.RECORDED: "Questa chiamata viene registrata.",
     },
     "pt": {
         O.GREETING: "Olá! Como posso ajudar?",
@@ -132,6 +139,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.STILL_THERE: "Ainda está aí?",
         O.RESUMED: "Desculpe a interrupção, já estou de volta. Continue, por favor.",
         O.NOT_TRANSFERRED: "Desculpe, ninguém atendeu. Posso ajudar de outra forma?",
+        O.RECORDED: "Esta chamada está a ser gravada.",
     },
     "nl": {
         O.GREETING: "Goedendag! Waarmee kan ik u helpen?",
@@ -147,6 +155,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.STILL_THERE: "Bent u er nog?",
         O.RESUMED: "Excuses voor de onderbreking, ik ben er weer. Gaat u verder.",
         O.NOT_TRANSFERRED: "Sorry, er werd niet opgenomen. Kan ik u op een andere manier helpen?",
+        O.RECORDED: "Dit gesprek wordt opgenomen.",
     },
     "ja": {
         O.GREETING: "お電話ありがとうございます。ご用件をお聞かせください。",
@@ -164,6 +173,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.RESUMED: "通話が途切れて申し訳ございません。どうぞお続けください。",
         O.NOT_TRANSFERRED: "申し訳ございません。どなたも応答しませんでした。"
         "ほかにご用件はございますか。",
+        O.RECORDED: "この通話は録音されています。",
     },
     "zh": {
         O.GREETING: "您好!请问有什么可以帮您?",
@@ -179,6 +189,7 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
         O.STILL_THERE: "您还在吗？",
         O.RESUMED: "抱歉刚才中断了,我回来了。请您继续。",
         O.NOT_TRANSFERRED: "抱歉,电话没有人接听。我还能怎么帮您?",
+        O.RECORDED: "本次通话将被录音。",
     },
 }
 """By ISO 639 code; every language has every occasion."""

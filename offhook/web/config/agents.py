@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from offhook.media.line_recording import Wanted
 from offhook.pipeline.conversation.agents.agent_faults import Limits
 from offhook.pipeline.conversation.agents.kinds import kinds
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentKind
@@ -162,6 +163,11 @@ def _steps(steps: tuple[Silence, ...]) -> tuple[Silence, ...]:
 DetailName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 SEARCH = "search_knowledge"
 """Name of the tool with which a model searches its documents."""
+RECORDING_TOOLS = {
+    "pause": ("pause_recording", "resume_recording"),
+    "start": ("start_recording", "stop_recording"),
+}
+"""Names of the tools with which a model changes the recording, by `recording_tools`."""
 DEFAULT = "agent"
 """Name of the agent `[agent]` where others hand calls over to it."""
 
@@ -271,6 +277,11 @@ class Agent(AgentModel, Pronouncing, Flowing):
     """System prompt of the language model."""
     images: bool = False
     """Whether the language model takes images, which Realtime clients may send."""
+    record: Wanted | None = None
+    """Which of its calls are recorded, in place of [recording] `enabled`."""
+    recording_tools: Annotated[tuple[Literal["pause", "start"], ...], Field(max_length=2)] = ()
+    """What the model may do with the recording: pause and resume it, as for card numbers, and start
+    and stop it."""
     transfers: list[str] = Field([])
     """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), to which the model
     may transfer calls. Empty by default, because callers could talk a model into expensive
@@ -354,12 +365,23 @@ class Agent(AgentModel, Pronouncing, Flowing):
             names.append(SEARCH)
         if self.collect:
             names.append(NOTE)
+        names += self.own_recording_tools
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"tools, handoffs: two are called {name}")
             if name in OWN:
                 raise ValueError(f"tools: {name} is a tool that agents have anyway")
         return self
+
+    @property
+    def own_recording_tools(self) -> tuple[str, ...]:
+        """Returns the names of the tools with which the model changes the recording."""
+        wanted = set(self.recording_tools)
+        if any(detail.secret for detail in self.collect.values()):
+            wanted.add("pause")
+        return tuple(
+            name for what, names in RECORDING_TOOLS.items() if what in wanted for name in names
+        )
 
     @model_validator(mode="after")
     def _reads_its_flow(self) -> Self:
@@ -457,6 +479,7 @@ def _flow_of(agent: Agent) -> Flow:
     functions |= {name: True for tool in agent.tools for name in tool.function_names}
     functions |= {SEARCH: True} if agent.knowledge else {}
     functions |= {NOTE: False} if agent.collect else {}
+    functions |= dict.fromkeys(agent.own_recording_tools, False)
     try:
         flow = read_flow(Path(agent.flow).expanduser())
         faults = faults_of_flow(

@@ -51,6 +51,9 @@ class Detail(Section):
     repeat: bool | None = None
     """Whether the model has to repeat it, and the caller to agree, before it is noted; as it is
     not set: telephone numbers, e-mail addresses and digits."""
+    secret: bool = False
+    """Whether it is kept nowhere, as a card number: the recording is paused while a flow's node
+    asks for it, and by the model itself without a flow; records have `****` in its place."""
     choices: tuple[str, ...] = Field((), max_length=100)
     """What a `choice` may be."""
     length: tuple[int, int] = (1, 40)

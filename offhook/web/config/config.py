@@ -96,6 +96,12 @@ class Config(Section):
     _places: Mapping[KeyPath, str] = PrivateAttr(default_factory=dict)
 
     @property
+    def records_calls(self) -> bool:
+        """Returns whether some call may be recorded."""
+        wanted = {agent.record or self.recording.enabled for agent in self.named_agents().values()}
+        return wanted != {"never"}
+
+    @property
     def places(self) -> Mapping[KeyPath, str]:
         """Returns where keys come from, such as "offhook.toml:3" or "OFFHOOK_SERVER_PORT", of a
         configuration that was loaded."""

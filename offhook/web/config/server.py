@@ -3,14 +3,16 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Field,
     field_validator,
     model_validator,
 )
 
+from offhook.media.line_recording import Wanted
 from offhook.web.config.section import Secret, Section
 from offhook.web.http.access import is_loopback
 from offhook.web.http.overload import LATE_MS
@@ -18,6 +20,7 @@ from offhook.web.http.shares import Shares
 
 if TYPE_CHECKING:
     from offhook.media.codecs.opus import OpusSettings
+    from offhook.media.sealing.keyring import Keyring
 
 MAX_CALLS = 256
 """Maximum of `server.max_calls`; a configuration with more is refused."""
@@ -190,14 +193,65 @@ class Opus(Section):
         return OpusSettings(self.bitrate, self.complexity, self.fec, self.dtx)
 
 
+def _mode(enabled: object) -> object:
+    """Reads what was once true or false, also of the environment."""
+    if enabled is True or (isinstance(enabled, str) and enabled.lower() == "true"):
+        return "always"
+    if enabled is False or (isinstance(enabled, str) and enabled.lower() == "false"):
+        return "never"
+    return enabled
+
+
 class Recording(Section):
-    enabled: bool = False
-    """Whether every call is recorded in stereo (caller left, agent right) with a timeline."""
+    enabled: Annotated[Wanted, BeforeValidator(_mode)] = "never"
+    """Which calls are recorded in stereo (caller left, agent right) with a timeline: always,
+    on_demand (once the agent or a program has started it) or never. `record` of an agent is for its
+    calls alone; true and false are always and never."""
+    notice: str = Field("", max_length=500, examples=["This call is recorded."])
+    """What callers hear when they are recorded, before the agent's first words; nobody can talk
+    over it. `sentences.recorded` of an agent replaces it. Empty: nothing."""
+    pause_key: str = Field("", pattern=r"^[0-9*#A-D]?$", examples=["*"])
+    """Key with which a caller pauses and resumes the recording; the agent does not get it. Empty:
+    none."""
     directory: Path = Path("recordings")
     """Folder of the recordings."""
+    key: Secret = ""
+    """Key with which recordings are encrypted: 32 bytes in base64, as `offhook calls key` makes
+    one. Without it nobody can play them. Empty, and without `key_file`: they are not encrypted."""
+    key_file: Path | None = None
+    """File with that key, in place of `key`. After it may come older ones, a line each, with which
+    older recordings can be played."""
     keys: bool = False
     """Whether the timeline says which keys a caller pressed: card numbers and PINs too. The log
     never does."""
+
+    @model_validator(mode="after")
+    def _has_keys(self) -> Self:
+        if self.key and self.key_file is not None:
+            raise ValueError("key and key_file exclude each other")
+        if self.key:
+            self._keyring(self.key, "key")
+        return self
+
+    def keyring(self) -> "Keyring | None":
+        """Reads the keys; None: recordings are not encrypted. Raises ValueError."""
+        if self.key_file is None:
+            return self._keyring(self.key, "key") if self.key else None
+        try:
+            text = self.key_file.expanduser().read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "is no text"
+            raise ValueError(f"key_file {self.key_file}: {why}") from error
+        return self._keyring(text, f"key_file {self.key_file}")
+
+    @staticmethod
+    def _keyring(text: str, where: str) -> "Keyring":
+        from offhook.media.sealing.keyring import KeyFault, Keyring
+
+        try:
+            return Keyring.parse(text)
+        except KeyFault as fault:
+            raise ValueError(f"{where}: {fault}") from fault
 
 
 class Tracing(Section):

@@ -125,7 +125,7 @@ class CallAgents:
         fill = self.fill(a, call)
         kind, context = a.of_kind, replace(self._context(a, call, fill, briefing), guide=guide)
         made = kind.make(context)
-        if a.tools or a.knowledge or a.collect:
+        if a.tools or a.knowledge or a.collect or a.recording_tools:
             tools = self._tools.functions(a, call, fill)
             made = replace(made, tools=[*made.tools, *tools])
         if kind.own_voice:

@@ -5,12 +5,14 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg
+from offhook.media.line_recording import NotRecorded
+from offhook.pipeline.conversation.call_io import Call
 from offhook.telephony.call_progress_io import CallProgress, CallState
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
@@ -18,9 +20,10 @@ from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.capture.pcap import PCAP
 from offhook.web.edge import history_io
 from offhook.web.edge.edge_io import Edge
-from offhook.web.edge.http_io import EDGE
+from offhook.web.edge.http_io import EDGE, error
 from offhook.web.edge.phones import DialRequestError, EndedCall, by_sip, parse_dial
 from offhook.web.edge.refusals import NoPhones
+from offhook.web.tools.recording_io import ACTIONS, RecordingAction, change_recording
 
 KEEP_ALIVE_S = 10.0
 """Interval in s of keep-alives in an event stream; proxies close silent connections, and a write
@@ -90,6 +93,34 @@ async def hung_up(request: web.Request) -> web.Response:
     elif isinstance(call, Leg):
         call.close(HANG_UP_REASON)
     return web.json_response(described(call, call_id))
+
+
+async def recording_changed(request: web.Request) -> web.Response:
+    """POST /calls/{call}/recording: pauses, resumes, starts or stops the recording of a call in
+    progress."""
+    call_id, edge = request.match_info["call"], request.app[EDGE]
+    action = _recording_action(await request.read())
+    if (call := edge.calls.get(call_id)) is None:
+        found(edge, call_id)
+    if call is None or not isinstance(call.conversation, Call):
+        return error(409, "no agent has this call now: there is nothing to record")
+    try:
+        state = await change_recording(call.conversation, action, "operator")
+    except NotRecorded as fault:
+        return error(409, str(fault))
+    return web.json_response({"call_id": call_id, "recording": state})
+
+
+def _recording_action(body: bytes) -> RecordingAction:
+    """Raises DialRequestError."""
+    try:
+        [(name, action)] = json.loads(body).items()
+    except (ValueError, AttributeError):
+        name, action = "", ""
+    if name != "action" or action not in ACTIONS:
+        wanted = " or ".join(f'{{"action": "{one}"}}' for one in ACTIONS)
+        raise DialRequestError(f"the body is {wanted}")
+    return cast(RecordingAction, action)
 
 
 def found(edge: Edge, call_id: str) -> AnyCall:
@@ -243,7 +274,7 @@ def _sip_call_id(edge: Edge, call_id: str) -> str | None:
     return call.session.call_id if isinstance(call, SipCall) and call.session else call_id
 
 
-OF_CALLS = frozenset({place, listed, shown, followed, hung_up, trace})
+OF_CALLS = frozenset({place, listed, shown, followed, hung_up, recording_changed, trace})
 """Handlers that require the operator's key, since they reveal who talks to whom."""
 
 
@@ -253,4 +284,5 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/calls/{call}", shown)
     router.add_delete("/calls/{call}", hung_up)
     router.add_get("/calls/{call}/events", followed)
+    router.add_post("/calls/{call}/recording", recording_changed)
     router.add_get("/sip/trace", trace)

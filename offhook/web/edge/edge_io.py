@@ -160,8 +160,8 @@ class Edge:
             self.clock.after = self.engines.configured.turn_detection.vad.run
             if config.speech.enabled:
                 self.speech = open_speech_api(config, self.engines, self.metrics)
-        if config.recording.enabled:
-            self.records.open_recordings(config.recording.directory)
+        if config.records_calls:
+            self.records.open_recordings(config.recording)
         if config.sip is not None:
             self.sip = await open_phones(config.sip, self)
             self.recovery = self._open_recovery(self.sip, config.sip.recovery_seconds)

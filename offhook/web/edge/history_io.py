@@ -11,6 +11,7 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.web.edge.http_io import EDGE, error
+from offhook.web.edge.sound_io import send_sound
 from offhook.web.http.access_io import peer_of
 
 if TYPE_CHECKING:
@@ -78,8 +79,7 @@ async def recording(request: web.Request) -> web.StreamResponse:
         await _ask(request, store.look, call_id, "recording", peer_of(request), time.time())
         line = logger.bind(a_minute=f"{call_id} {peer_of(request)}")
         line.info("{}: somebody at {} listens to the recording", call_id, peer_of(request))
-    headers = {"Content-Type": "audio/ogg", "Cache-Control": "no-store"}
-    return web.FileResponse(path, headers=headers)
+    return await send_sound(request, path, request.app[EDGE].config.recording)
 
 
 async def numbers(request: web.Request) -> web.Response:

@@ -8,6 +8,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from offhook.media.sealing.names import timeline_path
 from offhook.web.records.entries import digits_key
 from offhook.web.records.errors import StoreError
 from offhook.web.records.stores.store_kind import StoreKind
@@ -136,7 +137,7 @@ def delete_files(recordings: Sequence[str]) -> list[str]:
     """Deletes recordings with their timelines; returns those that could not be deleted, and why."""
     faults = []
     for name in recordings:
-        for path in (Path(name), Path(name).with_suffix(".jsonl")):
+        for path in (Path(name), timeline_path(Path(name))):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:

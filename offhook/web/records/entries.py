@@ -24,6 +24,8 @@ class Began:
     agent: str
     info: Mapping[str, Any]
     """Fields of a `CallInfo`."""
+    recording: str = ""
+    """Where it is recorded from the beginning, so that a crash leaves a recording that is found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """One call's events as entries of the store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from typing import Any, Protocol
 
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg
@@ -25,18 +26,29 @@ IN_THE_ROW = frozenset({"at_ms", "headers", "variables", "statistics"})
 """Fields that are no part of an event in the store."""
 
 
+class KeptSound(Protocol):
+    """The recording of a call."""
+
+    @property
+    def path(self) -> str:
+        """Returns its file; "" if there is none."""
+
+    def masked(self, collected: Mapping[str, Any]) -> Any:
+        """Returns details of the caller as they are kept."""
+
+
 class KeptCall:
     """What a call does, handed on in order."""
 
     def __init__(
-        self, leg: Leg, add: Callable[[Entry], None], recording: str, *, words: bool
+        self, leg: Leg, add: Callable[[Entry], None], sound: KeptSound | None, *, words: bool
     ) -> None:
-        """`add` takes an entry and never waits. `recording` is the file of the recording, "" if
-        there is none."""
+        """`add` takes an entry and never waits. `sound` is None for a call that is never
+        recorded."""
         self._leg = leg
         self._add = add
         self._words = words
-        self._recording = recording
+        self._sound = sound
         # A line can have several conversations, one after the other, and far fewer events than
         # ticks.
         self._next = (leg.part - 1) * PART_POSITIONS + leg.ticks
@@ -48,7 +60,8 @@ class KeptCall:
         if isinstance(event, LEFT_OUT):
             return
         if isinstance(event, CallStarted):
-            self._add(Began(leg.call_id, now, agent, asdict(leg.info)))
+            sound = "" if self._sound is None else self._sound.path
+            self._add(Began(leg.call_id, now, agent, asdict(leg.info), sound))
         fields = {
             name: value
             for name, value in for_recording(asdict(event), has_keys=False).items()
@@ -60,7 +73,8 @@ class KeptCall:
             self._add(self._over(event, now))
 
     def _over(self, event: CallEnded, now: float) -> Over:
-        leg, tokens = self._leg, self._leg.tokens
+        leg, tokens, sound = self._leg, self._leg.tokens, self._sound
+        collected = leg.collected if sound is None else sound.masked(leg.collected)
         taken = {
             "input_tokens": tokens.input,
             "output_tokens": tokens.output,
@@ -73,7 +87,7 @@ class KeptCall:
             str(event.reason.end),
             "remote" if event.reason.end in BY_THE_FAR_END else "local",
             event.statistics,
-            self._recording,
+            "" if sound is None else sound.path,
             taken,
-            leg.collected if self._words else None,
+            collected if self._words else None,
         )

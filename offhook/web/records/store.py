@@ -183,6 +183,7 @@ class CallStore:
             "started": entry.at,
             "answered": entry.at,
             "agent": entry.agent,
+            "recording": entry.recording,
             "ended": None,
             "seconds": None,
             "end": "",

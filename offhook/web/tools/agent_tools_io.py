@@ -17,6 +17,7 @@ from offhook.web.tools.collect_io import note_details
 from offhook.web.tools.function_io import Fill
 from offhook.web.tools.http_tool_io import HttpTools
 from offhook.web.tools.python_tool_io import PythonFunctions, Read
+from offhook.web.tools.recording_io import recording_tools
 
 if TYPE_CHECKING:  # with documents, or an MCP server: what few agents have takes memory
     from offhook.web.tools.knowledge.knowledge_io import KnowledgeBases
@@ -121,6 +122,7 @@ class AgentTools:
             found.append((note_details(agent, call, fill), None))
         if agent.knowledge and self._knowledge is not None:
             found.append((self._knowledge.function(agent, call, fill), None))
+        found += [(tool, None) for tool in recording_tools(agent, call, fill)]
         if self.stand_ins is not None:
             return self.stand_ins(agent, found, call, fill)
         return [function for function, _ in found]

@@ -1,6 +1,6 @@
 """The flow of an agent in one call: leads the agent's model from node to node."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -40,10 +40,18 @@ class CallFlow(Guide):
     them."""
 
     def __init__(
-        self, flow: Flow, call: Call, fill: Fill, tasks: TaskSet, hand_over: HandOver
+        self,
+        flow: Flow,
+        call: Call,
+        fill: Fill,
+        tasks: TaskSet,
+        hand_over: HandOver,
+        secrets: Collection[str] = (),
     ) -> None:
+        """`secrets` are the names of the agent's secret details."""
         self._flow, self._call, self._fill = flow, call, fill
         self._tasks, self._hand_over = tasks, hand_over
+        self._secrets = secrets
         self._table = FlowTable(flow)
         self._at = self._table.start
         self._turn: Any = None
@@ -67,6 +75,7 @@ class CallFlow(Guide):
             tools = (self._tool(node, one, there) for one in self._flow.functions_of(node))
             self._tools[node] = [tool for tool in tools if tool is not None]
         self._offer()
+        self._pause_for_secrets()
         before = agent.on_cut
 
         def on_cut(heard: str) -> None:
@@ -110,6 +119,7 @@ class CallFlow(Guide):
         self._at = Position(node)
         self._due = list(self._node.post_actions)
         self._offer()
+        self._pause_for_secrets()
 
     # --- functions ---
 
@@ -174,7 +184,16 @@ class CallFlow(Guide):
         self._offer()
         self._call.context.set_tools(self._offered)
         self._call.emit(NodeEntered(self._call.leg.heard_ms, self._at.node, before, function))
+        self._pause_for_secrets()
         return ""
+
+    def _pause_for_secrets(self) -> None:
+        """Pauses the recording while a node asks for a secret detail."""
+        noted, recording = self._call.leg.collected, self._call.leg.recording
+        if any(name in self._secrets and name not in noted for name in self._node.collect):
+            recording.pause("detail")
+        else:
+            recording.resume_if_paused_by("detail")
 
     def _following(self, node: str, function: str, arguments: Any) -> Position | str:
         """Returns where a function leads to, or why it does not."""

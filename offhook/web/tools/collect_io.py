@@ -6,6 +6,7 @@ from typing import Any
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.directed_io import FunctionTool
 from offhook.pipeline.conversation.events import DetailNoted
+from offhook.pipeline.speech.redact import MASK
 from offhook.web.config.agents import NOTE, Agent
 from offhook.web.config.tools import ToolOptions
 from offhook.web.tools.collected import Details
@@ -23,9 +24,17 @@ def note_details(agent: Agent, call: Call, fill: Fill) -> FunctionTool:
     details = Details(told, call.leg.collected)
 
     async def run(arguments: Mapping[str, Any]) -> Any:
+        recording = call.leg.recording
+        for name, value in arguments.items():
+            is_value = isinstance(value, str | int | float) and not isinstance(value, bool)
+            if is_value and name in told and told[name].secret:
+                recording.withhold(str(value))
         noted, result = details.give(arguments, turns_of(call))
         for name, value in noted.items():
-            call.emit(DetailNoted(call.leg.heard_ms, name, str(value)))
+            text = MASK if told[name].secret else str(value)
+            call.emit(DetailNoted(call.leg.heard_ms, name, text))
+        if any(told[name].secret for name in noted) and not details.open_secrets():
+            recording.resume_if_paused_by("agent", "detail")
         return result
 
     properties = {name: detail.json_schema() for name, detail in told.items()}

@@ -16,8 +16,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from offhook.media.leg import Collected
+from offhook.pipeline.speech.redact import MASK
 from offhook.web.config.collect import Detail, Unreadable, Value
 
+PAUSE = "pause_recording"
+"""Name of the tool with which a model pauses the recording."""
 ASK = "not noted yet: repeat it to the caller, and once they have agreed call this function again"
 
 
@@ -28,6 +31,8 @@ class Details:
         """`known` is what has been noted in the call so far; it is added to."""
         self._details = details
         self._known = known
+        self._secrets: Collected = {}
+        """Values of secret details, of which `known` has masks."""
         self._asked: dict[str, tuple[Value, int]] = {}
         """Values that the caller is asked about, and the caller's turns until then."""
 
@@ -38,6 +43,10 @@ class Details:
             for name, detail in self._details.items()
             if detail.required and name not in self._known
         }
+
+    def open_secrets(self) -> bool:
+        """Returns whether a secret detail is not noted yet."""
+        return any(one.secret and name not in self._known for name, one in self._details.items())
 
     def give(self, values: Mapping[str, Any], turns: int) -> tuple[Collected, dict[str, Any]]:
         """Returns what is newly noted of these values, and what the model is told. `turns` is how
@@ -56,13 +65,15 @@ class Details:
             except Unreadable as error:
                 wrong[name] = str(error)
                 continue
-            if self._known.get(name) == value:
+            if self._secrets.get(name, self._known.get(name)) == value:
                 continue
             if detail.is_repeated and not self._agreed(name, value, turns):
                 ask[name] = f"{value}: {ASK}"
                 continue
             self._asked.pop(name, None)
             self._known[name] = noted[name] = value
+            if detail.secret:
+                self._known[name], self._secrets[name] = MASK, value
         told = {"noted": dict(noted), "repeat": ask, "wrong": wrong, "missing": self.missing()}
         return noted, {name: part for name, part in told.items() if part} or {"noted": {}}
 
@@ -92,3 +103,5 @@ def _lines(
         else:
             need = " (required)" if detail.required else ""
             yield f"- {name}{need}" + (f": {detail.ask}" if detail.ask else "")
+            if detail.secret:
+                yield f"  {name} is secret: call {PAUSE} before you ask for it"

@@ -85,6 +85,7 @@ OPERATORS = [
     ("GET", "/calls/{call}/record"),
     ("GET", "/calls/{call}/timeline"),
     ("GET", "/calls/{call}/recording"),
+    ("POST", "/calls/{call}/recording"),
     ("GET", "/calls/numbers"),
     ("POST", "/calls/forget"),
     ("GET", "/sip/trace"),

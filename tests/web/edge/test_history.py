@@ -212,6 +212,7 @@ ROUTES = (
     ("GET", "/calls/c0/timeline", True),
     ("GET", "/calls/numbers", True),
     ("GET", "/calls/c0/recording", False),
+    ("POST", "/calls/c0/recording", False),
     ("POST", "/calls/forget", False),
     ("DELETE", "/calls/c0", False),
     ("POST", "/calls", False),

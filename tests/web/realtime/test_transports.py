@@ -146,7 +146,9 @@ async def test_one_script_is_one_conversation_by_every_transport(tmp_path: Path)
     found = []
     for transport in (by_websocket, by_webrtc, by_phone):
         directory, program = tmp_path / transport.__name__, Program()
-        recorded = partial(edge_of_program, recording=Recording(enabled=True, directory=directory))
+        recorded = partial(
+            edge_of_program, recording=Recording(enabled="always", directory=directory)
+        )
         async with (
             model(*ANSWERS) as there,
             program.running(),

@@ -64,6 +64,8 @@ class Agent:
     greeting: str = ""
     """First words, spoken without asking the agent; empty: it finds its own."""
     greeting_interruptible: bool = True
+    notice: str = ""
+    """What the caller hears before all else; nobody can talk over it."""
     silences: Sequence[SilenceStep] = ()
     """What happens when nobody speaks; replaces `on_idle`."""
     goodbye: str = ""

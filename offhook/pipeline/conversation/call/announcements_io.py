@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from pipecat.frames.frames import TTSSpeakFrame
+from pipecat.frames.frames import LLMRunFrame, TTSSpeakFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from offhook.media.tasks_io import TaskSet
@@ -114,6 +114,31 @@ class Announcements:
             self._agent.on_unspoken(begun)
             return False
         return True
+
+    async def begin(self, context: LLMContext) -> None:
+        """Begin the conversation: with the notice, then with the greeting, fixed or the agent's
+        own, unless the caller has been answered meanwhile."""
+        agent = self._agent
+        if agent.notice:
+            await self._notify(agent.notice)
+            if self.hearing.watch.turn:
+                return
+        if agent.greeting:
+            await self.greet(context)
+        else:
+            await self.pipeline.worker.queue_frame(LLMRunFrame())
+
+    async def _notify(self, text: str) -> None:
+        """Speak a text that is no part of the conversation, and that nobody can talk over."""
+        spoken = HeardFrame()
+        spoken.interruptible = False
+        self.hearing.agent.interruptible = False
+        await self._agent.processor.push_frame(TTSSpeakFrame(text, append_to_context=False))
+        await self._agent.processor.push_frame(spoken)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SENTENCE_S):
+                await spoken.heard.wait()
+        self.hearing.agent.interruptible = True
 
     async def greet(self, context: LLMContext) -> None:
         """Speak the fixed greeting; returns when it was played or interrupted."""

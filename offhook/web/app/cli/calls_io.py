@@ -8,8 +8,16 @@ import subprocess
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from loguru import logger
+
+from offhook.media.sealing.files_io import NewFile, StoredFile
+from offhook.media.sealing.keyring import KeyFault
+from offhook.media.sealing.names import SUFFIX, timeline_path
+from offhook.media.sealing.sealed import SealFault
+from offhook.web.config.server import Recording
 from offhook.web.records.errors import StoreError
 from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore
@@ -28,6 +36,9 @@ EXPORTED = (
     *("output_tokens", "cost", "transferred_to", "recording"),
 )
 """Columns of a CSV file."""
+
+COPIED_BYTES = 1 << 20
+"""Of a recording that are in memory at once."""
 
 JOINERS = "\u200c\u200d"
 """Of ordinary Persian, Hindi and emoji."""
@@ -134,19 +145,57 @@ def exported(store: CallStore, search: Search, *, as_csv: bool) -> Iterator[str]
         yield line.getvalue().rstrip("\r\n")
 
 
-def play(call: dict[str, Any]) -> None:
+def play(call: dict[str, Any], recording: Recording) -> None:
     """Plays the recording of a call. Raises StoreError."""
+    path = _sound_of(call)
+    player, *options = next((one for one in PLAYERS if shutil.which(one[0])), ("",))
+    if not player:
+        programs = ", ".join(program for program, *_ in PLAYERS)
+        raise StoreError(f"none of {programs} is installed here; the recording is {path}")
+    with TemporaryDirectory(prefix="offhook-") as folder:  # of this user alone
+        if path.name.endswith(SUFFIX):
+            path = _open_to(path, Path(folder) / "recording.ogg", recording)
+        subprocess.run((player, *options, str(path)), check=False)
+
+
+def save(call: dict[str, Any], recording: Recording, folder: Path) -> list[Path]:
+    """Writes the sound and the timeline of a call into a folder, opened if they are sealed; returns
+    their files. Raises StoreError."""
+    sound = _sound_of(call)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror}") from error
+    files = [path for path in (sound, timeline_path(sound)) if path.is_file()]
+    return [_open_to(path, folder / path.name.removesuffix(SUFFIX), recording) for path in files]
+
+
+def _sound_of(call: dict[str, Any]) -> Path:
     if not call["recording"]:
         raise StoreError("this call was not recorded: see [recording] enabled")
     path = Path(call["recording"])
     if not path.is_file():
         raise StoreError(f"{path} is not on this machine: the call was at {call['server']}")
-    for player, *options in PLAYERS:
-        if shutil.which(player):
-            subprocess.run((player, *options, str(path)), check=False)
-            return
-    programs = ", ".join(player for player, *_ in PLAYERS)
-    raise StoreError(f"none of {programs} is installed here; the recording is {path}")
+    return path
+
+
+def _open_to(path: Path, to: Path, recording: Recording) -> Path:
+    try:
+        stored = StoredFile(path, recording.keyring())
+        try:
+            file = NewFile(to, None)
+            for start in range(0, stored.length, COPIED_BYTES):
+                file.write(stored.read(start, start + COPIED_BYTES))
+            file.finish()
+        finally:
+            stored.close()
+    except FileExistsError as error:
+        raise StoreError(f"{to} is there already") from error
+    except (KeyFault, SealFault, ValueError, OSError) as fault:
+        raise StoreError(f"{path}: {fault}") from fault
+    if not stored.complete:
+        logger.warning("{} has no end: the call goes on, or the file was cut off", path)
+    return to
 
 
 def _event_line(event: dict[str, Any]) -> str:

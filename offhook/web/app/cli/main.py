@@ -297,8 +297,14 @@ def _kept_calls(arguments: Namespace) -> int:
     from offhook.web.records.errors import SearchError, StoreError
 
     a = arguments
+    if a.action == "key":
+        from offhook.media.sealing.keyring import new_key
+
+        print(new_key())
+        return 0
     try:
-        store = calls_io.opened(configuration.load(a.config).records.url)
+        config = configuration.load(a.config)
+        store = calls_io.opened(config.records.url)
         if a.action in ("list", "export"):
             return _list_calls(store, a)
         if a.action == "forget":
@@ -309,7 +315,9 @@ def _kept_calls(arguments: Namespace) -> int:
         if call is None:
             raise StoreError(f"there is no call {a.call}: see offhook calls list")
         if a.action == "play":
-            calls_io.play(call)
+            calls_io.play(call, config.recording)
+        elif a.action == "save":
+            print("\n".join(map(str, calls_io.save(call, config.recording, a.folder))))
         elif a.json:
             print(json.dumps({**call, "timeline": store.timeline(a.call)}, ensure_ascii=False))
         else:

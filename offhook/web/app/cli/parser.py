@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
         "times (default: this machine only)",
     )
 
-    _history_parser(commands.add_parser("calls", help="find, play, export and forget calls"))
+    _history_parser(commands.add_parser("calls", help="find, play, save, export and forget calls"))
     _call_parser(commands.add_parser("call", help="place a scripted call and report"))
     _phone_parsers(commands)
 
@@ -396,10 +396,13 @@ def _history_parser(calls: argparse.ArgumentParser) -> None:
     every = actions.add_parser("list", help="list calls, the last first")
     show = actions.add_parser("show", help="show one call: what was said and done, and when")
     play = actions.add_parser("play", help="play the recording of a call")
+    save = actions.add_parser("save", help="write the recording of a call into a folder, decrypted")
     export = actions.add_parser("export", help="write calls as JSON lines or CSV")
     forget = actions.add_parser("forget", help="delete what is known of a number, or of one call")
-    for command in (show, play):
+    actions.add_parser("key", help="make a key with which recordings are encrypted")
+    for command in (show, play, save):
         command.add_argument("call", metavar="CALL_ID")
+    save.add_argument("folder", type=Path, nargs="?", default=Path(), help="default: this one")
     for command in (every, export):
         command.add_argument(
             "--from",
@@ -433,7 +436,7 @@ def _history_parser(calls: argparse.ArgumentParser) -> None:
     forget.add_argument("--yes", action="store_true", help="do not ask")
     for command in (every, show, webhooks):
         command.add_argument("--json", action="store_true")
-    for command in (every, show, play, export, forget, webhooks):
+    for command in (every, show, play, save, export, forget, webhooks):
         _config_argument(command)
 
 

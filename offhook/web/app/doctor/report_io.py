@@ -227,11 +227,16 @@ def _redis(url: str) -> str:
 def _recordings(config: Config) -> str:
     directory = config.recording.directory
     try:
+        keys = config.recording.keyring()
+    except ValueError as error:
+        raise OSError(str(error)) from error
+    try:
         check_writable(directory)
     except OSError as error:
         hint = "let the user who runs the server write there, or set [recording] directory"
         raise OSError(f"cannot write to {directory}: {_words(error)}: {hint}") from error
-    return f"into {directory}, {shutil.disk_usage(directory).free >> 30} GiB free"
+    how = "not encrypted" if keys is None else "encrypted"
+    return f"into {directory}, {how}, {shutil.disk_usage(directory).free >> 30} GiB free"
 
 
 def _kept_calls(records: Records) -> str:
@@ -392,7 +397,7 @@ def examine(path: Path | None) -> list[Finding]:
     if config.server.redis:
         check = partial(_redis, config.server.redis)
         findings.append(_attempt("saved calls", check, "calls go on, but end with this server"))
-    if config.recording.enabled:
+    if config.records_calls:
         findings.append(_attempt("recording", lambda: _recordings(config)))
     if config.records.url:
         check = partial(_kept_calls, config.records)

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from offhook.web.edge.calls.withheld import NOT_KEPT
+
 MAX_COLUMNS = 10**9
 """So that YAML stays on one line."""
 _HEAD = """\
@@ -50,11 +52,15 @@ class _Turn:
         return [*said, f"{begins}expect:", *expected] if expected else said
 
 
+def _is_kept(text: str) -> bool:
+    return bool(text.strip()) and text != NOT_KEPT
+
+
 def _turns(timeline: Sequence[Mapping[str, Any]]) -> list[_Turn]:
     turns = [_Turn()]
     for event in timeline:
         match event:
-            case {"event": "caller_turn" | "caller_typed", "text": str(text)} if text.strip():
+            case {"event": "caller_turn" | "caller_typed", "text": str(text)} if _is_kept(text):
                 turns.append(_Turn(text))
             case {"event": "agent_turn", "text": str(text)}:
                 turns[-1].answers.append(text)

@@ -69,7 +69,10 @@ class Handoffs:
         flow = None
         if settings.loaded_flow is not None:
             fill = self._agents.fill(settings, call)
-            flow = CallFlow(settings.loaded_flow, call, fill, self._tasks, self._hand_over)
+            secrets = {name for name, detail in settings.collect.items() if detail.secret}
+            flow = CallFlow(settings.loaded_flow, call, fill, self._tasks, self._hand_over, secrets)
+        else:  # the node that was left may have asked for a secret
+            call.leg.recording.resume_if_paused_by("detail")
         made = self._agents.make(settings, call, told, flow or NO_GUIDE)
         tools = (self._tool(name, call, made.infer) for name in settings.handoffs)
         made = replace(made, tools=[*made.tools, *tools])

@@ -5,8 +5,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,10 +15,9 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import FAILURES, End
 from offhook.media.leg import Leg
 from offhook.media.pcm import Pcm
-from offhook.media.recording_io import RecordingWriter
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
-from offhook.pipeline.conversation.call_io import Agent, Call
+from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.events import (
     CallEnded,
     CallStarted,
@@ -37,6 +35,7 @@ from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.builder.drafts import Draft
 from offhook.web.edge.builder.shown_requests import shown_request
 from offhook.web.edge.calls import tracing_io
+from offhook.web.edge.calls.call_recording_io import CallRecording
 from offhook.web.edge.calls.handoffs_io import Handoffs
 from offhook.web.edge.calls.page_messages import for_the_page
 from offhook.web.edge.calls.program_calls_io import ProgramCalls
@@ -44,7 +43,7 @@ from offhook.web.edge.calls.records_io import CallRecords
 from offhook.web.edge.resume.recovery_io import Recovery
 from offhook.web.edge.resume.resumption_io import Resumption
 from offhook.web.edge.resume.saved_call import SavedCall
-from offhook.web.http.logs import brief, for_log, for_recording, kind
+from offhook.web.http.logs import brief, for_log, kind
 from offhook.web.http.metrics import Metrics
 from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.records.kept_call import KeptCall
@@ -123,7 +122,7 @@ class LiveCall:
         self._past = Past(returned, Occasion.NOT_TRANSFERRED) if returned is not None else None
         self._has_started = False
         """Whether CallStarted was emitted, so that CallEnded must be too."""
-        self._recording: Path | None = None
+        self._recording: CallRecording | None = None
         self._kept: KeptCall | None = None
         """What takes the events for the store, once there are any."""
         self._not_logged: CallStarted | None = None
@@ -269,15 +268,40 @@ class LiveCall:
         host, leg = self._host, self.leg
         past = None if self.direct is not None else self._past
         await host.admission.until_may_begin()
-        minutes = host.config.server.max_call_minutes
         engines = host.engines.of_new_calls()
         last = None if past is None else past.saved.handoff
         name = self._agent if past is None else past.saved.answering
         handoffs = self._handoffs = Handoffs(host.agents, engines, name, last, self._settings_of)
+        settings, goes_on = host.config.recording, past is not None
+        recording = self._recording = CallRecording(
+            leg, host.records, settings, agent, goes_on=goes_on
+        )
+        try:
+            recording.begin()
+            call = self._make_call(agent, handoffs, engines, past, recording.notice)
+            recording.follow(call)
+            self.conversation = call
+            await call.run()
+        finally:
+            self.conversation = None
+            recording.close()
+            await handoffs.close()
+
+    def _make_call(
+        self,
+        agent: AgentSettings,
+        handoffs: Handoffs,
+        engines: Engines,
+        past: Past | None,
+        notice: str,
+    ) -> Call:
+        """Returns the conversation, with all that observes it."""
+        host, leg = self._host, self.leg
+        minutes = host.config.server.max_call_minutes
         call = Call(
             leg,
             host.agents.engines(agent, engines),
-            lambda call: self._make_agent(agent, handoffs, call),
+            lambda call: replace(self._make_agent(agent, handoffs, call), notice=notice),
             60 * min(minutes, agent.max_minutes or minutes),
             bool(host.config.tracing.otlp_endpoint),
             agent.sentences,
@@ -286,18 +310,11 @@ class LiveCall:
         call.listeners.append(self.report)
         for observe in self.observers:
             observe(call)
-        if host.records.recordings is not None:
-            self._record(host.records.recordings, call)
         if host.resumption is not None and self.direct is None:
             host.resumption.watch(leg, call)
             if host.recovery is not None:
                 host.recovery.watch(leg, call)
-        self.conversation = call
-        try:
-            await call.run()
-        finally:
-            self.conversation = None
-            await handoffs.close()
+        return call
 
     def _make_agent(self, settings: AgentSettings, handoffs: Handoffs, call: Call) -> Agent:
         if self.direct is not None:  # the program decides what the call is about
@@ -312,26 +329,6 @@ class LiveCall:
 
     # --- what is told of it ---
 
-    def _record(self, recordings: RecordingWriter, call: Call) -> None:
-        """Starts the recording; the call continues if that fails."""
-        try:
-            part = self.leg.part
-            recorder = recordings.open(self.id if part == 1 else f"{self.id}-{part}", time.time())
-            self._recording = recordings.path_of(recorder)
-        except OSError as error:
-            self._host.metrics.recordings_failed.inc()
-            logger.error("{}: the call is not recorded: {}", self.id, error)
-            return
-        self.leg.listen(lambda heard, said, now: recorder.tick(heard, said))
-
-        def note(event: Event) -> None:
-            fields = for_recording(asdict(event), self._host.config.recording.keys)
-            recorder.timeline.write(kind(event), fields.pop("at_ms"), **fields)
-            if isinstance(event, CallEnded):
-                recorder.close()
-
-        call.listeners.append(note)
-
     def report(self, event: Event) -> None:
         """Reports an event to metrics, the log, the caller's page and the trace."""
         self._host.metrics.record(event)
@@ -340,9 +337,12 @@ class LiveCall:
             self._kept = self._host.records.kept_call(self.leg, self._recording)
         elif isinstance(event, TokensUsed):
             self._add_tokens(event)
+        kept = event if self._recording is None else self._recording.kept(event)
         if self._kept is not None:
-            self._kept.note(event, self._agent or DEFAULT, time.time())
-        self._log(event)
+            self._kept.note(kept, self._agent or DEFAULT, time.time())
+        self._log(kept)
+        if self._recording is not None:
+            self._recording.note(kept)
         message = for_the_page(event, operator=self.leg.is_operators)
         if message is not None:
             self.send(message)

@@ -11,15 +11,17 @@ from loguru import logger
 
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg
+from offhook.media.line_recording import NotRecorded
 from offhook.media.recording_io import RecordingWriter, check_writable
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.server import Recording as RecordingSettings
 from offhook.web.edge.phones import EndedCall
 from offhook.web.http.metrics import Metrics
 from offhook.web.records.entries import Recorded
-from offhook.web.records.kept_call import KeptCall
+from offhook.web.records.kept_call import KeptCall, KeptSound
 
 if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
     from offhook.web.edge.calls.outbox_io import OutboxSender
@@ -48,13 +50,18 @@ class CallRecords:
         self._metrics = metrics
         self._writer = ThreadPoolExecutor(1, "call records")
 
-    def open_recordings(self, directory: Path) -> None:
-        """Has calls recorded from now on."""
+    def open_recordings(self, recording: RecordingSettings) -> None:
+        """Has calls recorded from now on. Raises ConfigError."""
         try:
-            check_writable(directory)
+            keys = recording.keyring()
+        except ValueError as error:
+            raise ConfigError(f"recording.{error}") from error
+        try:
+            check_writable(recording.directory)
         except OSError as error:
             logger.error("calls are not recorded until this is fixed: {}", error)
-        self.recordings = RecordingWriter(directory, self._metrics.recordings_failed.inc)
+        failed = self._metrics.recordings_failed.inc
+        self.recordings = RecordingWriter(recording.directory, failed, keys)
 
     def open_store(self, config: Config, process: int = 1) -> None:
         """Has calls kept from now on, if that is configured, and programs told of them; needs the
@@ -95,11 +102,25 @@ class CallRecords:
             await self._sender.close()
             self._sender = None
 
-    def kept_call(self, leg: Leg, recording: Path | None) -> KeptCall | None:
+    def writer(self, recording: RecordingSettings) -> RecordingWriter:
+        """Returns what writes the sound of calls. Raises NotRecorded."""
+        if self.recordings is None:  # wanted since a reload
+            try:
+                self.open_recordings(recording)
+            except ConfigError as error:
+                raise NotRecorded(str(error)) from error
+        assert self.recordings is not None
+        return self.recordings
+
+    def count_failed(self) -> None:
+        """Counts a recording that was not begun."""
+        self._metrics.recordings_failed.inc()
+
+    def kept_call(self, leg: Leg, sound: KeptSound | None) -> KeptCall | None:
         """Returns what takes the events of a call; None if calls are not kept."""
         if self.kept is None:
             return None
-        return KeptCall(leg, self.kept.add, str(recording or ""), words=self.kept.words)
+        return KeptCall(leg, self.kept.add, sound, words=self.kept.words)
 
     def add(self, record: CallRecord, call: SipCall | None, path: Path | None) -> None:
         """Records a phone or carrier call that has ended. `call` is the one of SIP, and `path` is a

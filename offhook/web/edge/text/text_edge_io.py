@@ -88,6 +88,8 @@ def without_doors(config: Config) -> Config:
         "carriers": (),
         "webrtc": WebRtc(),
         "recording": Recording(),
+        "agent": config.agent.model_copy(update={"record": None}),
+        "agents": {n: a.model_copy(update={"record": None}) for n, a in config.agents.items()},
         "hours": {},
         "speech": Speech(enabled=False),
         "server": config.server.model_copy(update={"redis": ""}),

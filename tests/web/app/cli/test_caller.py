@@ -78,7 +78,7 @@ async def test_one_call_from_the_offer_to_the_recording(tmp_path):
     config = Config(
         webrtc=WebRtc(addresses=["127.0.0.1"]),
         server=Server(port=0),
-        recording=Recording(enabled=True, directory=tmp_path / "calls"),
+        recording=Recording(enabled="always", directory=tmp_path / "calls"),
     )
     question = await line("Are you open on Sunday?")
     edge = Edge(config)
@@ -171,7 +171,7 @@ async def test_a_call_that_cannot_be_recorded_is_held_all_the_same(tmp_path, kin
     config = Config(
         webrtc=WebRtc(addresses=["127.0.0.1"]),
         server=Server(port=0),
-        recording=Recording(enabled=True, directory=directory),
+        recording=Recording(enabled="always", directory=directory),
     )
     edge = Edge(config)
     await edge.start()

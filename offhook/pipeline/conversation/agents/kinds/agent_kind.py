@@ -21,7 +21,7 @@ OF_THE_VOICE = frozenset(
     {"greeting", "greeting_interruptible", "silence", "goodbye", "voice", "speed", "lexicon"}
 )
 """Keys of agents that speak with the voice of [tts]."""
-OF_A_MODEL = frozenset({"tools", "handoffs", "knowledge", "collect"})
+OF_A_MODEL = frozenset({"tools", "handoffs", "knowledge", "collect", "recording_tools"})
 """Keys of agents whose model calls functions."""
 
 

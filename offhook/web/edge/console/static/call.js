@@ -2,7 +2,7 @@
 
 import { call as get, forget, recording, timeline } from "./api.js";
 import { empty, make } from "./dom.js";
-import { storyOf } from "./story.js";
+import { soundOf, storyOf } from "./story.js";
 import { waveform } from "./waveform.js";
 import { count, lasted, milliseconds, money, parties, time } from "./words.js";
 
@@ -32,6 +32,7 @@ export async function showCall(main, rest, signal, who) {
     if (signal.aborted) return;
     if (events.length !== shown) {
       shown = events.length;
+      player.note(events);
       story.replaceChildren(...storyOf(events, player.seek));
       if (!shown) story.append(make("li", { className: "soft" }, known.forgotten ? "The words of this call have been deleted." : "Nothing was said."));
     }
@@ -82,7 +83,7 @@ function shown(value) {
 
 /** The player, what jumps to a time in ms, and what marks the words that are heard. */
 function playerOf(call, who) {
-  const none = { seek: null, follow: () => {} };
+  const none = { seek: null, follow: () => {}, note: () => {} };
   if (!call.recording) return { element: "", ...none };
   if (who !== "admin") return { element: make("p", { className: "soft" }, "Recorded; the reader’s key does not let you listen."), ...none };
   const audio = make("audio", { controls: true, preload: "none", src: recording(call.call_id) });
@@ -90,12 +91,14 @@ function playerOf(call, who) {
   const element = make("div", { className: "player" }, audio, load);
   load.addEventListener("click", async () => {
     load.disabled = true;
-    load.replaceWith(await waveform(audio, call.seconds));
+    load.replaceWith(await waveform(audio, call.seconds, sound.gaps));
   });
+  let sound = soundOf([]);
   return {
     element,
-    seek: (ms) => { audio.currentTime = ms / 1000; audio.play(); },
-    follow: (story) => audio.addEventListener("timeupdate", () => mark(story, audio.currentTime * 1000)),
+    note: (events) => { sound = soundOf(events); },
+    seek: (ms) => { audio.currentTime = Math.max(0, ms - sound.offset) / 1000; audio.play(); },
+    follow: (story) => audio.addEventListener("timeupdate", () => mark(story, audio.currentTime * 1000 + sound.offset)),
   };
 }
 

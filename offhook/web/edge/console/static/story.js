@@ -40,6 +40,29 @@ export function storyOf(events, seek) {
   return items.sort((one, other) => one.dataset.from - other.dataset.from);
 }
 
+/** When the sound begins on the clock of the events, and its silent spans on its own, in ms. */
+export function soundOf(events) {
+  let offset = null, silent = null, on = false, paused = false;
+  const gaps = [];
+  for (const event of events) {
+    switch (event.event) {
+      case "recording_started": on = true; offset ??= event.at_ms; break;
+      case "recording_stopped": on = false; break;
+      case "recording_paused": paused = true; break;
+      case "recording_resumed": paused = false; break;
+      default: continue;
+    }
+    if (offset === null) continue;
+    const at = event.at_ms - offset;
+    if (on && !paused) {
+      if (silent !== null) gaps.push([silent.at, at, silent.why]);
+      silent = null;
+    } else silent ??= { at, why: on ? "paused" : "stopped" };
+  }
+  if (silent !== null) gaps.push([silent.at, Infinity, silent.why]);
+  return { offset: offset ?? 0, gaps };
+}
+
 function words(who, event, from, seek, cut = null) {
   const said = make("p", { className: "words", dir: "auto" }, event.text ?? "(words are not kept)");
   if (cut?.unheard) said.append(" ", make("s", { title: "not heard: the caller interrupted" }, cut.unheard));
@@ -78,6 +101,10 @@ const TOLD = {
   answer_dropped: () => ["An answer begun in a pause was dropped"],
   call_held: (e) => [`On hold, by the ${e.by}`],
   call_resumed: (e) => [`Back from hold, by the ${e.by}`],
+  recording_started: (e) => [`Recording started, by the ${e.by}`, e.notice && `“${e.notice}”`],
+  recording_paused: (e) => [`Recording paused, by the ${e.by}: nothing is kept until it goes on`],
+  recording_resumed: (e) => [`Recording goes on, by the ${e.by}`],
+  recording_stopped: (e) => [`Recording stopped, by the ${e.by}`],
   transfer_failed: (e) => [`Transfer to ${e.target} failed`, e.reason],
   call_transferred: (e) => [`Transferred to ${e.target}`],
   call_ended: (e) => [`Ended: ${e.reason}`],

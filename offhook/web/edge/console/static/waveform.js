@@ -1,14 +1,16 @@
 // Both sides of a recording as two lanes: the caller above, the agent below.
 
 import { make } from "./dom.js";
+import { clock } from "./words.js";
 
 /** Longer recordings are not drawn: decoded, an hour takes more than a gigabyte. */
 const MAX_S = 1800;
 const COLUMNS = 900;
 const LANE_PX = 44;
 
-/** A canvas that shows where the player is, and sets it by a click or the arrow keys. */
-export async function waveform(audio, seconds) {
+/** A canvas that shows where the player is, and sets it by a click or the arrow keys. `gaps` are
+ * spans of silence: when each begins and ends in ms, and why. */
+export async function waveform(audio, seconds, gaps) {
   if (seconds > MAX_S) return make("p", { className: "soft" }, "The sound is too long to be drawn; the player above plays it.");
   let sound;
   const context = new AudioContext();
@@ -22,13 +24,16 @@ export async function waveform(audio, seconds) {
     context.close();
   }
   const lanes = [peaks(sound, 0), peaks(sound, Math.min(1, sound.numberOfChannels - 1))];
+  const spans = gaps.map(([from, to, why]) =>
+    [from / 1000 / sound.duration, Math.min(1, to / 1000 / sound.duration), why]);
+  const silences = gaps.map(([from, to, why]) => `${why} ${clock(from)} to ${clock(Math.min(to, sound.duration * 1000))}`);
   const canvas = make("canvas", {
     width: COLUMNS, height: 2 * LANE_PX, className: "waveform", tabIndex: 0, role: "slider",
-    ariaLabel: "Position in the recording: the caller above, the agent below",
+    ariaLabel: ["Position in the recording: the caller above, the agent below", ...silences].join("; "),
     ariaValueMin: "0", ariaValueMax: String(Math.round(sound.duration)), ariaValueNow: "0",
   });
   const show = () => {
-    paint(canvas, lanes, audio.currentTime / sound.duration);
+    paint(canvas, lanes, audio.currentTime / sound.duration, spans);
     canvas.ariaValueNow = String(Math.round(audio.currentTime));
   };
   audio.addEventListener("timeupdate", show);
@@ -57,7 +62,7 @@ function peaks(sound, channel) {
   });
 }
 
-function paint(canvas, lanes, position) {
+function paint(canvas, lanes, position, spans) {
   const style = getComputedStyle(canvas);
   const paper = canvas.getContext("2d");
   paper.clearRect(0, 0, canvas.width, canvas.height);
@@ -70,7 +75,17 @@ function paint(canvas, lanes, position) {
       paper.fillRect(column, middle - height / 2, 1, height);
     });
   });
-  paper.globalAlpha = 1;
   paper.fillStyle = style.color;
+  paper.font = "12px sans-serif";
+  paper.textAlign = "center";
+  paper.textBaseline = "middle";
+  for (const [from, to, why] of spans) {
+    const [left, width] = [from * COLUMNS, Math.max(2, (to - from) * COLUMNS)];
+    paper.globalAlpha = 0.15;
+    paper.fillRect(left, 0, width, canvas.height);
+    paper.globalAlpha = 0.8;
+    if (width > paper.measureText(why).width) paper.fillText(why, left + width / 2, LANE_PX);
+  }
+  paper.globalAlpha = 1;
   paper.fillRect(Math.floor(position * COLUMNS), 0, 2, canvas.height);
 }
