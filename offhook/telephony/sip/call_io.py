@@ -21,6 +21,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import CallInfo, Claim, Leg, LegError
 from offhook.media.tasks_io import TaskSet
+from offhook.media.who_answered import WhoAnswered
 from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState, DialError
 from offhook.telephony.call_record import Attempt
 from offhook.telephony.sip.media.leg_io import SipLeg
@@ -89,6 +90,8 @@ class SipCall:
         self.info = info
         self.agent = ""
         """Name of the agent that handles the call; "" for the default."""
+        self.who = WhoAnswered()
+        """Of a call that we place."""
         self.session: Session | None = None
         self.leg: Leg | None = None
         self.ring_seconds = ring_seconds
@@ -152,7 +155,7 @@ class SipCall:
     def use_leg(self, leg: Leg) -> None:
         """Set the call's leg."""
         self.leg = leg
-        leg.info = self.info
+        leg.info, leg.who = self.info, self.who
         if isinstance(leg, SipLeg):
             leg.control = self
         else:

@@ -10,6 +10,7 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
 from offhook.media.tasks_io import TaskSet
+from offhook.media.who_answered import Mode, WhoAnswered
 from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.calls_io import Host, SipCalls
@@ -43,6 +44,10 @@ class Dial:
     variables: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     """Custom headers for the INVITE, such as X-Order: 17."""
+    machine_detection: Mode | None = None
+    """What is done about who answers; None: as the trunk, or else the agent, has it."""
+    message: str = ""
+    """What is left on a machine; "" for the agent's."""
 
 
 class OutgoingCalls:
@@ -88,6 +93,7 @@ class OutgoingCalls:
         )
         call = self._calls.new(trunk, info)
         call.ring_seconds, call.agent = dial.ring_seconds, dial.agent
+        call.who = WhoAnswered(dial.machine_detection or trunk.machine_detection, dial.message)
         self._tasks.spawn(self._run(call, target, headers), f"sip call {call.call_id}")
         return call
 

@@ -16,6 +16,7 @@ from offhook.media.end_reason import End
 from offhook.media.leg import Claim, Leg
 from offhook.media.memory_io import give_back_memory
 from offhook.media.tasks_io import TaskSet
+from offhook.media.who_answered import WhoAnswered
 from offhook.pipeline.conversation.bot_io import BOT_TITLE, Bot, BotCall
 from offhook.pipeline.conversation.call_io import Call
 from offhook.signaling.peer_io import PeerLeg
@@ -384,6 +385,7 @@ class Edge:
             asked.agent,
             asked.ring_seconds or CARRIER_RING_S,
             asked.variables,
+            WhoAnswered(asked.machine_detection, asked.message),
         )
 
     def saved(self, call_id: str, agent: str) -> SavedCall | None:

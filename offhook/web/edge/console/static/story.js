@@ -79,6 +79,8 @@ const TOLD = {
   call_held: (e) => [`On hold, by the ${e.by}`],
   call_resumed: (e) => [`Back from hold, by the ${e.by}`],
   transfer_failed: (e) => [`Transfer to ${e.target} failed`, e.reason],
+  answered_by: (e) => [`Answered by: ${e.result.replace("_", ", ")} (${e.why})`],
+  message_left: (e) => [`Message left: ${e.text ?? ""}`],
   call_transferred: (e) => [`Transferred to ${e.target}`],
   call_ended: (e) => [`Ended: ${e.reason}`],
 };
