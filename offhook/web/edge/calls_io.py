@@ -45,9 +45,9 @@ async def place(request: web.Request) -> web.Response:
     if edge.config.sip is None and edge.carriers is None:
         raise NoPhones
     asked = parse_dial(await request.read())
-    agent = edge.agents.find(asked.agent or DEFAULT)
-    if asked.machine_detection == "message" and not asked.message and agent is not None:
-        if not agent.message:
+    if asked.machine_detection == "message" and not asked.message:
+        agent = edge.agents.find(asked.agent or DEFAULT)
+        if agent is not None and not agent.message:
             raise DialRequestError("message: what is to be left on a machine? The agent has none")
     call: SipCall | CarrierCall
     if asked.carrier:

@@ -141,7 +141,7 @@ async def test_a_person_hears_the_agent_and_the_record_has_it() -> None:
 
 
 async def test_a_voicemail_gets_the_whole_message_after_its_beep() -> None:
-    greeting = "We are not at home, so tell us what you want and when we can ring you."
+    greeting = "We are not at home so tell us what you want and when we can ring you."
     beeped = line(silence(300), greeting, silence(500), tone((900.0,), 500))
     async with placing(beeped, {}) as placed:
         asked = {"machine_detection": "message", "message": MESSAGE}

@@ -203,6 +203,8 @@ class AnswerDetector:
             return None
         self._machine_by_words = True
         if not heard.certain:
+            if self._is_of("human"):
+                return self._find("machine", "its words", certain=False, heard=heard.phrase)
             return None
         self._invited |= heard.invites
         return self._find(heard.result, "its words", certain=True, heard=heard.phrase)

@@ -123,15 +123,18 @@ _MACHINE = _any(
     r"(?:laissez|laisser|deposez|enregistrez) (?:moi |nous |lui )?(?:un |votre |vos |le )"
     r"(?:petit |bref )?(?:message|nom|coordonnees)",
     r"(?:messagerie|repondeur|boite vocale)",
+    r"(?:peux|pouvons) pas (?:vous |te )?(?:repondre|prendre votre appel)",
     r"(?:rappellerai|rappellerons|vous rappelle(?:rai|rons)?) (?:des|aussitot|rapidement|au plus)",
     r"(?:despues|tras|al|luego|oir) (?:de )?(?:la |el |del )?(?:senal|tono|pitido|bip|beep)",
     r"(?:deje|dejar|dejad|deja|dejenos|dejeme|grabe|grabar) (?:nos |me |aqui )?"
     r"(?:un |su |tu |el )?(?:breve )?(?:mensaje|recado|nombre)",
     r"(?:buzon de voz|buzon|contestador\w*)",
+    r"no (?:puedo|podemos) (?:contestar|responder|atender (?:tu|su) llamada)",
     r"dopo (?:il |aver sentito il )?(?:segnale|bip|beep|tono)",
     r"(?:lasciare|lasciate|lasci|lascia|lasciami|registrare|registri) (?:ci |mi |pure )?"
     r"(?:un |il |vostro |suo |tuo )*(?:breve )?(?:messaggio|nome|recapito)",
     r"(?:segreteria(?: telefonica)?|casella vocale)",
+    r"non (?:posso|possiamo) risponder\w*",
     r"(?:richiameremo|richiamero|ricontatteremo) (?:appena|al piu|il prima|quanto)",
     r"na de (?:piep|pieptoon|toon|beep|biep|bieptoon)",
     r"(?:spreek|laat|bericht|boodschap) (?:uw |je |een |dan |een kort )*"
