@@ -12,10 +12,10 @@ import numpy as np
 from benchmarks.answers import texts
 from benchmarks.answers.voices import trimmed, voices_of
 from benchmarks.speech.noises import Sound, at_power, fan, street, white
+from offhook.media.answer_status import Result
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
-from offhook.media.who_answered import Result
 
 MS = RATE_IN // 1000
 LASTS_MS = 16_000

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from offhook.media.answer_status import AnswerStatus
 from offhook.media.dtmf_detector import DtmfDetector
 from offhook.media.end_reason import EndReason
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
-from offhook.media.who_answered import WhoAnswered
 
 TickListener = Callable[[Pcm, Pcm | None, float], None]
 """Called once a tick with the received audio (320 samples at 16 kHz), the audio sent (480 samples
@@ -179,7 +179,7 @@ class Leg(ABC):
         self.answered_by = ""
         """Name of the agent that has answered, whoever was called; "" for the default."""
         self.playout = Playout()
-        self.who = WhoAnswered()
+        self.answer_status = AnswerStatus()
         """Of a call that we place: whether it is a person."""
         self.ticks = 0
         self._heard: Pcm = _NOTHING

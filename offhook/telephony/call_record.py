@@ -77,8 +77,8 @@ class CallRecord:
     """Of these tokens, by the prices of the configuration; None if a model that has answered has no
     price."""
     answered_by: str = ""
-    """Of a call that we placed, who or what has answered, see `who_answered.Result`; "" if that was
-    not asked."""
+    """Of a call that we placed, who or what has answered, see `answer_status.Result`; "" if that
+    was not asked."""
     answered_by_ms: int = 0
     """Time in ms from the answer until that was known."""
     message_left: bool = False

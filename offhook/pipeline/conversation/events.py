@@ -4,8 +4,8 @@ scripted caller."""
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from offhook.media.answer_status import Result
 from offhook.media.end_reason import EndReason
-from offhook.media.who_answered import Result
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from offhook.media.who_answered import Result
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.provider import Provider
 from offhook.telephony.carriers.webhook import Reply, WebhookCall
 

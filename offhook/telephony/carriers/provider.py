@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
-from offhook.media.who_answered import Result
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.auth.signatures import (
     TOKEN_PARAMETER,
     Nonces,

@@ -17,11 +17,11 @@ from typing import Literal, Protocol
 
 from loguru import logger
 
+from offhook.media.answer_status import AnswerStatus
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import CallInfo, Claim, Leg, LegError
 from offhook.media.tasks_io import TaskSet
-from offhook.media.who_answered import WhoAnswered
 from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState, DialError
 from offhook.telephony.call_record import Attempt
 from offhook.telephony.sip.media.leg_io import SipLeg
@@ -90,7 +90,7 @@ class SipCall:
         self.info = info
         self.agent = ""
         """Name of the agent that handles the call; "" for the default."""
-        self.who = WhoAnswered()
+        self.answer_status = AnswerStatus()
         """Of a call that we place."""
         self.session: Session | None = None
         self.leg: Leg | None = None
@@ -155,7 +155,7 @@ class SipCall:
     def use_leg(self, leg: Leg) -> None:
         """Set the call's leg."""
         self.leg = leg
-        leg.info, leg.who = self.info, self.who
+        leg.info, leg.answer_status = self.info, self.answer_status
         if isinstance(leg, SipLeg):
             leg.control = self
         else:

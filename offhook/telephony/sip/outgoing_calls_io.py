@@ -7,10 +7,10 @@ from typing import Any
 
 from loguru import logger
 
+from offhook.media.answer_status import AnswerStatus, Mode
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
 from offhook.media.tasks_io import TaskSet
-from offhook.media.who_answered import Mode, WhoAnswered
 from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.calls_io import Host, SipCalls
@@ -93,7 +93,9 @@ class OutgoingCalls:
         )
         call = self._calls.new(trunk, info)
         call.ring_seconds, call.agent = dial.ring_seconds, dial.agent
-        call.who = WhoAnswered(dial.machine_detection or trunk.machine_detection, dial.message)
+        call.answer_status = AnswerStatus(
+            dial.machine_detection or trunk.machine_detection, dial.message
+        )
         self._tasks.spawn(self._run(call, target, headers), f"sip call {call.call_id}")
         return call
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from loguru import logger
 
+from offhook.media.answer_status import AnswerStatus
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.leg import Claim, Leg
 from offhook.media.memory_io import give_back_memory
 from offhook.media.tasks_io import TaskSet
-from offhook.media.who_answered import WhoAnswered
 from offhook.pipeline.conversation.bot_io import BOT_TITLE, Bot, BotCall
 from offhook.pipeline.conversation.call_io import Call
 from offhook.signaling.peer_io import PeerLeg
@@ -380,12 +380,10 @@ class Edge:
         self.agents.check(asked.agent)
         return await self.carriers.calls.dial(
             asked.carrier,
-            asked.to,
-            asked.caller,
-            asked.agent,
+            *(asked.to, asked.caller, asked.agent),
             asked.ring_seconds or CARRIER_RING_S,
             asked.variables,
-            WhoAnswered(asked.machine_detection, asked.message),
+            AnswerStatus(asked.machine_detection, asked.message),
         )
 
     def saved(self, call_id: str, agent: str) -> SavedCall | None:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from offhook.media.who_answered import Mode
+from offhook.media.answer_status import Mode
 from offhook.telephony.call_progress_io import CallProgress
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.providers import provider_called

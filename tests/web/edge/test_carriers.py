@@ -443,8 +443,8 @@ async def test_what_the_carrier_says_of_who_answers_is_in_the_record(monkeypatch
             async with asyncio.timeout(HANGS_S):
                 while not talks:
                     await asyncio.sleep(0.02)
-            assert talks[0].who.by_carrier == "machine"
-            assert talks[0].who.mode == "detect"
+            assert talks[0].answer_status.by_carrier == "machine"
+            assert talks[0].answer_status.mode == "detect"
             await call.close()
 
 

@@ -10,9 +10,9 @@ the call is ended.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from offhook.media.answer_status import Result
 from offhook.media.pcm import PACKET_MS, Pcm, dbfs
 from offhook.media.steady_tones import SteadyTones
-from offhook.media.who_answered import Result
 from offhook.pipeline.conversation.answering.phrases import heard_in
 from offhook.pipeline.conversation.answering.tones import Sign, ToneSigns
 
@@ -33,6 +33,10 @@ LONG_MS = 2600
 DOUBTFUL_MS = 1300
 """The same if its words are such as machines have, or if it has seemed to be a person, who would
 not have gone on."""
+PLAIN_MS = 1000
+"""How much longer both are where words are understood and no machine says them."""
+PLAIN_WORDS = 3
+"""Words from which that is so."""
 GOES_ON_MS = 900
 """Silence within which what has seemed to be a person goes on if it is a machine: an agent has
 hardly begun by then."""
@@ -125,6 +129,8 @@ class AnswerDetector:
         """Whether there was a second utterance."""
         self._machine_by_words = False
         self._person_by_words = False
+        self._has_plain_words = False
+        """What was understood of it last is nothing that machines say."""
         self._rang_until_ms: int | None = None
         self.conversed = False
         """The agent was heard: whoever speaks now may speak to it."""
@@ -187,13 +193,14 @@ class AnswerDetector:
         else:
             longest = DOUBTFUL_MS if self._machine_by_words else LONG_MS
             spoke = self._voiced_ms
-        if spoke < longest:
+        if spoke < longest + (PLAIN_MS if self._has_plain_words else 0):
             return None
         return self._find("machine", "it goes on speaking", certain=False)
 
     def words(self, text: str) -> Verdict | None:
         """Take all words of the utterance so far, or of the one that has ended."""
         heard = heard_in(text)
+        self._has_plain_words = heard is None and len(text.split()) >= PLAIN_WORDS
         self._person_by_words = heard is not None and heard.result == "human"
         if heard is None:
             return None

@@ -10,7 +10,7 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
-from offhook.media.who_answered import Result
+from offhook.media.answer_status import Result
 
 MAX_CHARS = 1500
 """Characters of what was said that are looked at, the last ones."""
@@ -149,6 +149,8 @@ _MAYBE_MACHINE = _any(
     r"(?:away|out of office|on (?:another|the other) (?:line|call))",
     r"(?:the )?(?:person|number|party|customer|subscriber) (?:you|that you)",
     r"thank(?:s| you) for calling",
+    r"(?:welcome to|willkommen (?:bei|beim|in|im)|bienvenue (?:a|au|aux|chez|sur|dans)|"
+    r"bienvenid[oa]s? a|benvenut[oaie] (?:a|al|ai|alla|in|nel|da|su)|welkom bij)",
     r"(?:office|opening|business) hours",
     r"(?:leider|gerade|zurzeit|momentan|im moment) (?:\S+ ){0,3}(?:nicht|erreich\w*|besetzt)",
     r"(?:nicht|niemand) _(?:erreichbar|erreichen|da|zu hause)",

@@ -20,10 +20,10 @@ from typing import Protocol
 from loguru import logger
 from pipecat.processors.aggregators.llm_context import LLMContext
 
+from offhook.media.answer_status import Mode, Result
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
-from offhook.media.who_answered import Mode, Result
 from offhook.pipeline.conversation.answering.detector import (
     CORRECTED_MS,
     AnswerDetector,
@@ -132,8 +132,8 @@ class AnswerWatch:
             if not leg.idle:
                 self._note(self._detector.tick(heard))
                 stream.feed(heard)
-            if leg.who.by_carrier is not self._by_carrier:
-                self._by_carrier = leg.who.by_carrier
+            if leg.answer_status.by_carrier is not self._by_carrier:
+                self._by_carrier = leg.answer_status.by_carrier
                 if self._by_carrier is not None:
                     self._note(self._detector.carrier(self._by_carrier))
 
@@ -163,8 +163,8 @@ class AnswerWatch:
     def _note(self, verdict: Verdict | None) -> None:
         if verdict is None:
             return
-        call, who = self._call, self._call.leg.who
-        who.result, who.after_ms = verdict.result, verdict.after_ms
+        call, status = self._call, self._call.leg.answer_status
+        status.result, status.after_ms = verdict.result, verdict.after_ms
         at_ms, result, after_ms = call.leg.heard_ms, verdict.result, verdict.after_ms
         call.emit(AnsweredBy(at_ms, result, after_ms, verdict.why, verdict.heard))
         if self._verdicts.full():
@@ -176,9 +176,9 @@ class AnswerWatch:
     async def _follow(self) -> None:
         last: Verdict | None = None
         while True:
-            patience_s = self._patience_s(last)
+            timeout_s = self._timeout_s(last)
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(timeout_s):
                     verdict = await self._verdicts.get()
             except TimeoutError:
                 if last is not None and not self._begun:
@@ -188,7 +188,7 @@ class AnswerWatch:
             if await self._act(verdict):
                 return
 
-    def _patience_s(self, last: Verdict | None) -> float | None:
+    def _timeout_s(self, last: Verdict | None) -> float | None:
         """Return how long to wait for another result; None: until there is one."""
         heard_s = self._detector.now_ms / 1000
         if last is None:
@@ -217,8 +217,8 @@ class AnswerWatch:
             case "machine_end" if certain and not policy.on_machine:
                 return await self._end(verdict)
             case "machine_end":
-                told = f"{MACHINE}\n{policy.on_machine}" if certain else ""
-                await self._begin_agent(told, greets=not certain)
+                note = f"{MACHINE}\n{policy.on_machine}" if certain else ""
+                await self._begin_agent(note, greets=not certain)
                 return certain
             case "screening":
                 await self._answer_screening()
@@ -237,21 +237,21 @@ class AnswerWatch:
         policy = self._policy
         if policy.mode == "detect" and not policy.on_machine:
             return await self._end(verdict)
-        self._take_back()
+        self._withdraw()
         return False
 
-    def _take_back(self) -> None:
+    def _withdraw(self) -> None:
         """Have the agent keep silent that has begun to speak to a machine."""
         if self._begun:
             self._begun = False
             self._announcements.hearing.interrupt()
             self._announcements.pipeline.hold_agent()
 
-    async def _begin_agent(self, told: str, *, greets: bool) -> None:
-        """Have the agent begin, `told` who has answered."""
+    async def _begin_agent(self, note: str, *, greets: bool) -> None:
+        """Have the agent begin, with a `note` on who has answered."""
         announcements, context = self._announcements, self._call.context
-        if told:
-            self._tell(told)
+        if note:
+            self._inform(note)
         if self._begun:
             return
         self._begun = True
@@ -263,10 +263,10 @@ class AnswerWatch:
         if await pipeline.begin_agent(context, greets=greets, greeting_answers=True):
             await announcements.greet(context)
 
-    def _tell(self, told: str) -> None:
+    def _inform(self, note: str) -> None:
         """Tell the agent's model, in the first of its messages."""
         context = self._call.context
-        line = {"role": "system", "content": told}
+        line = {"role": "system", "content": note}
         context.set_messages([line, *context.messages])  # type: ignore[list-item]
 
     async def _end_turn(self) -> None:
@@ -282,11 +282,11 @@ class AnswerWatch:
 
     async def _answer_screening(self) -> None:
         policy, announcements = self._policy, self._announcements
-        self._take_back()
+        self._withdraw()
         await self._quiet()
         if policy.on_screening:
             await announcements.say_whole(policy.on_screening, MESSAGE_S)
-            self._tell(f"{SCREENING} You have said: {policy.on_screening}")
+            self._inform(f"{SCREENING} You have said: {policy.on_screening}")
             self._begun = True
             context = self._call.context
             await announcements.pipeline.begin_agent(context, greets=True, greeting_answers=True)
@@ -308,13 +308,13 @@ class AnswerWatch:
 
     async def _leave_message(self, *, beep: bool) -> bool:
         """Say the message, once more if the beep comes only then; return True."""
-        self._take_back()
+        self._withdraw()
         call, text = self._call, self._policy.message
         if beep:
             await asyncio.sleep(PAUSE_S)
         left = await (self._say(text) if beep else self._say_before_a_beep(text))
         if left and call.leg.closed is None:
-            call.leg.who.message_left = True
+            call.leg.answer_status.message_left = True
             call.emit(MessageLeft(call.leg.heard_ms, text))
             await call.hang_up(End.MESSAGE_LEFT)
         else:
@@ -343,6 +343,6 @@ class AnswerWatch:
 
     async def _end(self, verdict: Verdict) -> bool:
         """Hang up on what is no person; return True."""
-        self._take_back()
+        self._withdraw()
         await self._call.hang_up(End.MACHINE_ANSWERED + f" ({verdict.result})")
         return True

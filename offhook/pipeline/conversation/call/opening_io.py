@@ -39,7 +39,7 @@ class Opening:
         """Whether the agent waits until it is known who has answered."""
         return self.watch is not None and self.watch.waits
 
-    def ask_who_answers(self, call: Watched, vad: VadBatch, policy: AnswerPolicy) -> None:
+    def watch_answer(self, call: Watched, vad: VadBatch, policy: AnswerPolicy) -> None:
         """Have the agent wait until that is known. To be called before the call runs."""
         self.watch = AnswerWatch(call, self._announcements, vad, policy)
 

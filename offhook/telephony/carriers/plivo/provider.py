@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 from xml.etree.ElementTree import Element
 
-from offhook.media.who_answered import Result
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.auth.signatures import Nonces, Rejected, SignedRequest, equal, utf8
 from offhook.telephony.carriers.markup import (
     XML,

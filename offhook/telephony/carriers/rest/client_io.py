@@ -8,7 +8,7 @@ from time import time
 import aiohttp
 from yarl import URL
 
-from offhook.media.who_answered import Mode
+from offhook.media.answer_status import Mode
 from offhook.telephony.carriers.rest.request import Api, DialRequest, RestError, RestRequest
 from offhook.telephony.carriers.streams.stream import Format
 

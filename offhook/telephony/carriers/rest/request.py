@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 from urllib.parse import quote, urlencode
 
+from offhook.media.answer_status import Mode
 from offhook.media.leg import LegError
-from offhook.media.who_answered import Mode
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.streams.json_text import read_object
 from offhook.telephony.carriers.streams.stream import Format

@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from offhook.media.who_answered import Result
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.auth.signatures import (
     Nonces,
     Rejected,

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from offhook.media.who_answered import Result
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.auth.signatures import (
     Nonces,
     Rejected,

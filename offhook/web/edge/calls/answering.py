@@ -12,12 +12,12 @@ from offhook.web.edge.agents_io import CallAgents
 def answer_policy(agent: AgentSettings, call: Call, agents: CallAgents) -> AnswerPolicy | None:
     """Returns what is done; None: nothing, since nobody has asked for it, since we were called, or
     since the agent has a voice of its own, which nobody can keep waiting."""
-    who, kind = call.leg.who, agent.of_kind
-    mode = who.mode or agent.machine_detection
+    status, kind = call.leg.answer_status, agent.of_kind
+    mode = status.mode or agent.machine_detection
     if mode == "off" or call.leg.info.direction != "outbound" or kind.own_voice:
         return None
     fill = agents.fill(agent, call)
-    message = fill(who.message or agent.message)
+    message = fill(status.message or agent.message)
     if mode == "message" and not message:
         logger.warning("{}: there is no message to be left on a machine", call.leg.call_id)
         mode = "detect"

@@ -286,7 +286,7 @@ class LiveCall:
         )
         policy = None if past is not None else answer_policy(agent, call, host.agents)
         if policy is not None and self.direct is None:
-            call.opening.ask_who_answers(call, call.engines.turn_detection.vad, policy)
+            call.opening.watch_answer(call, call.engines.turn_detection.vad, policy)
         call.listeners.append(self.report)
         for observe in self.observers:
             observe(call)

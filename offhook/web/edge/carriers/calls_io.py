@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from loguru import logger
 
+from offhook.media.answer_status import AnswerStatus
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Claim, Leg, LegError
 from offhook.media.silence_io import SilenceWatch
 from offhook.media.tasks_io import TaskSet
-from offhook.media.who_answered import WhoAnswered
 from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.auth.signatures import Rejected
@@ -353,9 +353,9 @@ class CarrierCalls:
         agent: str = "",
         ring_seconds: float = 60.0,
         variables: Mapping[str, Any] | None = None,
-        who: WhoAnswered | None = None,
+        status: AnswerStatus | None = None,
     ) -> CarrierCall:
-        """Places a call; `who` is what is asked of who answers. Raises DialError and Busy."""
+        """Places a call; `status` has what is asked of who answers. Raises DialError and Busy."""
         carrier = self._by_name.get(name)
         if carrier is None:
             there = ", ".join(self._by_name) or "none"
@@ -375,8 +375,8 @@ class CarrierCalls:
             variables=variables or {},
         )
         call = self.new_call(carrier, info, agent)
-        call.who = who or WhoAnswered()
-        call.who.mode = call.who.mode or settings.machine_detection
+        call.answer_status = status or AnswerStatus()
+        call.answer_status.mode = call.answer_status.mode or settings.machine_detection
         decision = self.decision(call)
         if decision is None:
             await self._place(carrier, call, caller, ring_seconds)
@@ -420,7 +420,7 @@ class CarrierCalls:
                 f"{base}/status/{call.call_id}{query}",
                 ring_seconds,
                 stream,
-                call.who.mode if settings.asks_who_answers else None,
+                call.answer_status.mode if settings.asks_who_answers else None,
             )
         except (LegError, Rejected) as fault:
             call.set_state("ended", 0, str(fault))

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlencode
 
 import pytest
 
-from offhook.media.who_answered import Mode
+from offhook.media.answer_status import Mode
 from offhook.telephony.carriers.providers import provider_of
 from offhook.telephony.carriers.rest.request import DialRequest
 from offhook.telephony.carriers.settings import CarrierSettings

@@ -14,7 +14,7 @@ Mode = Literal["off", "detect", "message"]
 
 
 @dataclass
-class WhoAnswered:
+class AnswerStatus:
     """Of one call: what was asked for, and what became of it."""
 
     mode: Mode | None = None
@@ -29,3 +29,7 @@ class WhoAnswered:
     """Time in ms from the answer to the result."""
     message_left: bool = False
     """Whether the message was played to its end."""
+
+    def report(self, by_carrier: Result | None) -> None:
+        """Add what a carrier says; None: it does not say anything of it."""
+        self.by_carrier = by_carrier or self.by_carrier
