@@ -61,13 +61,17 @@ class OurLeg(PhoneLeg):
 
 @asynccontextmanager
 async def answered(
-    *words: str, agent: Answerer | None = None, greeting: str = GREETING, **policy: Any
+    *words: str,
+    agent: Answerer | None = None,
+    greeting: str = GREETING,
+    interruptible: bool = True,
+    **policy: Any,
 ) -> AsyncIterator[Phone]:
     leg, answerer = OurLeg(), agent or Answerer()
 
     def make(call: Any) -> Agent:
         made = answerer.agent()
-        made.greeting = greeting
+        made.greeting, made.greeting_interruptible = greeting, interruptible
         return made
 
     def before(call: Any) -> None:
@@ -178,6 +182,17 @@ async def test_the_hi_of_a_greeting_is_corrected() -> None:
         assert results(phone)[-1] == "machine_end"
         assert [turn.text for turn in phone.of(AgentTurn) if not turn.interrupted][-1] == MESSAGE
         assert len(phone.of(MessageLeft)) == 1
+
+
+async def test_a_greeting_that_nobody_interrupts_ends_where_a_machine_is_known() -> None:
+    rest = "This is Tom. Please leave a message after the tone."
+    long = " ".join([GREETING] * 5)
+    async with answered("Hi", rest, greeting=long, interruptible=False) as phone:
+        phone.leg.feed(np.concatenate((quiet(300), said("Hi."), quiet(600), said(rest))))
+        await phone.until(lambda: phone.of(CallEnded))
+        assert results(phone)[0] == "human"
+        assert phone.of(CallEnded)[0].reason == "a machine answered (machine)"
+        assert [turn.text for turn in phone.of(AgentTurn) if not turn.interrupted] == []
 
 
 async def test_a_screening_service_hears_who_calls_and_then_the_agent_listens() -> None:

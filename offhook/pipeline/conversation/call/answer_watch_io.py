@@ -14,6 +14,7 @@ Nobody is hung up on for a result that is not certain: the agent begins instead.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from offhook.media.answer_status import Mode, Result
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
+from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.answering.detector import (
     CORRECTED_MS,
     AnswerDetector,
@@ -48,6 +50,8 @@ ANNOUNCEMENT_S = 4.0
 """Time in s for an announcement to go on to say that a message can be left; then the call ends."""
 FIRST_TURN_S = 1.5
 """Time in s for the words of a person's "Hello?"; then the agent begins without them."""
+GREETING_S = 8.0
+"""Time limit in s for a person to end the first sentence; then the agent begins all the same."""
 MESSAGE_S = 180.0
 """Time limit in s of a message on a machine; one that lasts longer is not left."""
 PAUSE_S = 0.3
@@ -104,7 +108,10 @@ class AnswerWatch:
         announcements: Announcements,
         vad: VadBatch,
         policy: AnswerPolicy,
+        tasks: TaskSet,
     ) -> None:
+        """`tasks` are those of the call."""
+        self._tasks = tasks
         self._call, self._announcements = call, announcements
         self._policy = policy
         self._detector = AnswerDetector()
@@ -256,12 +263,22 @@ class AnswerWatch:
             return
         self._begun = True
         greets = greets and bool(announcements.agent.greeting)
-        while self._detector.speaks and self._call.leg.closed is None:  # its words were enough
-            await asyncio.sleep(PACKET_MS / 1000)
+        await self._pause()
+        if not self._verdicts.empty():  # it was no person after all
+            self._begun = False
+            return
         await self._end_turn()
         pipeline = announcements.pipeline
         if await pipeline.begin_agent(context, greets=greets, greeting_answers=True):
-            await announcements.greet(context)
+            self._tasks.spawn(announcements.greet(context), f"greet {self._call.leg.call_id}")
+
+    async def _pause(self) -> None:
+        """Wait until whoever is known by the first words has said the rest, or has gone on for a
+        while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GREETING_S):
+                while self._detector.speaks and self._verdicts.empty():
+                    await asyncio.sleep(PACKET_MS / 1000)
 
     def _inform(self, note: str) -> None:
         """Tell the agent's model, in the first of its messages."""
@@ -300,11 +317,9 @@ class AnswerWatch:
         self._turned.clear()
         if self._announcements.hearing.state not in (TurnState.HEARING, TurnState.ENDING):
             return
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(ANNOUNCEMENT_S):
                 await self._turned.wait()
-        except TimeoutError:
-            pass
 
     async def _leave_message(self, *, beep: bool) -> bool:
         """Say the message, once more if the beep comes only then; return True."""

@@ -41,7 +41,7 @@ class Opening:
 
     def watch_answer(self, call: Watched, vad: VadBatch, policy: AnswerPolicy) -> None:
         """Have the agent wait until that is known. To be called before the call runs."""
-        self.watch = AnswerWatch(call, self._announcements, vad, policy)
+        self.watch = AnswerWatch(call, self._announcements, vad, policy, self._tasks)
 
     @property
     def _context(self) -> LLMContext:
