@@ -238,7 +238,7 @@ class AnsweredBy:
     follow."""
 
     at_ms: int
-    result: Result
+    by: Result
     after_ms: int
     """Time in ms from the answer."""
     why: str

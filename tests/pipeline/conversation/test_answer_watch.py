@@ -84,7 +84,7 @@ async def answered(
 
 
 def results(phone: Phone) -> list[str]:
-    return [event.result for event in phone.of(AnsweredBy)]
+    return [event.by for event in phone.of(AnsweredBy)]
 
 
 async def test_a_person_is_greeted_at_once_and_the_hello_is_a_turn() -> None:
@@ -94,7 +94,7 @@ async def test_a_person_is_greeted_at_once_and_the_hello_is_a_turn() -> None:
         over = 400 + len(said("Hello?")) // 16
         await phone.until(lambda: phone.of(AnsweredBy))
         verdict = phone.of(AnsweredBy)[0]
-        assert verdict.result == "human"
+        assert verdict.by == "human"
         assert verdict.after_ms in range(over, over + 301)
         await phone.until(lambda: phone.of(AgentTurn))
         assert [turn.text for turn in phone.of(CallerTurn)] == ["Hello?"]

@@ -131,7 +131,7 @@ async def placing(sound: Pcm, agent: dict[str, Any], **trunk: Any) -> AsyncItera
 async def test_a_person_hears_the_agent_and_the_record_has_it() -> None:
     async with placing(line(silence(400), "Hello?"), {"machine_detection": "detect"}) as placed:
         call_id = await placed.server.place("100")
-        assert (await placed.until(AnsweredBy)).result == "human"
+        assert (await placed.until(AnsweredBy)).by == "human"
         assert (await placed.until(AgentTurn)).text == GREETING
         assert placed.far.heard_at[0] > placed.far.spoken
         await placed.server.client.delete(f"/calls/{call_id}")

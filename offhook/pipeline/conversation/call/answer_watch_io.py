@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from loguru import logger
 from pipecat.processors.aggregators.llm_context import LLMContext
 
 from offhook.media.answer_status import Mode, Result
@@ -48,8 +47,9 @@ MACHINE_S = 120.0
 """Time in s from the answer after which a machine that still speaks is hung up on."""
 ANNOUNCEMENT_S = 4.0
 """Time in s for an announcement to go on to say that a message can be left; then the call ends."""
-FIRST_TURN_S = 1.5
-"""Time in s for the words of a person's "Hello?"; then the agent begins without them."""
+FIRST_TURN_S = 4.0
+"""Time in s for the words of a person's "Hello?"; then they are a turn like any other. A greeting
+does not wait for them."""
 GREETING_S = 8.0
 """Time limit in s for a person to end the first sentence; then the agent begins all the same."""
 MESSAGE_S = 180.0
@@ -267,10 +267,13 @@ class AnswerWatch:
         if not self._verdicts.empty():  # it was no person after all
             self._begun = False
             return
-        await self._end_turn()
-        pipeline = announcements.pipeline
-        if await pipeline.begin_agent(context, greets=greets, greeting_answers=True):
+        pipeline, ends = announcements.pipeline, announcements.hearing.end_turn()
+        self._turned.clear()
+        if greets:
             self._tasks.spawn(announcements.greet(context), f"greet {self._call.leg.call_id}")
+        if ends:
+            await self._first_words(over_greeting=greets)
+        await pipeline.begin_agent(context, greets=greets, greeting_answers=True)
 
     async def _pause(self) -> None:
         """Wait until whoever is known by the first words has said the rest, or has gone on for a
@@ -286,16 +289,19 @@ class AnswerWatch:
         line = {"role": "system", "content": note}
         context.set_messages([line, *context.messages])  # type: ignore[list-item]
 
-    async def _end_turn(self) -> None:
-        """Wait for the words of whoever waits for the agent."""
-        self._turned.clear()
-        if not self._announcements.hearing.end_turn():
-            return
-        try:
+    async def _first_words(self, *, over_greeting: bool) -> None:
+        """Wait for the words of whoever waits for the agent; they do not interrupt its greeting,
+        which answers them."""
+        hearing, interruptible = self._announcements.hearing, over_greeting
+        interruptible &= self._announcements.agent.greeting_interruptible
+        if interruptible:
+            hearing.agent.interruptible = False
+        with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_TURN_S):
-                await self._turned.wait()
-        except TimeoutError:
-            logger.debug("{}: the first words are late", self._call.leg.call_id)
+                while not self._turned.is_set() and hearing.state is TurnState.ENDING:
+                    await asyncio.sleep(PACKET_MS / 1000)
+        if interruptible:
+            hearing.agent.interruptible = True
 
     async def _answer_screening(self) -> None:
         policy, announcements = self._policy, self._announcements
