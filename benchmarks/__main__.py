@@ -19,6 +19,7 @@ SIZING = {
 }
 """Those that size a machine, or compare engines on it."""
 COMPARING = {
+    "answers": "answers.answers",
     "asr": "recognition.asr",
     "asr_call": "calls.asr_call",
     "asr_host": "recognition.asr_host",

@@ -66,6 +66,8 @@ class End(EndReason, ReprEnum):
     CONTINUED_ELSEWHERE = "continues at another server"
     GAVE_WAY = "nothing was said, and others wait for the line"
     TOO_LONG = "the call reached its longest duration"
+    MACHINE_ANSWERED = "a machine answered"
+    MESSAGE_LEFT = "the message was left"
     CALLER_SILENT = "the caller was silent"
     SHUTTING_DOWN = "the server is shutting down"
     SERVER_STOPS = "the server stops"

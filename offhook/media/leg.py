@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from offhook.media.answer_status import AnswerStatus
 from offhook.media.dtmf_detector import DtmfDetector
 from offhook.media.end_reason import EndReason
 from offhook.media.line_recording import LineRecording
@@ -181,6 +182,8 @@ class Leg(ABC):
         self.answered_by = ""
         """Name of the agent that has answered, whoever was called; "" for the default."""
         self.playout = Playout()
+        self.answer_status = AnswerStatus()
+        """Of a call that we place: whether it is a person."""
         self.ticks = 0
         self._heard: Pcm = _NOTHING
         """The audio received in this tick."""

@@ -76,6 +76,13 @@ class CallRecord:
     cost: float | None = None
     """Of these tokens, by the prices of the configuration; None if a model that has answered has no
     price."""
+    answered_by: str = ""
+    """Of a call that we placed, who or what has answered, see `answer_status.Result`; "" if that
+    was not asked."""
+    answered_by_ms: int = 0
+    """Time in ms from the answer until that was known."""
+    message_left: bool = False
+    """Whether a message was left on a machine, to its end."""
     collected: Collected = field(default_factory=dict)
     """Details that agents have noted, by their names in the configuration."""
     transferred_to: str = ""

@@ -27,6 +27,8 @@ class AgentBeginsFrame(ControlFrame):
 
     context: LLMContext = field(kw_only=True)
     greets: bool = field(kw_only=True)
+    greeting_answers: bool = field(kw_only=True, default=False)
+    """Whether the greeting is the answer to a turn that was kept from it."""
     answers: bool = field(default=False, init=False)
     """Whether a turn was kept from it."""
     reached: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -90,7 +92,7 @@ class AgentSlot(Pipeline):
         elif isinstance(frame, AgentBeginsFrame):
             self._holds, frame.answers = False, self._held_back
             frame.reached.set()
-            if frame.greets and not frame.answers:
+            if frame.greets and (frame.greeting_answers or not frame.answers):
                 return
             frame = LLMContextFrame(frame.context)
         elif isinstance(frame, EndFrame | CancelFrame) and self._replacing is not None:

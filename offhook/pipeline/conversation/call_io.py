@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from loguru import logger
-from pipecat.frames.frames import EndFrame, Frame, LLMRunFrame
+from pipecat.frames.frames import EndFrame, Frame
 from pipecat.transports.base_transport import TransportParams
 
 from offhook.media.end_reason import End, EndReason
@@ -28,6 +28,7 @@ from offhook.pipeline.conversation.call.call_pipeline_io import (
 )
 from offhook.pipeline.conversation.call.followed_language import FollowedLanguage
 from offhook.pipeline.conversation.call.history import History, Message
+from offhook.pipeline.conversation.call.opening_io import Opening
 from offhook.pipeline.conversation.call.responses import Responses
 from offhook.pipeline.conversation.call.time_limit_io import TimeLimit
 from offhook.pipeline.conversation.call_info import as_dict
@@ -101,7 +102,6 @@ class Call(TransportListener, CallPipelineListener):
         self.end_reason: EndReason = End.AGENT_HUNG_UP
         self.engines = engines
         self._limit = TimeLimit(limit_s, before_s)
-        self._opening = opening
         self._tracing = tracing
         self._agent = make_agent(self)
         self._turn = 0
@@ -116,9 +116,12 @@ class Call(TransportListener, CallPipelineListener):
             leg, tasks, self.emit, lambda away: self.hearing.agent.set_away(away)
         )
         self.language = FollowedLanguage(leg, self.emit, self.on_pause)
-        self._announcements = Announcements(tasks, self.language, self._agent, engines, sentences)
+        self._announcements = Announcements(
+            tasks, leg.playout, self.language, self._agent, engines, sentences
+        )
         self._history = History(history, self._agent.tools)
         self.context = self._history.context
+        self.opening = Opening(leg, tasks, self._announcements, self._history, opening)
         self.hearing: UserTurnController
         """Detects the caller's turns; exists while the call runs."""
         self.responses: Responses
@@ -360,6 +363,8 @@ class Call(TransportListener, CallPipelineListener):
             tracing=self._tracing,
         )
         self._announcements.pipeline = self._pipeline
+        if self.opening.watch is not None:
+            self._pipeline.hold_agent()
         self.responses = Responses(self._agent.direction, hearing, self.queue)
         pipeline = RunningPipeline(self._pipeline.worker, self.leg.call_id, self._transport)
         end.push_async_callback(pipeline.close)
@@ -406,17 +411,7 @@ class Call(TransportListener, CallPipelineListener):
     # --- what happens in the pipeline ---
 
     async def on_connected(self) -> None:
-        messages = self.transcript()
-        is_answered = bool(messages) and messages[-1][0] == "assistant"
-        is_returned = self._opening is Occasion.NOT_TRANSFERRED
-        if is_returned and self._agent.on_returned is not None:
-            await self._agent.on_returned()
-        elif is_answered or is_returned:
-            self._announcements.excuse(self._opening)
-        elif (self._agent.greeting or self._agent.notice) and not messages:
-            self._tasks.spawn(self._announcements.begin(self.context), f"greet {self.leg.call_id}")
-        else:  # the agent greets the caller, or answers what is unanswered
-            await self._pipeline.worker.queue_frame(LLMRunFrame())
+        await self.opening.begin()
 
     def on_over(self) -> None:
         self._finished.set()
@@ -425,7 +420,7 @@ class Call(TransportListener, CallPipelineListener):
         self._tasks.spawn(self._change_agent(find), f"change the agent {self.leg.call_id}")
 
     async def on_idle(self) -> None:
-        if self.away:  # restart the idle timer
+        if self.away or self.opening.waits:  # restart the idle timer
             await self._pipeline.wait_for_silence(self._announcements.idle_s)
         elif self._agent.silences:
             self._tasks.spawn(self._break_silence(), f"silence {self.leg.call_id}")
@@ -446,7 +441,8 @@ class Call(TransportListener, CallPipelineListener):
         self.emit(AgentTurn(self.leg.heard_ms, turn, heard, cut))
 
     def on_pause(self, text: str) -> None:
-        self._agent.think_ahead(text)
+        if not self.opening.waits:
+            self._agent.think_ahead(text)
 
     def about(self) -> dict[str, Any]:
         return {

@@ -4,6 +4,7 @@ scripted caller."""
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from offhook.media.answer_status import Result
 from offhook.media.end_reason import EndReason
 from offhook.media.line_recording import By
 
@@ -233,6 +234,28 @@ class TurnLatency:
 
 
 @dataclass(frozen=True)
+class AnsweredBy:
+    """Who or what has answered a call that we placed, as far as is known now: another one may
+    follow."""
+
+    at_ms: int
+    by: Result
+    after_ms: int
+    """Time in ms from the answer."""
+    why: str
+    heard: str = ""
+    """The words that say so."""
+
+
+@dataclass(frozen=True)
+class MessageLeft:
+    """A message was played to its end on a machine."""
+
+    at_ms: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Dtmf:
     """A key was pressed: one of 0-9 * # A-D."""
 
@@ -349,6 +372,8 @@ Event = (
     | ToolUsed
     | PassagesFound
     | TurnLatency
+    | AnsweredBy
+    | MessageLeft
     | Dtmf
     | NoiseSuppressed
     | CallerAmplified

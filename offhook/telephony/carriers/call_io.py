@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from offhook.media.answer_status import AnswerStatus
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Claim, Collected, LegStatistics, ModelTokens
 from offhook.telephony.call_progress_io import (
@@ -61,6 +62,8 @@ class CarrierCall:
         """None for carriers without a REST API."""
         self.info = info
         self.agent = agent
+        self.answer_status = AnswerStatus()
+        """Of a call that we place."""
         self.provider_call_id = ""
         self.claim: Claim | None = None
         """Of its leg."""
@@ -152,6 +155,7 @@ class CarrierCall:
         """Attach the stream that has started."""
         self.leg = leg
         leg.tokens, leg.collected = self._tokens, self._collected
+        leg.answer_status = self.answer_status
         self._here.set()
         self._away.clear()
         self.provider_call_id = started.call_id
@@ -217,6 +221,9 @@ class CarrierCall:
             cached_tokens=self._tokens.cached,
             output_tokens=self._tokens.output,
             cost=self._tokens.cost,
+            answered_by=self.answer_status.result or "",
+            answered_by_ms=self.answer_status.after_ms,
+            message_left=self.answer_status.message_left,
             collected=dict(self._collected),
             transferred_to=self.transferred_to,
         )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.provider import Provider
 from offhook.telephony.carriers.webhook import Reply, WebhookCall
 
@@ -14,6 +15,23 @@ RETRY_S = 1
 
 # XML 1.0 §2.2: characters not allowed in a document, not even escaped
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
+
+
+ANSWERED_BY: Mapping[str, Result] = {
+    "human": "human",
+    "machine_start": "machine",
+    "machine_end_beep": "machine_end",
+    "machine_end_silence": "machine_end",
+    "machine_end_other": "machine_end",
+    "fax": "fax",
+    "unknown": "unknown",
+}
+"""Values of `AnsweredBy` in the webhooks of Twilio, and of those that have its markup."""
+
+
+def answered_by(report: WebhookCall) -> Result | None:
+    """Return who has answered, if a webhook of these says so."""
+    return ANSWERED_BY.get(report.parameters.get("AnsweredBy", ""))
 
 
 class ContinuingProvider(Provider):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.auth.signatures import (
     TOKEN_PARAMETER,
     Nonces,
@@ -180,6 +181,10 @@ class Provider(ABC):
     def hang_up(self) -> Reply:
         """Return the answer that ends a call that comes back."""
         return self.refusal()
+
+    def answered_by(self, report: WebhookCall) -> Result | None:
+        """Return who has answered a call that we placed; None if the webhook does not say."""
+        return None
 
     # --- transfers ---
 

@@ -47,6 +47,13 @@ class CarrierSettings:
     max_calls: int = 0
     """Limit of this carrier's calls, inbound and outbound, beyond which inbound ones are refused as
     busy and outbound ones fail; 0 for only the global limit."""
+    machine_detection: Literal["off", "detect", "message"] | None = None
+    """What is done about who answers the calls that we place here, if the one who places a call
+    does not say: nothing, the agent is told, or a message is left on a machine. By default as the
+    agent has it."""
+    asks_who_answers: bool = False
+    """Whether the provider is asked as well who answers such a call, as this carrier or whoever
+    places it has it; providers have a price for that."""
     dtmf_tones: bool = False
     """Whether keys are heard as tones in the audio, for numbers whose carrier reports none."""
     addresses: tuple[str, ...] = LOCAL_ADDRESSES
@@ -71,6 +78,8 @@ class CarrierSettings:
         for name in ("account", "number", "agent"):
             if not getattr(self, name).isprintable():
                 raise self.wrong(f"{name} contains unprintable characters")
+        if self.machine_detection not in (None, "off", "detect", "message"):
+            raise self.wrong("machine_detection must be off, detect or message")
         if self.max_calls < 0:
             raise self.wrong("max_calls must not be negative")
         if self.port not in range(65536):

@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 
 from loguru import logger
 
+from offhook.media.answer_status import AnswerStatus
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import CallInfo, Claim, Leg, LegError
@@ -89,6 +90,8 @@ class SipCall:
         self.info = info
         self.agent = ""
         """Name of the agent that handles the call; "" for the default."""
+        self.answer_status = AnswerStatus()
+        """Of a call that we place."""
         self.session: Session | None = None
         self.leg: Leg | None = None
         self.ring_seconds = ring_seconds
@@ -152,7 +155,7 @@ class SipCall:
     def use_leg(self, leg: Leg) -> None:
         """Set the call's leg."""
         self.leg = leg
-        leg.info = self.info
+        leg.info, leg.answer_status = self.info, self.answer_status
         if isinstance(leg, SipLeg):
             leg.control = self
         else:

@@ -7,6 +7,7 @@ from typing import Any
 
 from loguru import logger
 
+from offhook.media.answer_status import AnswerStatus, Mode
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo
 from offhook.media.tasks_io import TaskSet
@@ -43,6 +44,10 @@ class Dial:
     variables: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     """Custom headers for the INVITE, such as X-Order: 17."""
+    machine_detection: Mode | None = None
+    """What is done about who answers; None: as the trunk, or else the agent, has it."""
+    message: str = ""
+    """What is left on a machine; "" for the agent's."""
 
 
 class OutgoingCalls:
@@ -88,6 +93,9 @@ class OutgoingCalls:
         )
         call = self._calls.new(trunk, info)
         call.ring_seconds, call.agent = dial.ring_seconds, dial.agent
+        call.answer_status = AnswerStatus(
+            dial.machine_detection or trunk.machine_detection, dial.message
+        )
         self._tasks.spawn(self._run(call, target, headers), f"sip call {call.call_id}")
         return call
 

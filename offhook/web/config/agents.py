@@ -238,6 +238,18 @@ class Agent(AgentModel, Pronouncing, Flowing):
     own."""
     greeting_interruptible: bool = True
     """Whether a caller who speaks interrupts the greeting."""
+    machine_detection: Literal["off", "detect", "message"] = "off"
+    """What is done about who answers the calls that this agent places, unless the trunk or
+    `POST /calls` says so: nothing; the agent learns it, and hangs up on machines; or it leaves
+    `message` on them."""
+    message: str = Field("", max_length=MAX_SPOKEN_CHARS)
+    """What is left on an answering machine, once, after its tone."""
+    on_machine: str = Field("", max_length=MAX_SPOKEN_CHARS)
+    """Instructions for the language model when an answering machine records; empty: the agent hangs
+    up."""
+    on_screening: str = Field("", max_length=MAX_SPOKEN_CHARS)
+    """What is said to a service that asks who calls and why: both in one sentence. Empty: the
+    language model says it."""
     silence: Annotated[tuple[Silence, ...], Field(max_length=20), AfterValidator(_steps)] = ()
     """What happens when the caller is silent, step by step:
     `[{after = 8, say = "Are you still there?"}, {after = 10, hang_up = true}]`. It begins anew once
@@ -358,6 +370,12 @@ class Agent(AgentModel, Pronouncing, Flowing):
         return self
 
     @model_validator(mode="after")
+    def _has_its_message(self) -> Self:
+        if self.machine_detection == "message" and not self.message:
+            raise ValueError('machine_detection = "message" needs message: what is left')
+        return self
+
+    @model_validator(mode="after")
     def _names_its_tools_once(self) -> Self:
         names = [name for tool in self.tools for name in tool.function_names]
         names += map(handoff_tool, self.handoffs)
@@ -449,6 +467,9 @@ class Agent(AgentModel, Pronouncing, Flowing):
         yield "instructions_file" if self.instructions_file else "instructions", self.instructions
         yield "greeting", self.greeting
         yield "goodbye", self.goodbye
+        yield "message", self.message
+        yield "on_machine", self.on_machine
+        yield "on_screening", self.on_screening
         for number, step in enumerate(self.silence, 1):
             yield f"silence, step {number},", step.say
         for tool in self.tools:

@@ -18,6 +18,7 @@ from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.capture.pcap import PCAP
+from offhook.web.config.agents import DEFAULT
 from offhook.web.edge import history_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE, error
@@ -47,6 +48,10 @@ async def place(request: web.Request) -> web.Response:
     if edge.config.sip is None and edge.carriers is None:
         raise NoPhones
     asked = parse_dial(await request.read())
+    if asked.machine_detection == "message" and not asked.message:
+        agent = edge.agents.find(asked.agent or DEFAULT)
+        if agent is not None and not agent.message:
+            raise DialRequestError("message: what is to be left on a machine? The agent has none")
     call: SipCall | CarrierCall
     if asked.carrier:
         call = await edge.dial_by_carrier(asked)

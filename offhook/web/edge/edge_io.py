@@ -10,6 +10,7 @@ from typing import Any
 
 from loguru import logger
 
+from offhook.media.answer_status import AnswerStatus
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
@@ -379,11 +380,10 @@ class Edge:
         self.agents.check(asked.agent)
         return await self.carriers.calls.dial(
             asked.carrier,
-            asked.to,
-            asked.caller,
-            asked.agent,
+            *(asked.to, asked.caller, asked.agent),
             asked.ring_seconds or CARRIER_RING_S,
             asked.variables,
+            AnswerStatus(asked.machine_detection, asked.message),
         )
 
     def saved(self, call_id: str, agent: str) -> SavedCall | None:

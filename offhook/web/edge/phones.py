@@ -7,11 +7,13 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from offhook.media.answer_status import Mode
 from offhook.telephony.call_progress_io import CallProgress
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.providers import provider_called
 from offhook.telephony.sip.outgoing_calls_io import Dial
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.web.config.agents import MAX_SPOKEN_CHARS
 from offhook.web.config.config import Config
 from offhook.web.http.access import is_loopback
 
@@ -43,6 +45,11 @@ class DialRequest(BaseModel):
     caller_name: str = Field("", max_length=MAX_TEXT)
     agent: str = Field("", max_length=MAX_TEXT)
     ring_seconds: float | None = Field(None, gt=0, le=MAX_RING_S)
+    machine_detection: Mode | None = None
+    """What is done about who answers: nothing ("off"), the agent is told ("detect"), or `message`
+    is left on a machine ("message"); by default as the trunk or the agent has it."""
+    message: str = Field("", max_length=MAX_SPOKEN_CHARS)
+    """What is left on an answering machine; by default the agent's."""
     variables: dict[str, Any] = {}
     """Variables for the agent."""
     headers: dict[str, str] = Field({}, max_length=MAX_HEADERS)
@@ -73,6 +80,8 @@ def parse_dial(body: bytes) -> DialRequest:
         raise DialRequestError("; ".join(f.removeprefix(": ") for f in faults)) from error
     if asked.carrier and (asked.trunk or asked.headers or asked.caller_name):
         raise DialRequestError("trunk, headers and caller_name are of SIP, not of a carrier")
+    if asked.message and asked.machine_detection != "message":
+        raise DialRequestError('message: needs "machine_detection": "message"')
     return asked
 
 

@@ -16,6 +16,8 @@ EventType = Literal[
     "tool.used",
     "transfer.completed",
     "transfer.failed",
+    "call.answered_by",
+    "message.left",
 ]
 OF_KINDS: dict[str, EventType] = {
     "caller_turn": "turn.caller",
@@ -25,6 +27,8 @@ OF_KINDS: dict[str, EventType] = {
     "tool_used": "tool.used",
     "call_transferred": "transfer.completed",
     "transfer_failed": "transfer.failed",
+    "answered_by": "call.answered_by",
+    "message_left": "message.left",
 }
 """Webhooks by the kinds of events in a timeline."""
 

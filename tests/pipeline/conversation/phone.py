@@ -215,9 +215,11 @@ async def phone_call(
     recognizer: Recognizer | None = None,
     synthesizer: Synthesizer | None = None,
     languages: Mapping[str, VoiceOptions] | None = None,
+    before: Callable[[Call], None] = lambda call: None,
     **options: Any,
 ) -> AsyncIterator[Phone]:
-    """A call that is up; whatever the test leaves of it is ended."""
+    """A call that is up; whatever the test leaves of it is ended. `before` is called with the call
+    before it runs."""
     leg = leg or PhoneLeg()
     turn_detection = TurnDetection(VadBatch(), SmartTurn())
     engines = Engines(
@@ -226,7 +228,9 @@ async def phone_call(
         speaking=next(iter((languages or {}).values()), DEFAULT_VOICE),
         languages=languages or {},
     )
-    phone = Phone(leg, turn_detection, Call(leg, engines, make_agent, **options))
+    call = Call(leg, engines, make_agent, **options)
+    before(call)
+    phone = Phone(leg, turn_detection, call)
     nobody = leg.listener
     try:
         leg.connect()

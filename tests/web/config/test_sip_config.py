@@ -154,6 +154,7 @@ def test_the_example_of_phones_is_the_defaults():
         caller_id_header="pai",
         media_timeout_seconds=30,
         contact="as given",
+        machine_detection="off",
         dtmf_tones=True,
     )
     assert route == Route()

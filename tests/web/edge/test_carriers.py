@@ -416,6 +416,38 @@ async def test_a_call_is_placed_rings_talks_and_is_hung_up(monkeypatch):
             await call.close()
 
 
+async def test_what_the_carrier_says_of_who_answers_is_in_the_record(monkeypatch):
+    async with FakeRest() as rest:
+        known = rest.settings("twilio")
+        table = {
+            "provider": "twilio",
+            "account": known.account,
+            "secret": known.secret,
+            "rest_url": rest.url,
+            "number": known.number,
+            "public_url": "http://127.0.0.1:1",
+            "asks_who_answers": True,
+        }
+        async with talking(carriers(table), monkeypatch) as (server, talks):
+            call_id = await server.place(
+                "+491701234567", carrier="twilio", machine_detection="detect"
+            )
+            [placed] = rest.calls.values()
+            assert placed.values["MachineDetection"] == "Enable"
+            path = f"status/{call_id}"
+            await webhook(server, "twilio", placed.id, path=path, AnsweredBy="machine_start")
+            text = await webhook(server, "twilio", placed.id, path=f"voice/{call_id}")
+            url, parameters = stream_url("twilio", text)
+            call = FarEndCall(Twilio(CallFacts(call_id=placed.id, parameters=parameters)))
+            await call.start(server.url.replace("http", "ws") + url.partition(":1")[2])
+            async with asyncio.timeout(HANGS_S):
+                while not talks:
+                    await asyncio.sleep(0.02)
+            assert talks[0].answer_status.by_carrier == "machine"
+            assert talks[0].answer_status.mode == "detect"
+            await call.close()
+
+
 @pytest.mark.parametrize(
     ("said", "status"), [("busy", 486), ("no-answer", 480), ("failed", 500), ("canceled", 487)]
 )

@@ -9,6 +9,7 @@ from typing import Any
 from pipecat.frames.frames import LLMRunFrame, TTSSpeakFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 
+from offhook.media.playout import Playout
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.call.agent import IDLE_S, Agent, Engines
 from offhook.pipeline.conversation.call.call_pipeline_io import CallPipeline
@@ -29,13 +30,14 @@ class Announcements:
     def __init__(
         self,
         tasks: TaskSet,
+        playout: Playout,
         language: FollowedLanguage,
         agent: Agent,
         engines: Engines,
         sentences: Mapping[Occasion, str] | None,
     ) -> None:
         """`tasks` are those of the call. `sentences` replaces those of `sentences.SENTENCES`."""
-        self._tasks, self._language = tasks, language
+        self._tasks, self._language, self._playout = tasks, language, playout
         self.fillers: set[str] = set()
         """What was said while tools ran: no answers of the agent's model."""
         self.hearing: UserTurnController
@@ -55,6 +57,10 @@ class Announcements:
         self.has_unspoken = False
         """Whether the voice has made no sound of something: our sentences are then in its own
         language, or the usual one, whatever the caller speaks."""
+
+    @property
+    def agent(self) -> Agent:
+        return self._agent
 
     @property
     def idle_s(self) -> float:
@@ -94,6 +100,22 @@ class Announcements:
             async with asyncio.timeout(SENTENCE_S):
                 await spoken.heard.wait()
 
+    async def say_whole(self, text: str, within_s: float) -> bool:
+        """Speak a text that nobody may interrupt; return whether it was played to its end, within
+        so many seconds."""
+        playout, spoken = self._playout, HeardFrame()  # not set if it is dropped
+        before, self.has_unspoken = playout.sent, False
+        self.hearing.agent.interruptible = False
+        try:
+            await self._speak(text, spoken)
+            async with asyncio.timeout(within_s):
+                await spoken.heard.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self.hearing.agent.interruptible = True
+        return playout.sent > before and not self.has_unspoken
+
     async def _speak(self, text: str, spoken: HeardFrame) -> None:
         await self._agent.processor.push_frame(TTSSpeakFrame(text))
         await self._agent.processor.push_frame(spoken)
@@ -118,22 +140,25 @@ class Announcements:
     async def begin(self, context: LLMContext) -> None:
         """Begin the conversation: with the notice, then with the greeting, fixed or the agent's
         own, unless the caller has been answered meanwhile."""
-        agent = self._agent
-        if agent.notice:
-            await self._notify(agent.notice)
+        if self._agent.notice:
+            await self.notify()
             if self.hearing.watch.turn:
                 return
-        if agent.greeting:
+        if self._agent.greeting:
             await self.greet(context)
         else:
             await self.pipeline.worker.queue_frame(LLMRunFrame())
 
-    async def _notify(self, text: str) -> None:
-        """Speak a text that is no part of the conversation, and that nobody can talk over."""
+    async def notify(self) -> None:
+        """Speak the notice, if there is one: it is no part of the conversation, and nobody can talk
+        over it."""
+        if not self._agent.notice:
+            return
         spoken = HeardFrame()
         spoken.interruptible = False
         self.hearing.agent.interruptible = False
-        await self._agent.processor.push_frame(TTSSpeakFrame(text, append_to_context=False))
+        notice = TTSSpeakFrame(self._agent.notice, append_to_context=False)
+        await self._agent.processor.push_frame(notice)
         await self._agent.processor.push_frame(spoken)
         with suppress(TimeoutError):
             async with asyncio.timeout(SENTENCE_S):

@@ -256,13 +256,15 @@ class CallPipeline:
         await self._place.replace(_processors(agent))
         await self.wait_for_silence(idle_s)
 
-    async def begin_agent(self, context: LLMContext, *, greets: bool) -> bool:
+    async def begin_agent(
+        self, context: LLMContext, *, greets: bool, greeting_answers: bool = False
+    ) -> bool:
         """Have the agent begin that has taken the place; return whether it is to greet the caller,
-        since no turn was kept from it."""
-        begins = AgentBeginsFrame(context=context, greets=greets)
+        since no turn was kept from it, or since with `greeting_answers` that is the answer."""
+        begins = AgentBeginsFrame(context=context, greets=greets, greeting_answers=greeting_answers)
         self.stt.queue(begins)
         await begins.reached.wait()
-        return begins.greets and not begins.answers
+        return begins.greets and (greeting_answers or not begins.answers)
 
     @property
     def _place(self) -> AgentSlot:

@@ -187,7 +187,8 @@ def _end_likely(turn: "Turn", facts: Facts) -> bool:
 def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
     return not turn.finished and (
-        _end_likely(turn, facts)
+        turn.over
+        or _end_likely(turn, facts)
         or facts.silence_ms >= s.finish_unsure_after
         or (facts.end_probability is None and facts.silence_ms >= s.end_answer)
         or (facts.silence_ms >= WHOLE_MS and doubt_of(facts) in ALL_SAID)
@@ -204,6 +205,8 @@ def _may_be_over(turn: "Turn", facts: Facts) -> bool:
 def _turn_over(turn: "Turn", facts: Facts) -> bool:
     if not facts.final:
         return False
+    if turn.over:
+        return True
     more = turn.settings.suspicion if facts.suspected else 0  # the caller may be going on
     return facts.silence_ms >= end_silence(turn.settings, facts) + more
 
@@ -446,6 +449,8 @@ class Turn:
         """Whether the agent was about to end when the caller began to speak: any words answer."""
         self.lowered = False
         """Whether playout is lowered, and not paused."""
+        self.over = False
+        """Somebody knows that the turn is over, whatever its words and its silence say."""
         self.had_floor = False
         """Whether the suspected or judged sound began before the agent's: as a turn, or as more of
         the one that has just ended, which is never dropped as a backchannel or as echo, however
@@ -479,6 +484,7 @@ class Turn:
         elif then is TurnState.KEYING:
             self.floor = True
         if then is not self.state:
+            self.over = False
             self.state = then
             self.state_ms = 0
             self.speech_in_state = 20 if facts.voice and then is TurnState.SUSPECTED else 0

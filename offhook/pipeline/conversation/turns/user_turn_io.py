@@ -220,6 +220,12 @@ class UserTurnController:
         if not self._facts.words_due:
             self._commit(monotonic())
 
+    def end_turn(self) -> bool:
+        """Have the turn end as soon as its words are known, since the caller waits for an answer;
+        return False if there is none, or the caller speaks."""
+        self._turn.over = self._turn.state is TurnState.ENDING
+        return self._turn.over
+
     def clear(self) -> None:
         """Discard the turn in progress."""
         self._reset_turn()
@@ -370,7 +376,7 @@ class UserTurnController:
             self.watch = TurnStopwatch.after_words(number, required_ms, silence_ms, buffer_ms, now)
             self.watch.stamp("asr_final", self.reader.final_at)
         self.watch.stamp("turn_decided", now)
-        if not (keyed or self._committing):
+        if not (keyed or self._committing or self._turn.over):
             self.agent.hold_for(answer_silence(settings, facts) - silence_ms)
         self.utterances.listener.on_commit(text)
         self._reset_turn()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 from xml.etree.ElementTree import Element
 
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.auth.signatures import Nonces, Rejected, SignedRequest, equal, utf8
 from offhook.telephony.carriers.markup import (
     XML,
@@ -77,6 +78,10 @@ class Plivo(ContinuingProvider):
         )
         stream.text = xml_text(stream_url)
         return document(stream, *redirects(then_url))
+
+    def answered_by(self, report: WebhookCall) -> Result | None:
+        said = report.parameters.get("Machine", "").lower()
+        return {"true": "machine", "false": "human"}.get(said)  # type: ignore[return-value]
 
     def refusal(self, reason: Literal["busy", "rejected"] = "busy") -> Reply:
         return document(Element("Hangup", reason=reason))

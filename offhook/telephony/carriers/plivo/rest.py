@@ -46,6 +46,12 @@ class PlivoApi(Api):
         if call.status_url:
             body |= {"hangup_url": call.status_url, "hangup_method": "POST"}
             body |= {"ring_url": call.status_url, "ring_method": "POST"}
+        if call.detects:
+            body |= {
+                "machine_detection": "true",
+                "machine_detection_url": call.status_url,
+                "machine_detection_method": "POST",
+            }
         return self._request("POST", json_body=body)
 
     def hang_up(self, call_id: str) -> RestRequest:

@@ -8,6 +8,7 @@ from time import time
 import aiohttp
 from yarl import URL
 
+from offhook.media.answer_status import Mode
 from offhook.telephony.carriers.rest.request import Api, DialRequest, RestError, RestRequest
 from offhook.telephony.carriers.streams.stream import Format
 
@@ -39,13 +40,14 @@ class CarrierRestClient:
         status_url: str = "",
         ring_seconds: float = 60.0,
         stream_url: str = "",
+        detection: Mode | None = None,
     ) -> str:
         """Place a call to a number (E.164) or SIP URI and return the provider's call id, before it
         rings. `caller` "" means the carrier's own number. When the call is answered the provider
         requests `webhook_url`, or connects to `stream_url` (wss://) at once. `status_url`
-        receives the progress of the call."""
+        receives the progress of the call, and who has answered if `detection` asks for that."""
         caller = caller or self.api.settings.number
-        call = DialRequest(to, caller, webhook_url, status_url, ring_seconds, stream_url)
+        call = DialRequest(to, caller, webhook_url, status_url, ring_seconds, stream_url, detection)
         # Never retried: the call may have been placed although no response came.
         return self.api.read_dial(*await self._request(self.api.dial(call)))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 from urllib.parse import quote, urlencode
 
+from offhook.media.answer_status import Mode
 from offhook.media.leg import LegError
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.streams.json_text import read_object
@@ -106,6 +107,9 @@ class DialRequest:
     ring_seconds: float = 60.0
     stream_url: str = ""
     """wss:// URL the audio connects to directly, for providers that need no webhook."""
+    detection: Mode | None = None
+    """Whether the provider is to say at `status_url` who answers: at once ("detect"), or when a
+    greeting has ended ("message")."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "to", destination(self.to))
@@ -113,6 +117,11 @@ class DialRequest:
             raise RestError(0, "no caller ID: set the carrier's number")
         if not _CALLER.fullmatch(self.caller):
             raise RestError(0, f"{self.caller[:40]!r} is not a caller ID")
+
+    @property
+    def detects(self) -> bool:
+        """Whether the provider is to say who answers."""
+        return self.detection in ("detect", "message") and bool(self.status_url)
 
     def ring_timeout(self, min_s: int, max_s: int) -> int:
         """Return the ring timeout in whole seconds, within the provider's limits."""

@@ -17,6 +17,7 @@ from xml.etree.ElementTree import Element
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.auth.signatures import (
     Nonces,
     Rejected,
@@ -24,7 +25,7 @@ from offhook.telephony.carriers.auth.signatures import (
     check_age,
     utf8,
 )
-from offhook.telephony.carriers.markup import connect, document
+from offhook.telephony.carriers.markup import answered_by, connect, document
 from offhook.telephony.carriers.provider import Provider
 from offhook.telephony.carriers.streams.json_text import (
     MAX_ID_CHARS,
@@ -49,6 +50,19 @@ _EVENTS: Mapping[str, str] = {
     "call.bridged": "answered",
 }
 """Events of Call Control in the words of TeXML's CallStatus."""
+_DETECTED = ("call.machine.detection.ended", "call.machine.greeting.ended")
+_RESULTS: Mapping[str, Result] = {
+    "human": "human",
+    "human_residence": "human",
+    "human_business": "human",
+    "machine": "machine",
+    "beep_detected": "machine_end",
+    "ended": "machine_end",
+    "fax_detected": "fax",
+    "not_sure": "unknown",
+    "silence": "unknown",
+}
+"""Results of Call Control's machine detection."""
 _CAUSES: Mapping[str, str] = {
     "normal_clearing": "completed",
     "time_limit": "completed",
@@ -132,6 +146,11 @@ class Telnyx(Provider):
 
     def refusal(self, reason: Literal["busy", "rejected"] = "busy") -> Reply:
         return document(Element("Reject", reason=reason))
+
+    def answered_by(self, report: WebhookCall) -> Result | None:
+        if report.event in _DETECTED:
+            return _RESULTS.get(report.parameters.get("result", ""))
+        return answered_by(report)
 
     def dial_status(self, report: WebhookCall) -> str:
         return report.event if TARGET in report.parameters else ""

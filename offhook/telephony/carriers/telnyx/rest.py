@@ -50,6 +50,14 @@ class TelnyxApi(Api):
         }
         if call.status_url:
             body["StatusCallback"] = call.status_url
+        if call.detects:
+            whole = call.detection == "message"
+            body |= {
+                "MachineDetection": "DetectMessageEnd" if whole else "Enable",
+                "AsyncAmd": True,
+                "AsyncAmdStatusCallback": call.status_url,
+                "AsyncAmdStatusCallbackMethod": "POST",
+            }
         path = ("v2", "texml", "calls", path_id(self.require("account"), "an application"))
         return self.request("POST", *path, json_body=body)
 

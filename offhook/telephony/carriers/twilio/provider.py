@@ -10,8 +10,15 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 from xml.etree.ElementTree import Element
 
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.auth.signatures import Nonces, Rejected, SignedRequest, equal, utf8
-from offhook.telephony.carriers.markup import ContinuingProvider, connect, document, redirects
+from offhook.telephony.carriers.markup import (
+    ContinuingProvider,
+    answered_by,
+    connect,
+    document,
+    redirects,
+)
 from offhook.telephony.carriers.twilio.rest import TwilioApi
 from offhook.telephony.carriers.twilio.stream import TwilioStream
 from offhook.telephony.carriers.webhook import CallFields, Reply, WebhookCall
@@ -56,6 +63,9 @@ class Twilio(ContinuingProvider):
 
     def answer(self, stream_url: str, call: WebhookCall, then_url: str = "") -> Reply:
         return document(connect({"url": stream_url}), *redirects(then_url))
+
+    def answered_by(self, report: WebhookCall) -> Result | None:
+        return answered_by(report)
 
     def refusal(self, reason: Literal["busy", "rejected"] = "busy") -> Reply:
         return document(Element("Reject", reason=reason))

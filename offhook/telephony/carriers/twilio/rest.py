@@ -64,6 +64,14 @@ class TwilioApi(Api):
             # One field each: several names in one value are accepted with 201 and ignored (error
             # 21626).
             form += [("StatusCallbackEvent", event) for event in STATUS_EVENTS]
+        if call.detects:
+            whole = call.detection == "message"
+            form += [
+                ("MachineDetection", "DetectMessageEnd" if whole else "Enable"),
+                ("AsyncAmd", "true"),
+                ("AsyncAmdStatusCallback", call.status_url),
+                ("AsyncAmdStatusCallbackMethod", "POST"),
+            ]
         return self.request("POST", *self._account(), "Calls.json", form=form)
 
     def hang_up(self, call_id: str) -> RestRequest:

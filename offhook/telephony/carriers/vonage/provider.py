@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+from offhook.media.answer_status import Result
 from offhook.telephony.carriers.auth.signatures import (
     Nonces,
     Rejected,
@@ -71,6 +72,12 @@ class Vonage(Provider):
             "headers": {"uuid": call.call_id, "from": call.caller, "to": call.called},
         }
         return Reply(JSON, json.dumps([{"action": "connect", "endpoint": [endpoint]}]))
+
+    def answered_by(self, report: WebhookCall) -> Result | None:
+        if report.event == "machine":
+            beeped = report.parameters.get("sub_state") == "beep_start"
+            return "machine_end" if beeped else "machine"
+        return "human" if report.event == "human" else None
 
     def refusal(self, reason: Literal["busy", "rejected"] = "busy") -> Reply:
         return Reply(JSON, "[]")  # NCCO has no reject action; a call with nothing to do ends

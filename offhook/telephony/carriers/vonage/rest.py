@@ -96,6 +96,9 @@ class VonageApi(Api):
         }
         if call.status_url:
             body |= {"event_url": [call.status_url], "event_method": "POST"}
+        if call.detects:
+            mode = "detect_beep" if call.detection == "message" else "detect"
+            body["advanced_machine_detection"] = {"behavior": "continue", "mode": mode}
         return self.request("POST", "v1", "calls", json_body=body)
 
     def hang_up(self, call_id: str) -> RestRequest:

@@ -138,6 +138,10 @@ class Trunk:
     failover_seconds: float = 2.0
     """Seconds without any response to a call after which the next of the trunk's servers is tried
     (RFC 3263 §4.3)."""
+    machine_detection: Literal["off", "detect", "message"] | None = None
+    """What is done about who answers the calls that we place here, if the one who places a call
+    does not say: nothing, the agent is told, or a message is left on a machine. By default as the
+    agent has it."""
     max_calls: int = 0
     """Limit of this trunk's calls, inbound and outbound, beyond which inbound ones get 503 with
     Retry-After and outbound ones fail; 0 for only the global limit."""
@@ -181,6 +185,8 @@ class Trunk:
             raise self._wrong(f"ringback must be eu, us, off or a file, not {self.ringback!r}")
         if self.caller_id_header not in (None, "pai", "ppi", "diversion", "from"):
             raise self._wrong("caller_id_header must be pai, ppi, diversion or from")
+        if self.machine_detection not in (None, "off", "detect", "message"):
+            raise self._wrong("machine_detection must be off, detect or message")
         if self.contact not in (None, "as given", "source"):
             raise self._wrong(f"contact must be 'as given' or 'source', not {self.contact!r}")
         if self.srtp not in ("off", "optional", "required"):

@@ -264,6 +264,8 @@ def _dial(arguments: Namespace) -> int:
         "caller_name": a.caller_name,
         "agent": a.agent,
         "ring_seconds": a.ring_seconds,
+        "machine_detection": a.machine_detection or ("message" if a.message else None),
+        "message": a.message,
         "variables": a.variables or {},
         "headers": a.headers or {},
     }

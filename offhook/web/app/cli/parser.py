@@ -356,6 +356,14 @@ def _phone_parsers(commands: Any) -> None:
     dial.add_argument("--agent", default="", metavar="NAME", help="one of [agents.NAME]")
     dial.add_argument("--ring-seconds", type=float, metavar="S", help="maximum ringing time")
     dial.add_argument(
+        "--machine-detection",
+        choices=("off", "detect", "message"),
+        help="what is done about who answers (default: as the trunk or the agent has it)",
+    )
+    dial.add_argument(
+        "--message", default="", metavar="TEXT", help="what is left on an answering machine"
+    )
+    dial.add_argument(
         "--variable",
         dest="variables",
         action=_PairAction,

@@ -35,6 +35,7 @@ from offhook.web.edge.agents_io import CallAgents
 from offhook.web.edge.builder.drafts import Draft
 from offhook.web.edge.builder.shown_requests import shown_request
 from offhook.web.edge.calls import tracing_io
+from offhook.web.edge.calls.answering import answer_policy
 from offhook.web.edge.calls.call_recording_io import CallRecording
 from offhook.web.edge.calls.handoffs_io import Handoffs
 from offhook.web.edge.calls.page_messages import for_the_page
@@ -307,6 +308,9 @@ class LiveCall:
             agent.sentences,
             *(() if past is None else (past.saved.messages, past.opening, past.saved.seconds)),
         )
+        policy = None if past is not None else answer_policy(agent, call, host.agents)
+        if policy is not None and self.direct is None:
+            call.opening.watch_answer(call, call.engines.turn_detection.vad, policy)
         call.listeners.append(self.report)
         for observe in self.observers:
             observe(call)

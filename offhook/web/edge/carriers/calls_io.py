@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from loguru import logger
 
+from offhook.media.answer_status import AnswerStatus
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Claim, Leg, LegError
@@ -352,8 +353,9 @@ class CarrierCalls:
         agent: str = "",
         ring_seconds: float = 60.0,
         variables: Mapping[str, Any] | None = None,
+        status: AnswerStatus | None = None,
     ) -> CarrierCall:
-        """Places a call. Raises DialError and Busy."""
+        """Places a call; `status` has what is asked of who answers. Raises DialError and Busy."""
         carrier = self._by_name.get(name)
         if carrier is None:
             there = ", ".join(self._by_name) or "none"
@@ -373,6 +375,8 @@ class CarrierCalls:
             variables=variables or {},
         )
         call = self.new_call(carrier, info, agent)
+        call.answer_status = status or AnswerStatus()
+        call.answer_status.mode = call.answer_status.mode or settings.machine_detection
         decision = self.decision(call)
         if decision is None:
             await self._place(carrier, call, caller, ring_seconds)
@@ -416,6 +420,7 @@ class CarrierCalls:
                 f"{base}/status/{call.call_id}{query}",
                 ring_seconds,
                 stream,
+                call.answer_status.mode if settings.asks_who_answers else None,
             )
         except (LegError, Rejected) as fault:
             call.set_state("ended", 0, str(fault))

@@ -125,6 +125,7 @@ class Carriers:
                 return self._answer_new(carrier, incoming, base)
             if call is None or call.state == "ended":
                 return provider.refusal("rejected")
+            call.answer_status.report(provider.answered_by(incoming))
             return self.calls.connect(carrier, call, incoming, base)
 
         calls = (call,) if call is not None else ()
@@ -196,6 +197,7 @@ class Carriers:
             if isinstance(incoming, Reply):
                 return incoming
             call.receive_status(incoming.event)
+            call.answer_status.report(call.provider.answered_by(incoming))
             return Reply()
 
         calls = (call,) if call is not None else ()

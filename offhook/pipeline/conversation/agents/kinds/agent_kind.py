@@ -18,7 +18,10 @@ if TYPE_CHECKING:  # what configures an agent runs none
     from offhook.pipeline.conversation.call_io import Agent, Call
 
 OF_THE_VOICE = frozenset(
-    {"greeting", "greeting_interruptible", "silence", "goodbye", "voice", "speed", "lexicon"}
+    {
+        *("greeting", "greeting_interruptible", "silence", "goodbye", "voice", "speed", "lexicon"),
+        *("machine_detection", "message", "on_machine", "on_screening"),
+    }
 )
 """Keys of agents that speak with the voice of [tts]."""
 OF_A_MODEL = frozenset({"tools", "handoffs", "knowledge", "collect", "recording_tools"})

@@ -106,6 +106,8 @@ const TOLD = {
   recording_resumed: (e) => [`Recording goes on, by the ${e.by}`],
   recording_stopped: (e) => [`Recording stopped, by the ${e.by}`],
   transfer_failed: (e) => [`Transfer to ${e.target} failed`, e.reason],
+  answered_by: (e) => [`Answered by: ${e.by.replace("_", ", ")} (${e.why})`],
+  message_left: (e) => [`Message left: ${e.text ?? ""}`],
   call_transferred: (e) => [`Transferred to ${e.target}`],
   call_ended: (e) => [`Ended: ${e.reason}`],
 };
