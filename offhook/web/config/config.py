@@ -129,6 +129,7 @@ class Config(Section):
         rules = (
             *(self._faults_of_phones, partial(self.faults_between_agents, kinds.OURS.get)),
             *(self._faults_of_programs, self._faults_of_carriers, self._faults_of_tools),
+            self._faults_of_analyses,
             lambda: faults_of_hours(self.hours, {DEFAULT, *self.agents}),
         )
         if faults := [fault for rule in rules for fault in rule()]:
@@ -183,6 +184,11 @@ class Config(Section):
                     there = ", ".join(self.mcp) or "none"
                     words = f"no MCP server is called {tool.mcp!r} (there: {there})"
                     yield f"{where}.tools.{index}.mcp: {words}"
+
+    def _faults_of_analyses(self) -> Iterator[str]:
+        for where, agent in self.named_agents().items():
+            if agent.analysis is not None and not (self.records.url and self.records.words):
+                yield f"{where}.analysis: needs [records] url and words: it reads what is kept"
 
     def _faults_of_programs(self) -> Iterator[str]:
         rings = self.sip.ring_seconds if self.sip is not None else 60
