@@ -101,4 +101,5 @@ def _fields_of(event: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _cut(text: str) -> str:
+    text = " ".join(text.split())  # some signs look to a model like the end of a line
     return text if len(text) <= MAX_LINE_CHARS else f"{text[:MAX_LINE_CHARS]}…"
