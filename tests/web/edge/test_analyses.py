@@ -15,11 +15,14 @@ import pytest
 from aiohttp import web
 
 from offhook.media.end_reason import End
+from offhook.web.app.cli.analyze_io import analyze, in_words
+from offhook.web.app.cli.calls_io import exported, story
 from offhook.web.config.config import Config, load
 from offhook.web.edge.calls.analyst_io import Analyst, analysed_by
 from offhook.web.edge.calls.queue_io import StoreQueues
 from offhook.web.edge.edge_io import Edge
 from offhook.web.records.analyses import LEASE_S, SETTLES_S, WaitingCall
+from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore
 from offhook.web.tools.analysis import analyse_io
 from tests.pipeline.conversation.phone import Model, model, says
@@ -285,6 +288,7 @@ from pathlib import Path
 from offhook.web.config.config import load
 from offhook.web.edge.calls.analyst_io import Analyst, analysed_by
 from offhook.web.edge.calls.queue_io import StoreQueues
+from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore
 
 async def main(url, file, server):
@@ -337,3 +341,28 @@ async def test_servers_that_share_a_store_do_it_once(tmp_path: Path, url: str) -
         assert len(scripted.requests) == 6
         for store in others:
             store.close()
+
+
+async def test_kept_calls_are_analysed_on_command(tmp_path: Path, url: str) -> None:
+    """Also those of before there was an analysis, and those that were analysed already."""
+    failure = judges(criteria={"lost": {"verdict": "failure", "reason": "It is not.", "n": 1}})
+    async with desk(tmp_path, url, failure, judges()) as (shop, _):
+        shop.add("call", "where is my order")
+        shop.add("silent")
+        shown: list[dict[str, Any]] = []
+        analysed = await analyze(shop.store, shop.config, ["call", "silent"], shown.append)
+        assert not analysed
+        lines = sorted(map(in_words, shown))
+        assert lines[0] == "call: failure (lost)"
+        assert lines[1].startswith("silent: not analysed: none of its agents")
+        assert await shop.work() == []  # it is done
+        assert await analyze(shop.store, shop.config, ["call"], shown.append)
+        assert in_words(shown[-1]) == "call: success"
+        told = "\n".join(story(shop.shown("call"), shop.store.timeline("call")))
+        assert "analysis: success\n  An order is lost.\n" in told
+        assert "lost: success (0:02.0), It says so." in told
+        assert 'number = "4711"' in told
+        [line] = exported(shop.store, Search.of({"analysis": "success"}), as_csv=False)
+        assert json.loads(line)["analysis"]["summary"] == "An order is lost."
+        csv = list(exported(shop.store, Search(), as_csv=True))
+        assert any(",success," in line for line in csv)
