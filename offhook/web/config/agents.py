@@ -220,7 +220,7 @@ class Agent(AgentModel, Pronouncing, Flowing):
     """Details that the agent is to find out, `[agents.NAME.collect.DETAIL]`: it asks for them, they
     are checked, and the record of the call has them."""
     analysis: Analysis | None = None
-    """What a language model says of the agent's calls once they are over,
+    """What a language model finds of the agent's calls once they are over,
     `[agents.NAME.analysis]`."""
     fallback: str = ""
     """Name of another agent in [agents] that answers when the model fails, or when no program
@@ -284,7 +284,7 @@ class Agent(AgentModel, Pronouncing, Flowing):
     def _has_a_model_for_its_analysis(self) -> Self:
         if self.analysis is None:
             return self
-        if not self.analysis.names_a_model and self.kind != OPENAI.name:
+        if not self.analysis.model and self.kind != OPENAI.name:
             raise ValueError(f'analysis: needs model, as this agent is no "{OPENAI.name}" one')
         if not self.analysis.model_beside(self).base_url.startswith(("http://", "https://")):
             raise ValueError("analysis: needs a base_url that begins with http:// or https://")

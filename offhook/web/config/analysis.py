@@ -19,9 +19,16 @@ Criterion = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CRITER
 
 
 class Analysis(ChatModel):
-    """Its model is the agent's, where it names none; with another `model` at the same server, the
-    other keys of the agent's hold too, but for `max_tokens`."""
+    """Its model is that of its agent, where it names none."""
 
+    model: str = ""
+    """Name of the language model. Empty: the agent's own, if that is of the kind "openai"; the keys
+    of it that are left out here are the agent's too, but for `max_tokens`."""
+    base_url: str = Field("", examples=["https://api.openai.com/v1"])
+    """URL of a server with OpenAI's chat API. Empty: the agent's; another one gets neither its
+    `api_key` nor its `headers`, `query` and `extra_body`."""
+    max_tokens: int = Field(4000, ge=1)
+    """Maximum tokens of an answer, with what the model thinks before it."""
     summary: bool = True
     """Whether the call is summed up in some sentences."""
     success: dict[DetailName, Criterion] = Field({}, max_length=MAX_CRITERIA)
@@ -52,22 +59,16 @@ class Analysis(ChatModel):
         for where, text in texts.items():
             if "{{" in text:  # callers could write them
                 raise ValueError(f"{where}: has no variables, as those may be the caller's words")
-        if "base_url" in self.model_fields_set and "model" not in self.model_fields_set:
+        if self.base_url and not self.model:
             raise ValueError("a base_url needs model, as its server names it")
-        if not self.base_url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url {self.base_url!r} does not begin with http:// or https://")
         return self
-
-    @property
-    def names_a_model(self) -> bool:
-        return "model" in self.model_fields_set
 
     def model_beside(self, agent: ChatModel) -> ChatModel:
         """Returns the model that is asked: what this table leaves open is that of its agent."""
-        keys = set(ChatModel.model_fields) - {"max_tokens"}
-        if "base_url" in self.model_fields_set:  # another server gets no secrets of that one
+        keys = set(ChatModel.model_fields)
+        if self.base_url:  # another server gets no secrets of that one
             keys -= set(_OF_A_SERVER)
-        values = {key: getattr(agent, key) for key in keys if key in agent.model_fields_set}
-        values["model"] = agent.model
-        own = self.model_fields_set & set(ChatModel.model_fields)
-        return ChatModel.model_construct(**values | {key: getattr(self, key) for key in own})
+        values = {key: getattr(agent, key) for key in keys}
+        given = {key for key in ChatModel.model_fields if key in self.model_fields_set}
+        own = {key: getattr(self, key) for key in given if getattr(self, key) != ""}
+        return ChatModel.model_construct(**values | own | {"max_tokens": self.max_tokens})

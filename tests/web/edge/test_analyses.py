@@ -159,7 +159,7 @@ async def test_a_call_that_is_over_is_analysed_by_itself(edge: Edge, tmp_path: P
     assert call["analysis_cost"] == 21.0
     asked = scripted.requests[-1]
     assert "stream" not in asked
-    assert asked["max_tokens"] == analyse_io.ANSWER_TOKENS
+    assert asked["max_tokens"] == 4000
     assert "where is my order 4711" in asked["messages"][-1]["content"]
     assert scripted.headers[-1]["Authorization"] == "Bearer the-key-of-the-agent"
     after = edge.metrics.registry.get_sample_value("offhook_analyses_total", {"outcome": "success"})

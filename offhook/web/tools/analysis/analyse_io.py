@@ -30,8 +30,6 @@ from offhook.web.tools.analysis.verdicts import (
 
 ANALYSIS_S = 120.0
 """Time limit in s for the analysis of a call, with a second answer if the first cannot be used."""
-ANSWER_TOKENS = 4000
-"""Maximum tokens of an answer, with what a model thinks before it."""
 MAX_ANSWERS = 2
 """Answers that a model may give: it is told what was wrong with the first."""
 REFUSED = (400, 413, 422)
@@ -113,7 +111,6 @@ async def _ask(
     traits = ModelTraits(model.model)
     for left in reversed(range(MAX_ANSWERS)):
         params = {
-            "max_tokens": ANSWER_TOKENS,
             **model.options.parameters(),
             "messages": messages,
             "response_format": {"type": "json_schema", "json_schema": form},
