@@ -33,6 +33,7 @@ ROOMS: Mapping[str, str] = {
     "web/workers/wyoming": "Home Assistant",
     "web/records": "Calls that are kept",
     "web/tools/analysis": "Calls that are kept",
+    "web/config/language_models": "Calls that are kept",
     "web/edge": "Calls",
     "web/edge/resume": "Calls that continue elsewhere",
     "web/app": "Calls",

@@ -26,12 +26,12 @@ from offhook.pipeline.conversation.call_variables import is_free, known_names, u
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
-from offhook.web.config.analysis import Analysis
 from offhook.web.config.collect import MAX_FIELDS, Detail, DetailName
 from offhook.web.config.collect import NOTE as NOTE
 from offhook.web.config.flows import Flow, Flowing, faults_of_flow, read_flow
+from offhook.web.config.language_models.analysis import Analysis
+from offhook.web.config.language_models.chat_model import ChatModel
 from offhook.web.config.mcp import McpTools
-from offhook.web.config.models import ChatModel
 from offhook.web.config.pronunciation import Pronouncing
 from offhook.web.config.section import Section, or_plugin
 from offhook.web.config.targets import checked_target

@@ -8,7 +8,7 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -39,9 +39,9 @@ from offhook.web.config.faults import faults_of, mistaken_types, placed
 from offhook.web.config.flows import Flow
 from offhook.web.config.hours import Hours, faults_of_hours
 from offhook.web.config.knowledge import Knowledge
+from offhook.web.config.language_models.prices import Prices
 from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.names import misread_names
-from offhook.web.config.prices import Prices
 from offhook.web.config.programs import Realtime, Speech
 from offhook.web.config.records import Records
 from offhook.web.config.section import Section
@@ -143,6 +143,14 @@ class Config(Section):
     def agent_called(self, name: str) -> Agent | None:
         """Returns the named agent, "agent" being [agent]; None if there is none."""
         return self.agents.get(name, self.agent if name == DEFAULT else None)
+
+    def analysed_by(self, agents: Iterable[str]) -> str:
+        """Returns the first of a call's agents that has an analysis; "" if none has."""
+        for name in agents:
+            agent = self.agent_called(name)
+            if agent is not None and agent.analysis is not None:
+                return name
+        return ""
 
     def _faults_of_phones(self) -> Iterator[str]:
         for index, route in enumerate(self.sip.routes if self.sip is not None else ()):

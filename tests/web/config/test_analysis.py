@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from offhook.web.config.analysis import Analysis
 from offhook.web.config.config import ConfigError, load
+from offhook.web.config.language_models.analysis import Analysis
 
 AGENT = """
 [agents.desk]

@@ -18,7 +18,7 @@ from offhook.media.end_reason import End
 from offhook.web.app.cli.analyze_io import analyze, in_words
 from offhook.web.app.cli.calls_io import exported, story
 from offhook.web.config.config import Config, load
-from offhook.web.edge.calls.analyst_io import Analyst, analysed_by
+from offhook.web.edge.calls.analyst_io import Analyst
 from offhook.web.edge.calls.queue_io import StoreQueues
 from offhook.web.edge.edge_io import Edge
 from offhook.web.records.analyses import LEASE_S, SETTLES_S, WaitingCall
@@ -80,7 +80,7 @@ class Desk:
 
     def __init__(self, url: str, config: Config) -> None:
         self.config = config
-        self.store = CallStore(url, (), lambda agents: analysed_by(self.config, agents))
+        self.store = CallStore(url, (), lambda agents: self.config.analysed_by(agents))
         self.store.prepare()
         self.counted: list[str] = []
         self.spent: list[float] = []
@@ -286,14 +286,14 @@ PROCESS = """
 import asyncio, sys
 from pathlib import Path
 from offhook.web.config.config import load
-from offhook.web.edge.calls.analyst_io import Analyst, analysed_by
+from offhook.web.edge.calls.analyst_io import Analyst
 from offhook.web.edge.calls.queue_io import StoreQueues
 from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore
 
 async def main(url, file, server):
     config = load(Path(file), {})
-    store = CallStore(url, (), lambda agents: analysed_by(config, agents))
+    store = CallStore(url, (), lambda agents: config.analysed_by(agents))
     Analyst(store, server, lambda: config).start(queues := StoreQueues(lambda: True))
     await asyncio.Event().wait()
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from offhook.web.config.config import Config
-from offhook.web.edge.calls.analyst_io import analysed_by
 from offhook.web.records.errors import StoreError
 from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore
@@ -48,7 +47,7 @@ def opened(config: Config) -> CallStore:
             f"there is no {path} here: run this in the folder that the server was started in, or "
             "name its configuration with --config and an absolute path in [records] url"
         )
-    store = CallStore(url, config.records.receivers, lambda agents: analysed_by(config, agents))
+    store = CallStore(url, config.records.receivers, config.analysed_by)
     store.prepare()
     return store
 

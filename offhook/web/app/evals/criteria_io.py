@@ -8,9 +8,8 @@ from typing import Any
 
 from offhook.web.app.evals.criteria import ALL
 from offhook.web.app.evals.visit_io import Visit
-from offhook.web.config.analysis import Analysis
 from offhook.web.config.config import Config, ConfigError
-from offhook.web.edge.calls.analyst_io import analysed_by
+from offhook.web.config.language_models.analysis import Analysis
 from offhook.web.tools.analysis.analyse_io import NoAnalysis, analyse
 
 
@@ -28,7 +27,7 @@ async def unmet_criteria(config: Config, visit: Visit) -> list[str]:
     """Returns the criteria of a scenario that its conversation does not meet, as the model of its
     agent's analysis finds."""
     wanted = visit.scenario.criteria
-    name = analysed_by(config, visit.agents)
+    name = config.analysed_by(visit.agents)
     agent = config.agent_called(name) if name else None
     if agent is None or agent.analysis is None:
         return ["criteria: no agent of the conversation has an analysis"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from loguru import logger
 
@@ -13,15 +13,6 @@ from offhook.web.edge.calls.queue_io import StoreQueues
 from offhook.web.records.analyses import Found, WaitingCall
 from offhook.web.records.store import CallStore
 from offhook.web.tools.analysis.analyse_io import Answered, NoAnalysis, analyse
-
-
-def analysed_by(config: Config, agents: Iterable[str]) -> str:
-    """Returns the first of a call's agents that has an analysis; "" if none has."""
-    for name in agents:
-        agent = config.agent_called(name)
-        if agent is not None and agent.analysis is not None:
-            return name
-    return ""
 
 
 class Analyst:
@@ -47,7 +38,7 @@ class Analyst:
         """Returns calls that are due; blocks. Raises StoreError."""
         config = self._config()
         agents = {DEFAULT, *config.agents}
-        wanted = {name for name in agents if analysed_by(config, (name,))}
+        wanted = {name for name in agents if config.analysed_by((name,))}
         return self._store.analyses.claim(wanted, self._server, now)
 
     async def handle(self, waiting: WaitingCall) -> str:

@@ -66,7 +66,7 @@ class CallRecords:
         event loop. `process` is the number of this one. Raises ConfigError."""
         if not config.records.url:
             return
-        from offhook.web.edge.calls.analyst_io import Analyst, analysed_by
+        from offhook.web.edge.calls.analyst_io import Analyst
         from offhook.web.edge.calls.outbox_io import OutboxSender
         from offhook.web.edge.calls.queue_io import StoreQueues
         from offhook.web.records.errors import StoreError
@@ -78,7 +78,7 @@ class CallRecords:
             store = CallStore(
                 records.url,
                 records.receivers,
-                lambda agents: analysed_by(self._config(), agents),
+                lambda agents: self._config().analysed_by(agents),
             )
         except StoreError as error:
             raise ConfigError(f"records.url: {error}") from error

@@ -15,8 +15,8 @@ from offhook.pipeline.conversation.agents.kinds.chat_server_io import (
 from offhook.pipeline.conversation.agents.model_requests import ModelTraits
 from offhook.pipeline.conversation.events import TokensUsed
 from offhook.pipeline.speech.openai.client_io import OpenAiServer
-from offhook.web.config.analysis import Analysis
-from offhook.web.config.models import ChatModel
+from offhook.web.config.language_models.analysis import Analysis
+from offhook.web.config.language_models.chat_model import ChatModel
 from offhook.web.tools.analysis.transcript import Transcript, transcript_of
 from offhook.web.tools.analysis.verdicts import (
     MAX_ANSWER_CHARS,

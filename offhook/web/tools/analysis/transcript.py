@@ -15,7 +15,7 @@ BEGINNING = 0.3
 
 
 @dataclass(frozen=True)
-class Line:
+class TranscriptLine:
     """Something that was said or done."""
 
     number: int
@@ -32,14 +32,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Transcript:
-    lines: tuple[Line, ...]
+    lines: tuple[TranscriptLine, ...]
     """All of them."""
     text: str
     """What the model is told."""
     left_out: int
     """Lines in the middle that it is not told."""
 
-    def line(self, number: int | None) -> Line | None:
+    def line(self, number: int | None) -> TranscriptLine | None:
         """Returns a line by its number; None if there is none."""
         known = number is not None and 1 <= number <= len(self.lines)
         return self.lines[number - 1] if number is not None and known else None
@@ -47,12 +47,12 @@ class Transcript:
 
 def transcript_of(timeline: Sequence[Mapping[str, Any]]) -> Transcript:
     """Returns what was said and done in a call, by its events in order."""
-    lines: list[Line] = []
+    lines: list[TranscriptLine] = []
     turn: int | None = None
     for event in timeline:
         turn = event.get("turn", turn)
         for fields in _fields_of(event):
-            lines.append(Line(len(lines) + 1, event["at_ms"], turn, fields))
+            lines.append(TranscriptLine(len(lines) + 1, event["at_ms"], turn, fields))
     texts = [line.text for line in lines]
     first, last = _room(texts)
     left_out = len(texts) - first - last

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from offhook.web.config.analysis import Analysis
 from offhook.web.config.collect import Unreadable, Value
+from offhook.web.config.language_models.analysis import Analysis
 from offhook.web.tools.analysis.transcript import Transcript
 
 MAX_SUMMARY_CHARS = 2000

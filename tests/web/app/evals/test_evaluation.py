@@ -18,8 +18,8 @@ from offhook.web.app.evals.evaluation_io import Outcome, evaluate
 from offhook.web.app.evals.junit import junit
 from offhook.web.app.evals.scenarios_io import scenarios_in
 from offhook.web.config.agents import Agent
-from offhook.web.config.analysis import Analysis
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.language_models.analysis import Analysis
 from offhook.web.config.tools import HttpTool
 from offhook.web.edge.text.text_edge_io import TextEdge
 from tests.pipeline.conversation.phone import calls, chunk, completion, says

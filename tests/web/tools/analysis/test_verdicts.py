@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.web.config.analysis import Analysis
+from offhook.web.config.language_models.analysis import Analysis
 from offhook.web.tools.analysis.transcript import MAX_CALL_CHARS, transcript_of
 from offhook.web.tools.analysis.verdicts import (
     MAX_REASON_CHARS,

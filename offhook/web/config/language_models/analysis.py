@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from offhook.web.config.collect import MAX_FIELDS, Detail, DetailName
-from offhook.web.config.models import ChatModel
+from offhook.web.config.language_models.chat_model import ChatModel
 
 MAX_CRITERIA = 20
 """Maximum criteria of an analysis."""
