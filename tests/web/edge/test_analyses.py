@@ -258,6 +258,25 @@ async def test_what_a_server_refuses_for_good_is_not_asked_again(
         assert "context length" in shop.shown("call")["analysis"]["fault"]
 
 
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ({"error": {"message": "overloaded, the-key-of-the-agent"}}, "waiting"),
+        ({"choices": []}, "error"),
+        ([], "error"),
+        ({"choices": [{"message": {"content": 7}}]}, "error"),
+    ],
+)
+async def test_what_is_no_answer_with_status_200(
+    tmp_path: Path, file: str, body: Any, outcome: str
+) -> None:
+    async with desk(tmp_path, file) as (shop, scripted):
+        scripted.refuses = lambda asked: web.json_response(body)
+        shop.add("call", "where is my order")
+        assert await shop.work() == [outcome]
+        assert "the-key" not in shop.shown("call")["analysis"]["fault"]
+
+
 async def test_a_server_without_schemas_is_asked_without(tmp_path: Path, file: str) -> None:
     def refuse(asked: dict[str, Any]) -> web.Response | None:
         error = {"error": {"message": "response_format is not supported"}}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offhook.pipeline.conversation.agents.agent_faults import AgentFailure
+from offhook.pipeline.conversation.agents.agent_faults import AgentFailure, Fault
 from offhook.pipeline.conversation.agents.completion import Completion, reported
 from offhook.pipeline.conversation.agents.kinds.chat_server_io import (
     ModelFailed,
@@ -15,6 +15,7 @@ from offhook.pipeline.conversation.agents.kinds.chat_server_io import (
 from offhook.pipeline.conversation.agents.model_requests import ModelTraits
 from offhook.pipeline.conversation.events import TokensUsed
 from offhook.pipeline.speech.openai.client_io import OpenAiServer
+from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.web.config.language_models.analysis import Analysis
 from offhook.web.config.language_models.chat_model import ChatModel
 from offhook.web.tools.analysis.transcript import Transcript, transcript_of
@@ -129,13 +130,16 @@ async def _ask(
 
 
 def _text_of(body: bytes, model: str, used: list[TokensUsed]) -> str:
-    """Returns the text of an answer, and notes what it took. Raises Misfit."""
+    """Returns the text of an answer, and notes what it took. Raises Misfit, and AttemptFailed if
+    it is the server's error, which some send as an answer."""
     answer = Completion(MAX_ANSWER_CHARS, aloud=False)
     try:
         answer.add(json.loads(body))
         answer.end()
     except (AgentFailure, ValueError, RecursionError) as error:
-        raise Misfit(str(error) or "it is no answer of a chat API") from error
+        if isinstance(error, AgentFailure) and error.fault is Fault.SERVER_ERROR:
+            raise AttemptFailed(f"it refuses ({error})") from error
+        raise Misfit("it is no answer of a chat API") from error
     if (usage := reported(answer.usage)) is not None:
         cached = usage.cache_read_input_tokens or 0
         tokens = (usage.prompt_tokens, cached, usage.completion_tokens)
