@@ -165,8 +165,10 @@ class Analyses:
             _set_outcome(connection, waiting.call, found.outcome, found.cost)
             of_call = analysis_criteria.c.call == waiting.call
             connection.execute(analysis_criteria.delete().where(of_call))
+            began = sa.select(calls.c.started).where(calls.c.id == waiting.call)
+            about = {"call": waiting.call, "started": connection.execute(began).scalar_one()}
             verdicts = [
-                {"criterion": name, "verdict": verdict, "call": waiting.call}
+                {"criterion": name, "verdict": verdict, **about}
                 for name, verdict in found.verdicts.items()
             ]
             if verdicts:

@@ -108,6 +108,13 @@ class Search:
             found = found.where(
                 sa.exists().where(has, call_agents.c.started == calls.c.started).correlate(calls)
             )
+        if self.criterion:
+            of_call = sa.and_(analysis_criteria.c.call == calls.c.id, *self._verdict())
+            if self.analysis and not by_words and not self.agent:  # in the order of its index
+                order = analysis_criteria.c.started
+                found = found.join(analysis_criteria, of_call)
+            else:
+                found = found.where(sa.exists().where(of_call).correlate(calls))
         found = found.where(*self._conditions(calls.c.started if by_words else order))
         if self.cursor:
             before, call = read_cursor(self.cursor)
@@ -121,6 +128,11 @@ class Search:
         by_number = self.text and kind.words_order is not None
         place = [row["number"] if by_number else row["started"], row["id"]]
         return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+    def _verdict(self) -> Iterator[sa.ColumnElement[bool]]:
+        yield analysis_criteria.c.criterion == self.criterion
+        if self.analysis:
+            yield analysis_criteria.c.verdict == self.analysis
 
     def _words(self) -> list[str]:
         words = _WORD.findall(self.text.lower())
@@ -169,13 +181,7 @@ class Search:
             wanted.append(calls.c.failures > 0)
         if self.interrupted:
             wanted.append(calls.c.interruptions > 0)
-        if self.criterion:
-            judged = sa.select(analysis_criteria.c.call)
-            judged = judged.where(analysis_criteria.c.criterion == self.criterion)
-            if self.analysis:
-                judged = judged.where(analysis_criteria.c.verdict == self.analysis)
-            wanted.append(calls.c.id.in_(judged))
-        elif self.analysis:
+        if self.analysis and not self.criterion:
             wanted.append(calls.c.outcome == self.analysis)
         return wanted
 

@@ -154,10 +154,11 @@ analysis_criteria = sa.Table(
     METADATA,
     sa.Column("criterion", sa.Text, primary_key=True),
     sa.Column("verdict", sa.Text, primary_key=True),
+    sa.Column("started", sa.Double, primary_key=True),
     sa.Column("call", sa.Text, primary_key=True),
     sa.Index("analysis_criteria_call", "call"),
 )
-"""The verdict on each criterion of a call that was analysed."""
+"""The verdict on each criterion of a call that was analysed, and when the call began."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     2: (
