@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from loguru import logger
 
@@ -12,7 +14,12 @@ from offhook.web.config.config import Config
 from offhook.web.edge.calls.queue_io import StoreQueues
 from offhook.web.records.analyses import Found, WaitingCall
 from offhook.web.records.store import CallStore
-from offhook.web.tools.analysis.analyse_io import Answered, NoAnalysis, analyse
+
+if TYPE_CHECKING:  # what asks models takes memory
+    from offhook.web.tools.analysis.analyse_io import Answered, NoAnalysis
+
+ASKS = "offhook.web.tools.analysis.analyse_io"
+"""What asks models; it is loaded once an agent has an analysis."""
 
 
 class Analyst:
@@ -39,10 +46,14 @@ class Analyst:
         config = self._config()
         agents = {DEFAULT, *config.agents}
         wanted = {name for name in agents if config.analysed_by((name,))}
+        if wanted:
+            import_module(ASKS)  # here, in a thread: it would hold up calls
         return self._store.analyses.claim(wanted, self._server, now)
 
     async def handle(self, waiting: WaitingCall) -> str:
         """Has a call analysed that is ours; returns the outcome. Raises StoreError."""
+        from offhook.web.tools.analysis.analyse_io import NoAnalysis, analyse
+
         config, store = self._config(), self._store
         agent = config.agent_called(waiting.agent)
         if agent is None or agent.analysis is None:
@@ -69,7 +80,7 @@ class Analyst:
             logger.info("{}: analysed: {}{}", waiting.call, found.outcome, _in_words(answered))
         return found.outcome
 
-    async def _failed(self, waiting: WaitingCall, error: NoAnalysis) -> str:
+    async def _failed(self, waiting: WaitingCall, error: "NoAnalysis") -> str:
         given_up = await asyncio.to_thread(
             self._store.analyses.failed,
             *(waiting, str(error), time.time()),
@@ -97,6 +108,6 @@ class Analyst:
         return sum(costs) if costs else None
 
 
-def _in_words(answered: Answered) -> str:
+def _in_words(answered: "Answered") -> str:
     names = [one.name for one in answered.analysed.criteria if one.verdict == "failure"]
     return f" ({', '.join(names)})" if names else ""
