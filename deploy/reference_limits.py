@@ -32,6 +32,8 @@ ROOMS: Mapping[str, str] = {
     "web/tools": "Tools of agents",
     "web/workers/wyoming": "Home Assistant",
     "web/records": "Calls that are kept",
+    "web/tools/analysis": "Calls that are kept",
+    "web/config/language_models": "Calls that are kept",
     "web/edge": "Calls",
     "web/edge/resume": "Calls that continue elsewhere",
     "web/app": "Calls",

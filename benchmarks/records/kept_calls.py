@@ -25,10 +25,11 @@ from sqlalchemy import text
 from benchmarks.command import command
 from benchmarks.table import Table
 from offhook.media.leg import CallInfo
+from offhook.web.records.analyses import VERDICTS
 from offhook.web.records.entries import Began, Entry, Happened, Over, digits_key
 from offhook.web.records.search import Search
 from offhook.web.records.store import CallStore, Writer
-from offhook.web.records.tables import call_agents, calls, events
+from offhook.web.records.tables import analysis_criteria, call_agents, calls, events
 
 YEAR_S = 365 * 86_400.0
 AT_ONCE = 5000
@@ -95,6 +96,8 @@ def rows(number: int, draw: random.Random, end: float, total: int) -> tuple[Any,
         "transferred_to": "",
         "recording": "",
         "forgotten": None,
+        "outcome": draw.choices(VERDICTS, (90, 2, 8))[0],
+        "analysis_cost": 0.01,
     }
     turns = [
         {"call": call, "position": at, "at_ms": 1000 * at, "kind": kind, "fields": fields}
@@ -117,6 +120,13 @@ def fill(store: CallStore, total: int) -> float:
             connection.execute(call_agents.insert(), [agent for _, agent, *_ in part])
             connection.execute(events.insert(), [turn for _, _, turns, _ in part for turn in turns])
             connection.execute(text(store.kind.add_words), [words for *_, words in part])
+            judged = [
+                {"criterion": "booked", "verdict": own["outcome"], **agent}
+                for own, agent, *_ in part
+            ]
+            for row in judged:
+                del row["agent"]
+            connection.execute(analysis_criteria.insert(), judged)
         print(f"\r{min(first + AT_ONCE, total):,} of {total:,} calls", end="", file=sys.stderr)
     print(file=sys.stderr)
     if store.kind.shared:
@@ -146,6 +156,12 @@ def questions(total: int) -> dict[str, Iterator[Search]]:
         "the end of a number": asked(number=lambda: f"{draw.randrange(10**6):06}"),
         "where something failed": asked(failed=True, end=moment),
         "answers over 2 s": asked(min_latency=2000, end=moment),
+        "failures, from then": asked(analysis="failure", end=moment),
+        "a criterion that failed": asked(criterion="booked", analysis="failure", end=moment),
+        "a criterion that holds": asked(criterion="booked", analysis="success"),
+        "an agent's, too": asked(
+            criterion="booked", analysis="failure", agent=lambda: draw.choice(AGENTS)
+        ),
         "a reason": asked(reason=lambda: draw.choice(REASONS), end=moment),
         "a word of every tenth call": asked(text=lambda: draw.choice(COMMON)),
         "a word of ten calls": asked(text=lambda: f"word{draw.randrange(min(total, 100_000))}"),

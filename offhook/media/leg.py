@@ -113,6 +113,12 @@ class ModelTokens:
         """What all of it costs; None if that is not known, as a model has no price."""
         return None if self.unpriced else self.priced
 
+    def restore(self, saved: "ModelTokens") -> None:
+        """Goes on with what a call has taken before it came here, unless that is known here."""
+        if saved.input + saved.output > self.input + self.output:
+            self.input, self.cached, self.output = saved.input, saved.cached, saved.output
+            self.priced, self.unpriced = saved.priced, set(saved.unpriced)
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:

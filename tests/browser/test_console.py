@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from offhook.media.recording_io import OggOpusFile
+from offhook.web.records.analyses import SETTLES_S, Found
 from offhook.web.records.entries import Entry, Happened
 from offhook.web.records.store import CallStore, Writer
 from tests.browser.conftest import serving
@@ -54,10 +55,23 @@ def hostile_call(now: float, recording: Path) -> list[Entry]:
     ]
 
 
+def judged() -> Found:
+    """What a model has found that says what callers want it to."""
+    criterion = {"name": "found", "criterion": EVIL, "verdict": "failure", "reason": EVIL}
+    result = {
+        "summary": f"A card is lost. {EVIL}",
+        "criteria": [{**criterion, "at_ms": 2000, "turn": 1}],
+        "extracted": {"card": EVIL, "street": None},
+        "model": EVIL,
+        "cost": 0.25,
+    }
+    return Found("failure", result, {"found": "failure"}, 0.25)
+
+
 def filled(folder: Path) -> str:
     """A store with calls of the last days, and one that goes on."""
     url, now = f"sqlite:///{folder}/calls.db", time.time()
-    store = CallStore(url)
+    store = CallStore(url, (), lambda agents: EVIL if EVIL in agents else "")
     store.prepare()
     for number in range(60):
         store.write(
@@ -70,6 +84,8 @@ def filled(folder: Path) -> str:
     sound.write(np.stack([beep, beep // 2], axis=1).reshape(-1))
     sound.finish()
     store.write(hostile_call(now, folder / "hostile.ogg"), HERE, now)
+    [waiting] = store.analyses.claim({EVIL}, HERE.server, now + SETTLES_S)
+    store.analyses.finish(waiting, judged(), now)
     elsewhere = Writer("elsewhere:7860")
     store.write([begun("live", now - 30), said("live", 0, "caller", "hello there")], elsewhere, now)
     store.seen(elsewhere, now + 86_400)
@@ -95,6 +111,9 @@ async def test_the_console(tmp_path: Path, drive: Callable[..., Any]) -> None:
     assert "neither the operator" in seen["fault"]
     assert (seen["calls"], seen["more"]) == (50, 62)
     assert EVIL in seen["row"]
+    assert EVIL in seen["failed"]
+    for words in ("Failure", f"A card is lost. {EVIL}", "found 0:02.0", "cost 0.2500"):
+        assert words in seen["analysis"]
     assert seen["words"] == [f"I have lost my card {EVIL}", "I will block it now", ARABIC]
     assert seen["unheard"] == "block it now"
     assert any(f"Tool {EVIL}" in one for one in seen["done"])

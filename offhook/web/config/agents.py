@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
-from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -14,7 +13,6 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    StringConstraints,
     Tag,
     field_validator,
     model_validator,
@@ -24,17 +22,19 @@ from offhook.media.line_recording import Wanted
 from offhook.pipeline.conversation.agents.agent_faults import Limits
 from offhook.pipeline.conversation.agents.kinds import kinds
 from offhook.pipeline.conversation.agents.kinds.agent_kind import AgentKind
-from offhook.pipeline.conversation.agents.model_options import ModelOptions
+from offhook.pipeline.conversation.agents.kinds.openai import OPENAI
 from offhook.pipeline.conversation.call_variables import is_free, known_names, unknown_names
 from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS, canonical_tag
 from offhook.pipeline.speech.synthesizer import MAX_SPEED, MAX_VOICE_CHARS, MIN_SPEED
-from offhook.web.config.collect import MAX_FIELDS, Detail
+from offhook.web.config.collect import MAX_FIELDS, Detail, DetailName
 from offhook.web.config.collect import NOTE as NOTE
 from offhook.web.config.flows import Flow, Flowing, faults_of_flow, read_flow
+from offhook.web.config.language_models.analysis import Analysis
+from offhook.web.config.language_models.chat_model import ChatModel
 from offhook.web.config.mcp import McpTools
 from offhook.web.config.pronunciation import Pronouncing
-from offhook.web.config.section import Secret, Section, or_plugin
+from offhook.web.config.section import Section, or_plugin
 from offhook.web.config.targets import checked_target
 from offhook.web.config.tools import OWN, HttpTool, PythonFunction
 from offhook.web.http.webhook_signature import signing_key
@@ -43,10 +43,6 @@ MAX_SPOKEN_CHARS = 2000
 """Maximum characters of a text that an agent speaks as it stands."""
 MAX_INSTRUCTIONS_BYTES = 1_000_000
 """Maximum size of the file with the instructions."""
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-_OWN_HEADERS = frozenset(("content-type", "content-length", "host", "connection"))
-_OWN_KEYS = frozenset(("model", "messages", "stream", "tools"))
 
 if TYPE_CHECKING:
     KindName: TypeAlias = str
@@ -54,79 +50,15 @@ else:
     KindName = Annotated[Literal[*kinds.OURS], or_plugin(kinds.is_known)]
 
 
-class AgentModel(Section):
-    """An agent's model, and how it is queried."""
-
+class OfKind(Section):
     kind: KindName = next(iter(kinds.OURS))
     """The built-in front desk, a language model, a speech-to-speech model, an agent that only
     listens, or a program that is asked by webhook whether it accepts the call; or an agent of
     another package, by the name by which that offers it, or as "module:name"."""
-    model: str = "gpt-4o-mini"
-    """Name of the language model at its server."""
-    base_url: str = "https://api.openai.com/v1"
-    """URL of a server with OpenAI's chat API, or Realtime API, without the query."""
-    api_key: Secret = ""
-    """Bearer token for that server."""
-    headers: dict[str, str] = Field({}, repr=False, max_length=32)
-    """Further headers of its requests, as `api-key` for Azure; never logged."""
-    query: dict[str, str] = Field({}, repr=False, max_length=32)
-    """Query of its requests, as `api-version` for Azure."""
-    temperature: float | None = Field(None, ge=0, le=2)
-    """Sampling temperature of the language model. As `top_p`, `max_tokens` and `reasoning_effort`
-    sent only if it is set, and no more to a server that refuses it."""
-    top_p: float | None = Field(None, gt=0, le=1)
-    """Share of the probability that the language model samples from."""
-    max_tokens: int | None = Field(None, ge=1)
-    """Maximum tokens of an answer, which ends with a sentence that says so. Sent as
-    `max_completion_tokens` to models that want it."""
-    reasoning_effort: str = Field("", pattern="^[a-z_]*$", max_length=20, examples=["low", "high"])
-    """How much a reasoning model thinks before it answers, such as none, minimal or low."""
-    extra_body: dict[str, Any] = Field({})
-    """Further parameters of its server, such as
-    `{chat_template_kwargs = {enable_thinking = false}}`."""
 
-    @field_validator("base_url")
-    @classmethod
-    def _is_a_url(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname:
-            raise ValueError(f"{url!r} is no URL; one begins with http:// or https://")
-        if parts.query or parts.fragment:
-            raise ValueError('what follows "?" is given by query = {name = "value"}')
-        return url
 
-    @field_validator("headers")
-    @classmethod
-    def _are_headers(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
-                raise ValueError(f"{name!r} is no header that can be set")
-            if not _HEADER_VALUE.fullmatch(value):
-                raise ValueError(f"the value of {name} is empty or not of printable ASCII")
-        return headers
-
-    @field_validator("extra_body")
-    @classmethod
-    def _leaves_ours(cls, extra: dict[str, Any]) -> dict[str, Any]:
-        if ours := _OWN_KEYS.intersection(extra):
-            raise ValueError(f"{', '.join(sorted(ours))} cannot be set")
-        return extra
-
-    @model_validator(mode="after")
-    def _has_one_authorization(self) -> Self:
-        if self.api_key and any(name.lower() == "authorization" for name in self.headers):
-            raise ValueError("api_key and an Authorization header exclude each other")
-        return self
-
-    @property
-    def options(self) -> ModelOptions:
-        """Returns how the model is queried."""
-        return ModelOptions(
-            *(self.temperature, self.top_p, self.max_tokens, self.reasoning_effort),
-            extra_body=self.extra_body,
-            headers=self.headers,
-            query=self.query,
-        )
+class AgentModel(ChatModel, OfKind):
+    """An agent's model, and how it is queried."""
 
 
 class Silence(Section):
@@ -160,7 +92,6 @@ def _steps(steps: tuple[Silence, ...]) -> tuple[Silence, ...]:
     return steps
 
 
-DetailName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 SEARCH = "search_knowledge"
 """Name of the tool with which a model searches its documents."""
 RECORDING_TOOLS = {
@@ -311,6 +242,9 @@ class Agent(AgentModel, Pronouncing, Flowing):
     collect: dict[DetailName, Detail] = Field({}, max_length=MAX_FIELDS)
     """Details that the agent is to find out, `[agents.NAME.collect.DETAIL]`: it asks for them, they
     are checked, and the record of the call has them."""
+    analysis: Analysis | None = None
+    """What a language model finds of the agent's calls once they are over,
+    `[agents.NAME.analysis]`."""
     fallback: str = ""
     """Name of another agent in [agents] that answers when the model fails, or when no program
     accepts the call."""
@@ -373,6 +307,16 @@ class Agent(AgentModel, Pronouncing, Flowing):
     def _has_its_message(self) -> Self:
         if self.machine_detection == "message" and not self.message:
             raise ValueError('machine_detection = "message" needs message: what is left')
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_model_for_its_analysis(self) -> Self:
+        if self.analysis is None:
+            return self
+        if not self.analysis.model and self.kind != OPENAI.name:
+            raise ValueError(f'analysis: needs model, as this agent is no "{OPENAI.name}" one')
+        if not self.analysis.model_beside(self).base_url.startswith(("http://", "https://")):
+            raise ValueError("analysis: needs a base_url that begins with http:// or https://")
         return self
 
     @model_validator(mode="after")

@@ -4,12 +4,13 @@ import math
 import re
 from collections.abc import Callable
 from datetime import date, time
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from offhook.web.config.section import Section
 
+DetailName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]
 Kind = Literal["text", "phone", "email", "date", "time", "number", "digits", "choice", "yes_no"]
 Value = str | float | bool
 NOTE = "note_details"

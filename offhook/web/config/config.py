@@ -8,7 +8,7 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -39,9 +39,9 @@ from offhook.web.config.faults import faults_of, mistaken_types, placed
 from offhook.web.config.flows import Flow
 from offhook.web.config.hours import Hours, faults_of_hours
 from offhook.web.config.knowledge import Knowledge
+from offhook.web.config.language_models.prices import Prices
 from offhook.web.config.mcp import McpServer, McpTools
 from offhook.web.config.names import misread_names
-from offhook.web.config.prices import Prices
 from offhook.web.config.programs import Realtime, Speech
 from offhook.web.config.records import Records
 from offhook.web.config.section import Section
@@ -135,6 +135,7 @@ class Config(Section):
         rules = (
             *(self._faults_of_phones, partial(self.faults_between_agents, kinds.OURS.get)),
             *(self._faults_of_programs, self._faults_of_carriers, self._faults_of_tools),
+            self._faults_of_analyses,
             lambda: faults_of_hours(self.hours, {DEFAULT, *self.agents}),
         )
         if faults := [fault for rule in rules for fault in rule()]:
@@ -148,6 +149,14 @@ class Config(Section):
     def agent_called(self, name: str) -> Agent | None:
         """Returns the named agent, "agent" being [agent]; None if there is none."""
         return self.agents.get(name, self.agent if name == DEFAULT else None)
+
+    def analysed_by(self, agents: Iterable[str]) -> str:
+        """Returns the first of a call's agents that has an analysis; "" if none has."""
+        for name in agents:
+            agent = self.agent_called(name)
+            if agent is not None and agent.analysis is not None:
+                return name
+        return ""
 
     def _faults_of_phones(self) -> Iterator[str]:
         for index, route in enumerate(self.sip.routes if self.sip is not None else ()):
@@ -189,6 +198,11 @@ class Config(Section):
                     there = ", ".join(self.mcp) or "none"
                     words = f"no MCP server is called {tool.mcp!r} (there: {there})"
                     yield f"{where}.tools.{index}.mcp: {words}"
+
+    def _faults_of_analyses(self) -> Iterator[str]:
+        for where, agent in self.named_agents().items():
+            if agent.analysis is not None and not (self.records.url and self.records.words):
+                yield f"{where}.analysis: needs [records] url and words: it reads what is kept"
 
     def _faults_of_programs(self) -> Iterator[str]:
         rings = self.sip.ring_seconds if self.sip is not None else 60

@@ -100,7 +100,7 @@ class Edge:
             lambda: len(asyncio.all_tasks()),
             lambda: self.overloaded,
         )
-        self.records = CallRecords(self.metrics)
+        self.records = CallRecords(self.metrics, lambda: self.config)
         redis = "" if bot is not None else config.server.redis
         self.resumption = Resumption(redis, self.metrics) if redis else None
         """Calls that can continue at another server, if configured."""

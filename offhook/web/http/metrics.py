@@ -236,6 +236,14 @@ class Metrics:
             "Entries of calls written to the database",
             registry=registry,
         )
+        self.analyses = Counter(
+            "offhook_analyses_total",
+            "Analyses of calls by what came of them; retry: the model failed, and is asked again",
+            ["outcome"],
+            registry=registry,
+        )
+        for outcome in ("success", "failure", "unknown", "done", "error", "retry"):
+            self.analyses.labels(outcome)
         malformed = Counter(
             "offhook_stun_malformed_total",
             "Datagrams to the ports of WebRTC that are no STUN, though they look like it",

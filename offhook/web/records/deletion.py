@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from offhook.media.sealing.names import timeline_path
+from offhook.web.records.analyses import drop_analyses
 from offhook.web.records.entries import digits_key
 from offhook.web.records.errors import StoreError
 from offhook.web.records.stores.store_kind import StoreKind
@@ -129,6 +130,7 @@ class Deletion:
         connection.execute(events.delete().where(events.c.call.in_(ids)))
         connection.execute(looks.delete().where(looks.c.call.in_(ids)))
         connection.execute(deliveries.delete().where(deliveries.c.call.in_(ids)))
+        drop_analyses(connection, ids)
         if agents:
             connection.execute(call_agents.delete().where(call_agents.c.call.in_(ids)))
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from offhook.web.records.analyses import VERDICTS
 from offhook.web.records.tables import calls
 
 MOST = 20
@@ -20,6 +21,11 @@ _SUMS: dict[str, sa.ColumnElement[Any]] = {
     "interruptions": sa.func.coalesce(sa.func.sum(calls.c.interruptions), 0),
     "failures": sa.func.coalesce(sa.func.sum(calls.c.failures), 0),
     "cost": sa.func.sum(calls.c.cost),
+    "analysis_cost": sa.func.sum(calls.c.analysis_cost),
+    **{
+        name: sa.func.coalesce(sa.func.sum(sa.case((calls.c.outcome == name, 1), else_=0)), 0)
+        for name in VERDICTS
+    },
 }
 
 
@@ -43,7 +49,14 @@ def numbers(connection: sa.Connection, start: float, end: float) -> dict[str, An
 
 def _row(connection: sa.Connection, within: sa.ColumnElement[bool]) -> dict[str, Any]:
     columns = [column.label(name) for name, column in _SUMS.items()]
-    return dict(connection.execute(sa.select(*columns).where(within)).mappings().one())
+    return _shared(connection.execute(sa.select(*columns).where(within)).mappings().one())
+
+
+def _shared(row: sa.RowMapping) -> dict[str, Any]:
+    """Returns sums with the share of the calls judged that were a success; None without one."""
+    judged = row["success"] + row["failure"]
+    share = round(row["success"] / judged, 4) if judged else None
+    return {**row, "success_share": share}
 
 
 def _latencies(connection: sa.Connection, within: sa.ColumnElement[bool]) -> dict[str, Any]:
@@ -74,4 +87,4 @@ def _grouped(
     columns = [column.label(name) for name, column in _SUMS.items()]
     found = sa.select(by.label("of"), *columns).where(within).group_by(sa.text("1"))
     found = found.order_by(sa.text("1") if most is None else sa.text("2 DESC"))
-    return [dict(row) for row in connection.execute(found.limit(most)).mappings()]
+    return [_shared(row) for row in connection.execute(found.limit(most)).mappings()]

@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from offhook.web.records.leases import claim_rows, retry_at
 from offhook.web.records.tables import calls, deliveries, events
 from offhook.web.records.webhooks import (
     AT_ONCE,
@@ -18,7 +19,6 @@ from offhook.web.records.webhooks import (
     EventType,
     Receiver,
     body_of,
-    retry_at,
     wanting,
 )
 
@@ -116,20 +116,10 @@ class Outbox:
             .limit(AT_ONCE)
         )
         with self._begin() as connection:
-            numbers = connection.scalars(first).all()
-            if not numbers:
-                return []
-            taken = connection.execute(
-                deliveries.update()
-                .where(deliveries.c.number.in_(numbers), due)
-                .values(next_at=now + LEASE_S)
-                .returning(
-                    *(
-                        deliveries.c[name]
-                        for name in ("number", "id", "body", "created", "attempts")
-                    )
-                )
-            ).all()
+            columns = [
+                deliveries.c[name] for name in ("number", "id", "body", "created", "attempts")
+            ]
+            taken = claim_rows(connection, first, due, {"next_at": now + LEASE_S}, columns)
         return [
             Delivery(row.number, row.id, row.body.encode(), row.created, row.attempts)
             for row in taken
@@ -141,7 +131,7 @@ class Outbox:
 
     def failed(self, delivery: Delivery, why: str, now: float) -> bool:
         """Has a webhook tried again later; returns whether it is given up instead."""
-        again = retry_at(delivery, now)
+        again = retry_at(delivery.created, delivery.attempts, now)
         row = {"attempts": delivery.attempts + 1, "fault": why}
         row |= {"state": "dead"} if again is None else {"next_at": again}
         with self._begin() as connection:

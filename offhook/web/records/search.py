@@ -11,10 +11,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from offhook.web.records.analyses import OUTCOMES, VERDICTS
 from offhook.web.records.entries import digits_key
 from offhook.web.records.errors import SearchError
 from offhook.web.records.stores.store_kind import StoreKind
-from offhook.web.records.tables import call_agents, calls
+from offhook.web.records.tables import analysis_criteria, call_agents, calls
 
 PAGE = 50
 """Calls in one answer, if nothing else is wanted."""
@@ -62,6 +63,10 @@ class Search:
     """Whether something has failed."""
     interrupted: bool = False
     """Whether the caller has interrupted the agent."""
+    analysis: str = ""
+    """What an analysis has found: one of OUTCOMES."""
+    criterion: str = ""
+    """Name of the criterion of which `analysis` is the verdict, in place of all of them."""
     limit: int = PAGE
     cursor: str = ""
     """Where the answer before has ended."""
@@ -79,6 +84,8 @@ class Search:
             values[{"from": "start", "to": "end"}.get(name, name)] = _read(name, text)
         if values.get("number") and not digits_key(values["number"]):
             raise SearchError("number: has fewer than three digits")
+        if values.get("criterion") and values.get("analysis", "") not in ("", *VERDICTS):
+            raise SearchError(f"analysis: of a criterion, {', '.join(VERDICTS)}")
         return cls(**values)
 
     def select(self, kind: StoreKind) -> sa.Select[Any]:
@@ -101,6 +108,13 @@ class Search:
             found = found.where(
                 sa.exists().where(has, call_agents.c.started == calls.c.started).correlate(calls)
             )
+        if self.criterion:
+            of_call = sa.and_(analysis_criteria.c.call == calls.c.id, *self._verdict())
+            if self.analysis and not by_words and not self.agent:  # in the order of its index
+                order = analysis_criteria.c.started
+                found = found.join(analysis_criteria, of_call)
+            else:
+                found = found.where(sa.exists().where(of_call).correlate(calls))
         found = found.where(*self._conditions(calls.c.started if by_words else order))
         if self.cursor:
             before, call = read_cursor(self.cursor)
@@ -114,6 +128,11 @@ class Search:
         by_number = self.text and kind.words_order is not None
         place = [row["number"] if by_number else row["started"], row["id"]]
         return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+    def _verdict(self) -> Iterator[sa.ColumnElement[bool]]:
+        yield analysis_criteria.c.criterion == self.criterion
+        if self.analysis:
+            yield analysis_criteria.c.verdict == self.analysis
 
     def _words(self) -> list[str]:
         words = _WORD.findall(self.text.lower())
@@ -162,6 +181,8 @@ class Search:
             wanted.append(calls.c.failures > 0)
         if self.interrupted:
             wanted.append(calls.c.interruptions > 0)
+        if self.analysis and not self.criterion:
+            wanted.append(calls.c.outcome == self.analysis)
         return wanted
 
 
@@ -179,6 +200,8 @@ def _read(name: str, text: str) -> Any:
             if text not in ("true", "false"):
                 raise SearchError(f"{name}: true or false")
             return text == "true"
+        case "analysis" if text not in ("", *OUTCOMES):
+            raise SearchError(f"analysis: {', '.join(OUTCOMES)}")
         case "state" if text not in ("", "live", "ended"):
             raise SearchError("state: live or ended")
     return text

@@ -2,7 +2,7 @@
 progress, and `reader_io` for answers over HTTP."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from offhook.telephony.call_record import CallRecord
+from offhook.web.records.analyses import Analyses, analysis_of
 from offhook.web.records.deletion import Deletion
 from offhook.web.records.entries import (
     Began,
@@ -63,9 +64,15 @@ class Writer:
 class CallStore:
     """Calls in a database. Methods raise StoreError if it cannot be used now."""
 
-    def __init__(self, url: str, receivers: Sequence[Receiver] = ()) -> None:
-        """`receivers` are told of what is written, by webhook. Raises StoreError for a URL that
-        names no database of ours."""
+    def __init__(
+        self,
+        url: str,
+        receivers: Sequence[Receiver] = (),
+        analysed_by: Callable[[Sequence[str]], str] = lambda agents: "",
+    ) -> None:
+        """`receivers` are told of what is written, by webhook. `analysed_by` returns by the
+        settings of which of its agents a call is analysed, "" if it is not. Raises StoreError for
+        a URL that names no database of ours."""
         self.kind = kind_of(url)
         self.url = url
         self._engine = self.kind.open(url)
@@ -79,6 +86,7 @@ class CallStore:
         started = sa.select(calls.c.started).where(calls.c.id == in_call).scalar_subquery()
         row = {"agent": sa.bindparam("of_agent"), "call": in_call, "started": started}
         self._add_agent = self.kind.insert(call_agents).values(row).on_conflict_do_nothing()
+        self.analyses = Analyses(self.kind, self._begin, self.outbox, analysed_by)
 
     @property
     def place(self) -> str:
@@ -97,6 +105,10 @@ class CallStore:
                     f"{self.place} was written by a newer offhook (version {found} of its tables, "
                     f"this one knows {VERSION}): update offhook, or name another [records] url"
                 )
+            if found is not None and found < VERSION:
+                # Locks out others who would do the same, and knows what they have done.
+                connection.execute(versions.update().values(version=versions.c.version))
+                found = connection.execute(sa.select(sa.func.max(versions.c.version))).scalar()
             for version in range((found or VERSION) + 1, VERSION + 1):
                 for statement in MIGRATIONS[version]:
                     connection.exec_driver_sql(statement)
@@ -139,7 +151,7 @@ class CallStore:
                 case Began():
                     self._begin_call(connection, entry, writer, now)
                 case Over():
-                    self._end_call(connection, entry)
+                    self._end_call(connection, entry, writer, now)
                     self._announce_end(connection, entry.call, now)
                 case Recorded():
                     self._add_record(connection, entry, writer)
@@ -204,14 +216,11 @@ class CallStore:
         for agent in dict.fromkeys(agents):
             connection.execute(self._add_agent, {"of_agent": storable(agent), "of_call": call})
 
-    def _end_call(self, connection: sa.Connection, entry: Over) -> None:
+    def _end_call(self, connection: sa.Connection, entry: Over, writer: Writer, now: float) -> None:
         row: dict[str, Any] = {"state": "ended", "ended": entry.at, "recording": entry.recording}
         if entry.tokens is not None:
             row |= entry.tokens
         row["mos"] = entry.statistics.get("mos")
-        more = {"statistics": entry.statistics}
-        if entry.collected:
-            more["collected"] = entry.collected
         # Of a phone call the record knows better, which may be here already.
         known = connection.execute(
             sa.select(calls.c.end, calls.c.started).where(calls.c.id == entry.call)
@@ -222,8 +231,8 @@ class CallStore:
             reason = {"end": entry.end, "end_reason": storable(entry.reason)}
             reason["ended_by"] = entry.ended_by
             row |= {**reason, "seconds": max(0.0, entry.at - known.started)}
-        self._update(connection, entry.call, row, more)
-        self._sum_up(connection, entry.call)
+        self._update(connection, entry.call, row, {"statistics": entry.statistics})
+        self._sum_up(connection, entry.call, writer.server, now, entry.collected)
 
     def _add_record(self, connection: sa.Connection, entry: Recorded, writer: Writer) -> None:
         record = entry.record
@@ -258,8 +267,17 @@ class CallStore:
         row["details"] = as_json({**json.loads(details), **more})
         connection.execute(calls.update().where(of_call).values(row))
 
-    def _sum_up(self, connection: sa.Connection, call: str) -> None:
-        """Completes the row of a call by its events, and has its words found from now on."""
+    def _sum_up(
+        self,
+        connection: sa.Connection,
+        call: str,
+        server: str,
+        now: float,
+        collected: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Completes the row of a call by its events, has its words found from now on, and has it
+        analysed. `collected` is what the process knew last of noted details: others may have had
+        the call before."""
         summary = Summary.of(
             (kind, json.loads(fields))
             for kind, fields in connection.execute(
@@ -268,12 +286,16 @@ class CallStore:
                 .order_by(events.c.position)
             )
         )
-        row = summary.columns()
-        connection.execute(calls.update().where(calls.c.id == call).values(row))
+        noted = summary.noted | dict(collected or {})
+        self._update(connection, call, summary.columns(), {"collected": noted} if noted else {})
         self._add_agents(connection, call, summary.agents)
         if summary.words:
             words = {"id": call, "words": "\n".join(summary.words)}
             connection.execute(sa.text(self.kind.add_words), words)
+        if summary.turns:
+            first = sa.select(calls.c.agent).where(calls.c.id == call)
+            agents = (connection.execute(first).scalar_one(), *summary.agents)
+            self.analyses.add(connection, call, agents, server, now)
 
     # --- processes that write ---
 
@@ -296,7 +318,7 @@ class CallStore:
             gone = sa.or_(gone, is_it)
         with self._begin() as connection:
             lost = connection.execute(
-                sa.select(calls.c.id, calls.c.started, servers.c.seen)
+                sa.select(calls.c.id, calls.c.started, calls.c.server, servers.c.seen)
                 .join(
                     servers,
                     sa.and_(
@@ -305,7 +327,7 @@ class CallStore:
                 )
                 .where(calls.c.state == "live", gone)
             ).all()
-            for call, started, seen in lost:
+            for call, started, server, seen in lost:
                 last = connection.execute(
                     sa.select(sa.func.max(events.c.at_ms)).where(events.c.call == call)
                 ).scalar()
@@ -319,7 +341,7 @@ class CallStore:
                     "ended_by": "local",
                 }
                 connection.execute(calls.update().where(calls.c.id == call).values(row))
-                self._sum_up(connection, call)
+                self._sum_up(connection, call, server, now)
                 if self.outbox.wants("call.ended"):
                     self.outbox.add(connection, call, "call.ended", _whole(connection, call), now)
         return [row.id for row in lost]
@@ -455,7 +477,9 @@ def _shown(connection: sa.Connection, call: str) -> dict[str, Any] | None:
         sa.select(looks.c.at, looks.c.what, looks.c.who).where(looks.c.call == call)
     )
     told = [{**look, "at": _iso(look["at"])} for look in seen.mappings()]
-    more = {"agents": sorted(agents), "looks": told}
+    more: dict[str, Any] = {"agents": sorted(agents), "looks": told}
+    if row["outcome"]:
+        more["analysis"] = analysis_of(connection, call)
     return {**_listed(row), **more, **json.loads(row["details"])}
 
 

@@ -22,6 +22,8 @@ class Summary:
     latencies: list[int] = field(default_factory=list)
     agents: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
+    noted: dict[str, Any] = field(default_factory=dict)
+    """Details of the caller, as they were noted last."""
 
     @classmethod
     def of(cls, events: Iterable[tuple[str, Mapping[str, Any]]]) -> "Summary":
@@ -43,6 +45,8 @@ class Summary:
                 self.latencies.append(fields["total_ms"])
             case "agent_changed":
                 self.agents.append(fields["agent"])
+            case "detail_noted" if "text" in fields:
+                self.noted[fields["name"]] = fields["text"]
         if words := fields.get(SEARCHED.get(kind, "")):
             self.words.append(words)
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 METADATA = sa.MetaData()
 
-VERSION = 1
+VERSION = 2
 """Of the tables below. A store of an older one is brought up to date by `MIGRATIONS`, and one of a
 newer one is refused."""
 
@@ -50,6 +50,8 @@ calls = sa.Table(
     sa.Column("recording", sa.Text, nullable=False, default=""),
     sa.Column("details", sa.Text, nullable=False, default="{}"),
     sa.Column("forgotten", sa.Double),
+    sa.Column("outcome", sa.Text, nullable=False, default="", server_default=""),
+    sa.Column("analysis_cost", sa.Double),
     # Of what is rare, a search reads many entries of the index instead of many rows.
     sa.Index("calls_started", "started", "latency_max_ms", "failures"),
     sa.Index("calls_state", "state", "started"),
@@ -58,10 +60,13 @@ calls = sa.Table(
     sa.Index("calls_trunk", "trunk", "started"),
     sa.Index("calls_edge", "edge", "started"),
     sa.Index("calls_end", "end", "started"),
+    sa.Index("calls_outcome", "outcome", "started"),
 )
 """A row a call. Times are seconds since 1970. `caller_key` and `called_key` are the digits of a
 number from the last to the first, so that a number is found with and without its prefixes. `end` is
-the label that metrics have for why the call ended. `details` is JSON: what nobody searches for."""
+the label that metrics have for why the call ended. `details` is JSON: what nobody searches for.
+`outcome` is what an analysis has found, one of `analyses.OUTCOMES`, empty without one; it and
+`analysis_cost` stay when words are deleted, as the other numbers do."""
 
 call_agents = sa.Table(
     "call_agents",
@@ -126,5 +131,41 @@ deliveries = sa.Table(
 """Webhooks that wait for their receivers; those that were delivered are deleted, and the state of
 those that were given up is "dead"."""
 
-MIGRATIONS: dict[int, tuple[str, ...]] = {}
-"""Statements that bring a store from the version before up to each one."""
+analyses = sa.Table(
+    "analyses",
+    METADATA,
+    sa.Column("call", sa.Text, primary_key=True),
+    sa.Column("agent", sa.Text, nullable=False),
+    sa.Column("server", sa.Text, nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, default="waiting"),
+    sa.Column("created", sa.Double, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    sa.Column("next_at", sa.Double, nullable=False),
+    sa.Column("fault", sa.Text, nullable=False, default=""),
+    sa.Column("result", sa.Text, nullable=False, default="{}"),
+    sa.Index("analyses_next", "state", "next_at"),
+)
+"""Analyses of calls: those that wait for a model, and what was found. `position` is that of the
+call's last event when the analysis was asked for, and `result` JSON."""
+
+analysis_criteria = sa.Table(
+    "analysis_criteria",
+    METADATA,
+    sa.Column("criterion", sa.Text, primary_key=True),
+    sa.Column("verdict", sa.Text, primary_key=True),
+    sa.Column("started", sa.Double, primary_key=True),
+    sa.Column("call", sa.Text, primary_key=True),
+    sa.Index("analysis_criteria_call", "call"),
+)
+"""The verdict on each criterion of a call that was analysed, and when the call began."""
+
+MIGRATIONS: dict[int, tuple[str, ...]] = {
+    2: (
+        "ALTER TABLE calls ADD COLUMN outcome TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE calls ADD COLUMN analysis_cost DOUBLE PRECISION",
+        "CREATE INDEX calls_outcome ON calls (outcome, started)",
+    ),
+}
+"""Statements that bring a store from the version before up to each one; tables that are new are
+made anyway."""

@@ -10,6 +10,7 @@ from offhook.web.records.entries import as_json
 EventType = Literal[
     "call.started",
     "call.ended",
+    "call.analyzed",
     "turn.caller",
     "turn.agent",
     "agent.failed",
@@ -32,10 +33,6 @@ OF_KINDS: dict[str, EventType] = {
 }
 """Webhooks by the kinds of events in a timeline."""
 
-FIRST_RETRY_S, MAX_RETRY_S = 5.0, 3600.0
-"""Delay in s of the second attempt; it doubles with each further one, up to the maximum."""
-GIVE_UP_S = 3 * 86_400.0
-"""Time in s after which a webhook that nobody took is given up."""
 LEASE_S = 60.0
 """Time in s for which a process that delivers a webhook has it to itself."""
 AT_ONCE = 8
@@ -68,13 +65,6 @@ def body_of(event: EventType, data: dict[str, Any], now: float) -> str:
     """Returns the body of a webhook, as Standard Webhooks recommends it."""
     timestamp = datetime.fromtimestamp(now, UTC).isoformat("T", "milliseconds")
     return as_json({"type": event, "timestamp": timestamp, "data": data})
-
-
-def retry_at(delivery: Delivery, now: float) -> float | None:
-    """Returns when a webhook whose attempt has failed is tried again; None: never."""
-    if now - delivery.created > GIVE_UP_S:
-        return None
-    return now + min(FIRST_RETRY_S * 2.0 ** min(delivery.attempts, 20), MAX_RETRY_S)
 
 
 def wanting(receivers: Sequence[Receiver], event: EventType) -> list[Receiver]:

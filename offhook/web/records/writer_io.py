@@ -238,6 +238,7 @@ class StoreWriter:
         if calls_s:
             found.append(("calls", self.store.deletion.expire_calls(now - calls_s)))
         self.store.outbox.expire(now - WEBHOOKS_S)
+        self.store.analyses.expire(now)
         deleted = [(what, one.calls) for what, one in found if one.calls]
         report_faults(delete_files([path for _, one in found for path in one.recordings]))
         if deleted:

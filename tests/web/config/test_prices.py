@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.pipeline.conversation.events import TokensUsed
-from offhook.web.config.prices import Prices
+from offhook.web.config.language_models.prices import Prices
 
 ALL = Prices(input=0.4, output=1.6, cached=0.1, audio_input=10, audio_output=20)
 

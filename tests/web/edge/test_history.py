@@ -64,6 +64,7 @@ async def keeping(edge: Edge, config: Config) -> AsyncIterator[None]:
         yield
     finally:
         assert edge.records.kept is not None
+        await edge.records.stop_queues()
         await asyncio.to_thread(edge.records.kept.close)
         edge.records.kept = None
 
@@ -322,7 +323,7 @@ async def test_a_call_is_told_to_a_program_though_another_one_is_dead(
         async with called(edge, {"desk": Agent(greeting="Hello there.")}, page):
             await until(lambda: "Hello there." in page.words())
         await until(lambda: len(got) == 3)
-        await edge.records.stop_sender()
+        await edge.records.stop_queues()
         kept = edge.records.kept
         assert kept is not None
         left = kept.store.outbox.waiting()

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from offhook.web.records.entries import Happened, Recorded
+from offhook.web.records.leases import GIVE_UP_S
 from offhook.web.records.outbox import Outbox
 from offhook.web.records.store import CallStore
-from offhook.web.records.webhooks import AT_ONCE, GIVE_UP_S, LEASE_S, Receiver
+from offhook.web.records.webhooks import AT_ONCE, LEASE_S, Receiver
 from tests.web.records.made_calls import HERE, NOON, RECORD, begun, call_of, over, said
 
 CRM, SCREEN = "https://crm.example/hook", "https://screen.example/hook"

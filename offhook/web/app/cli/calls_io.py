@@ -17,6 +17,7 @@ from offhook.media.sealing.files_io import NewFile, StoredFile
 from offhook.media.sealing.keyring import KeyFault
 from offhook.media.sealing.names import SUFFIX, timeline_path
 from offhook.media.sealing.sealed import SealFault
+from offhook.web.config.config import Config
 from offhook.web.config.server import Recording
 from offhook.web.records.errors import StoreError
 from offhook.web.records.search import Search
@@ -33,7 +34,7 @@ EXPORTED = (
     *("call_id", "state", "edge", "direction", "caller", "called", "trunk", "agent"),
     *("started", "answered", "ended", "seconds", "end_reason", "ended_by", "turns"),
     *("interruptions", "failures", "latency_ms", "latency_max_ms", "mos", "input_tokens"),
-    *("output_tokens", "cost", "transferred_to", "recording"),
+    *("output_tokens", "cost", "transferred_to", "recording", "outcome", "analysis_cost"),
 )
 """Columns of a CSV file."""
 
@@ -46,8 +47,9 @@ JOINERS = "\u200c\u200d"
 SPOKEN = {"caller_turn": "caller", "caller_typed": "caller (typed)", "agent_turn": "agent"}
 
 
-def opened(url: str) -> CallStore:
+def opened(config: Config) -> CallStore:
     """Returns the store of a configuration. Raises StoreError."""
+    url = config.records.url
     if not url:
         raise StoreError("calls are not kept: [records] url is empty")
     path = Path(url.removeprefix("sqlite:///"))
@@ -56,7 +58,7 @@ def opened(url: str) -> CallStore:
             f"there is no {path} here: run this in the folder that the server was started in, or "
             "name its configuration with --config and an absolute path in [records] url"
         )
-    store = CallStore(url)
+    store = CallStore(url, config.records.receivers, config.analysed_by)
     store.prepare()
     return store
 
@@ -110,11 +112,29 @@ def story(call: dict[str, Any], timeline: list[dict[str, Any]]) -> Iterator[str]
     for name in ("variables", "collected"):
         if call.get(name):
             yield f"{name}: {json.dumps(call[name], ensure_ascii=False)}"
+    yield from _analysis(call.get("analysis"))
     yield ""
     for look in call["looks"]:
         yield f"{look['what']} opened by {look['who']}, {_here(look['at'])}"
     for event in timeline:
         yield f"{_clock(event['at_ms'])}  {_event_line(event)}"
+
+
+def _analysis(found: dict[str, Any] | None) -> Iterator[str]:
+    """Yields what a model has said of a call."""
+    if found is None:
+        return
+    fault = f": {found['fault']}" if found.get("fault") else ""
+    yield _clean(f"analysis: {found['outcome']}{fault}")
+    if found.get("summary"):
+        yield _clean(f"  {found['summary']}")
+    for one in found.get("criteria", ()):
+        at = "" if one["at_ms"] is None else f" ({_clock(one['at_ms']).strip()})"
+        yield _clean(f"  {one['name']}: {one['verdict']}{at}, {one['reason']}")
+    for name, value in found.get("extracted", {}).items():
+        yield _clean(f"  {name} = {json.dumps(value, ensure_ascii=False)}")
+    if found.get("left_out"):
+        yield f"  the model was not told {found['left_out']} lines in the middle of the call"
 
 
 def webhooks(waiting: list[dict[str, Any]]) -> Iterator[str]:

@@ -24,6 +24,8 @@ from offhook.web.http.loop_io import raise_descriptor_limit, run
 if TYPE_CHECKING:
     from offhook.pipeline.speech.recognizer import Progress
     from offhook.web.app.cli.models_io import Models
+    from offhook.web.config.config import Config
+    from offhook.web.records.search import Search
     from offhook.web.records.store import CallStore
     from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 
@@ -242,7 +244,7 @@ def _scenario_of(arguments: Namespace) -> int:
 
     call = arguments.from_call
     try:
-        store = calls_io.opened(configuration.load(arguments.config).records.url)
+        store = calls_io.opened(configuration.load(arguments.config))
         if store.show(call) is None:
             raise StoreError(f"there is no call {call}: see offhook calls list")
         print(scenario_of(call, store.timeline(call)), end="")
@@ -306,9 +308,11 @@ def _kept_calls(arguments: Namespace) -> int:
         return 0
     try:
         config = configuration.load(a.config)
-        store = calls_io.opened(config.records.url)
+        store = calls_io.opened(config)
         if a.action in ("list", "export"):
             return _list_calls(store, a)
+        if a.action == "analyze":
+            return _analyze_calls(store, config, a)
         if a.action == "forget":
             return _forget_calls(store, a)
         if a.action == "webhooks":
@@ -330,7 +334,29 @@ def _kept_calls(arguments: Namespace) -> int:
     return 0
 
 
-def _list_calls(store: "CallStore", arguments: Namespace) -> int:
+def _analyze_calls(store: "CallStore", config: "Config", arguments: Namespace) -> int:
+    from offhook.web.app.cli.analyze_io import analyze, in_words
+
+    a = arguments
+    calls = [a.call]
+    if not a.call:
+        search = _search_of(a)
+        if search == type(search)(limit=search.limit):
+            print("which calls? write an id, or what is looked for: --from 7d", file=sys.stderr)
+            return 1
+        calls = [call["call_id"] for call in store.find(search)[0]]
+    elif store.show(a.call) is None:
+        print(f"there is no call {a.call}: see offhook calls list", file=sys.stderr)
+        return 1
+
+    def show(found: dict[str, Any]) -> None:
+        print(json.dumps(found, ensure_ascii=False) if a.json else in_words(found), flush=True)
+
+    return int(not run(analyze(store, config, calls, show)))
+
+
+def _search_of(arguments: Namespace) -> "Search":
+    """Raises SearchError."""
     from offhook.web.app.cli import calls_io
     from offhook.web.records.search import Search
 
@@ -340,11 +366,20 @@ def _list_calls(store: "CallStore", arguments: Namespace) -> int:
         named[name] = calls_io.in_this_zone(when) if when else ""
     named |= {
         name: getattr(a, name)
-        for name in ("number", "agent", "trunk", "edge", "state", "reason", "text")
+        for name in (
+            *("number", "agent", "trunk", "edge", "state", "reason", "text"),
+            *("analysis", "criterion"),
+        )
     }
     query = {name: value for name, value in named.items() if value}
     query |= {name: "true" for name in ("failed", "interrupted") if getattr(a, name)}
-    search = Search.of({**query, "limit": a.limit})
+    return Search.of({**query, "limit": a.limit})
+
+
+def _list_calls(store: "CallStore", arguments: Namespace) -> int:
+    from offhook.web.app.cli import calls_io
+
+    a, search = arguments, _search_of(arguments)
     if a.action == "export":
         for line in calls_io.exported(store, search, as_csv=a.csv):
             print(line)

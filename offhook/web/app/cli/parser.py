@@ -411,25 +411,13 @@ def _history_parser(calls: argparse.ArgumentParser) -> None:
     for command in (show, play, save):
         command.add_argument("call", metavar="CALL_ID")
     save.add_argument("folder", type=Path, nargs="?", default=Path(), help="default: this one")
-    for command in (every, export):
-        command.add_argument(
-            "--from",
-            dest="start",
-            metavar="WHEN",
-            help="2026-03-14T15:10 as it is here, or 24h, 7d ago",
-        )
-        command.add_argument("--to", dest="end", metavar="WHEN", help="the same; exclusive")
-        command.add_argument("--number", help="the last digits, three or more, of either number")
-        command.add_argument("--agent")
-        command.add_argument("--trunk")
-        command.add_argument("--reason", help="why the call ended, as `the caller hung up`")
-        command.add_argument("--text", help="words that were said; lett* for a beginning")
-        command.add_argument("--min-latency", metavar="MS", help="of the slowest answer")
-        command.add_argument("--failed", action="store_true", help="where something has failed")
-        command.add_argument("--interrupted", action="store_true", help="where the caller did")
-        command.add_argument("--edge", help="webrtc, sip, or a carrier's provider")
-        command.add_argument("--state", choices=("live", "ended"))
-        command.add_argument("--limit", default=str(20), metavar="N", help="20, at most 1000")
+    analyze = actions.add_parser(
+        "analyze", help="have a call analysed, or all of a search, also once more"
+    )
+    analyze.add_argument("call", metavar="CALL_ID", nargs="?", default="")
+    for command in (every, export, analyze):
+        _search_arguments(command)
+    analyze.set_defaults(limit="1000")
     export.set_defaults(limit="1000")
     export.add_argument("--csv", action="store_true", help="CSV without what was said")
     webhooks = actions.add_parser("webhooks", help="list webhooks that wait or were given up")
@@ -442,10 +430,34 @@ def _history_parser(calls: argparse.ArgumentParser) -> None:
     )
     forget.add_argument("number_or_id", metavar="NUMBER|CALL_ID")
     forget.add_argument("--yes", action="store_true", help="do not ask")
-    for command in (every, show, webhooks):
+    for command in (every, show, analyze, webhooks):
         command.add_argument("--json", action="store_true")
-    for command in (every, show, play, save, export, forget, webhooks):
+    for command in (every, show, play, save, export, analyze, forget, webhooks):
         _config_argument(command)
+
+
+def _search_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--from",
+        dest="start",
+        metavar="WHEN",
+        help="2026-03-14T15:10 as it is here, or 24h, 7d ago",
+    )
+    command.add_argument("--to", dest="end", metavar="WHEN", help="the same; exclusive")
+    command.add_argument("--number", help="the last digits, three or more, of either number")
+    command.add_argument("--agent")
+    command.add_argument("--trunk")
+    command.add_argument("--reason", help="why the call ended, as `the caller hung up`")
+    command.add_argument("--text", help="words that were said; lett* for a beginning")
+    command.add_argument("--min-latency", metavar="MS", help="of the slowest answer")
+    command.add_argument("--failed", action="store_true", help="where something has failed")
+    command.add_argument("--interrupted", action="store_true", help="where the caller did")
+    command.add_argument("--edge", help="webrtc, sip, or a carrier's provider")
+    command.add_argument("--state", choices=("live", "ended"))
+    command.add_argument("--limit", default=str(20), metavar="N", help="20, at most 1000")
+    outcomes = ("success", "failure", "unknown", "done", "error", "waiting")
+    command.add_argument("--analysis", choices=outcomes, help="what an analysis has found")
+    command.add_argument("--criterion", metavar="NAME", help="of which --analysis is the verdict")
 
 
 def _config_argument(parser: argparse.ArgumentParser) -> None:

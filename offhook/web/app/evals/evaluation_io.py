@@ -17,6 +17,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from offhook.media.tasks_io import TaskSet
 from offhook.web.app.evals.coverage import Coverage, coverage_of
+from offhook.web.app.evals.criteria_io import check_criteria, unmet_criteria
 from offhook.web.app.evals.eval_door_io import EvalDoor, eval_door
 from offhook.web.app.evals.eval_line_io import eval_line, with_line
 from offhook.web.app.evals.line_settings import LineSettings
@@ -105,6 +106,8 @@ class Evaluation:
             failures = [_in_file(failure, scenario) for failure in result.failures]
         if not skipped:
             failures += [visit.refusal] if visit.refusal else visit.failures()
+        if not skipped and not visit.refusal and scenario.criteria:
+            failures += await unmet_criteria(self._config, visit)
         self._coverage.use(visit.used)
         events = result.events_seen
         heard = [str(e["text"]) for e in events if e["type"] in ANSWERS and e.get("text")]
@@ -212,6 +215,7 @@ async def evaluate(
     coverage = coverage if coverage is not None else coverage_of(config, agent)
     for scenario in scenarios:
         _check_stubs(scenario, config)
+        check_criteria(scenario.name, scenario.criteria, config)
     evaluation = Evaluation(config, agent, params or EvalSessionParams(), coverage)
     room = asyncio.Semaphore(at_once)
 

@@ -18,6 +18,7 @@ SCENARIO = (
     *(
         "line",
         "stubs",
+        "criteria",
         "expect",
         "name",
         "user",

@@ -8,6 +8,7 @@ from typing import Any
 from pipecat.evals.scenario import EvalExpectation, EvalScenarioFile, is_scenario_file
 
 from offhook.web.app.evals.checks import ANSWER, Check, check_of
+from offhook.web.app.evals.criteria import criteria_of
 from offhook.web.app.evals.line_settings import NO_LINE, LineSettings, line_of
 from offhook.web.app.evals.scenario_keys import read_table
 from offhook.web.app.evals.stubs import Stub, stubs_of
@@ -41,6 +42,8 @@ class Scenario:
     """What is expected of the whole conversation, if a model plays the caller."""
     stubs: Mapping[str, Stub] = field(default_factory=dict)
     """What answers tools in their place, by the tools' names."""
+    criteria: tuple[str, ...] = ()
+    """Names of the criteria of the agent's analysis that have to be met."""
 
     @property
     def name(self) -> str:
@@ -114,6 +117,7 @@ def _read(file: Path, line: Mapping[str, Any]) -> Iterator[Scenario]:
 def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> Scenario:
     """Takes out of the script what the harness does not know. Raises ValueError."""
     line, stubs = line_of(table.get("line"), given), stubs_of(table.get("stubs"))
+    criteria = criteria_of(table.get("criteria"))
     if line.over:
         script.user_audio = True
         script.user_speech = script.user_speech or VOICE
@@ -122,7 +126,7 @@ def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> S
         script.simulator = _with_our_service(script.simulator)
         listed = enumerate(table.get("expect") or ())
         expected = tuple(expected_of(number, one) for number, one in listed)
-        return Scenario(script, line, expected=expected, stubs=stubs)
+        return Scenario(script, line, expected=expected, stubs=stubs, criteria=criteria)
     if table.get("expect"):
         raise ValueError("expect: stands in a turn, or beside a persona")
     checks: list[Check] = []
@@ -140,7 +144,7 @@ def _scenario(script: Any, table: dict[str, Any], given: Mapping[str, Any]) -> S
         numbers = tuple(
             _wait_for_speech(script, turn, numbers[turn]) for turn in range(len(numbers))
         )
-    return Scenario(script, line, tuple(checks), numbers, stubs=stubs)
+    return Scenario(script, line, tuple(checks), numbers, stubs=stubs, criteria=criteria)
 
 
 def _with_our_service(model: Any) -> dict[str, Any]:

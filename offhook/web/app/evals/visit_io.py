@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -19,6 +19,7 @@ from offhook.web.app.evals.checks import failures_of
 from offhook.web.app.evals.coverage import Feature
 from offhook.web.app.evals.scenarios_io import Scenario
 from offhook.web.app.evals.sounds import Sounds
+from offhook.web.http.logs import for_recording, kind
 
 BEGINS_S = 5.0
 """Time in s in which an agent begins that has taken a call over, if it does at all."""
@@ -40,6 +41,10 @@ class Visit:
     """What the conversation has used of the agents."""
     replies: list[str] = field(default_factory=list)
     """What the caller has heard of each reply."""
+    timeline: list[dict[str, Any]] = field(default_factory=list)
+    """The events of the call, as its record has them."""
+    agents: list[str] = field(default_factory=list)
+    """The agents with which the caller has talked, in their order."""
     greets: bool = False
     """Whether the agent certainly speaks first."""
     faults: list[str] = field(default_factory=list)
@@ -57,7 +62,8 @@ class Visit:
     @property
     def stays_to_end(self) -> bool:
         """Whether the caller stays until the agent has said all of its last answer."""
-        return bool(self.scenario.checks) or self.scenario.is_played
+        scenario = self.scenario
+        return bool(scenario.checks or scenario.criteria) or scenario.is_played
 
     @property
     def changes(self) -> bool:
@@ -81,11 +87,14 @@ class Visit:
 
     def _begin(self) -> None:
         """The conversation has begun with this agent."""
+        self.agents.append(self.agent)
         if (first := self.first_nodes.get(self.agent)) is not None:
             self.used.add(Feature("node", self.agent, first))
 
     def note(self, event: Event) -> None:
         """Notes an event of the call."""
+        fields = for_recording(asdict(event), has_keys=False)
+        self.timeline.append({**fields, "event": kind(event)})
         match event:
             case CallStarted():
                 self._begin()

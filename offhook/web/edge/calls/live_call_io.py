@@ -162,7 +162,8 @@ class LiveCall:
             return None
         seconds, messages = int(call.duration_s), tuple(call.transcript())
         handoff = None if self._handoffs is None else self._handoffs.last
-        return SavedCall(agent, self.leg.info, seconds, call.dialog(), messages, handoff)
+        about = agent, self.leg.info, seconds, call.dialog(), messages, handoff
+        return SavedCall(*about, dict(self.leg.collected), self.leg.tokens)
 
     def send(self, data: Mapping[str, Any]) -> None:
         """Sends a message to the caller's page."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from offhook.web.records.kept_call import KeptCall, KeptSound
 
 if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
     from offhook.web.edge.calls.outbox_io import OutboxSender
+    from offhook.web.edge.calls.queue_io import StoreQueues
     from offhook.web.records.writer_io import StoreWriter
 
 ENDED_CALLS = 500
@@ -37,7 +39,8 @@ LOOKS_AT_ONCE = 2
 class CallRecords:
     """Writes records to the log and to a file, and remembers the last SIP calls."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, config: Callable[[], Config]) -> None:
+        """`config` returns the current configuration, which may be reloaded."""
         self.ended: dict[str, EndedCall] = {}
         """The last ENDED_CALLS SIP calls, by their ids."""
         self.recordings: RecordingWriter | None = None
@@ -47,7 +50,9 @@ class CallRecords:
         self.looking = asyncio.Semaphore(LOOKS_AT_ONCE)
         """Held by requests that look into the store."""
         self._sender: OutboxSender | None = None
+        self._queues: StoreQueues | None = None
         self._metrics = metrics
+        self._config = config
         self._writer = ThreadPoolExecutor(1, "call records")
 
     def open_recordings(self, recording: RecordingSettings) -> None:
@@ -68,22 +73,29 @@ class CallRecords:
         event loop. `process` is the number of this one. Raises ConfigError."""
         if not config.records.url:
             return
+        from offhook.web.edge.calls.analyst_io import Analyst
         from offhook.web.edge.calls.outbox_io import OutboxSender
+        from offhook.web.edge.calls.queue_io import StoreQueues
         from offhook.web.records.errors import StoreError
         from offhook.web.records.store import CallStore, Writer
         from offhook.web.records.writer_io import StoreWriter
 
         records = config.records
         try:
-            store = CallStore(records.url, records.receivers)
+            store = CallStore(
+                records.url,
+                records.receivers,
+                lambda agents: self._config().analysed_by(agents),
+            )
         except StoreError as error:
             raise ConfigError(f"records.url: {error}") from error
         except OSError as error:
             logger.error("calls are not kept until this is fixed ([records] url): {}", error)
         else:
+            server = f"{socket.gethostname()}:{config.server.port}"
             self.kept = StoreWriter(
                 store,
-                Writer(f"{socket.gethostname()}:{config.server.port}", process),
+                Writer(server, process),
                 records.spool,
                 words=records.words,
                 keep_s=records.keep_s,
@@ -91,13 +103,23 @@ class CallRecords:
                 on_written=self._metrics.records_written.inc,
             )
             self.kept.start()
+            writer, metrics = self.kept, self._metrics
+            self._queues = StoreQueues(lambda: writer.ready)
             if records.receivers:
-                writer = self.kept
-                self._sender = OutboxSender(store.outbox, lambda: writer.ready)
-                self._sender.start()
+                self._sender = OutboxSender(store.outbox)
+                self._sender.start(self._queues)
+            analyst = Analyst(
+                *(store, server, self._config),
+                lambda outcome: metrics.analyses.labels(outcome).inc(),
+                lambda model, cost: metrics.cost.labels(model).inc(cost),
+            )
+            analyst.start(self._queues)
 
-    async def stop_sender(self) -> None:
-        """Ends that. Idempotent."""
+    async def stop_queues(self) -> None:
+        """Ends the work on what waits in the store: webhooks and analyses. Idempotent."""
+        if self._queues is not None:
+            await self._queues.close()
+            self._queues = None
         if self._sender is not None:
             await self._sender.close()
             self._sender = None
@@ -152,7 +174,7 @@ class CallRecords:
     async def close(self) -> None:
         """Waits until all is written."""
         await asyncio.to_thread(self._writer.shutdown)
-        await self.stop_sender()
+        await self.stop_queues()
         if self.kept is not None:
             await asyncio.to_thread(self.kept.close)
         if self.recordings is not None:

@@ -4,14 +4,14 @@ caller -- token --> another edge -- key --> Redis: the conversation, the agent, 
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Literal
 
 from loguru import logger
 
 from offhook.media.end_reason import End, EndReason
-from offhook.media.leg import Leg
+from offhook.media.leg import Leg, ModelTokens
 from offhook.pipeline.conversation.call_io import Call
 from offhook.pipeline.conversation.events import (
     AgentChanged,
@@ -20,6 +20,7 @@ from offhook.pipeline.conversation.events import (
     CallerTurn,
     CallStarted,
     CallTransferred,
+    DetailNoted,
     Event,
     NodeEntered,
 )
@@ -92,7 +93,7 @@ class _ResumableCall:
         seconds = before + int(monotonic() - self.began)
         dialog = self.call.dialog()
         about = self.agent, self.leg.info, seconds, dialog, tuple(messages)
-        return SavedCall(*about, self.handoff)
+        return SavedCall(*about, self.handoff, dict(self.leg.collected), self.leg.tokens)
 
 
 class Resumption:
@@ -150,6 +151,8 @@ class Resumption:
             return None
         call.agent, call.handoff = saved.agent, saved.handoff
         leg.info = saved.info
+        leg.tokens.restore(saved.tokens)
+        leg.collected.update(saved.collected)
         self._store.put(call.key, saved.pack())  # before its engines are ready
         return saved
 
@@ -202,7 +205,7 @@ class Resumption:
                 case AgentChanged(agent=agent, before=before, text=told):
                     call.handoff = Handoff(agent, before, told)
                     self._save(call)
-                case AgentTurn() | CallStarted() | NodeEntered():
+                case AgentTurn() | CallStarted() | NodeEntered() | DetailNoted():
                     self._save(call)
                 case CallTransferred():
                     self._finish(leg, call, End.TRANSFERRED)
@@ -215,9 +218,12 @@ class Resumption:
         """Forgets a call of this edge; what is saved of it stays until it expires."""
         self._calls.pop(call_id, None)
 
-    def _save(self, call: _ResumableCall, turn: str = "") -> None:
+    def _save(self, call: _ResumableCall, turn: str = "", *, has_tokens: bool = True) -> None:
         try:
-            self._store.put(call.key, call.state(turn).pack())
+            state = call.state(turn)
+            if not has_tokens:
+                state = replace(state, tokens=ModelTokens())
+            self._store.put(call.key, state.pack())
         except (ValueError, TypeError) as error:
             if not call.too_large:
                 assert call.leg is not None
@@ -230,6 +236,9 @@ class Resumption:
         self._calls.pop(leg.call_id, None)
         if reason.end not in LEFT:
             self._store.end(call.key)
+        elif reason.end is not End.CONTINUED_ELSEWHERE and not call.too_large:
+            # The record of this part has told what it took; that of the next one shall not again.
+            self._save(call, has_tokens=False)
 
     def _taken(self, key: str) -> None:
         for call in self._calls.values():

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from offhook.media.leg import CallInfo
+from offhook.media.leg import CallInfo, Collected, ModelTokens
 from offhook.pipeline.conversation.call.history import Message
 from offhook.pipeline.conversation.call_info import as_dict
 
@@ -23,6 +23,9 @@ MIN_CONVERSATION_BYTES = 512
 MAX_TOLD_BYTES = 400
 """Maximum size, as JSON, of what an agent has told the one that took the call over; of more only
 the end is saved."""
+MAX_COLLECTED_BYTES = 500
+"""Maximum size, as JSON, of the details of the caller that are saved: of more, those noted last.
+Where the other values leave less room, fewer are."""
 MAX_READ_BYTES = 4 * MAX_BYTES
 """Maximum size of a saved call that is read, since JSON that others wrote may be escaped; a larger
 one is not continued, and a warning is logged."""
@@ -50,6 +53,8 @@ class _Stored(BaseModel):
     seconds: int
     dialog: dict[str, Any]
     handoff: tuple[str, str, str] | None = None
+    collected: Collected = {}
+    tokens: tuple[int, int, int, float | None, tuple[str, ...]] | None = None
     said: list[tuple[Literal["u", "a"], str]]
 
 
@@ -95,6 +100,10 @@ class SavedCall:
     """The conversation as it was heard, oldest first."""
     handoff: Handoff | None = None
     """The last one of the call; None: the agent is still the one that it began with."""
+    collected: Collected = field(default_factory=dict)
+    """Details that agents have noted of the caller."""
+    tokens: ModelTokens = field(default_factory=ModelTokens)
+    """What language models have taken that no record has told of."""
 
     @property
     def answering(self) -> str:
@@ -104,12 +113,16 @@ class SavedCall:
     def pack(self) -> bytes:
         """Returns the call as JSON: of the conversation what fits, the newest. Raises TooLargeError
         and, for variables that are no JSON, TypeError or ValueError."""
-        room = MAX_BYTES - len(self._packed(self.dialog, []))
+        room = MAX_BYTES - len(self._packed(self.dialog, [], {}))
         dialog = self.dialog
         if room < MIN_CONVERSATION_BYTES:
-            dialog, room = {}, MAX_BYTES - len(self._packed({}, []))
+            dialog, room = {}, MAX_BYTES - len(self._packed({}, [], {}))
         if room < MIN_CONVERSATION_BYTES:
             raise TooLargeError("the values of the call leave no space for its conversation")
+        collected = _last_of(
+            self.collected, min(MAX_COLLECTED_BYTES, room - MIN_CONVERSATION_BYTES)
+        )
+        room = MAX_BYTES - len(self._packed(dialog, [], collected))
         kept: list[tuple[str, str]] = []
         for role, text in reversed(self.messages):
             size = len(_json((role[0], text))) + 1
@@ -120,9 +133,11 @@ class SavedCall:
                 break
             kept.append((role[0], text))
             room -= size
-        return self._packed(dialog, kept[::-1])
+        return self._packed(dialog, kept[::-1], collected)
 
-    def _packed(self, dialog: dict[str, Any], said: list[tuple[str, str]]) -> bytes:
+    def _packed(
+        self, dialog: dict[str, Any], said: list[tuple[str, str]], collected: Collected
+    ) -> bytes:
         info = as_dict(self.info)
         if not self.info.diverted_from:
             del info["diverted_from"]  # servers of before know no such field
@@ -131,6 +146,12 @@ class SavedCall:
         if self.handoff is not None:
             agent, before, told = self.handoff
             fixed["handoff"] = agent, before, _end_of(told, MAX_TOLD_BYTES)
+        if collected:  # servers of before know neither of these
+            fixed["collected"] = collected
+        tokens = self.tokens
+        if tokens.input or tokens.output:
+            unpriced = sorted(tokens.unpriced)[:1]  # one is enough for the cost to be unknown
+            fixed["tokens"] = tokens.input, tokens.cached, tokens.output, tokens.priced, unpriced
         return _json({**fixed, "dialog": dialog, "said": said})
 
 
@@ -146,7 +167,12 @@ def unpack(data: bytes) -> SavedCall:
     messages = tuple((_ROLES[role], text) for role, text in stored.said)
     about = CallInfo(**dict(info))
     handoff = None if stored.handoff is None else Handoff(*stored.handoff)
-    return SavedCall(stored.agent, about, stored.seconds, stored.dialog, messages, handoff)
+    tokens = ModelTokens()
+    if stored.tokens is not None:
+        taken, cached, output, priced, unpriced = stored.tokens
+        tokens = ModelTokens(taken, cached, output, priced, set(unpriced))
+    said = stored.dialog, messages, handoff, stored.collected, tokens
+    return SavedCall(stored.agent, about, stored.seconds, *said)
 
 
 def new_token() -> str:
@@ -160,6 +186,17 @@ def key_of(owner: str, token: str) -> str:
     # Hashed: who can list the keys has no tokens.
     text = f"{owner}\n{token}".encode(errors="surrogatepass")
     return hashlib.sha256(text).hexdigest()
+
+
+def _last_of(collected: Collected, size: int) -> Collected:
+    """Returns the details that were noted last, of `size` bytes at most as JSON."""
+    kept: Collected = {}
+    for name, value in reversed(collected.items()):
+        size -= len(_json({name: value}))
+        if size - len(',"collected":') < 0:
+            break
+        kept = {name: value, **kept}
+    return kept
 
 
 def _json(value: Any) -> bytes:

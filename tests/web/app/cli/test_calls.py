@@ -75,6 +75,19 @@ def test_a_number_is_forgotten_once_it_is_said_so(
     assert ran(capsys, "forget", "+49301234567", "--yes", "--config", config)[0] == 1
 
 
+def test_a_call_without_an_analysis_is_not_analysed(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = ran(capsys, "analyze", "lost", "--config", config)
+    assert (code, out.startswith("lost: not analysed: none of its agents")) == (1, True)
+    code, out, _ = ran(capsys, "analyze", "--text", "card", "--json", "--config", config)
+    assert (code, json.loads(out)["analysis"]) == (1, None)
+    code, _, err = ran(capsys, "analyze", "--config", config)
+    assert (code, err.startswith("which calls?")) == (1, True)
+    code, _, err = ran(capsys, "analyze", "nobody", "--config", config)
+    assert (code, "there is no call nobody" in err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -19,9 +19,10 @@ from offhook.web.app.evals.junit import junit
 from offhook.web.app.evals.scenarios_io import scenarios_in
 from offhook.web.config.agents import Agent
 from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.language_models.analysis import Analysis
 from offhook.web.config.tools import HttpTool
 from offhook.web.edge.text.text_edge_io import TextEdge
-from tests.pipeline.conversation.phone import calls, chunk, says
+from tests.pipeline.conversation.phone import calls, chunk, completion, says
 from tests.support.waiting import HANGS_S
 from tests.web.app.cli.test_init import run
 
@@ -55,12 +56,30 @@ def answer(messages: Told) -> list[dict[str, Any]]:
     return [says("Pardon?")]
 
 
+CRITERIA = {"day": "The agent says when the order comes.", "sale": "The agent sells something."}
+
+
+def verdict(messages: Told) -> dict[str, Any]:
+    """What the model finds of a conversation."""
+    lines = [json.loads(line) for line in messages[-1]["content"].splitlines()]
+    [day] = [line["n"] for line in lines if line.get("says") == "It comes tomorrow."]
+    asked = {name for name in CRITERIA if f"- {name}: " in messages[0]["content"]}
+    found = {
+        "day": {"verdict": "success", "reason": "It comes tomorrow.", "n": day},
+        "sale": {"verdict": "failure", "reason": "Nothing was sold.", "n": None},
+    }
+    return says(json.dumps({"criteria": {name: found[name] for name in asked}}))
+
+
 @asynccontextmanager
 async def shop() -> AsyncIterator[Config]:
     """A configuration with a shop's agent, and its model."""
 
     async def complete(request: web.Request) -> web.StreamResponse:
-        messages = (await request.json())["messages"]
+        asked = await request.json()
+        messages = asked["messages"]
+        if "response_format" in asked:
+            return web.json_response(completion([verdict(messages)]))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for part in answer(messages):
@@ -92,6 +111,7 @@ async def shop() -> AsyncIterator[Config]:
         greeting="Hello.",
         think_ahead=False,
         tools=(HttpTool.model_validate(tool),),
+        analysis=Analysis(success=CRITERIA),
     )
     try:
         yield Config(agents={"shop": agent})
@@ -287,3 +307,36 @@ async def test_a_scenario_is_spoken_and_heard(tmp_path: Path) -> None:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the harness's is kept in the home of whoever runs the tests."""
     monkeypatch.setenv("PIPECAT_EVALS_CACHE_DIR", str(tmp_path / "voices"))
+
+
+@pytest.mark.parametrize(
+    ("criteria", "failures"),
+    [
+        ("[day]", []),
+        ("all", ["sale: failure: Nothing was sold."]),
+        ("[day, sale]", ["sale: failure: Nothing was sold."]),
+    ],
+)
+async def test_the_criteria_of_an_agents_analysis_judge_a_scenario(
+    tmp_path: Path, criteria: str, failures: list[str]
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(SCENARIOS.replace("    turns:", f"    criteria: {criteria}\n    turns:"))
+    async with shop() as config:
+        [outcome] = await evaluate(config, "shop", scenarios_in([file]))
+    assert outcome.failures == failures
+    assert outcome.passed is not bool(failures)
+
+
+@pytest.mark.parametrize(
+    ("criteria", "words"),
+    [("[price]", r"no agent's analysis has price \(there: day, sale\)"), ("7", "a list of names")],
+)
+async def test_a_criterion_that_no_agent_has_is_told_before(
+    tmp_path: Path, criteria: str, words: str
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(SCENARIOS.replace("    turns:", f"    criteria: {criteria}\n    turns:"))
+    async with shop() as config:
+        with pytest.raises(ConfigError, match=words):
+            await evaluate(config, "shop", scenarios_in([file]))

@@ -25,6 +25,7 @@ from offhook.web.config.config import Config
 from offhook.web.edge.resume import saved_call, store_io
 from offhook.web.edge.resume.saved_call import SEPARATOR, WEBRTC, key_of
 from offhook.web.edge.server_io import application
+from offhook.web.records.search import Search
 from tests.pipeline.conversation.phone import COUNT, calls, model, says
 from tests.support.listening import Listening
 from tests.support.waiting import HANGS_S, until
@@ -435,3 +436,50 @@ async def test_a_call_goes_on_in_its_node(redis_url: str, tmp_path: Path) -> Non
     request = endpoint.requests[-1]
     assert "Say goodbye." in request["messages"][0]["content"]
     assert "tools" not in request
+
+
+async def test_details_and_tokens_of_both_servers_are_in_the_record(
+    redis_url: str, tmp_path: Path
+) -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 3}
+    noted = calls("note_details", city="Berlin")
+    answers = [[says("Hello.")], [noted], [says("Berlin, fine.")], [says("Done.")]]
+    async with model(*answers) as scripted:
+        scripted.usage = usage
+        agent = {"kind": "openai", "model": "m", "base_url": scripted.url}
+        tables = {
+            "agent": {**agent, "collect": {"city": {"ask": "where"}}},
+            "prices": {"m": {"input": 1_000_000, "output": 0}},
+        }
+        async with pair(redis_url, **tables) as two:
+            client, again = two.client(), two.client()
+            first, second = two.edges
+            second.records.open_store(_kept(tmp_path))
+            pc_id = await client.call(two.http[0])
+            await until(first.turns)
+            client.type("I am in Berlin.")
+            await until(lambda: first.turns()[-1:] == ["Berlin, fine."])
+            assert first.resumption is not None
+            assert await first.resumption._store.flush(HANGS_S)
+            before = len(scripted.requests)
+            await again.call(two.http[1], pc_id)
+            await until(lambda: second.turns() == [RESUMED])
+            again.type("Is that all?")
+            await until(lambda: second.turns()[-1:] == ["Done."])
+            await again.leave()
+            kept = second.records.kept
+            assert kept is not None
+            await until(lambda: kept.store.find(Search.of({"state": "ended"}))[0])
+            [call] = kept.store.find(Search())[0]
+            shown = kept.store.show(call["call_id"])
+    assert shown is not None
+    assert shown["collected"] == {"city": "Berlin"}
+    asked = before + 1
+    assert (shown["input_tokens"], shown["output_tokens"]) == (10 * asked, 3 * asked)
+    assert shown["cost"] == 10.0 * asked
+    assert "city: known already, Berlin" in scripted.requests[-1]["messages"][0]["content"]
+
+
+def _kept(folder: Path) -> Config:
+    table = {"url": f"sqlite:///{folder}/calls.db", "spool": str(folder / "spool")}
+    return Config.model_validate({"records": table})

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.media.leg import CallInfo
+from offhook.media.leg import CallInfo, Collected, ModelTokens
 from offhook.web.edge.resume.saved_call import (
     MAX_BYTES,
+    MAX_COLLECTED_BYTES,
     MAX_READ_BYTES,
     Handoff,
     SavedCall,
@@ -82,6 +83,42 @@ def test_what_is_no_json_is_refused() -> None:
             SavedCall("", CallInfo(variables={"v": value})).pack()
 
 
+VALUES = WORDS | st.floats(allow_nan=False, allow_infinity=False) | st.booleans()
+
+
+@given(st.dictionaries(WORDS.map(lambda text: text[:20]), VALUES, max_size=12), MESSAGES)
+def test_noted_details_and_tokens_come_back(collected: Collected, messages: list[Any]) -> None:
+    tokens = ModelTokens(900, 100, 40, 0.25, {"m", "n"})
+    more = {"collected": collected, "tokens": tokens}
+    packed = SavedCall("desk", INFO, 1, {"step": "name"}, tuple(messages), **more).pack()
+    assert len(packed) <= MAX_BYTES
+    again = unpack(packed)
+    assert again.tokens == ModelTokens(900, 100, 40, 0.25, {"m"})
+    assert again.tokens.cost is None
+    kept = list(again.collected.items())
+    assert kept == list(collected.items())[len(collected) - len(kept) :]
+    if (
+        sum(len(json.dumps({n: v}).encode()) for n, v in collected.items())
+        < MAX_COLLECTED_BYTES / 2
+    ):
+        assert again.collected == collected
+    assert again.messages or not messages
+
+
+def test_servers_of_before_read_calls_without_either() -> None:
+    assert {"collected", "tokens"}.isdisjoint(GOOD)
+
+
+def test_what_was_taken_before_is_counted_once() -> None:
+    tokens, saved = ModelTokens(), ModelTokens(900, 100, 40, 0.25)
+    tokens.restore(saved)
+    tokens.restore(saved)
+    assert tokens == saved
+    tokens.input += 100
+    tokens.restore(saved)
+    assert (tokens.input, tokens.cost) == (1000, 0.25)
+
+
 GOOD = json.loads(SavedCall("", INFO, 3, {}, (("user", "hi"),)).pack())
 
 
@@ -90,6 +127,7 @@ GOOD = json.loads(SavedCall("", INFO, 3, {}, (("user", "hi"),)).pack())
     [
         *({"v": 2}, {"v": "1"}, {"v": None}, {"agent": 5}, {"info": {}}, {"seconds": "3"}),
         *({"said": [["u"]]}, {"said": [["x", "hi"]]}, {"said": [["u", 5]]}, {"dialog": []}),
+        *({"collected": {"a": []}}, {"collected": 1}, {"tokens": [1]}, {"tokens": "x"}),
         *({"more": 1}, {"info": {**GOOD["info"], "direction": "sideways"}}),
         *({"info": {**GOOD["info"], "headers": {"a": 1}}}, {"info": {**GOOD["info"], "x": 1}}),
     ],

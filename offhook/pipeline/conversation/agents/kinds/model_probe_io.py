@@ -2,18 +2,15 @@
 token, since only an answer shows that address, key, model and account are right; a speech-to-speech
 model for a session, or for its server's list of models."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from offhook.pipeline.conversation.agents.kinds.chat_server_io import chat_server, complete
 from offhook.pipeline.conversation.agents.model_requests import ModelTraits
 from offhook.pipeline.conversation.agents.realtime_link_io import RealtimeModel, check_model
-from offhook.pipeline.speech.errors import EngineError
 from offhook.pipeline.speech.openai.answers import error_words, model_ids, plain, table
-from offhook.pipeline.speech.openai.client_io import OpenAiServer
 from offhook.pipeline.speech.streams.retry import AttemptFailed
 
 ANSWER_S = 10.0
@@ -28,8 +25,10 @@ ANSWER_TOKENS = 16
 async def examine_chat(where: str, agent: Any, settings: Any) -> str:
     """Describes a language model that has answered. Raises EngineError, which says whose server it
     is and what that says."""
-    async with _server_of(where, agent) as server:
-        await _ask_for_token(server, agent)
+    async with chat_server(where, agent, ANSWER_S) as server:
+        messages = [{"role": "user", "content": QUESTION}]
+        params = {"messages": messages, "max_tokens": ANSWER_TOKENS}
+        _check_answer(await complete(server, agent.model, params, ModelTraits(agent.model)))
         return f"{server.name}, answers"
 
 
@@ -48,55 +47,12 @@ async def examine_realtime(where: str, agent: Any, settings: Any) -> str:
 async def ask_realtime(where: str, agent: Any, settings: Any) -> None:
     """Asks for the list of models, in which not all models of a Realtime API are: another offhook's
     agents are not. Raises EngineError."""
-    async with _server_of(where, agent) as server:
+    async with chat_server(where, agent, ANSWER_S) as server:
         try:
             async with server.ask("GET", "/models", ANSWER_S) as response:
                 model_ids(await server.body(response, ANSWER_S))
         except AttemptFailed as failed:
             if failed.status not in NO_LIST:
-                raise
-
-
-@asynccontextmanager
-async def _server_of(where: str, agent: Any) -> AsyncIterator[OpenAiServer]:
-    """Yields the client of the model of an agent, whose table is `where`; what fails meanwhile
-    is raised as EngineError."""
-    parts = urlsplit(agent.base_url)
-    if agent.api_key:  # which goes where a password of the URL would
-        parts = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-    options = agent.options
-    server = OpenAiServer(
-        *("agent", parts.geturl(), agent.api_key, agent.model),
-        section=where,
-        headers=options.headers,
-        query=options.query,
-        secrets=options.secrets(),
-    )
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            yield server
-    except TimeoutError as error:
-        late = AttemptFailed(f"it took longer than {ANSWER_S:g} s", fault="timeout")
-        raise EngineError(server.explain(late), late.fault) from error
-    except AttemptFailed as failed:
-        raise EngineError(server.explain(failed), failed.fault) from failed
-    finally:
-        await server.close()
-
-
-async def _ask_for_token(server: OpenAiServer, agent: Any) -> None:
-    """Raises AttemptFailed."""
-    traits = ModelTraits(agent.model)
-    messages = [{"role": "user", "content": QUESTION}]
-    params = {"model": agent.model, "messages": messages, "max_tokens": ANSWER_TOKENS}
-    while True:
-        body = traits.accepted(params)
-        body.pop("extra_body")
-        try:
-            async with server.ask("POST", "/chat/completions", ANSWER_S, json=body) as response:
-                return _check_answer(await server.body(response, ANSWER_S))
-        except AttemptFailed as failed:
-            if traits.learn(failed.status or 0, str(failed), body) is None:
                 raise
 
 

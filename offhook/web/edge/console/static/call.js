@@ -1,5 +1,6 @@
 // One call: who it was, what was said and done, how long answers took, and its sound.
 
+import { analysisOf } from "./analysis.js";
 import { call as get, forget, recording, timeline } from "./api.js";
 import { empty, make } from "./dom.js";
 import { soundOf, storyOf } from "./story.js";
@@ -24,7 +25,7 @@ export async function showCall(main, rest, signal, who) {
   main.replaceChildren(
     make("p", {}, make("a", { href: "#/history" }, "← History")),
     make("h1", { dir: "auto" }, parties(known)),
-    facts(known), player.element, ...details(known),
+    facts(known), ...analysisOf(known, player.seek), player.element, ...details(known),
     make("h2", {}, "What was said and done"), story, actions(known, who));
   let shown = -1;
   for (;;) {

@@ -1,5 +1,6 @@
 // Calls that are over, and those in progress, by what is known of them.
 
+import { outcomeFilter } from "./analysis.js";
 import { search } from "./api.js";
 import { empty, make, say, table } from "./dom.js";
 import { lasted, milliseconds, parties, time } from "./words.js";
@@ -27,6 +28,7 @@ function filters(query) {
     const value = type === "datetime-local" && query[name] ? local(query[name]) : query[name] ?? "";
     form.append(make("label", {}, make("span", {}, label), make("input", { name, type, placeholder, value, min: type === "number" ? 0 : "" })));
   }
+  form.append(outcomeFilter(query.analysis));
   for (const [name, label] of CHECKS) {
     form.append(make("label", { className: "check" }, make("input", { name, type: "checkbox", checked: query[name] === "true" }), label));
   }

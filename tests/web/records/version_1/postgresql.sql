@@ -1,0 +1,17 @@
+CREATE TABLE call_agents ( agent TEXT NOT NULL, started DOUBLE PRECISION NOT NULL, call TEXT NOT NULL, PRIMARY KEY (agent, started, call) );
+CREATE TABLE call_events ( call TEXT NOT NULL, position INTEGER NOT NULL, at_ms INTEGER NOT NULL, kind TEXT NOT NULL, fields TEXT NOT NULL, PRIMARY KEY (call, position) );
+CREATE TABLE calls ( number BIGSERIAL NOT NULL, id TEXT NOT NULL, state TEXT NOT NULL, server TEXT NOT NULL, process INTEGER NOT NULL, edge TEXT NOT NULL, direction TEXT NOT NULL, caller TEXT NOT NULL, caller_name TEXT NOT NULL, called TEXT NOT NULL, caller_key TEXT NOT NULL, called_key TEXT NOT NULL, trunk TEXT NOT NULL, agent TEXT NOT NULL, started DOUBLE PRECISION NOT NULL, answered DOUBLE PRECISION, ended DOUBLE PRECISION, seconds DOUBLE PRECISION, "end" TEXT NOT NULL, end_reason TEXT NOT NULL, ended_by TEXT NOT NULL, turns INTEGER NOT NULL, interruptions INTEGER NOT NULL, failures INTEGER NOT NULL, latency_ms INTEGER, latency_max_ms INTEGER, mos DOUBLE PRECISION, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost DOUBLE PRECISION, transferred_to TEXT NOT NULL, recording TEXT NOT NULL, details TEXT NOT NULL, forgotten DOUBLE PRECISION, PRIMARY KEY (number), UNIQUE (id) );
+CREATE INDEX calls_called ON calls (called_key, started);
+CREATE INDEX calls_caller ON calls (caller_key, started);
+CREATE INDEX calls_edge ON calls (edge, started);
+CREATE INDEX calls_end ON calls ("end", started);
+CREATE INDEX calls_started ON calls (started, latency_max_ms, failures);
+CREATE INDEX calls_state ON calls (state, started);
+CREATE INDEX calls_trunk ON calls (trunk, started);
+CREATE TABLE deliveries ( number BIGSERIAL NOT NULL, id TEXT NOT NULL, url TEXT NOT NULL, call TEXT NOT NULL, event TEXT NOT NULL, body TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, attempts INTEGER NOT NULL, next_at DOUBLE PRECISION NOT NULL, state TEXT NOT NULL, fault TEXT NOT NULL, PRIMARY KEY (number) );
+CREATE INDEX deliveries_call ON deliveries (call);
+CREATE INDEX deliveries_next ON deliveries (url, state, next_at);
+CREATE TABLE looks ( number BIGSERIAL NOT NULL, at DOUBLE PRECISION NOT NULL, call TEXT NOT NULL, what TEXT NOT NULL, who TEXT NOT NULL, PRIMARY KEY (number) );
+CREATE INDEX looks_call ON looks (call);
+CREATE TABLE offhook_version ( version SERIAL NOT NULL, PRIMARY KEY (version) );
+CREATE TABLE servers ( server TEXT NOT NULL, process INTEGER NOT NULL, seen DOUBLE PRECISION NOT NULL, PRIMARY KEY (server, process) );
