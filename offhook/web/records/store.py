@@ -82,7 +82,7 @@ class CallStore:
         # which stops the packets of calls.
         self._upserts: dict[tuple[str, ...], Any] = {}
         """Statements by the columns that they write, and those that stay as they are."""
-        in_call = sa.bindparam("of_call")
+        in_call: sa.BindParameter[str] = sa.bindparam("of_call")
         started = sa.select(calls.c.started).where(calls.c.id == in_call).scalar_subquery()
         row = {"agent": sa.bindparam("of_agent"), "call": in_call, "started": started}
         self._add_agent = self.kind.insert(call_agents).values(row).on_conflict_do_nothing()
