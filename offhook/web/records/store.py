@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,9 +24,11 @@ from offhook.web.records.entries import (
     storable,
 )
 from offhook.web.records.errors import EntryError, StoreError
+from offhook.web.records.listing import iso, listed
+from offhook.web.records.live import LiveReader
 from offhook.web.records.numbers import numbers
 from offhook.web.records.outbox import Outbox, is_complete
-from offhook.web.records.search import LISTED, Search
+from offhook.web.records.search import Search
 from offhook.web.records.stores.kinds import kind_of
 from offhook.web.records.summary import Summary
 from offhook.web.records.tables import (
@@ -71,6 +72,7 @@ class CallStore:
         self._engine = self.kind.open(url)
         self.deletion = Deletion(self.kind, self._engine, self._begin)
         self.outbox = Outbox(receivers, self._begin)
+        self.live = LiveReader(self._begin)
 
     @property
     def place(self) -> str:
@@ -325,7 +327,7 @@ class CallStore:
             words = _last_words(connection, live) if search.state == "live" else {}
         more = len(rows) > search.limit
         cursor = search.cursor_after(dict(shown[-1]), self.kind) if more else ""
-        return [{**_listed(row), **words.get(row["id"], {})} for row in shown], cursor
+        return [{**listed(row), **words.get(row["id"], {})} for row in shown], cursor
 
     def show(self, call: str) -> dict[str, Any] | None:
         """Returns all that is known of a call but its events; None if there is none."""
@@ -416,23 +418,6 @@ def _beyond_columns(record: CallRecord) -> dict[str, Any]:
     return {name: value for name, value in record.as_dict().items() if name not in calls.c}
 
 
-def _listed(row: Any) -> dict[str, Any]:
-    """Returns a call's columns as they are shown: times as ISO 8601 in UTC."""
-    shown = {column.name: row[column.name] for column in LISTED}
-    for name in TIMES:
-        if shown[name] is not None:
-            shown[name] = _iso(shown[name])
-    return {"call_id": shown.pop("id"), **shown}
-
-
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat("T", "milliseconds")
-
-
-TIMES = ("started", "answered", "ended", "forgotten")
-"""Columns that are times."""
-
-
 def _shown(connection: sa.Connection, call: str) -> dict[str, Any] | None:
     row = connection.execute(sa.select(calls).where(calls.c.id == call)).mappings().first()
     if row is None:
@@ -443,9 +428,9 @@ def _shown(connection: sa.Connection, call: str) -> dict[str, Any] | None:
     seen = connection.execute(
         sa.select(looks.c.at, looks.c.what, looks.c.who).where(looks.c.call == call)
     )
-    told = [{**look, "at": _iso(look["at"])} for look in seen.mappings()]
+    told = [{**look, "at": iso(look["at"])} for look in seen.mappings()]
     more = {"agents": sorted(agents), "looks": told}
-    return {**_listed(row), **more, **json.loads(row["details"])}
+    return {**listed(row), **more, **json.loads(row["details"])}
 
 
 def _timeline(connection: sa.Connection, call: str) -> list[dict[str, Any]]:

@@ -86,6 +86,7 @@ OPERATORS = [
     ("GET", "/calls/{call}/timeline"),
     ("GET", "/calls/{call}/recording"),
     ("GET", "/calls/numbers"),
+    ("GET", "/calls/events"),
     ("POST", "/calls/forget"),
     ("GET", "/sip/trace"),
     ("GET", "/builder"),

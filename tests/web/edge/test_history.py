@@ -64,8 +64,10 @@ async def keeping(edge: Edge, config: Config) -> AsyncIterator[None]:
         yield
     finally:
         assert edge.records.kept is not None
+        assert edge.records.live is not None
+        await edge.records.live.close()
         await asyncio.to_thread(edge.records.kept.close)
-        edge.records.kept = None
+        edge.records.kept = edge.records.live = None
 
 
 def bytes_of(folder: Path) -> bytes:
@@ -162,6 +164,8 @@ async def asked(
         aiohttp.ClientSession() as http,
         http.request(method, url, headers=headers, json=body) as response,
     ):
+        if response.content_type == "text/event-stream":
+            return response.status, None  # it goes on
         data = await response.read()
         is_json = response.content_type == "application/json"
         return response.status, json.loads(data) if is_json else data
@@ -211,6 +215,7 @@ ROUTES = (
     ("GET", "/calls/c0/record", True),
     ("GET", "/calls/c0/timeline", True),
     ("GET", "/calls/numbers", True),
+    ("GET", "/calls/events", True),
     ("GET", "/calls/c0/recording", False),
     ("POST", "/calls/forget", False),
     ("DELETE", "/calls/c0", False),

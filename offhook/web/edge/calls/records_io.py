@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ from offhook.web.records.kept_call import KeptCall
 
 if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
     from offhook.web.edge.calls.outbox_io import OutboxSender
+    from offhook.web.edge.console.live_feed_io import LiveFeed
+    from offhook.web.records.live import LiveLook
     from offhook.web.records.writer_io import StoreWriter
 
 ENDED_CALLS = 500
@@ -44,6 +47,8 @@ class CallRecords:
         """Writes what happens in calls to the store, if they are kept."""
         self.looking = asyncio.Semaphore(LOOKS_AT_ONCE)
         """Held by requests that look into the store."""
+        self.live: LiveFeed | None = None
+        """Follows the calls in progress for live screens, if calls are kept."""
         self._sender: OutboxSender | None = None
         self._metrics = metrics
         self._writer = ThreadPoolExecutor(1, "call records")
@@ -62,6 +67,7 @@ class CallRecords:
         if not config.records.url:
             return
         from offhook.web.edge.calls.outbox_io import OutboxSender
+        from offhook.web.edge.console.live_feed_io import LiveFeed
         from offhook.web.records.errors import StoreError
         from offhook.web.records.store import CallStore, Writer
         from offhook.web.records.writer_io import StoreWriter
@@ -84,10 +90,17 @@ class CallRecords:
                 on_written=self._metrics.records_written.inc,
             )
             self.kept.start()
+            self.live = LiveFeed(self._look)
             if records.receivers:
                 writer = self.kept
                 self._sender = OutboxSender(store.outbox, lambda: writer.ready)
                 self._sender.start()
+
+    async def _look(self, known: Mapping[str, int]) -> "LiveLook":
+        """Looks for calls in progress. Raises StoreError."""
+        assert self.kept is not None
+        async with self.looking:
+            return await asyncio.to_thread(self.kept.store.live.look, known)
 
     async def stop_sender(self) -> None:
         """Ends that. Idempotent."""
@@ -132,6 +145,8 @@ class CallRecords:
         """Waits until all is written."""
         await asyncio.to_thread(self._writer.shutdown)
         await self.stop_sender()
+        if self.live is not None:
+            await self.live.close()
         if self.kept is not None:
             await asyncio.to_thread(self.kept.close)
         if self.recordings is not None:

@@ -1,0 +1,143 @@
+"""The calls in progress at all servers that share a store, looked at again and again."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from offhook.web.records.listing import listed
+from offhook.web.records.search import LISTED
+from offhook.web.records.tables import calls, events
+
+Id = TypeVar("Id")
+
+MAX_CALLS = 500
+"""Maximum calls that are followed, those that began last; the others are only counted."""
+MAX_EVENTS = 2000
+"""Maximum events of one look; the rest comes with the next."""
+AT_ONCE = 100
+"""Calls of one statement."""
+SPOKEN = ("caller_turn", "caller_typed", "agent_turn")
+FOLLOWED = (*SPOKEN, "agent_changed", "agent_failed", "turn_latency", "call_held", "call_resumed")
+"""Kinds of events that change what a list of calls in progress says."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """An event of a call in progress."""
+
+    call: str
+    position: int
+    at_ms: int
+    kind: str
+    fields: Mapping[str, Any]
+    number: int = 1
+    """How many of its kind there were in the call, of those up to this one that were not given
+    before."""
+
+
+@dataclass(frozen=True)
+class LiveLook:
+    """What is found at one look."""
+
+    calls: Sequence[dict[str, Any]]
+    """Those in progress, as a list shows them, the last first."""
+    number: int
+    """How many there are, with those that are not followed."""
+    events: Sequence[Followed]
+    """What has happened since the look before, in order for each call. Of a call that is new, the
+    last event of each kind."""
+    over: Sequence[dict[str, Any]]
+    """Calls that were in progress at the look before and have ended."""
+
+
+class LiveReader:
+    """Reads calls in progress. Methods raise StoreError if the store cannot be used now."""
+
+    def __init__(self, begin: Callable[[], AbstractContextManager[sa.Connection]]) -> None:
+        """`begin` opens a transaction."""
+        self._begin = begin
+
+    def look(self, known: Mapping[str, int]) -> LiveLook:
+        """Returns what has happened. `known` are the calls of the look before, each with the
+        position of its last event, -1 for none."""
+        is_live = calls.c.state == "live"
+        with self._begin() as connection:
+            found = sa.select(*LISTED).where(is_live).order_by(calls.c.started.desc())
+            rows = connection.execute(found.limit(MAX_CALLS)).mappings().all()
+            number = len(rows)
+            if number == MAX_CALLS:
+                counted = sa.select(sa.func.count()).select_from(calls).where(is_live)
+                number = connection.execute(counted).scalar_one()
+            there = {row["id"] for row in rows}
+            gone = [call for call in known if call not in there]
+            new = [row["id"] for row in rows if row["id"] not in known]
+            happened = [*_last_of(connection, new), *_since(connection, known)]
+            over = _ended(connection, gone)
+        return LiveLook([listed(row) for row in rows], number, happened, over)
+
+
+def _parts(ids: Iterable[Id]) -> Iterator[list[Id]]:
+    """Yields AT_ONCE of them at a time."""
+    left = iter(ids)
+    while some := list(islice(left, AT_ONCE)):
+        yield some
+
+
+def _last_of(connection: sa.Connection, ids: Sequence[str]) -> list[Followed]:
+    """Returns the last event of each kind in these calls."""
+    found: list[Followed] = []
+    for some in _parts(ids):
+        of_kind = (
+            sa.select(
+                events.c.call,
+                sa.func.max(events.c.position).label("at"),
+                sa.func.count().label("number"),
+            )
+            .where(events.c.call.in_(some), events.c.kind.in_(FOLLOWED))
+            .group_by(events.c.call, events.c.kind)
+            .subquery()
+        )
+        is_it = sa.and_(events.c.call == of_kind.c.call, events.c.position == of_kind.c.at)
+        rows = connection.execute(
+            sa.select(*_COLUMNS, of_kind.c.number).join(of_kind, is_it).order_by(*_ORDER)
+        )
+        found += (_followed(row) for row in rows)
+    return found
+
+
+def _since(connection: sa.Connection, positions: Mapping[str, int]) -> list[Followed]:
+    """Returns the events of calls after these positions."""
+    found: list[Followed] = []
+    for some in _parts(positions.items()):
+        later = (sa.and_(events.c.call == c, events.c.position > at) for c, at in some)
+        rows = connection.execute(
+            sa.select(*_COLUMNS, sa.literal(1))
+            .where(sa.or_(*later), events.c.kind.in_(FOLLOWED))
+            .order_by(*_ORDER)
+            .limit(MAX_EVENTS - len(found))
+        )
+        found += (_followed(row) for row in rows)
+    return found
+
+
+_COLUMNS = (events.c.call, events.c.position, events.c.at_ms, events.c.kind, events.c.fields)
+_ORDER = (events.c.call, events.c.position)
+
+
+def _followed(row: Any) -> Followed:
+    call, position, at_ms, kind, fields, number = row
+    return Followed(call, position, at_ms, kind, json.loads(fields), number)
+
+
+def _ended(connection: sa.Connection, ids: Sequence[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for some in _parts(ids):
+        is_it = sa.and_(calls.c.id.in_(some), calls.c.state == "ended")
+        rows = connection.execute(sa.select(*LISTED).where(is_it)).mappings()
+        found += map(listed, rows)
+    return found
