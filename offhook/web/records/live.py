@@ -1,6 +1,7 @@
 """The calls in progress at all servers that share a store, looked at again and again."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from offhook.web.records.listing import listed
 from offhook.web.records.search import LISTED
-from offhook.web.records.tables import calls, events
+from offhook.web.records.tables import call_agents, calls, events
 
 Id = TypeVar("Id")
 
@@ -55,6 +56,18 @@ class LiveLook:
     """Calls that were in progress at the look before and have ended."""
 
 
+@dataclass
+class AgentSums:
+    """What the calls of an agent add up to, in which others may have answered too."""
+
+    in_progress: int = 0
+    """Calls that it has now."""
+    calls: int = 0
+    failures: int = 0
+    latency_p50_ms: int | None = None
+    """The median of its calls' medians."""
+
+
 class LiveReader:
     """Reads calls in progress. Methods raise StoreError if the store cannot be used now."""
 
@@ -80,6 +93,25 @@ class LiveReader:
             over = _ended(connection, gone)
         return LiveLook([listed(row) for row in rows], number, happened, over)
 
+    def agents(self, start: float) -> dict[str, AgentSums]:
+        """Returns the agents that have calls now, or had any that began since then, seconds since
+        1970; by name."""
+        sums: dict[str, AgentSums] = defaultdict(AgentSums)
+        with self._begin() as connection:
+            is_live = calls.c.state == "live"
+            last = calls.c.started.desc()
+            found = sa.select(calls.c.id, calls.c.agent).where(is_live).order_by(last)
+            now: dict[str, str] = {c: a for c, a in connection.execute(found.limit(MAX_CALLS))}
+            for event in _last_of(connection, list(now), ("agent_changed",)):
+                now[event.call] = event.fields["agent"]
+            for agent in now.values():
+                sums[agent].in_progress += 1
+            for agent, number, failures in connection.execute(_sums(start)):
+                sums[agent].calls, sums[agent].failures = number, failures
+            for agent, latency in connection.execute(_medians(start)):
+                sums[agent].latency_p50_ms = latency
+        return dict(sums)
+
 
 def _parts(ids: Iterable[Id]) -> Iterator[list[Id]]:
     """Yields AT_ONCE of them at a time."""
@@ -88,8 +120,40 @@ def _parts(ids: Iterable[Id]) -> Iterator[list[Id]]:
         yield some
 
 
-def _last_of(connection: sa.Connection, ids: Sequence[str]) -> list[Followed]:
-    """Returns the last event of each kind in these calls."""
+def _sums(start: float) -> sa.Select[Any]:
+    """Selects each agent with the number of its calls and their failures."""
+    of_call = calls.c.id == call_agents.c.call
+    return (
+        sa.select(call_agents.c.agent, sa.func.count(), sa.func.sum(calls.c.failures))
+        .join(calls, of_call)
+        .where(call_agents.c.started >= start)
+        .group_by(call_agents.c.agent)
+    )
+
+
+def _medians(start: float) -> sa.Select[Any]:
+    """Selects each agent with the lower median of its calls' latencies."""
+    agent = call_agents.c.agent
+    place = sa.func.row_number().over(partition_by=agent, order_by=calls.c.latency_ms)
+    ranked = (
+        sa.select(
+            call_agents.c.agent,
+            calls.c.latency_ms,
+            place.label("place"),
+            sa.func.count().over(partition_by=agent).label("number"),
+        )
+        .join(calls, calls.c.id == call_agents.c.call)
+        .where(call_agents.c.started >= start, calls.c.latency_ms.is_not(None))
+        .subquery()
+    )
+    is_middle = 2 * ranked.c.place - ranked.c.number
+    return sa.select(ranked.c.agent, ranked.c.latency_ms).where(is_middle.in_((0, 1)))
+
+
+def _last_of(
+    connection: sa.Connection, ids: Sequence[str], kinds: Sequence[str] = FOLLOWED
+) -> list[Followed]:
+    """Returns the last event of each of these kinds in these calls."""
     found: list[Followed] = []
     for some in _parts(ids):
         of_kind = (
@@ -98,7 +162,7 @@ def _last_of(connection: sa.Connection, ids: Sequence[str]) -> list[Followed]:
                 sa.func.max(events.c.position).label("at"),
                 sa.func.count().label("number"),
             )
-            .where(events.c.call.in_(some), events.c.kind.in_(FOLLOWED))
+            .where(events.c.call.in_(some), events.c.kind.in_(kinds))
             .group_by(events.c.call, events.c.kind)
             .subquery()
         )

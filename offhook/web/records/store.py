@@ -24,7 +24,7 @@ from offhook.web.records.entries import (
     storable,
 )
 from offhook.web.records.errors import EntryError, StoreError
-from offhook.web.records.listing import iso, listed
+from offhook.web.records.listing import listed
 from offhook.web.records.live import LiveReader
 from offhook.web.records.numbers import numbers
 from offhook.web.records.outbox import Outbox, is_complete
@@ -42,6 +42,7 @@ from offhook.web.records.tables import (
     servers,
     versions,
 )
+from offhook.web.records.times import iso
 from offhook.web.records.webhooks import Receiver
 
 CRASHED = "the server stopped"

@@ -91,6 +91,9 @@ OPERATORS = [
     ("GET", "/sip/trace"),
     ("GET", "/builder"),
     ("POST", "/builder/toml"),
+    ("GET", "/trunks"),
+    ("GET", "/engines"),
+    ("GET", "/agents"),
     ("POST", "/engines"),
     ("POST", "/tokens"),
 ]

@@ -8,8 +8,9 @@ import pytest
 from offhook.web.edge.console.live_calls import LAST_TURNS, LiveCalls
 from offhook.web.records import live
 from offhook.web.records.entries import Happened
+from offhook.web.records.live import AgentSums
 from offhook.web.records.store import CallStore, Writer
-from tests.web.records.made_calls import HERE, NOON, begun, over, said
+from tests.web.records.made_calls import HERE, NOON, begun, call_of, over, said
 
 THERE = Writer("there:7860")
 
@@ -134,3 +135,14 @@ def test_no_more_events_are_read_at_once_than_fit(
     texts = [[data["text"] for _, data in screen.look()] for _ in range(4)]
     assert [len(some) for some in texts] == [5, 5, 2, 0]
     assert [text for some in texts for text in some] == [str(n) for n in range(1, 13)]
+
+
+def test_agents_have_what_their_calls_add_up_to(store: CallStore) -> None:
+    for number in range(4):
+        store.write(call_of(f"c{number}", *["hello"] * (number + 1), at=NOON + number), HERE, NOON)
+    store.write(call_of("old", "hello", at=NOON - 1000), HERE, NOON)
+    changed = happened("now", 3, "agent_changed", agent="sales", before="front", text="")
+    store.write([begun("now", NOON + 5), changed], HERE, NOON)
+    sums = store.live.agents(NOON)
+    assert sums == {"front": AgentSums(0, 5, 0, 400), "sales": AgentSums(1, 0)}
+    assert store.live.agents(NOON + 100) == {"sales": AgentSums(1)}

@@ -1,0 +1,68 @@
+"""GET /trunks, /engines and /agents: how the parts of a server are."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from offhook.pipeline.conversation.call_io import Call
+from offhook.web.edge.console import trunk_states as of_trunks
+from offhook.web.edge.console.agent_states import agent_states
+from offhook.web.edge.history_io import ask, store_of
+from offhook.web.edge.http_io import EDGE, Handler, error
+from offhook.web.workers.engines import engine_states as of_engines
+
+if TYPE_CHECKING:
+    from offhook.web.records.live import AgentSums
+
+Merge = Callable[[Sequence[list[dict[str, Any]]]], list[dict[str, Any]]]
+
+
+async def trunks(request: web.Request) -> web.Response:
+    """GET /trunks."""
+    return web.json_response({"trunks": of_trunks.trunk_states(request.app[EDGE])})
+
+
+async def engines(request: web.Request) -> web.Response:
+    """GET /engines. A bot brings its own, and none is known."""
+    edge = request.app[EDGE]
+    if edge.bot is not None:
+        return web.json_response({"engines": []})
+    used = [c.engines for c in edge.conversations.values() if isinstance(c, Call)]
+    states = of_engines.engine_states(edge.engines, edge.config, used, edge.metrics.span)
+    return web.json_response({"engines": states})
+
+
+async def agents(request: web.Request) -> web.Response:
+    """GET /agents?from=…: with the calls that began since then, of the last 24 hours by
+    default."""
+    edge, sums = request.app[EDGE], None
+    if edge.records.kept is not None:
+        from offhook.web.records.errors import SearchError
+        from offhook.web.records.search import read_time
+
+        try:
+            start = read_time("from", request.query.get("from", "24h"))
+        except SearchError as fault:
+            return error(400, str(fault))
+        sums = await _sums(request, start)
+    states = agent_states(edge.config, sums, edge.agents.faults(), edge.probes.gone)
+    return web.json_response({**states, "is_bot": edge.bot is not None})
+
+
+async def _sums(request: web.Request, start: float) -> "dict[str, AgentSums]":
+    """Raises NoRecords."""
+    return dict(await ask(request, store_of(request).live.agents, start))
+
+
+MERGED: dict[Handler, tuple[str, Merge]] = {
+    trunks: ("trunks", of_trunks.merged),
+    engines: ("engines", of_engines.merged),
+}
+"""What is asked of all processes: its name in the answer, and how theirs become one."""
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    router.add_get("/trunks", trunks)
+    router.add_get("/engines", engines)
+    router.add_get("/agents", agents)
