@@ -1,8 +1,9 @@
-"""The /calls routes of calls that are kept: search, one call, its timeline and recording, and the
-deletion of what is known of a person. All for the operator."""
+"""The /calls routes of calls that are kept: search, one call, its timeline, its recording and what
+else can be made of it, and the deletion of what is known of a person."""
 
 import asyncio
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,39 @@ async def timeline(request: web.Request) -> web.Response:
         return error(404, "unknown call_id")
     events = await ask(request, store.timeline, call_id)
     return web.json_response({"call_id": call_id, "timeline": events})
+
+
+async def exported(request: web.Request) -> web.Response:
+    """GET /calls/{call}/export: all that is known of a call with its timeline, as a file."""
+    store, call_id = store_of(request), request.match_info["call"]
+    call = await ask(request, store.show, call_id)
+    if call is None:
+        return error(404, "unknown call_id")
+    whole = {**call, "timeline": await ask(request, store.timeline, call_id)}
+    return web.json_response(whole, headers=_as_file(call_id, "json"))
+
+
+async def scenario(request: web.Request) -> web.Response:
+    """GET /calls/{call}/scenario: a file for `offhook eval` in which the caller says the same."""
+    from offhook.web.records.scenario import scenario_of
+
+    store, call_id = store_of(request), request.match_info["call"]
+    events = await ask(request, store.timeline, call_id)
+    if not events and await ask(request, store.show, call_id) is None:
+        return error(404, "unknown call_id")
+    try:
+        text = await asyncio.to_thread(scenario_of, call_id, events)  # YAML takes its time
+    except ValueError as fault:
+        return error(409, f"this call makes no scenario: {fault}")
+    headers = _as_file(call_id, "yaml")
+    return web.Response(text=text, content_type="application/yaml", headers=headers)
+
+
+def _as_file(call_id: str, kind: str) -> dict[str, str]:
+    """Returns the headers of a file that is named after a call."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", call_id)
+    disposition = f'attachment; filename="{name}.{kind}"'
+    return {"Content-Disposition": disposition, "Cache-Control": "no-store"}
 
 
 async def recording(request: web.Request) -> web.StreamResponse:
@@ -138,4 +172,6 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/calls/numbers", numbers)
     router.add_get("/calls/{call}/record", shown)
     router.add_get("/calls/{call}/timeline", timeline)
+    router.add_get("/calls/{call}/export", exported)
+    router.add_get("/calls/{call}/scenario", scenario)
     router.add_get("/calls/{call}/recording", recording)

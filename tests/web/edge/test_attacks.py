@@ -84,6 +84,8 @@ OPERATORS = [
     ("GET", "/calls/{call}/events"),
     ("GET", "/calls/{call}/record"),
     ("GET", "/calls/{call}/timeline"),
+    ("GET", "/calls/{call}/export"),
+    ("GET", "/calls/{call}/scenario"),
     ("GET", "/calls/{call}/recording"),
     ("GET", "/calls/numbers"),
     ("GET", "/calls/events"),
