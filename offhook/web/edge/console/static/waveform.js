@@ -7,8 +7,11 @@ const MAX_S = 1800;
 const COLUMNS = 900;
 const LANE_PX = 44;
 
-/** A canvas that shows where the player is, and sets it by a click or the arrow keys. */
-export async function waveform(audio, seconds) {
+/**
+ * A canvas that shows where the player is, and sets it by a click or the arrow keys. It is as wide as the sound is
+ * long on an axis of `length` ms.
+ */
+export async function waveform(audio, seconds, length) {
   if (seconds > MAX_S) return make("p", { className: "soft" }, "The sound is too long to be drawn; the player above plays it.");
   let sound;
   const context = new AudioContext();
@@ -27,6 +30,7 @@ export async function waveform(audio, seconds) {
     ariaLabel: "Position in the recording: the caller above, the agent below",
     ariaValueMin: "0", ariaValueMax: String(Math.round(sound.duration)), ariaValueNow: "0",
   });
+  canvas.style.width = `${Math.min(100, (100000 * sound.duration) / length)}%`;
   const show = () => {
     paint(canvas, lanes, audio.currentTime / sound.duration);
     canvas.ariaValueNow = String(Math.round(audio.currentTime));
