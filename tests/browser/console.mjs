@@ -78,7 +78,7 @@ found.seen.words = await page.locator(".story .words").allInnerTexts();
 found.seen.done = await page.locator(".story .other .what").allInnerTexts();
 found.seen.unheard = await text(".story s");
 found.seen.latency = await text(".story .latency summary");
-await page.click(".player button");
+await page.click(".player-row button");
 await page.waitForSelector(".waveform");
 found.seen.painted = await page.evaluate(() => {
   const canvas = document.querySelector(".waveform");

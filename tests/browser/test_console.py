@@ -1,4 +1,4 @@
-"""The console in Chromium: found calls, one call with its sound, numbers, who may do what."""
+"""The console in Chromium and Firefox: calls found and heard, live words, who may do what."""
 
 import asyncio
 import json
@@ -18,7 +18,9 @@ from offhook.media.recording_io import OggOpusFile
 from offhook.web.records.entries import Entry, Happened
 from offhook.web.records.store import CallStore, Writer
 from tests.browser.conftest import serving
+from tests.browser.firefox_io import Firefox, firefox
 from tests.support.ports import free_port
+from tests.support.waiting import HANGS_S
 from tests.web.records.made_calls import HERE, begun, call_of, over, said
 
 pytestmark = pytest.mark.browser
@@ -166,3 +168,66 @@ async def test_the_console(tmp_path: Path, drive: Callable[..., Any]) -> None:
     assert kept.timeline("c1") == []
     kept.close()
     assert any("listens to the recording" in line["message"] for line in server.log)
+
+
+FINDINGS = """axe.run().then(({ violations }) => violations.flatMap(({ id, nodes }) =>
+  nodes.map(({ target, failureSummary }) => `${id} at ${target}: ${failureSummary}`)))"""
+
+
+async def look(page: Firefox, axe: str) -> list[str]:
+    """What axe finds in the page as it is."""
+    await page.evaluate(f"(() => {{ {axe} }})()")
+    found: list[str] = await page.evaluate(FINDINGS)
+    return found
+
+
+async def go(page: Firefox, view: str, shown: str) -> None:
+    """Goes to a view, and waits for what it shows."""
+    await page.evaluate(f"location.hash = {json.dumps(view)}")
+    await page.until(f"document.querySelector({json.dumps(shown)})", HANGS_S)
+
+
+@pytest.mark.slow
+async def test_the_console_in_firefox(program: str, packages: Path, tmp_path: Path) -> None:
+    environment = environment_of(tmp_path)
+    axe = await asyncio.to_thread((packages / "axe-core" / "axe.min.js").read_text)
+    profile = tmp_path / "profile"
+    profile.mkdir()
+    async with (
+        serving(**environment) as server,
+        talking(environment["OFFHOOK_RECORDS_URL"]),
+        firefox(program, profile) as page,
+    ):
+        await page.goto(f"{server.url}/console")
+        await page.until("document.querySelector('#key')", HANGS_S)
+        findings = await look(page, axe)
+        await page.evaluate(f"document.querySelector('#key').value = {json.dumps(KEY)}")
+        await page.click(".sign-in button")
+        await page.until("document.querySelector('tbody tr')", HANGS_S)
+        findings += await look(page, axe)
+        await go(page, "#/history/?text=lost+card", "tbody tr:only-child")
+        await go(page, "#/call/hostile", ".story li.caller")
+        words = await page.evaluate(
+            "[...document.querySelectorAll('.story .words')].map((each) => each.textContent)"
+        )
+        await page.click(".player-row button")
+        await page.until("document.querySelector('.waveform')", HANGS_S)
+        await page.click(".story li.agent button.at")
+        await page.until("document.querySelector('audio').currentTime > 1", HANGS_S)
+        await page.until("document.querySelector('.story .now')", HANGS_S)
+        bars = await page.evaluate("document.querySelectorAll('.axis-picture .caller').length")
+        findings += await look(page, axe)
+        await go(page, "#/live", ".last")
+        last = "document.querySelector('.last-turns li:last-child .last').textContent"
+        before = await page.evaluate(last)
+        await page.until(f"{last} !== {json.dumps(before)}", HANGS_S)
+        findings += await look(page, axe)
+        views = {"trunks": ".badge[data-state=down]", "engines": ".badge", "agents": "tbody code"}
+        for view, shown in {**views, "numbers": ".chart rect"}.items():
+            await go(page, f"#/{view}", shown)
+            findings += await look(page, axe)
+        ran = await page.evaluate("globalThis.ran ?? ''")
+        troubles = [text for text in page.troubles if "401" not in text]
+    assert findings == troubles == []
+    assert words == [f"I have lost my card {EVIL}", "I will block it now", ARABIC]
+    assert (bars, ran) == (2, "")

@@ -27,7 +27,7 @@ export async function showCall(main, rest, signal, who) {
   const player = playerOf(known, who);
   main.replaceChildren(
     back, make("h1", { dir: "auto" }, parties(known)),
-    facts(known), player.element, quality(known), ...details(known),
+    facts(known), player.row, player.element, quality(known), ...details(known),
     make("h2", {}, "What was said and done"), story, actions(known, who, player));
   let shown = -1;
   for (;;) {
@@ -109,6 +109,7 @@ function playerOf(call, who) {
   const seek = audio && ((ms) => { audio.currentTime = ms / 1000; audio.play(); });
   const picture = axis(seek);
   const element = make("div", { className: "player" });
+  let row = "";
   let length = 1000;
   if (audio) {
     const load = make("button", { type: "button" }, "Show the sound");
@@ -117,14 +118,14 @@ function playerOf(call, who) {
       picture.sound.replaceChildren(await waveform(audio, call.seconds, length));
       load.remove();
     });
-    element.append(make("div", { className: "player-row" }, audio, load));
+    row = make("div", { className: "player-row" }, audio, load);
     audio.addEventListener("timeupdate", () => picture.at(audio.currentTime * 1000));
   } else if (call.recording) {
     element.append(make("p", { className: "soft" }, "Recorded; the reader’s key does not let you listen."));
   }
   element.append(picture.element);
   return {
-    element, seek,
+    row, element, seek,
     now: () => (audio ? Math.round(audio.currentTime * 1000) : 0),
     show: (events, whole) => { length = whole; picture.show(events, whole); },
     follow: (story) => audio?.addEventListener("timeupdate", () => mark(story, audio.currentTime * 1000)),
