@@ -9,13 +9,13 @@ from prometheus_client import Histogram
 
 from offhook.pipeline.conversation.call_io import Engines
 from offhook.pipeline.speech.engine_spec import Kind
+from offhook.pipeline.speech.engines import spec_of
 from offhook.pipeline.speech.recognizer import Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.config.config import Config
 from offhook.web.workers.engines.call_engines_io import CallEngines, public_name
-from offhook.web.workers.engines.engines_io import usual_model
 
 ANSWERS: Mapping[Kind, str] = {"asr": "asr_final", "tts": "tts_first_audio"}
 """The part of an answer's time that is an engine's."""
@@ -65,8 +65,9 @@ def _configured(kind: Kind, engine: Recognizer | Synthesizer, config: Config) ->
     if isinstance(engine, RemoteRecognizer | RemoteSynthesizer):
         counts = {word: n for word, n in engine.workers.counts().items() if n}
         return {**state, "workers": counts, **_of_workers(counts, idles=section.preload is False)}
-    if not state["model"] and not section.url:
-        state["model"] = usual_model(kind, name)
+    if not section.url:
+        spec = spec_of(kind, name)
+        state |= {"title": spec.title, "model": state["model"] or spec.model}
     return {**state, "max_streams": getattr(engine, "max_streams", None)}
 
 
