@@ -139,7 +139,7 @@ function playerOf(call, who) {
 
 function mark(story, ms) {
   let current = null;
-  for (const item of story.children) {
+  for (const item of story.querySelectorAll(".caller, .agent")) {
     if (Number(item.dataset.from) <= ms && ms < Number(item.dataset.to) + 300) current = item;
   }
   for (const item of story.querySelectorAll(".now")) if (item !== current) item.classList.remove("now");

@@ -90,7 +90,7 @@ export function showEngines(main, rest, signal) {
     if (!found.length) return [empty("A bot of your own answers", "It brings its own engines, which are not known here.")];
     const failed = found.filter((engine) => engine.state === "failed");
     const rows = found.map((engine) => [
-      make("strong", {}, engine.engine), WORK[engine.kind], engine.model,
+      make("strong", { title: engine.title }, engine.engine), WORK[engine.kind], engine.model,
       make("span", {}, badge(...ENGINE_STATES[engine.state]), progress(engine)),
       engine.in_use ? "yes" : "",
       engine.max_streams ? `${count(engine.streams)} of ${count(engine.max_streams)}` : count(engine.streams),
