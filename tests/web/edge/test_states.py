@@ -13,7 +13,7 @@ from offhook.web.config.config import Config, load
 from offhook.web.edge.console.agent_states import agent_states, version_of
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.metrics import LATENCY_BUCKETS
-from offhook.web.records.live import AgentSums
+from offhook.web.records.live_look import AgentSums
 from offhook.web.workers.engines import engine_states
 from tests.pipeline.conversation.phone import model, says
 from tests.support.waiting import until

@@ -8,7 +8,7 @@ import pytest
 from offhook.web.edge.console.live_calls import LAST_TURNS, LiveCalls
 from offhook.web.records import live
 from offhook.web.records.entries import Happened
-from offhook.web.records.live import AgentSums
+from offhook.web.records.live_look import AgentSums
 from offhook.web.records.store import CallStore, Writer
 from tests.web.records.made_calls import HERE, NOON, begun, call_of, over, said
 

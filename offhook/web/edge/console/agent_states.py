@@ -3,16 +3,14 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offhook.pipeline.conversation.agents.kinds.agent_kind import OF_A_MODEL
 from offhook.pipeline.speech.errors import EngineError
 from offhook.web.config.agents import DEFAULT, Agent
 from offhook.web.config.config import Config
 from offhook.web.config.mcp import McpTools
-
-if TYPE_CHECKING:  # SQLAlchemy takes memory, and a server may keep no calls
-    from offhook.web.records.live import AgentSums
+from offhook.web.records.live_look import AgentSums
 
 SECRET = frozenset({"api_key", "headers", "query", "secret", "secrets", "settings"})
 """Keys of an agent and its tools that may be secret, and are no part of its version."""
@@ -21,7 +19,7 @@ VERSION_CHARS = 12
 
 
 def agent_states(
-    config: Config, sums: "Mapping[str, AgentSums] | None", lacking: list[str], gone: list[str]
+    config: Config, sums: Mapping[str, AgentSums] | None, lacking: list[str], gone: list[str]
 ) -> dict[str, Any]:
     """Returns the agents of the configuration, and the calls of others that are gone from it.
     `sums` are those of their calls, None if calls are not kept; `lacking` is what agents lack, a
@@ -38,7 +36,7 @@ def agent_states(
     return {"agents": shown, "others": others, "faults": lacking, "kept": sums is not None}
 
 
-def _numbers(sums: "AgentSums | None") -> dict[str, Any]:
+def _numbers(sums: AgentSums | None) -> dict[str, Any]:
     none = {"in_progress": 0, "calls": 0, "failures": 0, "latency_p50_ms": None}
     return none if sums is None else {name: getattr(sums, name) for name in none}
 

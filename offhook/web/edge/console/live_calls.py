@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from offhook.web.records.live import SPOKEN, Followed, LiveLook
+from offhook.web.records.live_look import SPOKEN, Followed, LiveLook
 
 LAST_TURNS = 6
 """Maximum turns of a call that a snapshot has; older ones are dropped, and are in its timeline."""

@@ -14,7 +14,7 @@ from loguru import logger
 
 from offhook.web.edge.console.live_calls import LiveCalls, LiveEvent
 from offhook.web.records.errors import StoreError
-from offhook.web.records.live import LiveLook
+from offhook.web.records.live_look import LiveLook
 
 LOOK_S = 1.0
 """Interval in s between two looks into the store."""

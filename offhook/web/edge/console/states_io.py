@@ -1,7 +1,7 @@
 """GET /trunks, /engines and /agents: how the parts of a server are."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
@@ -10,10 +10,8 @@ from offhook.web.edge.console import trunk_states as of_trunks
 from offhook.web.edge.console.agent_states import agent_states
 from offhook.web.edge.history_io import ask, store_of
 from offhook.web.edge.http_io import EDGE, Handler, error
+from offhook.web.records.live_look import AgentSums
 from offhook.web.workers.engines import engine_states as of_engines
-
-if TYPE_CHECKING:
-    from offhook.web.records.live import AgentSums
 
 Merge = Callable[[Sequence[list[dict[str, Any]]]], list[dict[str, Any]]]
 
@@ -50,7 +48,7 @@ async def agents(request: web.Request) -> web.Response:
     return web.json_response({**states, "is_bot": edge.bot is not None})
 
 
-async def _sums(request: web.Request, start: float) -> "dict[str, AgentSums]":
+async def _sums(request: web.Request, start: float) -> dict[str, AgentSums]:
     """Raises NoRecords."""
     return dict(await ask(request, store_of(request).live.agents, start))
 
